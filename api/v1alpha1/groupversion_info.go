@@ -1,5 +1,5 @@
 // Package v1alpha1 is the contract between users, the manager and the node agent:
-// the kinds StorageClientProfile and StorageClientNode, and every name that they share.
+// the kinds StorageClientProfile, StorageClientNode and StorageClientTrial, and every name that they share.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tuning.storageclient.dev
@@ -26,6 +26,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&StorageClientProfile{}, &StorageClientProfileList{},
 		&StorageClientNode{}, &StorageClientNodeList{},
+		&StorageClientTrial{}, &StorageClientTrialList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -142,11 +142,15 @@ const (
 )
 
 // TrialKind says what a trial is for.
-// +kubebuilder:validation:Enum=Probe
+// +kubebuilder:validation:Enum=Probe;Trial
 type TrialKind string
 
-// TrialProbe mounts a list of options once, to see whether it works before any volume has it.
-const TrialProbe TrialKind = "Probe"
+const (
+	// TrialProbe mounts a list of options once, to see whether it works before any volume has it.
+	TrialProbe TrialKind = "Probe"
+	// TrialTrial mounts two lists in turn and measures the same work on each, for a StorageClientTrial.
+	TrialTrial TrialKind = "Trial"
+)
 
 // TrialPhase says how far the agent has come with a trial.
 // +kubebuilder:validation:Enum=Running;Finished;Void;Refused
@@ -264,8 +268,48 @@ type NodeVolume struct {
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 }
 
-// NodeTrial is an order to mount a volume once with a list of options, beside the node's own mounts and without touching them: in a
+// NodeTrialPass is a pass of an order: mount, work, unmount.
+type NodeTrialPass struct {
+	// round is the number of the round that the pass belongs to.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=40
+	Round int32 `json:"round,omitempty"`
+
+	// arm is Before or Again, with ownMountOptions, or After, with mountOptions.
+	// +required
+	Arm TrialArm `json:"arm,omitempty"`
+}
+
+// NodeTrialWork is the work that is done in each pass.
+// +kubebuilder:validation:XValidation:rule="self.name != 'Observe'",message="Observe is no work for a trial runner"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",message="this workload writes, and allowWrites is not true"
+type NodeTrialWork struct {
+	// name is the workload.
+	// +required
+	Name TrialWorkloadName `json:"name,omitempty"`
+
+	// path is the directory that the work is done in, relative to the root of the mount.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root, and must not hold '..'"
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]*$`
+	Path string `json:"path,omitempty"`
+
+	// allowWrites is whether the work may write. Without it, the mount is read-only to it.
+	// +optional
+	AllowWrites bool `json:"allowWrites,omitempty"`
+
+	// pauseSeconds is how long to wait before the work is repeated on the same mount: 0 to 60 s.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=60
+	PauseSeconds int32 `json:"pauseSeconds,omitempty"`
+}
+
+// NodeTrial is an order to mount a volume with lists of options, beside the node's own mounts and without touching them: in a
 // network namespace of its own, by the node's trial runner. The agent accepts it only as its own catalogue of options does.
+// +kubebuilder:validation:XValidation:rule="self.kind == 'Trial' ? has(self.work) && has(self.passes) && size(self.passes) > 0 && self.runAsUser > 0 : !has(self.work) && !has(self.passes)",message="a Trial has work, passes and a user that is not root; a Probe has neither work nor passes"
 type NodeTrial struct {
 	// id identifies the order; an agent carries one out once.
 	// +required
@@ -274,9 +318,19 @@ type NodeTrial struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
 	ID string `json:"id"`
 
-	// kind is Probe: the mount is made, its root is read, and it is unmounted.
+	// kind is Probe: the mount is made, its root is read, and it is unmounted; or Trial: each of passes mounts, does the work, and unmounts.
 	// +required
 	Kind TrialKind `json:"kind"`
+
+	// work is what a Trial does in each pass.
+	// +optional
+	Work *NodeTrialWork `json:"work,omitempty"`
+
+	// passes are those of a Trial, in the order in which they are run.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=6
+	Passes []NodeTrialPass `json:"passes,omitempty"`
 
 	// volume is the name of the PersistentVolume that server and path are of.
 	// +required
@@ -699,7 +753,8 @@ type NodeTrialStatus struct {
 	// +required
 	Phase TrialPhase `json:"phase"`
 
-	// succeeded is true where a mount with exactly mountOptions was made, answered, and is valid by all of its proofs.
+	// succeeded is true where a mount with exactly mountOptions was made, answered, and is valid by all of its proofs; of a Trial, where
+	// all passes were run so.
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
@@ -736,6 +791,12 @@ type NodeTrialStatus struct {
 	// own is how the mount with ownMountOptions ended. Absent where it was not made: mountOptions worked, or nothing was tried.
 	// +optional
 	Own *TrialMount `json:"own,omitempty"`
+
+	// passes are those of a Trial that were valid, in the order in which they were run.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=6
+	Passes []TrialPass `json:"passes,omitempty"`
 }
 
 // RolloutStatus is the node's state in the rollout. Only the manager writes it.

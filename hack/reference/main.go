@@ -28,6 +28,8 @@ type constants struct {
 var tables = []constants{
 	{"Conditions of a StorageClientProfile", "All six are set from the start, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
 	{"Reasons of these conditions", "Events on a profile have them too: one each time that it comes to stand otherwise. `kubectl describe scp NAME` shows them.", "api/v1alpha1/conditions.go", "Reason"},
+	{"Conditions of a StorageClientTrial", "", "api/v1alpha1/trial_types.go", "TrialCondition"},
+	{"Reasons of these conditions of a trial", "", "api/v1alpha1/trial_types.go", "TrialReason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/StorageReachable`", "", "api/v1alpha1/conditions.go", "StorageReason"},
 	{"Reasons of storage servers", "`status.servers[].reason` of a StorageClientNode.", "api/v1alpha1/conditions.go", "ServerReason"},

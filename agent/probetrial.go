@@ -21,6 +21,8 @@ const (
 	maxProofMessage = 512
 	maxTrialOption  = 64
 	maxIdentifier   = 128
+	// maxPassesMessage is that of a result with passes, in bytes.
+	maxPassesMessage = 1024
 )
 
 // runnerRetry is the pause before a trial runner is asked again that is not there yet, or is busy.
@@ -57,6 +59,10 @@ func (a *Agent) followTrial(ctx context.Context) {
 	switch {
 	case order == nil:
 		a.endTrial()
+		return
+	case a.isWantedElsewhere(order):
+		a.endTrial()
+		a.trial.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "the node is needed for something else: its reboot, or its release"}
 		return
 	case a.trial.status != nil && a.trial.status.ID == order.ID:
 		return
@@ -105,10 +111,7 @@ func (a *Agent) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.
 	}
 	until := a.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
 	for {
-		result, err := a.host.Probe(ctx, probe.Order{
-			ID: order.ID, Server: order.Server, Path: order.Path, FSType: order.FSType, Options: order.MountOptions, OwnOptions: order.OwnMountOptions,
-			User: int(order.RunAsUser), Timeout: until.Sub(a.clock.Now()), HostNetwork: network,
-		})
+		result, err := a.host.Probe(ctx, runnerOrder(order, until.Sub(a.clock.Now()), network))
 		if !trial.IsTemporary(err) || !a.clock.Now().Add(runnerRetry).Before(until) {
 			return result, err
 		}
@@ -126,8 +129,12 @@ func (a *Agent) takeAnswer(answer trialAnswer) {
 	a.trial.cancel, a.trial.answers = nil, nil
 	status, r := a.trial.status, answer.result
 	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
+	status.Passes = trialPasses(r.Passes)
 	for _, option := range firstOf(r.Observed, maxOptions) {
-		status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
+		// Of several mounts, those of the last one tell nothing.
+		if len(status.Passes) == 0 {
+			status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
+		}
 	}
 	status.Proofs = trialProofs(r.Proofs)
 	if r.Own != nil {
@@ -145,6 +152,9 @@ func (a *Agent) takeAnswer(answer trialAnswer) {
 		status.Phase, status.Succeeded, status.Message = v1alpha1.TrialFinished, r.Succeeded, r.Message
 	}
 	status.Message = text.Cut(status.Message, maxTrialMessage)
+	if len(status.Passes) > 0 {
+		status.Message = text.CutBytes(status.Message, maxPassesMessage)
+	}
 }
 
 // trialProofs leaves out what the API does not know: the runner is another process.
@@ -184,7 +194,7 @@ const (
 // tables accept, as those of a profile are.
 func refuseTrial(order v1alpha1.NodeTrial) string {
 	switch {
-	case order.Kind != v1alpha1.TrialProbe:
+	case order.Kind != v1alpha1.TrialProbe && order.Kind != v1alpha1.TrialTrial:
 		return "kind " + string(order.Kind) + " is not known"
 	case !trialID.MatchString(order.ID):
 		return "invalid id"
@@ -204,7 +214,7 @@ func refuseTrial(order v1alpha1.NodeTrial) string {
 			return why
 		}
 	}
-	return ""
+	return refuseWork(order)
 }
 
 func refuseTrialOptions(options []string) string {

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 )
 
-// killedAfter is how long a process that was killed is waited for: one that hangs in the kernel dies when the kernel lets it.
+// killedAfter is how long a process that was told to end may take before it is killed: one that hangs in the kernel hears nothing.
 const killedAfter = 10 * time.Second
 
 // Process carries orders out in a process each: this very program, with arguments. It has a mount namespace of its own, so that
@@ -41,6 +41,8 @@ func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Re
 	cmd.Env = []string{}
 	// With it, Go makes the whole tree private: a runtime may have made parts of it shared, and nothing is to leave the process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	// It may have to remove what its work has written.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killedAfter
 	err = cmd.Run()
 	switch {

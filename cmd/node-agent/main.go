@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/report"
 )
 
@@ -56,7 +57,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	switch name {
 	case "run":
 		return run(args[1:], stderr)
-	case trialRunner, trialMount:
+	case trialRunner, trialMount, probe.WorkCommand:
 		return runTrials(name, args[1:], stdin, stdout, stderr)
 	case trialHold, trialRead:
 		return visitClone(name)

@@ -51,8 +51,11 @@ func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io
 	logger := logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
 	ctx, stop := signal.NotifyContext(logr.NewContext(context.Background(), logger), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if command == trialMount {
+	switch command {
+	case trialMount:
 		return trial.Mount(ctx, stdin, stdout)
+	case probe.WorkCommand:
+		return probe.RunWork(ctx, stdin, stdout)
 	}
 	listener, err := trial.Listen(ctx, trial.Dir)
 	if err != nil {

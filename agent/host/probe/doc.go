@@ -29,6 +29,75 @@ type Order struct {
 	Timeout time.Duration `json:"timeout"`
 	// HostNetwork names the node's network namespace, as a link in /proc/PID/ns reads: nothing is mounted there.
 	HostNetwork string `json:"hostNetwork"`
+	// Passes, where there are any, are run one after the other, each with Work on a mount of its own, in place of the one mount.
+	Passes []OrderedPass `json:"passes,omitempty"`
+	Work   Work          `json:"work"`
+}
+
+// Arm is the list of a pass, in the words of the API.
+type Arm string
+
+// Arms. Before and Again have OwnOptions, After has Options.
+const (
+	Before Arm = "Before"
+	Again  Arm = "Again"
+	After  Arm = "After"
+)
+
+// OrderedPass is one pass that is asked for.
+type OrderedPass struct {
+	Round int `json:"round"`
+	Arm   Arm `json:"arm"`
+}
+
+// MountOnly as the name of a Work mounts, reads the root and unmounts.
+const MountOnly = "Mount"
+
+// Work is what is done in each pass.
+type Work struct {
+	// Name is MountOnly or that of a workload.
+	Name string `json:"name"`
+	// Path is where, relative to the root of the mount.
+	Path string `json:"path"`
+	// AllowWrites allows workloads that write. Without it, the mount is read-only to the work.
+	AllowWrites bool `json:"allowWrites"`
+	// Pause is how long to wait before the work is done a second time on the same mount.
+	Pause time.Duration `json:"pause"`
+	// MaxEntries and MaxBytes bound it.
+	MaxEntries int    `json:"maxEntries"`
+	MaxBytes   uint64 `json:"maxBytes"`
+}
+
+// Pass is what was measured in one, on a mount with all proofs.
+type Pass struct {
+	Round  int     `json:"round"`
+	Arm    Arm     `json:"arm"`
+	Phases []Phase `json:"phases"`
+}
+
+// Names of phases.
+const (
+	First    = "First"
+	Repeated = "Repeated"
+)
+
+// Phase is the work for the first time on a fresh mount, or repeated.
+type Phase struct {
+	Name string `json:"name"`
+	// Duration is how long the work took, Units how much there was of it.
+	Duration time.Duration `json:"duration"`
+	Units    uint64        `json:"units"`
+	// BytesSent and BytesReceived went over the wire, headers included.
+	BytesSent     uint64 `json:"bytesSent"`
+	BytesReceived uint64 `json:"bytesReceived"`
+	// Operations are the requests that were made, the most frequent first.
+	Operations []Operation `json:"operations"`
+}
+
+// Operation counts one kind of request.
+type Operation struct {
+	Name  string `json:"name"`
+	Count uint64 `json:"count"`
 }
 
 // ProofType names a proof, in the words of the API.
@@ -70,6 +139,8 @@ type Result struct {
 	Proofs     []Proof `json:"proofs"`
 	// Own is how the mount with OwnOptions ended; nil where it was not made.
 	Own *Mount `json:"own"`
+	// Passes are those that were run on a mount with all proofs.
+	Passes []Pass `json:"passes,omitempty"`
 }
 
 // Missing is the first proof that does not hold, or nil.

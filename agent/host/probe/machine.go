@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/agent/host/workload"
 )
 
 const (
@@ -140,6 +142,14 @@ func (machine) readRoot(target string, user int) error {
 }
 
 func readRootAs(target string, user int) error {
+	if err := becomeOnThread(user); err != nil {
+		return err
+	}
+	return readRoot(target)
+}
+
+// becomeOnThread has the server take this thread for a user.
+func becomeOnThread(user int) error {
 	// To the kernel, groups and IDs are a thread's. The group first: afterwards the right to change it may be gone.
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("setgroups: %w", errno)
@@ -150,7 +160,7 @@ func readRootAs(target string, user int) error {
 	if err := unix.Setfsuid(user); err != nil {
 		return fmt.Errorf("setfsuid: %w", err)
 	}
-	return readRoot(target)
+	return nil
 }
 
 func readRoot(target string) error {
@@ -206,3 +216,21 @@ func (machine) newName() string {
 }
 
 func (machine) pause(d time.Duration) { time.Sleep(d) }
+
+func (machine) wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (machine) now() time.Time { return time.Now() }
+
+// makeReadOnly sets the flag of this one place, which the file system itself does not have.
+func (machine) makeReadOnly(target string, flags uintptr) error {
+	return unix.Mount("", target, "", flags|unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+}
+
+func (machine) workAs(ctx context.Context, user int, o workload.Options) (workload.Result, error) {
+	return startWork(ctx, workOrder{User: user, Options: o})
+}

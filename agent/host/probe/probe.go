@@ -8,8 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/storageclient/operator/agent/host/workload"
 )
 
 const (
@@ -43,6 +46,11 @@ type kernel interface {
 	unmount(target string) error
 	// readRoot asks the server for the state of the file system and for the entries of its root, as a user.
 	readRoot(target string, user int) error
+	// makeReadOnly makes what is mounted at a point read-only to who works there. The list, and what server and kernel make of it, stay.
+	makeReadOnly(target string, flags uintptr) error
+	// workAs does a workload below the root of what is mounted for the volume, as a user who cannot leave it.
+	workAs(ctx context.Context, user int, o workload.Options) (workload.Result, error)
+	now() time.Time
 	// device is the device of the file system at a point, as major:minor.
 	device(point string) (string, error)
 	readLink(name string) (string, error)
@@ -51,20 +59,31 @@ type kernel interface {
 	// newName is a name that nobody else has.
 	newName() string
 	pause(d time.Duration)
+	// wait is pause, until the context is done.
+	wait(ctx context.Context, d time.Duration)
 }
 
 // Run carries out an order in this process, whose mount namespace must be its own and go with it.
 func Run(ctx context.Context, order Order) Result {
-	return work{kernel: newMachine(), order: order}.run(ctx)
+	return newWork(newMachine(), order).run(ctx)
 }
 
 // work is one order being carried out.
 type work struct {
 	kernel
 	order Order
+	// prepareOnce is prepare: several passes share its directories.
+	prepareOnce func() error
+}
+
+func newWork(k kernel, order Order) work {
+	return work{kernel: k, order: order, prepareOnce: sync.OnceValue(k.prepare)}
 }
 
 func (w work) run(ctx context.Context) Result {
+	if len(w.order.Passes) > 0 {
+		return w.runPasses(ctx)
+	}
 	var r Result
 	if why := w.prove(&r); why != "" {
 		r.Message = why
@@ -117,7 +136,7 @@ func (w work) proveIdentifier(r *Result) Proof {
 	failed := func(err error) Proof {
 		return Proof{Type: Identifier, Message: "cannot give the NFSv4 client an identifier of its own: " + err.Error()}
 	}
-	if err := w.prepare(); err != nil {
+	if err := w.prepareOnce(); err != nil {
 		return failed(err)
 	}
 	name := "storage-client-trial-" + w.newName()

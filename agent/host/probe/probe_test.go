@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/workload"
 )
 
 // fakeKernel is a kernel in a network namespace of its own, with one server.
@@ -32,6 +34,10 @@ type fakeKernel struct {
 	prepareErr error
 	// deaf is true where the identifier cannot be written.
 	deaf bool
+
+	// workErr is how work fails, listed how many requests it has made on the mount.
+	workErr error
+	listed  int
 
 	identifier string
 	mounted    string
@@ -65,7 +71,7 @@ func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) err
 	if target != volumeDir {
 		k.t.Errorf("mounted at %s", target)
 	}
-	k.mounted = data
+	k.mounted, k.listed = data, 0
 	return nil
 }
 
@@ -112,7 +118,8 @@ func (k *fakeKernel) readFile(name string) (string, error) {
 			n = l.nconnect
 		}
 		return "device tmpfs mounted on /tmp with fstype tmpfs\ndevice filer:/e mounted on " + volumeDir + " with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n" +
-			strings.Repeat("\txprt:\ttcp 0 1 1 0 0 4 4 0\n", n), nil
+			strings.Repeat("\txprt:\ttcp 0 1 1 0 0 4 4 0\n", n) +
+			fmt.Sprintf("\tper-op statistics\n\t     GETATTR: %d %[1]d 0 %d %d 0 9 9 0\n", k.listed+1, 100*(k.listed+1), 200*(k.listed+1)), nil
 	case mountinfoFile:
 		return fmt.Sprintf("30 20 0:20 / /tmp rw - tmpfs tmpfs rw\n31 30 %s / %s rw - nfs4 filer:/e rw\n", map[bool]string{true: "0:20", false: "0:55"}[k.shared], volumeDir), nil
 	}
@@ -133,6 +140,24 @@ func (k *fakeKernel) newName() string { return "0123" }
 
 func (k *fakeKernel) pause(time.Duration) { k.leftover-- }
 
+func (k *fakeKernel) wait(_ context.Context, d time.Duration) { k.log = append(k.log, "wait "+d.String()) }
+
+func (k *fakeKernel) now() time.Time { return time.Unix(1700000000, 0) }
+
+func (k *fakeKernel) makeReadOnly(string, uintptr) error {
+	k.log = append(k.log, "read-only")
+	return nil
+}
+
+func (k *fakeKernel) workAs(_ context.Context, user int, o workload.Options) (workload.Result, error) {
+	k.log = append(k.log, fmt.Sprintf("work %s in %q as %d", o.Name, o.Path, user))
+	if k.workErr != nil {
+		return workload.Result{}, k.workErr
+	}
+	k.listed += 50
+	return workload.Result{Passes: []workload.Pass{{Seconds: 0.5, Units: 50}}}, nil
+}
+
 func (k *fakeKernel) run(order Order) Result {
 	if k.network == "" {
 		k.network = "net:[2]"
@@ -144,7 +169,7 @@ func (k *fakeKernel) run(order Order) Result {
 	if order.HostNetwork == "" {
 		order.HostNetwork = "net:[1]"
 	}
-	r := work{kernel: k, order: order}.run(context.Background())
+	r := newWork(k, order).run(context.Background())
 	if k.mounted != "" {
 		k.t.Error("left a mount behind")
 	}
@@ -257,7 +282,7 @@ func TestNothingIsMountedWithoutTheProofs(t *testing.T) {
 
 func TestAnOrderThatDoesNotSayWhichNetworkIsTheNodes(t *testing.T) {
 	k := &fakeKernel{t: t, network: "net:[2]"}
-	if r := (work{kernel: k, order: Order{Server: "filer", Path: "/e", FSType: "nfs"}}).run(context.Background()); r.Tried || len(k.log) > 0 {
+	if r := newWork(k, Order{Server: "filer", Path: "/e", FSType: "nfs"}).run(context.Background()); r.Tried || len(k.log) > 0 {
 		t.Errorf("result is %+v", r)
 	}
 }

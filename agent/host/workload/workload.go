@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,9 @@ type Options struct {
 	AllowWrites bool
 	// ID ends the name of the directory that is written into; no two that run at a time have the same.
 	ID string
+	// MaxEntries bounds the entries of a pass, MaxBytes the bytes; 0: no bound. A pass ends there, at the same place each time.
+	MaxEntries int
+	MaxBytes   uint64
 }
 
 // Validate refuses what cannot be done.
@@ -82,6 +86,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("block %d KiB: must be a multiple of 4 from 4 to 16384", o.BlockKiB)
 	case o.writes() && !o.AllowWrites:
 		return fmt.Errorf("workload %s writes: it must be allowed to", o.Name)
+	case o.MaxEntries < 0:
+		return fmt.Errorf("entries %d: must not be under 0", o.MaxEntries)
 	case o.writes() && (o.ID == "" || strings.ContainsAny(o.ID, "/.")):
 		return fmt.Errorf("id %q: must name a directory", o.ID)
 	}
@@ -178,11 +184,11 @@ type worker struct {
 func (w worker) pass(ctx context.Context) (Pass, error) {
 	switch w.Name {
 	case ListDirectory:
-		return listDirectory(w.place)
+		return w.listDirectory()
 	case WalkTree:
-		return walkTree(ctx, w.place)
+		return w.walkTree(ctx)
 	case ReadSequential:
-		return w.eachFile(ctx, readAll)
+		return w.eachFile(ctx, w.readAll)
 	case ReadRandom:
 		return w.eachFile(ctx, w.readBlocks)
 	case CreateUnlink:
@@ -192,8 +198,23 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	}
 }
 
-func listDirectory(dir string) (p Pass, err error) {
-	entries, err := os.ReadDir(dir)
+// readEntries reads the directory, sorted, as far as MaxEntries go.
+func (w worker) readEntries() ([]fs.DirEntry, error) {
+	dir, err := os.Open(w.place)
+	if err != nil {
+		return nil, err
+	}
+	// Read to its end, -1, an empty directory is no error; read in part, it is.
+	entries, err := dir.ReadDir(cmp.Or(w.MaxEntries, -1))
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, errors.Join(err, dir.Close())
+}
+
+func (w worker) listDirectory() (p Pass, err error) {
+	entries, err := w.readEntries()
 	if err != nil {
 		return p, err
 	}
@@ -207,8 +228,8 @@ func listDirectory(dir string) (p Pass, err error) {
 	return p, nil
 }
 
-func walkTree(ctx context.Context, dir string) (p Pass, err error) {
-	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
+	err = filepath.WalkDir(w.place, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -216,6 +237,9 @@ func walkTree(ctx context.Context, dir string) (p Pass, err error) {
 			return err
 		}
 		p.Units++
+		if w.MaxEntries > 0 && p.Units >= uint64(w.MaxEntries) {
+			return filepath.SkipAll
+		}
 		return ctx.Err()
 	})
 	return p, err
@@ -223,12 +247,12 @@ func walkTree(ctx context.Context, dir string) (p Pass, err error) {
 
 // eachFile reads the regular files of the directory.
 func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.File, *Pass) error) (p Pass, err error) {
-	entries, err := os.ReadDir(w.place)
+	entries, err := w.readEntries()
 	if err != nil {
 		return p, err
 	}
 	for _, entry := range entries {
-		if !entry.Type().IsRegular() || ctx.Err() != nil {
+		if !entry.Type().IsRegular() || ctx.Err() != nil || w.isEnough(p) {
 			continue
 		}
 		flags := os.O_RDONLY
@@ -258,9 +282,12 @@ func evict(file *os.File) error {
 	return nil
 }
 
-func readAll(ctx context.Context, file *os.File, p *Pass) error {
+// isEnough says whether a pass has as many bytes as it may.
+func (w worker) isEnough(p Pass) bool { return w.MaxBytes > 0 && p.Bytes >= w.MaxBytes }
+
+func (w worker) readAll(ctx context.Context, file *os.File, p *Pass) error {
 	buffer := alignedBuffer(sequentialBlock)
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !w.isEnough(*p) {
 		n, err := file.Read(buffer)
 		p.Bytes += uint64(n)
 		if errors.Is(err, io.EOF) {
@@ -282,7 +309,7 @@ func (w worker) readBlocks(ctx context.Context, file *os.File, p *Pass) error {
 	size := int64(w.BlockKiB) << 10
 	blocks := info.Size() / size
 	buffer := alignedBuffer(runSize)
-	for i := 0; i < blocksPerPass && blocks > 0 && ctx.Err() == nil; i++ {
+	for i := 0; i < blocksPerPass && blocks > 0 && ctx.Err() == nil && !w.isEnough(*p); i++ {
 		start := w.random.Int64N(blocks) * size
 		for at := start; at < start+size; at += runSize {
 			n, err := file.ReadAt(buffer, at)
@@ -330,7 +357,7 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	buffer := alignedBuffer(w.BlockKiB << 10)
-	for i := 0; i < blocksPerPass && ctx.Err() == nil; i++ {
+	for i := 0; i < blocksPerPass && ctx.Err() == nil && !w.isEnough(p); i++ {
 		n, err := file.Write(buffer)
 		if err != nil {
 			return p, err

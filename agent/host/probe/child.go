@@ -1,0 +1,128 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/agent/host/workload"
+)
+
+// WorkCommand is the argument with which this program does a workload, as a process that the one with the mount starts.
+const WorkCommand = "trial-work"
+
+const (
+	// cleanupTime is how long a workload that was ended may take to remove what it has written.
+	cleanupTime = 5 * time.Second
+	// maxWorkText bounds what a workload says of its failure, in bytes.
+	maxWorkText = 512
+)
+
+// workOrder is what such a process reads.
+type workOrder struct {
+	User    int
+	Options workload.Options
+}
+
+// startWork does a workload in a process of its own: to change root and user for good is a matter of whole processes.
+func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
+	input, err := json.Marshal(order)
+	if err != nil {
+		return workload.Result{}, err
+	}
+	var output, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", WorkCommand)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = bytes.NewReader(input), &output, &said, []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = cleanupTime
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimPrefix(strings.TrimSpace(said.String()), "node-agent: "); text != "" && ctx.Err() == nil {
+			return workload.Result{}, errors.New(text[:min(len(text), maxWorkText)])
+		}
+		return workload.Result{}, fmt.Errorf("the process that works: %w", err)
+	}
+	var result workload.Result
+	if err := json.Unmarshal(output.Bytes(), &result); err != nil {
+		return workload.Result{}, fmt.Errorf("read what was done: %w", err)
+	}
+	return result, nil
+}
+
+// RunWork is that process. It leaves for the volume and for the user before it looks at anything there: no link leads out again.
+func RunWork(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	var order workOrder
+	if err := json.NewDecoder(io.LimitReader(stdin, 64<<10)).Decode(&order); err != nil {
+		return fmt.Errorf("read the work: %w", err)
+	}
+	if order.User <= 0 {
+		return errors.New("a trial's work is never done as root")
+	}
+	if err := enterVolume(order.User); err != nil {
+		return err
+	}
+	order.Options.Path = path.Join("/", order.Options.Path)
+	result, err := workload.Run(ctx, order.Options)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(result)
+}
+
+// enterVolume is for the whole process, and for good.
+func enterVolume(user int) error {
+	var state unix.Statfs_t
+	if err := unix.Statfs(volumeDir, &state); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	if state.Type != unix.NFS_SUPER_MAGIC {
+		return errors.New("nothing of NFS is mounted here: only the trial runner starts this")
+	}
+	if err := changeRoot(user); err != nil {
+		return err
+	}
+	if err := syscall.Setgroups(nil); err != nil {
+		return fmt.Errorf("setgroups: %w", err)
+	}
+	if err := syscall.Setgid(user); err != nil {
+		return fmt.Errorf("setgid: %w", err)
+	}
+	if err := syscall.Setuid(user); err != nil {
+		return fmt.Errorf("setuid: %w", err)
+	}
+	return nil
+}
+
+// changeRoot looks at the volume's root as the user: the server may know no rights of root. The right to change the root stays.
+func changeRoot(user int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := becomeOnThread(user); err != nil {
+		return err
+	}
+	if err := unix.Chroot(volumeDir); err != nil {
+		return fmt.Errorf("enter the volume: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return fmt.Errorf("enter the volume: %w", err)
+	}
+	return nil
+}
+
+func durationOf(p workload.Pass) time.Duration {
+	return time.Duration(p.Seconds * float64(time.Second))
+}

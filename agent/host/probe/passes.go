@@ -1,0 +1,168 @@
+package probe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/workload"
+)
+
+const (
+	// maxOperations bounds what is told of one phase, and of each name.
+	maxOperations    = 16
+	maxOperationName = 24
+	// blockKiB is the size of a block of the workloads that have one: larger than a page, smaller than most read-ahead windows, and that
+	// of a write.
+	readBlockKiB, writeBlockKiB = 64, 1024
+)
+
+// runPasses runs the passes one after the other. The first one that fails, or lacks a proof, ends it: what was measured before stays.
+func (w work) runPasses(ctx context.Context) Result {
+	// Who is ended from outside tells nothing of what was measured.
+	ctx, cancel := context.WithTimeout(ctx, w.order.Timeout-2*cleanupTime)
+	defer cancel()
+	var r Result
+	for _, p := range w.order.Passes {
+		r.Proofs = nil
+		if why := w.prove(&r); why != "" {
+			r.Message = why
+			return r
+		}
+		r.Tried = true
+		pass, err := w.runPass(ctx, p, &r)
+		switch {
+		case err != nil:
+			r.Message = fmt.Sprintf("%s, round %d: %v", p.Arm, p.Round, err)
+			if p.Arm == After && len(r.Passes) == 0 {
+				r.Own = w.tryOwn(ctx)
+			}
+			return r
+		case r.Missing() != nil:
+			return r
+		}
+		r.Passes = append(r.Passes, pass)
+	}
+	r.Succeeded = true
+	return r
+}
+
+func (w work) listOf(arm Arm) []string {
+	if arm == After {
+		return w.order.Options
+	}
+	return w.order.OwnOptions
+}
+
+// runPass mounts, works and unmounts. Where a proof is missing, nothing is done on the mount.
+func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, error) {
+	pass := Pass{Round: p.Round, Arm: p.Arm}
+	l, err := parseList(w.listOf(p.Arm))
+	if err != nil {
+		return pass, err
+	}
+	began := w.now()
+	if err := w.mountList(ctx, l); err != nil {
+		return pass, err
+	}
+	defer func() { _ = w.unmount(volumeDir) }()
+	w.observe(l, r)
+	if r.Missing() != nil {
+		return pass, nil
+	}
+	if w.order.Work.Name == MountOnly {
+		if err := w.answers(w.order.User); err != nil {
+			return pass, err
+		}
+		took := w.now().Sub(began)
+		phase, err := w.measure(First, nil)
+		phase.Duration, phase.Units, pass.Phases = took, 1, []Phase{phase}
+		return pass, err
+	}
+	if !w.order.Work.AllowWrites {
+		if err := w.makeReadOnly(volumeDir, l.flags); err != nil {
+			return pass, fmt.Errorf("make the mount read-only: %w", err)
+		}
+	}
+	pass.Phases, err = w.runPhases(ctx)
+	return pass, err
+}
+
+// runPhases does the work on the fresh mount, and again after the pause.
+func (w work) runPhases(ctx context.Context) ([]Phase, error) {
+	var phases []Phase
+	for _, name := range []string{First, Repeated} {
+		if name == Repeated {
+			w.wait(ctx, w.order.Work.Pause)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		before, err := w.counts()
+		if err != nil {
+			return nil, err
+		}
+		done, err := w.workAs(ctx, w.order.User, w.options())
+		if err != nil {
+			return nil, err
+		}
+		phase, err := w.measure(name, before)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range done.Passes {
+			phase.Units += p.Units
+			phase.Duration += durationOf(p)
+		}
+		phases = append(phases, phase)
+	}
+	return phases, nil
+}
+
+// options are those of one phase: one pass of one worker.
+func (w work) options() workload.Options {
+	o := workload.Options{
+		Name: workload.Name(w.order.Work.Name), Path: w.order.Work.Path, Workers: 1, BlockKiB: readBlockKiB, AllowWrites: w.order.Work.AllowWrites,
+		ID: w.order.ID, MaxEntries: w.order.Work.MaxEntries, MaxBytes: w.order.Work.MaxBytes,
+	}
+	if o.Name == workload.WriteSequential {
+		o.BlockKiB = writeBlockKiB
+	}
+	return o
+}
+
+func (w work) counts() ([]mounts.Operation, error) {
+	data, err := w.readFile(mountstatsFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the mount's counters: %w", err)
+	}
+	return mounts.CountsAt(data, volumeDir), nil
+}
+
+// measure tells what was counted since.
+func (w work) measure(name string, before []mounts.Operation) (Phase, error) {
+	after, err := w.counts()
+	if err != nil {
+		return Phase{}, err
+	}
+	p := Phase{Name: name}
+	for _, now := range after {
+		i := slices.IndexFunc(before, func(o mounts.Operation) bool { return o.Name == now.Name })
+		if i >= 0 {
+			now.Count, now.BytesSent, now.BytesReceived = now.Count-before[i].Count, now.BytesSent-before[i].BytesSent, now.BytesReceived-before[i].BytesReceived
+		}
+		if now.Count == 0 || len(now.Name) > maxOperationName {
+			continue
+		}
+		p.BytesSent, p.BytesReceived = p.BytesSent+now.BytesSent, p.BytesReceived+now.BytesReceived
+		p.Operations = append(p.Operations, Operation{Name: now.Name, Count: now.Count})
+	}
+	slices.SortFunc(p.Operations, func(a, b Operation) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Name, b.Name))
+	})
+	p.Operations = p.Operations[:min(len(p.Operations), maxOperations)]
+	return p, nil
+}

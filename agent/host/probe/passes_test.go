@@ -1,0 +1,102 @@
+package probe
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// trial is an order for one round of listing.
+func trial(more ...func(*Order)) Order {
+	order := Order{
+		Options: []string{"vers=4.1", "actimeo=30"}, OwnOptions: []string{"vers=4.1"}, Timeout: time.Minute,
+		Passes: []OrderedPass{{1, Again}, {1, After}, {1, Before}}, Work: Work{Name: "ListDirectory", Path: "a", Pause: 5 * time.Second},
+	}
+	for _, change := range more {
+		change(&order)
+	}
+	return order
+}
+
+func named(name string) func(*Order) { return func(o *Order) { o.Work.Name = name } }
+
+func TestEachPassHasAMountOfItsOwn(t *testing.T) {
+	k := &fakeKernel{t: t}
+	r := k.run(trial())
+	if !r.Succeeded || r.Missing() != nil {
+		t.Fatalf("result is %+v", r)
+	}
+	list := []string{"read-only", `work ListDirectory in "a" as 1000`, "wait 5s", `work ListDirectory in "a" as 1000`, "unmount"}
+	before := "mount filer:/e vers=4.1,addr=192.0.2.7,clientaddr=10.1.2.3"
+	var want []string
+	for _, mount := range []string{before, strings.Replace(before, "vers=4.1", "actimeo=30,vers=4.1", 1), before} {
+		want = append(append(want, mount), list...)
+	}
+	if diff := cmp.Diff(want, k.log); diff != "" {
+		t.Errorf("what was done (-want +got):\n%s", diff)
+	}
+	phase := func(name string) Phase {
+		return Phase{Name: name, Duration: 500 * time.Millisecond, Units: 50, BytesSent: 5000, BytesReceived: 10000, Operations: []Operation{{"GETATTR", 50}}}
+	}
+	wantPasses := []Pass{
+		{1, Again, []Phase{phase(First), phase(Repeated)}}, {1, After, []Phase{phase(First), phase(Repeated)}}, {1, Before, []Phase{phase(First), phase(Repeated)}},
+	}
+	if diff := cmp.Diff(wantPasses, r.Passes); diff != "" {
+		t.Errorf("passes (-want +got):\n%s", diff)
+	}
+}
+
+func TestAMountIsMeasuredByItself(t *testing.T) {
+	k := &fakeKernel{t: t}
+	r := k.run(trial(named(MountOnly)))
+	if !r.Succeeded || len(r.Passes) != 3 || len(r.Passes[0].Phases) != 1 || r.Passes[0].Phases[0].Operations[0].Count != 1 {
+		t.Errorf("result is %+v", r)
+	}
+}
+
+func TestWhatWritesHasAWritableMount(t *testing.T) {
+	k := &fakeKernel{t: t}
+	k.run(trial(named("CreateUnlink"), func(o *Order) { o.Work.AllowWrites = true }))
+	for _, line := range k.log {
+		if line == "read-only" {
+			t.Error("the mount is read-only")
+		}
+	}
+}
+
+func TestWhatEndsATrial(t *testing.T) {
+	candidate := func(data string) error {
+		if strings.Contains(data, "actimeo=30") {
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	second := trial(func(o *Order) { o.Passes = []OrderedPass{{1, After}, {1, Before}, {1, Again}} })
+	for name, test := range map[string]struct {
+		kernel  fakeKernel
+		order   Order
+		passes  int
+		message string
+		own     bool
+		void    bool
+	}{
+		"a candidate that cannot be mounted":             {fakeKernel{refuse: candidate, told: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", false, false},
+		"one that comes first; the volume's own can":     {fakeKernel{refuse: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
+		"work that fails":                                {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
+		"a mount that shares the device of another one":  {fakeKernel{shared: true}, trial(), 0, "", false, true},
+		"other connections than the list asks for":       {fakeKernel{transports: 3}, trial(), 0, "", false, true},
+		"something else that is mounted in that network": {fakeKernel{leftover: 99}, trial(), 0, "nothing was mounted: 1 NFS file systems are mounted in this network namespace already", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.kernel.t = t
+			r := test.kernel.run(test.order)
+			if r.Succeeded || len(r.Passes) != test.passes || r.Message != test.message || (r.Own != nil && r.Own.Succeeded) != test.own || (r.Missing() != nil) != test.void {
+				t.Errorf("result is %+v, own %+v", r, r.Own)
+			}
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// What a trial's work may take of a server, in each phase of a pass.
+const (
+	maxTrialEntries = 20000
+	maxTrialBytes   = 256 << 20
+	// maxRandomBytes is less: each block is a request of its own that is waited for.
+	maxRandomBytes = 16 << 20
+)
+
+// What an order for work may say, as the API has it.
+const (
+	maxWorkPath      = 512
+	maxPauseSeconds  = 60
+	maxOperationName = 24
+)
+
+// phaseNames are those that the API knows, in their order.
+var phaseNames = []string{probe.First, probe.Repeated}
+
+var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
+
+// isWantedElsewhere says whether the node is to be rebooted or left: that does not wait for a comparison.
+func (a *Agent) isWantedElsewhere(order *v1alpha1.NodeTrial) bool {
+	return order.Kind == v1alpha1.TrialTrial && (a.clientNode.Spec.RebootPermit != nil || a.clientNode.Spec.Release)
+}
+
+// refuseWork says why the work of an order is not done; empty where it is, or there is none.
+func refuseWork(order v1alpha1.NodeTrial) string {
+	work := order.Work
+	if order.Kind == v1alpha1.TrialProbe {
+		if work != nil || len(order.Passes) > 0 {
+			return "a Probe has neither work nor passes"
+		}
+		return ""
+	}
+	switch {
+	case work == nil || len(order.Passes) == 0 || len(order.Passes) > v1alpha1.MaxOrderPasses:
+		return fmt.Sprintf("a Trial has work, and 1 to %d passes", v1alpha1.MaxOrderPasses)
+	case order.RunAsUser < 1:
+		return "a Trial's work is never done as root"
+	case string(work.Name) != probe.MountOnly && !slices.Contains(workload.Names, workload.Name(work.Name)):
+		return "workload " + string(work.Name) + " is not known"
+	case work.Name.Writes() && !work.AllowWrites:
+		return "workload " + string(work.Name) + " writes, and allowWrites is not true"
+	case len(work.Path) > maxWorkPath || !workPath.MatchString(work.Path) || strings.HasPrefix(work.Path, "/") || slices.Contains(strings.Split(work.Path, "/"), ".."):
+		return "invalid path of the work"
+	case work.PauseSeconds < 0 || work.PauseSeconds > maxPauseSeconds:
+		return "invalid pauseSeconds"
+	}
+	for _, p := range order.Passes {
+		if !isPass(p.Round, p.Arm) {
+			return "invalid pass"
+		}
+	}
+	return ""
+}
+
+func isPass(round int32, arm v1alpha1.TrialArm) bool {
+	known := arm == v1alpha1.ArmBefore || arm == v1alpha1.ArmAgain || arm == v1alpha1.ArmAfter
+	return known && round >= 1 && round <= v1alpha1.MaxTrialRounds
+}
+
+// runnerOrder is an order as the trial runner takes it.
+func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string) probe.Order {
+	out := probe.Order{
+		ID: order.ID, Server: order.Server, Path: order.Path, FSType: order.FSType, Options: order.MountOptions, OwnOptions: order.OwnMountOptions,
+		User: int(order.RunAsUser), Timeout: timeout, HostNetwork: network,
+	}
+	if order.Work == nil {
+		return out
+	}
+	out.Work = probe.Work{
+		Name: string(order.Work.Name), Path: order.Work.Path, AllowWrites: order.Work.AllowWrites, Pause: time.Duration(order.Work.PauseSeconds) * time.Second,
+		MaxEntries: maxTrialEntries, MaxBytes: maxTrialBytes,
+	}
+	if order.Work.Name == v1alpha1.WorkloadReadRandom {
+		out.Work.MaxBytes = maxRandomBytes
+	}
+	for _, p := range order.Passes {
+		out.Passes = append(out.Passes, probe.OrderedPass{Round: int(p.Round), Arm: probe.Arm(p.Arm)})
+	}
+	return out
+}
+
+// counter is a number as the API has it.
+func counter(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// trialPasses are passes as the API takes them: the runner is another process.
+func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
+	var list []v1alpha1.TrialPass
+	for _, p := range firstOf(passes, v1alpha1.MaxOrderPasses) {
+		pass := v1alpha1.TrialPass{Round: int32(min(max(p.Round, 0), v1alpha1.MaxTrialRounds)), Arm: v1alpha1.TrialArm(p.Arm)}
+		if !isPass(pass.Round, pass.Arm) {
+			continue
+		}
+		for i, phase := range firstOf(p.Phases, len(phaseNames)) {
+			if phase.Name != phaseNames[i] {
+				break
+			}
+			told := v1alpha1.TrialPassPhase{
+				Name: phase.Name, Microseconds: max(phase.Duration.Microseconds(), 0), Units: counter(phase.Units),
+				BytesSent: counter(phase.BytesSent), BytesReceived: counter(phase.BytesReceived),
+			}
+			for _, o := range firstOf(phase.Operations, v1alpha1.MaxTrialOperations) {
+				told.Operations = append(told.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
+			}
+			pass.Phases = append(pass.Phases, told)
+		}
+		list = append(list, pass)
+	}
+	return list
+}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// workOrder is an order for one round of listing.
+func workOrder() *v1alpha1.NodeTrial {
+	order := goodOrder()
+	order.Kind, order.RunAsUser, order.TimeoutSeconds = v1alpha1.TrialTrial, 1000, 600
+	order.Work = &v1alpha1.NodeTrialWork{Name: v1alpha1.WorkloadListDirectory, Path: "projects/a", PauseSeconds: 5}
+	order.Passes = []v1alpha1.NodeTrialPass{{Round: 3, Arm: v1alpha1.ArmAfter}, {Round: 3, Arm: v1alpha1.ArmBefore}, {Round: 3, Arm: v1alpha1.ArmAgain}}
+	return order
+}
+
+// measured is a pass that was as large as one may be.
+func measured(round int, arm probe.Arm) probe.Pass {
+	pass := probe.Pass{Round: round, Arm: arm}
+	for _, name := range []string{probe.First, probe.Repeated} {
+		phase := probe.Phase{Name: name, Duration: 1500 * time.Microsecond, Units: 1 << 40, BytesSent: 1 << 50, BytesReceived: 1 << 50}
+		for i := range 20 {
+			phase.Operations = append(phase.Operations, probe.Operation{Name: fmt.Sprintf("AN_OPERATION_OF_A_PROTOCOL_%d", i)[:24-i%2], Count: 1 << 50})
+			phase.Operations[i].Name = string(rune('A'+i)) + phase.Operations[i].Name[1:]
+		}
+		pass.Phases = append(pass.Phases, phase)
+	}
+	return pass
+}
+
+func TestWorkIsHandedOverAndReported(t *testing.T) {
+	r := &runner{result: goodResult()}
+	for i := range 8 {
+		r.result.Passes = append(r.result.Passes, measured(1+i/3, []probe.Arm{probe.Before, probe.Again, probe.After}[i%3]))
+	}
+	r.result.Passes[1].Arm = "Sideways"
+	r.result.Message = strings.Repeat("ä", 9000)
+	for i := range r.result.Proofs {
+		r.result.Proofs[i].Message = strings.Repeat("x", 600)
+	}
+	w := newWorld(t)
+	a := withRunner(w, r)
+	w.order(workOrder())
+	w.runPass(a)
+	w.runPass(a)
+	got := r.orders[0]
+	if diff := cmp.Diff([]probe.OrderedPass{{Round: 3, Arm: probe.After}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes); diff != "" {
+		t.Errorf("passes (-want +got):\n%s", diff)
+	}
+	want := probe.Work{Name: "ListDirectory", Path: "projects/a", Pause: 5 * time.Second, MaxEntries: maxTrialEntries, MaxBytes: maxTrialBytes}
+	if diff := cmp.Diff(want, got.Work); diff != "" || got.User != 1000 {
+		t.Errorf("user %d, work (-want +got):\n%s", got.User, diff)
+	}
+	trial := w.clientNode.Status.Trial
+	if trial.Phase != v1alpha1.TrialFinished || len(trial.Passes) != 5 {
+		t.Fatalf("phase %s, %d passes: those that the API cannot hold are left out", trial.Phase, len(trial.Passes))
+	}
+	first := trial.Passes[0].Phases[0]
+	if first.Name != "First" || first.Microseconds != 1500 || len(first.Operations) != v1alpha1.MaxTrialOperations {
+		t.Errorf("the first phase is %+v", first)
+	}
+	data, err := json.Marshal(trial)
+	if err != nil || len(data) > 16<<10 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+func TestWorkThatIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.NodeTrial){
+		"no work":                      func(o *v1alpha1.NodeTrial) { o.Work = nil },
+		"no passes":                    func(o *v1alpha1.NodeTrial) { o.Passes = nil },
+		"too many passes":              func(o *v1alpha1.NodeTrial) { o.Passes = make([]v1alpha1.NodeTrialPass, v1alpha1.MaxOrderPasses+1) },
+		"an arm that nobody knows":     func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
+		"a round before the first":     func(o *v1alpha1.NodeTrial) { o.Passes[0].Round = 0 },
+		"root":                         func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
+		"a program":                    func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
+		"to observe":                   func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
+		"to create without permission": func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadCreateUnlink },
+		"to write without permission":  func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadWriteSequential },
+		"an absolute path":             func(o *v1alpha1.NodeTrial) { o.Work.Path = "/etc" },
+		"a path that leads out":        func(o *v1alpha1.NodeTrial) { o.Work.Path = "a/../../etc" },
+		"a path with a newline":        func(o *v1alpha1.NodeTrial) { o.Work.Path = "a\n" },
+		"a path that is too long":      func(o *v1alpha1.NodeTrial) { o.Work.Path = strings.Repeat("a", 513) },
+		"an hour's pause":              func(o *v1alpha1.NodeTrial) { o.Work.PauseSeconds = 3600 },
+		"a candidate with suid":        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"suid"} },
+		"a probe with work":            func(o *v1alpha1.NodeTrial) { o.Kind = v1alpha1.TrialProbe },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t), &runner{result: goodResult()}
+			a := withRunner(w, r)
+			order := workOrder()
+			change(order)
+			w.order(order)
+			w.runPass(a)
+			w.runPass(a)
+			if trial := w.clientNode.Status.Trial; len(r.orders) > 0 || trial.Phase != v1alpha1.TrialRefused {
+				t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
+			}
+		})
+	}
+}
+
+func TestAComparisonEndsWhereTheNodeIsNeeded(t *testing.T) {
+	for name, test := range map[string]struct {
+		order *v1alpha1.NodeTrial
+		ends  bool
+	}{"a comparison": {workOrder(), true}, "a probe, which takes seconds": {goodOrder(), false}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := withRunner(w, &runner{})
+			a.trial.start = func(func()) {}
+			w.order(test.order)
+			w.runPass(a)
+			cancelled := false
+			if a.trial.cancel != nil {
+				cancel := a.trial.cancel
+				a.trial.cancel = func() { cancelled = true; cancel() }
+			}
+			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+			w.runPass(a)
+			if trial := w.clientNode.Status.Trial; cancelled != test.ends || trial != nil && (trial.Phase == v1alpha1.TrialVoid) != test.ends {
+				t.Errorf("ended: %v, trial is %+v", cancelled, trial)
+			}
+		})
+	}
+}

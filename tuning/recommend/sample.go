@@ -136,7 +136,7 @@ func (s Sample) count(names ...string) uint64 {
 func (s Sample) total() uint64 {
 	n := s.Requests
 	for _, o := range s.Operations {
-		if !slices.Contains(ownOperations, o.Name) {
+		if !IsOwn(o.Name) {
 			n += o.Count
 		}
 	}
@@ -149,6 +149,9 @@ var ownOperations = []string{
 	"SETCLIENTID_CONFIRM", "BIND_CONN_TO_SESSION", "FSINFO", "GET_LEASE_TIME", "SERVER_CAPS",
 }
 
+// IsOwn is true for an operation that keeps a client known to its server.
+func IsOwn(operation string) bool { return slices.Contains(ownOperations, operation) }
+
 // smallOperation is the most bytes, sent and received, of an operation whose time is not that of its bytes.
 const smallOperation = 8 << 10
 
@@ -157,7 +160,7 @@ const smallOperation = 8 << 10
 func (s Sample) times() (t times) {
 	var queue, trip uint64
 	for _, o := range s.Operations {
-		if o.Count == 0 || (o.BytesSent+o.BytesReceived)/o.Count > smallOperation || slices.Contains(ownOperations, o.Name) {
+		if o.Count == 0 || (o.BytesSent+o.BytesReceived)/o.Count > smallOperation || IsOwn(o.Name) {
 			continue
 		}
 		t.count += o.Count

@@ -132,20 +132,3 @@ type Slot struct {
 	Node  string `json:"node"`
 	Arm   Arm    `json:"arm"`
 }
-
-// Schedule is the passes to run, in this order: round by round, over the nodes in turn. Which arm comes first is drawn from the seed,
-// such that on each node no arm is first, second or last more than once more often than another. A longer schedule begins with the
-// shorter one of the same nodes and seed. Without nodes the node's name is empty.
-func Schedule(rounds int, nodes []string, seed uint64) []Slot { return nil }
-
-// Judge says what passes tell. Their order does not matter.
-func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
-	return Verdict{Outcome: Undecided}
-}
-
-// RoundsNeeded says, from the list in force against itself in the rounds that have been run, how many rounds in all it takes to
-// decide in nine of ten trials where the difference is as large as the goal, at most MostRounds; and why, in words.
-func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) { return MostRounds, "" }
-
-// MostRounds bounds RoundsNeeded.
-const MostRounds = 128

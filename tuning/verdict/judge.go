@@ -1,0 +1,161 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+)
+
+// The largest shares of trials of two equal lists that are called Better or Worse, by their times and by their counts. The sum is
+// about half of what is promised, since rounds on real machines are not quite alike. Counts repeat, so that a small share costs a round
+// or two; of times it would cost many.
+const (
+	falseByTimes  = 0.005
+	falseByCounts = 0.001
+)
+
+// defaultPercent is the smallest difference that matters where the goal does not say.
+const defaultPercent = 10
+
+func (g Goal) metric() string { return cmp.Or(g.Metric, Seconds) }
+
+func (g Goal) percent() float64 {
+	if g.BetterByPercent <= 0 || math.IsNaN(g.BetterByPercent) {
+		return defaultPercent
+	}
+	return min(g.BetterByPercent, 99)
+}
+
+// margin is the logarithm of the smallest difference that matters.
+func (g Goal) margin() float64 { return -math.Log1p(-g.percent() / 100) }
+
+// decides is true for metrics that the verdict rests on: where time is the goal, the counts too, which explain it.
+func (g Goal) decides(metric string) bool {
+	if g.metric() != Seconds {
+		return metric == g.metric()
+	}
+	return metric == Seconds || metric == Operations || metric == Bytes
+}
+
+// phase is one phase and what is compared of it.
+type phase struct {
+	name    string
+	triples [][3]Phase
+	metrics []metric
+	// getAttrs is what to know of their number; unsteady is true where nobody can compare it.
+	getAttrs string
+	unsteady bool
+}
+
+// Judge says what passes tell. Their order does not matter.
+func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
+	t := tabulate(passes)
+	phases := phasesOf(t, attributes)
+	v := Verdict{Rounds: len(t.rounds), Void: t.void}
+	levels := levelsFor(phases, goal)
+	for _, p := range phases {
+		for _, m := range p.metrics {
+			v.Results = append(v.Results, p.judge(m, goal, levels.of(m.name)))
+		}
+	}
+	v.Outcome, v.Why = sumUp(v, goal, levels.fewestFor(goal))
+	return v
+}
+
+func phasesOf(t table, attributes Attributes) (phases []phase) {
+	for _, name := range t.phases {
+		p := phase{name: name, triples: t.triples(name)}
+		if len(p.triples) == 0 {
+			continue
+		}
+		p.metrics = metricsOf(p.triples)
+		p.getAttrs, p.unsteady = attributes.describe(p.triples)
+		if p.unsteady {
+			p.leaveGetAttrsOut()
+		}
+		phases = append(phases, p)
+	}
+	return phases
+}
+
+// leaveGetAttrsOut keeps what cannot be compared out of the sum that can.
+func (p *phase) leaveGetAttrsOut() {
+	for i, m := range p.metrics {
+		if m.name == Operations {
+			p.metrics[i].note = "without " + GetAttr
+			p.metrics[i].of = func(p Phase) float64 { return p.operations() - p.Counts[GetAttr] }
+		}
+	}
+}
+
+// levels are the shares for one result: the more results decide, the more likely one of them differs by chance.
+type levels struct{ times, counts float64 }
+
+func levelsFor(phases []phase, goal Goal) levels {
+	times, counts := 0, 0
+	for _, p := range phases {
+		for _, m := range p.metrics {
+			switch {
+			case m.name == Seconds:
+				times++
+			case goal.decides(m.name):
+				counts++
+			}
+		}
+	}
+	return levels{times: falseByTimes / float64(max(1, times)), counts: falseByCounts / float64(max(1, counts))}
+}
+
+func (l levels) of(metric string) float64 {
+	if metric == Seconds {
+		return l.times
+	}
+	return l.counts
+}
+
+// fewestRounds is how many can decide at all.
+func fewestRounds(level float64) int {
+	n := 1
+	for rankOf(n, level) == 0 {
+		n++
+	}
+	return n
+}
+
+// fewestFor is how many let all decide that a verdict rests on.
+func (l levels) fewestFor(goal Goal) int {
+	if goal.metric() != Seconds {
+		return fewestRounds(l.counts)
+	}
+	return max(fewestRounds(l.counts), fewestRounds(l.times))
+}
+
+func (p phase) judge(m metric, goal Goal, level float64) Result {
+	r := Result{Phase: p.name, Metric: m.name, Unit: m.unit, Decides: goal.decides(m.name), Outcome: Undecided, Rounds: len(p.triples)}
+	r.Before, r.After = m.medians(p.triples)
+	r.Note = m.note
+	if m.name == GetAttr {
+		r.Note = p.getAttrs
+	}
+	rank := rankOf(len(p.triples), level)
+	if rank == 0 {
+		r.Note = fmt.Sprintf("%d rounds are too few: %d can decide", len(p.triples), fewestRounds(level))
+		return r
+	}
+	c := compare(m.logarithms(p.triples), rank)
+	r.Ratio, r.Low, r.High = math.Exp(c.ratio), math.Exp(c.within.low), math.Exp(c.within.high)
+	r.SameLow, r.SameHigh = math.Exp(c.same.low), math.Exp(c.same.high)
+	if p.unsteady && (m.name == GetAttr || m.name == Bytes) {
+		r.Note = p.getAttrs
+		return r
+	}
+	var why noise
+	r.Outcome, why = c.outcome(goal.margin())
+	switch why {
+	case differs:
+		r.Note = fmt.Sprintf("the list in force differs from itself (%s to %s times), so nothing can be said of the candidate", number(r.SameLow), number(r.SameHigh))
+	case wide:
+		r.Note = fmt.Sprintf("the list in force differs from itself by as much as the candidate does (%s to %s times)", number(r.SameLow), number(r.SameHigh))
+	}
+	return r
+}

@@ -1,0 +1,110 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// MostRounds bounds RoundsNeeded.
+const MostRounds = 128
+
+const (
+	// mostUndecided is the share of trials that may end without a decision although the difference is as large as the goal.
+	mostUndecided = 0.10
+	// playedTrials is how many are played to find that share.
+	playedTrials = 400
+	// fewestForNoise is how many rounds tell how much the list in force differs from itself.
+	fewestForNoise = 3
+)
+
+// RoundsNeeded says, from the list in force against itself in the rounds that have been run, how many rounds in all it takes to
+// decide in nine of ten trials where the difference is as large as the goal, at most MostRounds; and why, in words. The candidate's
+// passes have no part in it: who looks at a result and then decides how long to go on finds what is not there.
+func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
+	phases := phasesOf(tabulate(passes), Attributes{})
+	levels := levelsFor(phases, goal)
+	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
+	longest, known := longestWith(phases, goal.metric())
+	if !known {
+		return fewest, fmt.Sprintf("%s at least: no round yet shows how much %s of the list in force differs from itself.", text.Count(fewest, "round"), goal.metric())
+	}
+	noise := longest.noise(goal.metric())
+	steps := ladder(fewest)
+	undecided := func(n int) float64 { return playUndecided(n, noise, level, goal.margin()) }
+	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= mostUndecided })
+	seen := fmt.Sprintf("%s of the list in force differs from itself by a factor of %s from round to round in %s", goal.metric(), number(math.Exp(noise)), longest.name)
+	if i == len(steps) {
+		return MostRounds, fmt.Sprintf("%s: %d rounds, the most that are run, leave a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
+			seen, MostRounds, number(goal.percent()), 100*undecided(MostRounds))
+	}
+	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials where the difference is %s %%.", seen, text.Count(steps[i], "round"), number(goal.percent()))
+}
+
+// longestWith is the phase that takes longest, of those that have the metric and rounds enough.
+func longestWith(phases []phase, metric string) (phase, bool) {
+	known := slices.DeleteFunc(slices.Clone(phases), func(p phase) bool {
+		return len(p.triples) < fewestForNoise || p.metricIndex(metric) < 0
+	})
+	if len(known) == 0 {
+		return phase{}, false
+	}
+	seconds := func(p phase) float64 {
+		before, _ := secondsMetric().medians(p.triples)
+		return before
+	}
+	return slices.MaxFunc(known, func(a, b phase) int { return cmp.Compare(seconds(a), seconds(b)) }), true
+}
+
+func (p phase) metricIndex(name string) int {
+	return slices.IndexFunc(p.metrics, func(m metric) bool { return m.name == name })
+}
+
+// noise is the standard deviation of the logarithms of the ratios of the list in force to itself; as few rounds may show too little of
+// it, it is what four of five such series would not exceed.
+func (p phase) noise(metric string) float64 {
+	var sum float64
+	for _, round := range p.metrics[p.metricIndex(metric)].logarithms(p.triples) {
+		sum += (round[1] - round[0]) * (round[1] - round[0])
+	}
+	// Equal lists have no difference on average: no degree of freedom goes on it.
+	return math.Sqrt(sum / chiSquaredFifth(float64(len(p.triples))))
+}
+
+// chiSquaredFifth is what one in five values of the chi-squared distribution lies below, by Wilson and Hilferty.
+func chiSquaredFifth(degrees float64) float64 {
+	const fifth = -0.8416
+	return degrees * math.Pow(1-2/(9*degrees)+fifth*math.Sqrt(2/(9*degrees)), 3)
+}
+
+// ladder is the numbers of rounds that are tried: all small ones, then fewer.
+func ladder(fewest int) (steps []int) {
+	for n := fewest; n < MostRounds; n += max(1, n/8) {
+		steps = append(steps, n)
+	}
+	return append(steps, MostRounds)
+}
+
+// playUndecided plays trials of so many rounds whose candidate is as much better as the margin, and says what share is not called so.
+func playUndecided(rounds int, noise, level, margin float64) float64 {
+	draw := random{state: 1}
+	rank := rankOf(rounds, level)
+	undecided := 0
+	for range playedTrials {
+		played := make([][3]float64, rounds)
+		for i := range played {
+			for arm := range arms {
+				played[i][arm] = draw.normal() * noise / math.Sqrt2
+			}
+			played[i][2] -= margin
+		}
+		if outcome, _ := compare(played, rank).outcome(margin); outcome != Better {
+			undecided++
+		}
+	}
+	return float64(undecided) / playedTrials
+}

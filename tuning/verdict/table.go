@@ -1,0 +1,205 @@
+package verdict
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+// arms is the order in which a round's three are kept.
+var arms = [3]Arm{Before, Again, After}
+
+// table has passes by round, and phases by name.
+type table struct {
+	rounds [][3]Pass
+	phases []string
+	void   int
+}
+
+// tabulate keeps the rounds that have all three passes. Of two passes of one arm the first counts.
+func tabulate(passes []Pass) (t table) {
+	type key struct {
+		round int
+		node  string
+	}
+	known := map[key]*[3]Pass{}
+	for _, p := range passes {
+		arm := slices.Index(arms[:], p.Arm)
+		if p.Void != "" || arm < 0 {
+			t.void++
+			continue
+		}
+		k := key{p.Round, p.Node}
+		if known[k] == nil {
+			known[k] = &[3]Pass{}
+		}
+		if known[k][arm].Arm == "" {
+			known[k][arm] = p
+		}
+	}
+	byRound := func(a, b key) int { return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.node, b.node)) }
+	for _, k := range slices.SortedFunc(maps.Keys(known), byRound) {
+		round := *known[k]
+		if slices.ContainsFunc(round[:], func(p Pass) bool { return p.Arm == "" }) {
+			continue
+		}
+		t.rounds = append(t.rounds, round)
+		for _, phase := range round[0].Phases {
+			if !slices.Contains(t.phases, phase.Name) {
+				t.phases = append(t.phases, phase.Name)
+			}
+		}
+	}
+	return t
+}
+
+// triples are the rounds of one phase in which all three passes have done its work with the same caches cold.
+func (t table) triples(name string) (triples [][3]Phase) {
+	for _, round := range t.rounds {
+		var triple [3]Phase
+		comparable := true
+		for i, p := range round {
+			at := slices.IndexFunc(p.Phases, func(phase Phase) bool { return phase.Name == name })
+			comparable = comparable && at >= 0 && p.Phases[at].isSound()
+			if comparable {
+				triple[i] = p.Phases[at]
+			}
+		}
+		if comparable && isEquallyCold(triple) {
+			triples = append(triples, triple)
+		}
+	}
+	return triples
+}
+
+func isEquallyCold(triple [3]Phase) bool {
+	cold := func(p Phase) []string { return slices.Compact(slices.Sorted(slices.Values(p.Cold))) }
+	return slices.Equal(cold(triple[0]), cold(triple[1])) && slices.Equal(cold(triple[0]), cold(triple[2]))
+}
+
+func isNumber(f float64) bool { return f >= 0 && !math.IsInf(f, 0) }
+
+// isSound is true for a phase that did something and whose numbers are some.
+func (p Phase) isSound() bool {
+	for _, count := range p.Counts {
+		if !isNumber(count) {
+			return false
+		}
+	}
+	return p.Units > 0 && isNumber(p.Units) && isNumber(p.Seconds)
+}
+
+func (p Phase) operations() (sum float64) {
+	for name, count := range p.Counts {
+		if isOperation(name) {
+			sum += count
+		}
+	}
+	return sum
+}
+
+func isOperation(name string) bool {
+	return name != BytesSent && name != BytesReceived && !recommend.IsOwn(name)
+}
+
+// metric is one thing to compare.
+type metric struct {
+	name, unit string
+	// least is what anything less counts as: a handful of requests more or less is no difference, and nothing divides by zero.
+	least float64
+	of    func(Phase) float64
+	// perPass is shown for a pass of the usual amount of work rather than for a unit of it.
+	perPass bool
+	// note is what to know of it.
+	note string
+}
+
+const (
+	leastOperations = 10
+	leastBytes      = 64 << 10
+	leastSeconds    = 0.001
+)
+
+func operationsMetric(unit string) metric {
+	return metric{name: Operations, unit: "requests per " + unit, least: leastOperations, of: Phase.operations}
+}
+
+func bytesMetric(unit string) metric {
+	return metric{name: Bytes, unit: "bytes per " + unit, least: leastBytes, of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }}
+}
+
+func secondsMetric() metric {
+	return metric{name: Seconds, unit: "seconds", least: leastSeconds, of: func(p Phase) float64 { return p.Seconds }, perPass: true}
+}
+
+func operationMetric(name, unit string) metric {
+	return metric{name: name, unit: "requests per " + unit, least: leastOperations, of: func(p Phase) float64 { return p.Counts[name] }}
+}
+
+// metricsOf are those of which some pass of a phase has more than next to nothing.
+func metricsOf(triples [][3]Phase) []metric {
+	unit := cmp.Or(triples[0][0].Unit, "unit")
+	names := map[string]bool{}
+	for _, triple := range triples {
+		for _, p := range triple {
+			for name := range p.Counts {
+				names[name] = names[name] || isOperation(name)
+			}
+		}
+	}
+	all := []metric{operationsMetric(unit), bytesMetric(unit), secondsMetric()}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if names[name] {
+			all = append(all, operationMetric(name, unit))
+		}
+	}
+	return slices.DeleteFunc(all, func(m metric) bool { return m.name != Seconds && m.most(triples) <= m.least })
+}
+
+func (m metric) most(triples [][3]Phase) (most float64) {
+	for _, triple := range triples {
+		for _, p := range triple {
+			most = max(most, m.of(p))
+		}
+	}
+	return most
+}
+
+// logarithms are of the metric for a unit of work.
+func (m metric) logarithms(triples [][3]Phase) [][3]float64 {
+	out := make([][3]float64, len(triples))
+	for i, triple := range triples {
+		for arm, p := range triple {
+			out[i][arm] = math.Log(max(m.of(p), m.least) / p.Units)
+		}
+	}
+	return out
+}
+
+// medians are what is shown of the list in force, both times, and of the candidate.
+func (m metric) medians(triples [][3]Phase) (before, after float64) {
+	var befores, afters, units []float64
+	for _, triple := range triples {
+		for i, p := range triple {
+			units = append(units, p.Units)
+			if arms[i] == After {
+				afters = append(afters, m.of(p)/p.Units)
+			} else {
+				befores = append(befores, m.of(p)/p.Units)
+			}
+		}
+	}
+	scale := 1.0
+	if m.perPass {
+		scale = medianOf(units)
+	}
+	return medianOf(befores) * scale, medianOf(afters) * scale
+}
+
+func medianOf(numbers []float64) float64 {
+	_, median := between(numbers, 1)
+	return median
+}

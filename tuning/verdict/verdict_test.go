@@ -1,0 +1,189 @@
+package verdict_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+// allCells plays the whole grid of TestEqualListsAreRarelyCalledDifferent.
+var allCells = flag.Bool("all-cells", false, "play each number of rounds from 5 to 64 with 1 to 6 phases")
+
+// machine makes up passes. Times are log-normal with a standard deviation of their logarithms' paired differences of noise; counts
+// repeat within countNoise.
+type machine struct {
+	random *rand.Rand
+	phases int
+	noise  float64
+	// tails is the share of passes that take ten times as long.
+	tails float64
+	// drift is by what the logarithm of times grows from the first round to the last, order by what it does from the first pass of a round to the last.
+	drift, order float64
+	countNoise   float64
+	counts       bool
+	// faster and fewer are the factors of the candidate's times and counts; 0 is 1.
+	faster, fewer float64
+}
+
+func (m machine) passes(rounds int, seed uint64) []verdict.Pass {
+	passes := make([]verdict.Pass, 0, 3*rounds)
+	for i, slot := range verdict.Schedule(rounds, nil, seed) {
+		pass := verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm}
+		for number := range m.phases {
+			pass.Phases = append(pass.Phases, m.phase(number, slot.Arm, float64(i)/float64(3*rounds), i%3))
+		}
+		passes = append(passes, pass)
+	}
+	return passes
+}
+
+func (m machine) phase(number int, arm verdict.Arm, progress float64, place int) verdict.Phase {
+	faster, fewer := 1.0, 1.0
+	if arm == verdict.After {
+		faster, fewer = or1(m.faster), or1(m.fewer)
+	}
+	logarithm := m.random.NormFloat64()*m.noise/math.Sqrt2 + m.drift*progress + m.order*float64(place)
+	if m.random.Float64() < m.tails {
+		logarithm += math.Log(10)
+	}
+	p := verdict.Phase{Name: fmt.Sprintf("listing %d", number+1), Units: 5000, Unit: "entry", Seconds: 2 * faster * math.Exp(logarithm)}
+	if m.counts {
+		vary := func(n float64) float64 { return n * fewer * math.Exp(m.random.NormFloat64()*m.countNoise) }
+		p.Counts = map[string]float64{"GETATTR": vary(5000), "READDIR": vary(60), verdict.BytesReceived: vary(2 << 20)}
+	}
+	return p
+}
+
+func or1(f float64) float64 {
+	if f == 0 {
+		return 1
+	}
+	return f
+}
+
+const trials = 1000
+
+// shareOf is how many of 1,000 trials end so.
+func shareOf(m machine, rounds int, goal verdict.Goal, outcomes ...verdict.Outcome) (n int) {
+	m.random = rand.New(rand.NewPCG(uint64(rounds), uint64(m.phases)))
+	for seed := range uint64(trials) {
+		got := verdict.Judge(m.passes(rounds, seed), goal, verdict.Attributes{}).Outcome
+		for _, outcome := range outcomes {
+			if got == outcome {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// equals are machines on which nothing differs but by chance.
+var equals = map[string]machine{
+	"quiet":                         {noise: 0.1},
+	"noisy, with counts":            {noise: 0.5, counts: true, countNoise: 0.02},
+	"busy, and counts vary as well": {noise: 2, counts: true, countNoise: 0.5},
+	"one pass in seven takes long":  {noise: 0.2, tails: 0.15},
+	"drift and an order effect":     {noise: 0.1, drift: 1, order: 0.4},
+}
+
+func TestEqualListsAreRarelyCalledDifferent(t *testing.T) {
+	rounds, phases := []int{5, 6, 8, 12, 33, 64}, []int{1, 6}
+	if *allCells {
+		rounds, phases = nil, []int{1, 2, 3, 4, 5, 6}
+		for n := 5; n <= 64; n++ {
+			rounds = append(rounds, n)
+		}
+	}
+	for name, m := range equals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			worst, sum, cells := 0, 0, 0
+			for _, n := range rounds {
+				for _, m.phases = range phases {
+					called := shareOf(m, n, verdict.Goal{}, verdict.Better, verdict.Worse)
+					worst, sum, cells = max(worst, called), sum+called, cells+1
+					if called > trials/100 {
+						t.Errorf("%d rounds, %d phases: %d of %d trials of equal lists are called different", n, m.phases, called, trials)
+					}
+				}
+			}
+			t.Logf("at most %d of %d, %.1f on average of %d cells", worst, trials, float64(sum)/float64(cells), cells)
+		})
+	}
+}
+
+// third is a candidate that takes a 1.3th of the time.
+var third = verdict.Goal{BetterByPercent: 100 * (1 - 1/1.3)}
+
+func TestRoundsThatDecideThirtyPercent(t *testing.T) {
+	for _, c := range []struct {
+		noise         float64
+		rounds        int
+		least, atMost int
+	}{
+		{noise: 0.1, rounds: 6, atMost: 100},
+		{noise: 0.15, rounds: 6, least: 300, atMost: trials},
+		{noise: 0.15, rounds: 12, atMost: 100},
+		{noise: 0.3, rounds: 33, least: 50, atMost: 160},
+		{noise: 0.3, rounds: 40, atMost: 100},
+		{noise: 0.6, rounds: 64, least: 400, atMost: trials},
+		{noise: 0.6, rounds: 128, atMost: 140},
+	} {
+		m := machine{phases: 1, noise: c.noise, faster: 1 / 1.3}
+		undecided := shareOf(m, c.rounds, third, verdict.Undecided, verdict.NoDifference)
+		wrong := shareOf(m, c.rounds, third, verdict.Worse)
+		if undecided < c.least || undecided > c.atMost || wrong > 0 {
+			t.Errorf("noise %.2f, %d rounds: %d of %d undecided, want %d to %d; %d worse, want none", c.noise, c.rounds, undecided, trials, c.least, c.atMost, wrong)
+		}
+		t.Logf("noise %.2f, %d rounds: %d of %d undecided", c.noise, c.rounds, undecided, trials)
+	}
+}
+
+func TestIntervalsHoldTheTruth(t *testing.T) {
+	for name, m := range equals {
+		t.Run(name, func(t *testing.T) {
+			m.phases, m.faster, m.fewer = 2, 0.7, 1.5
+			m.random = rand.New(rand.NewPCG(1, 2))
+			missed := 0
+			for seed := range uint64(trials) {
+				if slices.ContainsFunc(verdict.Judge(m.passes(12, seed), verdict.Goal{}, verdict.Attributes{}).Results, func(r verdict.Result) bool {
+					truth := m.fewer
+					if r.Metric == verdict.Seconds {
+						truth = m.faster
+					}
+					return r.Decides && (r.Low > truth*1.000001 || r.High < truth*0.999999)
+				}) {
+					missed++
+				}
+			}
+			if missed > trials/20 {
+				t.Errorf("%d of %d trials have an interval that does not hold the truth", missed, trials)
+			}
+			t.Logf("%d of %d", missed, trials)
+		})
+	}
+}
+
+func TestRoundsNeededAreEnough(t *testing.T) {
+	for _, noise := range []float64{0.1, 0.2, 0.3, 0.4} {
+		m := machine{phases: 1, noise: noise, faster: 1 / 1.3, random: rand.New(rand.NewPCG(3, 4))}
+		undecided, all := 0, 0
+		const series = 200
+		for seed := range uint64(series) {
+			rounds, _ := verdict.RoundsNeeded(m.passes(8, seed), third)
+			all += rounds
+			if verdict.Judge(m.passes(rounds, seed), third, verdict.Attributes{}).Outcome != verdict.Better {
+				undecided++
+			}
+		}
+		if undecided > series/10 {
+			t.Errorf("noise %.2f: %d of %d undecided", noise, undecided, series)
+		}
+		t.Logf("noise %.2f: %d rounds on average, %d of %d undecided", noise, all/series, undecided, series)
+	}
+}

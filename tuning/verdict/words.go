@@ -1,0 +1,149 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// sentenceBytes bounds Why: it is a condition's message.
+const sentenceBytes = 240
+
+// sumUp makes one verdict of the results that it rests on.
+func sumUp(v Verdict, goal Goal, fewest int) (Outcome, string) {
+	outcome, why := weigh(v, goal, fewest)
+	return outcome, text.CutBytes(why, sentenceBytes)
+}
+
+func weigh(v Verdict, goal Goal, fewest int) (Outcome, string) {
+	deciding := slices.DeleteFunc(slices.Clone(v.Results), func(r Result) bool { return !r.Decides })
+	better, worse, undecided := of(deciding, Better), of(deciding, Worse), of(deciding, Undecided)
+	switch {
+	case v.Rounds == 0:
+		return Undecided, "Undecided: no round has a pass of the candidate and two of the list in force."
+	case len(deciding) == 0:
+		return Undecided, fmt.Sprintf("Undecided: no pass counted %s.", goal.metric())
+	case len(better) > 0 && len(worse) > 0:
+		return Undecided, "Undecided: " + inWords(better) + ", but " + inWords(worse) + "."
+	case len(better) > 0:
+		return Better, "Better: " + inWords(better) + "." + onTimes(deciding)
+	case len(worse) > 0:
+		return Worse, "Worse: " + inWords(worse) + "." + onTimes(deciding)
+	case len(undecided) == 0:
+		return NoDifference, fmt.Sprintf("No difference: %s within %s %% of the list in force.", allOf(len(deciding)), number(goal.percent()))
+	case v.Rounds < fewest:
+		return Undecided, fmt.Sprintf("Undecided: %s cannot decide, %d can.", text.Count(v.Rounds, "round"), fewest)
+	}
+	return Undecided, "Undecided: " + whyUndecided(undecided)
+}
+
+func allOf(n int) string {
+	if n == 1 {
+		return "what was measured is"
+	}
+	return fmt.Sprintf("all of %d results are", n)
+}
+
+func of(results []Result, outcome Outcome) []Result {
+	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Outcome != outcome })
+}
+
+// inWords names the largest differences first.
+func inWords(results []Result) string {
+	bySize := slices.SortedStableFunc(slices.Values(results), func(a, b Result) int {
+		return cmp.Compare(math.Abs(math.Log(b.Ratio)), math.Abs(math.Log(a.Ratio)))
+	})
+	spelled := bySize[:min(2, len(bySize))]
+	var parts []string
+	for _, r := range spelled {
+		parts = append(parts, r.inWords())
+	}
+	if rest := len(bySize) - len(spelled); rest > 0 {
+		parts = append(parts, text.More(rest, ""))
+		return strings.Join(parts[:2], ", ") + " " + parts[2]
+	}
+	return strings.Join(parts, " and ")
+}
+
+// inWords says how large a difference is, and how large at least.
+func (r Result) inWords() string {
+	nearest := r.High
+	if r.Ratio > 1 {
+		nearest = r.Low
+	}
+	return fmt.Sprintf("%s in %s (at least %s)", change(r.Ratio, r.noun()), r.Phase, change(nearest, ""))
+}
+
+func (r Result) noun() string {
+	switch r.Metric {
+	case Seconds:
+		return "time"
+	case Bytes:
+		return "bytes"
+	case Operations:
+		return "requests"
+	}
+	return r.Metric
+}
+
+// change writes a ratio as people say it.
+func change(ratio float64, noun string) string {
+	words := ""
+	switch {
+	case ratio >= 2:
+		words = number(ratio) + " times the " + noun
+		if noun == "" {
+			words = number(ratio) + " times"
+		}
+		return words
+	case ratio > 1:
+		words = percent(ratio-1) + " % more"
+	default:
+		words = percent(1-ratio) + " % less"
+	}
+	return strings.TrimSpace(words + " " + noun)
+}
+
+// percent has a digit after the point where the whole number would say nothing.
+func percent(share float64) string {
+	p := share * 100
+	if p < 1 || p > 99 && p < 99.95 {
+		return strconv.FormatFloat(p, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(p, 'f', 0, 64)
+}
+
+// number has two digits that matter, or three from 100 on.
+func number(f float64) string {
+	switch {
+	case f >= 100:
+		return strconv.FormatFloat(math.Round(f), 'f', -1, 64)
+	case f == 0:
+		return "0"
+	}
+	return strconv.FormatFloat(f, 'g', 2, 64)
+}
+
+// onTimes says what is left of the times beside a verdict that others have given.
+func onTimes(deciding []Result) string {
+	for _, r := range deciding {
+		if r.Metric == Seconds && r.Outcome == Undecided {
+			return " Of time nothing can be said."
+		}
+	}
+	return ""
+}
+
+func whyUndecided(undecided []Result) string {
+	widest := slices.MaxFunc(undecided, func(a, b Result) int { return cmp.Compare(math.Log(a.High/a.Low), math.Log(b.High/b.Low)) })
+	if widest.Note != "" {
+		return fmt.Sprintf("%s in %s: %s.", widest.noun(), widest.Phase, widest.Note)
+	}
+	return fmt.Sprintf("%s in %s is between %s and %s times that of the list in force after %s.", widest.noun(), widest.Phase,
+		number(widest.Low), number(widest.High), text.Count(widest.Rounds, "round"))
+}

@@ -97,6 +97,8 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclienttrials,verbs=list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclienttrials/status,verbs=patch
 
 // Reconcile makes a pass. A node that could not be written does not hold up the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -162,6 +164,9 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	}
 	s := plan.Snapshot{
 		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
+	}
+	if s.Comparisons, err = r.readComparisons(ctx, volumes, profiles.Items); err != nil {
+		return plan.Snapshot{}, err
 	}
 	if len(s.Candidates) > 0 {
 		s.Servers = serversOf(volumes.Volumes)
@@ -272,6 +277,8 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 		return r.createClone(ctx, step.Clone)
 	case plan.StepCollect:
 		return r.collectClone(ctx, step.Clone)
+	case plan.StepReport:
+		return r.patchStatus(ctx, step)
 	}
 	return fmt.Errorf("step %q is not one that writes", step)
 }

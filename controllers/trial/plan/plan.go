@@ -19,10 +19,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -65,6 +67,8 @@ type Runner struct {
 // Snapshot is all that a plan rests on.
 type Snapshot struct {
 	Candidates []volumeplan.ProbeCandidate
+	// Comparisons are all StorageClientTrials, the oldest first: probes come before them.
+	Comparisons []Comparison
 	// Nodes are all of the cluster, in any order, Clones all that there are.
 	Nodes  []Node
 	Clones []Clone
@@ -83,6 +87,8 @@ type Memory struct {
 	Results map[volumeplan.ProbeKey]Result
 	// Waiting are the sets that wait for a result.
 	Waiting map[volumeplan.ProbeKey]Waiting
+	// Choices are the nodes of StorageClientTrials that run.
+	Choices map[types.UID]Choice
 }
 
 // Result is what a probe has shown, and when.
@@ -118,6 +124,8 @@ const (
 	StepClone StepKind = "Clone"
 	// StepCollect deletes it.
 	StepCollect StepKind = "Collect"
+	// StepReport writes the status of a StorageClientTrial.
+	StepReport StepKind = "Report"
 )
 
 // Step is one write.
@@ -129,6 +137,9 @@ type Step struct {
 	// Clone is what there is to create or to delete, For what StepClone does it for.
 	Clone Clone
 	For   volumeplan.ProbeKey
+	// Trial and Status are those of StepReport.
+	Trial  *v1alpha1.StorageClientTrial
+	Status *v1alpha1.StorageClientTrialStatus
 }
 
 // String tells the step in a line.
@@ -137,10 +148,16 @@ func (s Step) String() string {
 	case StepOrder:
 	case StepClone, StepCollect:
 		return strings.ToLower(string(s.Kind)) + " " + s.Clone.String()
+	case StepReport:
+		return fmt.Sprintf("report %s/%s: %s", s.Trial.Namespace, s.Trial.Name, describeStatus(s.Status))
 	default:
 		return strings.ToLower(string(s.Kind)) + " " + s.Node.Node.Name
 	}
-	return fmt.Sprintf("order %s: %s:%s %s", s.Node.Node.Name, s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
+	ordered := fmt.Sprintf("order %s: %s:%s %s", s.Node.Node.Name, s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
+	if s.Order.Kind == v1alpha1.TrialTrial {
+		ordered += fmt.Sprintf(", %s from round %d", text.Count(len(s.Order.Passes), "pass", "passes"), s.Order.Passes[0].Round)
+	}
+	return ordered
 }
 
 // Plan is what is to be written now, and what to remember.
@@ -155,7 +172,11 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, names: map[string][]string{}, memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}},
+		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Comparison{}, comparing: map[types.UID]bool{}, writes: map[types.UID]bool{},
+		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}},
+	}
+	for _, c := range s.Comparisons {
+		p.byTrial[c.hash()] = c
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for _, c := range s.Candidates {
@@ -173,12 +194,15 @@ func For(s Snapshot) Plan {
 	for _, c := range s.Candidates {
 		p.follow(c)
 	}
+	for _, c := range s.Comparisons {
+		p.compare(c)
+	}
 	for _, n := range p.Nodes {
 		if isLabelled(n.Node) && !p.busy[n.Node.Name] {
 			p.steps = append(p.steps, Step{Kind: StepUnlabel, Node: n})
 		}
 	}
-	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || p.isClearing || len(p.steps) > 0}
+	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.comparing) > 0 || p.isClearing || len(p.steps) > 0}
 }
 
 type planner struct {
@@ -191,6 +215,9 @@ type planner struct {
 	byHash  map[string]volumeplan.ProbeCandidate
 	// addresses are those that nodes have of servers, names those under which they have mounted their volumes.
 	addresses, names map[string][]string
+	// byTrial are the comparisons by their hashes, comparing those that have an order or a node, writes those whose status is written.
+	byTrial           map[string]Comparison
+	comparing, writes map[types.UID]bool
 	// beginning counts the trials that are to have an order or a clone; isClearing is whether there is still one that is over.
 	beginning  int
 	isClearing bool
@@ -203,6 +230,10 @@ func (p *planner) followOrder(n Node) {
 	}
 	p.busy[n.Node.Name] = true
 	order, status := n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial
+	if order.Kind == v1alpha1.TrialTrial {
+		p.followWork(n)
+		return
+	}
 	hash, issued := parseID(order.ID)
 	c, wanted := p.byHash[hash]
 	switch {
@@ -326,13 +357,18 @@ func (p *planner) isSelected(node *corev1.Node, c volumeplan.ProbeCandidate) boo
 	})
 }
 
-// isUsable says whether a node may have the candidate's trial: in service, with an agent that answers, and not disrupted by us or anybody.
+// isFree says whether a node may have a trial: in service, with an agent that answers, and not disrupted by us or anybody.
+func isFree(n Node) bool {
+	return n.ClientNode != nil && n.ClientNode.Spec.Trial == nil && n.Writable && !n.Node.Spec.Unschedulable
+}
+
+// isUsable says whether a node may have the candidate's trial.
 func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
-	return n.ClientNode != nil && n.ClientNode.Spec.Trial == nil && n.Writable && !n.Node.Spec.Unschedulable && p.isSelected(n.Node, c)
+	return isFree(n) && p.isSelected(n.Node, c)
 }
 
 // hasRoom says whether one more trial may begin.
-func (p *planner) hasRoom() bool { return len(p.running)+p.beginning < MaxTrials }
+func (p *planner) hasRoom() bool { return len(p.running)+len(p.comparing)+p.beginning < MaxTrials }
 
 // findNode takes a node that bears the label already before others; for a clone, one that has no mount of the server.
 func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) {
@@ -375,8 +411,13 @@ func orderFor(c volumeplan.ProbeCandidate, now time.Time) *v1alpha1.NodeTrial {
 
 // hashOf names a candidate in the id of an order. The volume is not part of it: another one of the set does as well.
 func hashOf(c volumeplan.ProbeCandidate) string {
-	sum := sha256.Sum256([]byte(c.Set + "\x00" + c.Server))
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(digest(c.Set + "\x00" + c.Server))
+}
+
+// digest is short: what it names is compared with few others.
+func digest(s string) []byte {
+	sum := sha256.Sum256([]byte(s))
+	return sum[:8]
 }
 
 // parseID reads the candidate's hash and the time out of an order's id.

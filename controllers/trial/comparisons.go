@@ -1,0 +1,44 @@
+package trial
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/trial/plan"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// readComparisons reads all StorageClientTrials, the oldest first. One that is being deleted is as good as gone.
+func (r *Reconciler) readComparisons(ctx context.Context, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile) ([]plan.Comparison, error) {
+	var trials v1alpha1.StorageClientTrialList
+	if err := r.List(ctx, &trials, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list StorageClientTrials: %w", err)
+	}
+	slices.SortFunc(trials.Items, func(a, b v1alpha1.StorageClientTrial) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	var comparisons []plan.Comparison
+	for i := range trials.Items {
+		if trials.Items[i].DeletionTimestamp.IsZero() {
+			comparisons = append(comparisons, plan.Compare(&trials.Items[i], volumes, profiles, r.Allow))
+		}
+	}
+	return comparisons, nil
+}
+
+// patchStatus changes the status of a trial as it was read: what was measured is appended to, and a newer list of passes is none to lose.
+func (r *Reconciler) patchStatus(ctx context.Context, step plan.Step) error {
+	changed := step.Trial.DeepCopy()
+	changed.Status = *step.Status
+	patch := client.MergeFromWithOptions(step.Trial, client.MergeFromWithOptimisticLock{})
+	if err := r.Status().Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch status of StorageClientTrial %s: %w", client.ObjectKeyFromObject(step.Trial), err)
+	}
+	return nil
+}

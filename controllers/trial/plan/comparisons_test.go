@@ -1,0 +1,404 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// lab is a world with trials.
+type lab struct {
+	*world
+	trials []*v1alpha1.StorageClientTrial
+	// targets are what the trials come to, by name; lacks and impossible hold for all of them.
+	lacks, impossible string
+	// forgets has the manager die after each pass, loses drops every second write of a status.
+	forgets, loses bool
+	writes         int
+}
+
+func newLab(t *testing.T, names ...string) *lab {
+	l := &lab{world: newWorld(t, names...)}
+	l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 1000, 1) }
+	return l
+}
+
+// measure answers an order: GETATTR by list, the same time for all.
+func (l *lab) measure(order v1alpha1.NodeTrial, before, after int64) *v1alpha1.NodeTrialStatus {
+	if order.Kind == v1alpha1.TrialProbe {
+		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true}
+	}
+	status := &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true}
+	for _, p := range order.Passes {
+		count := map[v1alpha1.TrialArm]int64{v1alpha1.ArmBefore: before, v1alpha1.ArmAgain: before, v1alpha1.ArmAfter: after}[p.Arm]
+		phase := v1alpha1.TrialPassPhase{Name: "First", Microseconds: 900000, Units: 1000, BytesSent: 100 * count, BytesReceived: 200 * count,
+			Operations: []v1alpha1.TrialOperation{{Name: "GETATTR", Count: count}, {Name: "READDIR", Count: 10}}}
+		again := phase
+		again.Name = "Repeated"
+		status.Passes = append(status.Passes, v1alpha1.TrialPass{Round: p.Round, Arm: p.Arm, Phases: []v1alpha1.TrialPassPhase{phase, again}})
+	}
+	return status
+}
+
+func (l *lab) add(name string, change ...func(*v1alpha1.StorageClientTrialSpec)) *v1alpha1.StorageClientTrial {
+	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name, UID: types.UID("uid-" + name), Generation: 1}}
+	trial.Spec = v1alpha1.StorageClientTrialSpec{ClaimName: "projects", Profile: "p", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadListDirectory, Path: "a"}}
+	trial.Status.ObservedGeneration = -1
+	for _, c := range change {
+		c(&trial.Spec)
+	}
+	l.trials = append(l.trials, trial)
+	return trial
+}
+
+// step makes a pass.
+func (l *lab) step() Plan {
+	l.t.Helper()
+	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
+	for _, trial := range l.trials {
+		c := Comparison{Trial: trial, Lacks: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
+		c.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"}}
+		s.Comparisons = append(s.Comparisons, c)
+	}
+	for _, n := range l.nodes {
+		s.Nodes = append(s.Nodes, *n)
+	}
+	next := For(s)
+	l.memory = next.Memory
+	if l.forgets {
+		l.memory = Memory{}
+	}
+	labelled := 0
+	for _, step := range next.Steps {
+		l.log = append(l.log, step.String())
+		if step.Kind == StepReport {
+			l.report(step)
+			continue
+		}
+		n := l.nodes[step.Node.Node.Name]
+		switch step.Kind {
+		case StepLabel:
+			n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
+			n.Runner = Runner{There: l.runners, Ready: l.runners && !l.stuck}
+		case StepUnlabel:
+			delete(n.Node.Labels, v1alpha1.TrialLabel)
+			n.Runner = Runner{}
+		case StepOrder:
+			if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || !n.Writable || n.Node.Spec.Unschedulable {
+				l.t.Errorf("order for %s, which is not to have one", n.Node.Name)
+			}
+			n.ClientNode.Spec.Trial = step.Order
+			if l.answer != nil {
+				n.ClientNode.Status.Trial = l.answer(*step.Order)
+			}
+		case StepClear:
+			if !n.Writable {
+				l.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+			}
+			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
+		default:
+			l.t.Errorf("step is %s", step)
+		}
+	}
+	for _, n := range l.nodes {
+		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {
+			labelled++
+		}
+	}
+	if labelled > maxComparisons {
+		l.t.Errorf("%d trials at a time", labelled)
+	}
+	l.now = l.now.Add(2 * time.Second)
+	return next
+}
+
+func (l *lab) report(step Step) {
+	l.writes++
+	if l.loses && l.writes%2 == 0 {
+		return
+	}
+	step.Trial.Status = *step.Status
+	seen := map[string]bool{}
+	for _, p := range step.Status.Passes {
+		key := fmt.Sprint(p.Round, p.Arm)
+		if seen[key] {
+			l.t.Errorf("round %s is there twice", key)
+		}
+		seen[key] = true
+	}
+}
+
+func (l *lab) runTrials() {
+	l.t.Helper()
+	for range 4000 {
+		if !l.step().Busy {
+			return
+		}
+	}
+	l.t.Fatalf("it never ends:\n%s", strings.Join(l.log[max(0, len(l.log)-20):], "\n"))
+}
+
+func expectStatus(t *testing.T, trial *v1alpha1.StorageClientTrial, condition, reason, words string) {
+	t.Helper()
+	c := meta.FindStatusCondition(trial.Status.Conditions, condition)
+	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != reason || !strings.Contains(c.Message, words) || len(c.Message) > maxCondition {
+		t.Errorf("condition %s is %+v, want %s: %s", condition, c, reason, words)
+	}
+	if len(trial.Status.Conditions) != 4 || trial.Status.ObservedGeneration != trial.Generation {
+		t.Errorf("conditions %+v, observedGeneration %d", trial.Status.Conditions, trial.Status.ObservedGeneration)
+	}
+}
+
+func TestATrialFromItsFirstStepToItsVerdict(t *testing.T) {
+	l := newLab(t, "n2", "n1")
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Rounds, s.Goal.Metric = 3, "GETATTR"
+	})
+	l.runTrials()
+	var kinds []string
+	for _, line := range l.log {
+		if !strings.HasPrefix(line, "report ") {
+			kinds = append(kinds, line)
+		}
+	}
+	want := []string{
+		"label n1", "order n1: filer:/e actimeo=30,vers=4.1, 3 passes from round 1", "clear n1",
+		"order n1: filer:/e actimeo=30,vers=4.1, 6 passes from round 2", "clear n1", "unlabel n1",
+	}
+	if diff := cmp.Diff(want, kinds); diff != "" {
+		t.Errorf("steps (-want +got):\n%s\n%s", diff, strings.Join(l.log, "\n"))
+	}
+	status := trial.Status
+	if status.Rounds != 3 || len(status.Passes) != 9 || status.Node != "n1" || status.Volume != "pv-1" || status.CompletionTime == nil || status.Passes[8].Node != "n1" {
+		t.Errorf("status is %+v", status)
+	}
+	if !slices.Equal(status.Before, []string{"vers=4.1"}) || !slices.Equal(status.After, []string{"actimeo=30", "vers=4.1"}) {
+		t.Errorf("compared %v with %v", status.Before, status.After)
+	}
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	l.expectClean()
+	l.log = nil
+	l.step()
+	if len(l.log) > 0 {
+		t.Errorf("after its end: %v", l.log)
+	}
+}
+
+func TestWhatAnOrderAsksFor(t *testing.T) {
+	l := newLab(t, "n1")
+	user := int64(1000)
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Workload = v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, RunAsUser: &user}
+	})
+	trial.Status.Rounds = 2
+	c := Comparison{Trial: trial, Volume: "pv-1", Target: judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"nocto"}, Own: []string{"hard"}}}
+	order := c.order(6, time.Unix(1700000000, 0))
+	var rounds []int32
+	arms := map[v1alpha1.TrialArm]bool{}
+	for _, p := range order.Passes {
+		rounds, arms[p.Arm] = append(rounds, p.Round), true
+	}
+	if !slices.Equal(rounds, []int32{3, 3, 3}) || len(arms) != 3 {
+		t.Errorf("passes are %+v", order.Passes)
+	}
+	order.Passes = nil
+	want := &v1alpha1.NodeTrial{
+		ID: c.hash() + "-1700000000", Kind: v1alpha1.TrialTrial, Volume: "pv-1", Server: "filer", Path: "/e", FSType: "nfs", MountOptions: []string{"nocto"},
+		OwnMountOptions: []string{"hard"}, RunAsUser: 1000, TimeoutSeconds: 600,
+		Work: &v1alpha1.NodeTrialWork{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, PauseSeconds: 5},
+	}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestATrialThatLosesItsManagerOrAWrite(t *testing.T) {
+	for name, prepare := range map[string]func(*lab){
+		"a manager that dies after each pass": func(l *lab) { l.forgets = true },
+		"a status write that is lost":         func(l *lab) { l.loses = true },
+		"both":                                func(l *lab) { l.forgets, l.loses = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, "n1", "n2")
+			trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 5 })
+			prepare(l)
+			l.runTrials()
+			if trial.Status.Rounds != 5 || len(trial.Status.Passes) != 15 {
+				t.Errorf("%d rounds, %d passes", trial.Status.Rounds, len(trial.Status.Passes))
+			}
+			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+			l.expectClean()
+		})
+	}
+}
+
+func TestHowATrialFails(t *testing.T) {
+	answer := func(phase v1alpha1.TrialPhase, message string) func(*lab) {
+		return func(l *lab) {
+			l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: phase, Message: message}
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		prepare       func(*lab)
+		reason, words string
+	}{
+		"a candidate that the kernel refuses": {answer(v1alpha1.TrialFinished, "After, round 1: mount(2): invalid argument: nfs: bad"), v1alpha1.TrialReasonNotMounted, "nfs: bad"},
+		"a proof that is missing":             {answer(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
+		"an agent that refuses it":            {answer(v1alpha1.TrialRefused, "refused by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "refused by"},
+		"no candidate":                        {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
+		"a claim that never comes":            {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
+		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "no Pod of DaemonSet"},
+		"a trial runner that is never Ready":  {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
+		"an agent that never answers":         {func(l *lab) { l.answer = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 6 rounds runs on n1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, "n1")
+			trial := l.add("a")
+			test.prepare(l)
+			for range 4000 {
+				l.step()
+			}
+			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
+			expectStatus(t, trial, v1alpha1.TrialConditionStalled, test.reason, "")
+			if trial.Status.Verdict != "" {
+				t.Errorf("verdict %s", trial.Status.Verdict)
+			}
+			l.expectClean()
+		})
+	}
+}
+
+func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
+	l := newLab(t, "n1", "n2")
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 2 })
+	measure := l.answer
+	l.answer = nil
+	for l.nodes["n1"].ClientNode.Spec.Trial == nil {
+		l.step()
+	}
+	l.nodes["n1"].Node.Spec.Unschedulable = true
+	l.answer = measure
+	l.runTrials()
+	if trial.Status.Rounds != 2 || trial.Status.Node != "n2" {
+		t.Errorf("%d rounds on %s:\n%s", trial.Status.Rounds, trial.Status.Node, strings.Join(l.log, "\n"))
+	}
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	l.expectClean()
+}
+
+func TestANodeThatTheRolloutHasIsNotWritten(t *testing.T) {
+	l := newLab(t, "n1")
+	trial := l.add("a")
+	l.answer = nil
+	for l.nodes["n1"].ClientNode.Spec.Trial == nil {
+		l.step()
+	}
+	l.nodes["n1"].Node.Spec.Unschedulable, l.nodes["n1"].Writable = true, false
+	l.nodes["n1"].ClientNode.Status.Trial = &v1alpha1.NodeTrialStatus{
+		ID: l.nodes["n1"].ClientNode.Spec.Trial.ID, Phase: v1alpha1.TrialVoid, Message: "the node is needed for something else",
+	}
+	for range 10 {
+		l.step()
+	}
+	if trial.Status.CompletionTime != nil {
+		t.Fatalf("it ends: %+v", trial.Status.Conditions)
+	}
+	l.nodes["n1"].Node.Spec.Unschedulable, l.nodes["n1"].Writable = false, true
+	l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 5, 5) }
+	l.nodes["n1"].ClientNode.Status.Trial = nil
+	l.runTrials()
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+}
+
+func TestADeletedTrialLeavesNothing(t *testing.T) {
+	l := newLab(t, "n1")
+	l.add("a")
+	l.answer = nil
+	for l.nodes["n1"].ClientNode.Spec.Trial == nil {
+		l.step()
+	}
+	l.trials = nil
+	l.runTrials()
+	l.expectClean()
+}
+
+func TestOneTrialAtATimeAndProbesFirst(t *testing.T) {
+	l := newLab(t, "n1", "n2", "n3")
+	first := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 1 })
+	second := l.add("b", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 1 })
+	c, d := candidate("s", "filer"), candidate("t", "filer")
+	l.candidates = append(l.candidates, c, d)
+	var begun bool
+	for range 200 {
+		next := l.step()
+		begun = begun || first.Status.Rounds > 0
+		if begun && (l.memory.Results[c.ProbeKey].Text == "" || l.memory.Results[d.ProbeKey].Text == "") {
+			t.Fatal("a trial before probes")
+		}
+		if first.Status.CompletionTime == nil && second.Status.Rounds > 0 {
+			t.Fatal("the second before the first has ended")
+		}
+		if !next.Busy {
+			break
+		}
+	}
+	expectStatus(t, first, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	expectStatus(t, second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	l.expectClean()
+}
+
+func TestATrialOnSelectedNodesOnly(t *testing.T) {
+	l := newLab(t, "n1", "n2")
+	l.nodes["n2"].Node.Labels["zone"] = "b"
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Rounds, s.NodeSelector = 1, map[string]v1alpha1.LabelText{"zone": "b"}
+	})
+	l.runTrials()
+	if trial.Status.Node != "n2" {
+		t.Errorf("it ran on %s", trial.Status.Node)
+	}
+}
+
+func TestWhatIsMeasuredByTheEndOfItsTimeIsJudged(t *testing.T) {
+	l := newLab(t, "n1")
+	timeout := int32(60)
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds, s.TimeoutSeconds = 40, &timeout })
+	l.runTrials()
+	if trial.Status.Rounds == 0 || trial.Status.Rounds >= 40 {
+		t.Errorf("%d rounds", trial.Status.Rounds)
+	}
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	l.expectClean()
+}
+
+func TestOnlyCompleteRoundsCount(t *testing.T) {
+	pass := func(round int32, arm v1alpha1.TrialArm) v1alpha1.TrialPass { return v1alpha1.TrialPass{Round: round, Arm: arm} }
+	answer := []v1alpha1.TrialPass{
+		pass(2, v1alpha1.ArmAfter), pass(2, v1alpha1.ArmBefore), pass(2, v1alpha1.ArmAgain), pass(3, v1alpha1.ArmBefore), pass(3, v1alpha1.ArmAgain), pass(4, v1alpha1.ArmAfter),
+	}
+	for done, want := range map[int32]int{1: 3, 2: 0, 0: 0} {
+		if got := completeRounds(answer, done, "n1"); len(got) != want {
+			t.Errorf("after round %d: %d passes, want %d", done, len(got), want)
+		}
+	}
+}
+
+func TestNumbersInAStatus(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 1: "1", 0.00123456: "0.001235", 123456: "123500", 0.5: "0.5"} {
+		if got := decimal(n); got != want {
+			t.Errorf("%g is %q, want %q", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package plan
+
+import (
+	"encoding/binary"
+	"strconv"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+const (
+	// passesPerRound is one of each arm.
+	passesPerRound = 3
+	// firstRounds are run before it is asked how many a decision needs.
+	firstRounds = 6
+	// workPause is how long a mount rests before the work is repeated: longer than attributes are kept by default.
+	workPause = 5 * time.Second
+	// workTimeout is how long one order may take.
+	workTimeout = 10 * time.Minute
+	// mountTime is what mounting and unmounting take of each pass, roughly.
+	mountTime = 2 * time.Second
+	// maxResults bounds what a trial's status tells.
+	maxResults = 64
+	maxNote    = 512
+)
+
+// roundsWanted is how many rounds are to be run, as far as that is known.
+func (c Comparison) roundsWanted() int32 {
+	if c.Trial.Spec.Rounds > 0 {
+		return c.Trial.Spec.Rounds
+	}
+	return max(c.Trial.Status.RoundsWanted, firstRounds)
+}
+
+// decideRounds says how many rounds a trial of this status is to have, and why. It is decided once, from the first ones.
+func (c Comparison) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, why string) {
+	switch {
+	case c.Trial.Spec.Rounds > 0:
+		return c.Trial.Spec.Rounds, "as the trial says"
+	case status.Rounds < firstRounds:
+		return firstRounds, "these tell how many a decision needs"
+	case c.Trial.Status.Rounds >= firstRounds:
+		return status.RoundsWanted, status.RoundsReason
+	}
+	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), c.goal())
+	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(why, maxNote)
+}
+
+func (c Comparison) goal() verdict.Goal {
+	goal := verdict.Goal{Metric: c.Trial.Spec.Goal.Metric}
+	if percent := c.Trial.Spec.Goal.BetterByPercent; percent != nil {
+		goal.BetterByPercent = float64(*percent)
+	}
+	return goal
+}
+
+// nextPasses are those of the next order: two rounds where both fit well into its time.
+func (c Comparison) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
+	done, count := c.Trial.Status.Rounds, int32(1)
+	if took := c.roundTime(); took > 0 && 3*took < workTimeout {
+		count = v1alpha1.MaxOrderPasses / passesPerRound
+	}
+	upTo := min(done+count, wanted)
+	var passes []v1alpha1.NodeTrialPass
+	for _, slot := range verdict.Schedule(int(upTo), nil, c.seed()) {
+		if round := int32(slot.Round) + 1; round > done {
+			passes = append(passes, v1alpha1.NodeTrialPass{Round: round, Arm: v1alpha1.TrialArm(slot.Arm)})
+		}
+	}
+	return passes
+}
+
+// roundTime is how long the last round took; 0 where there is none yet.
+func (c Comparison) roundTime() time.Duration {
+	var took time.Duration
+	for _, pass := range c.Trial.Status.Passes {
+		if pass.Round != c.Trial.Status.Rounds {
+			continue
+		}
+		took += mountTime + c.pause()
+		for _, phase := range pass.Phases {
+			took += time.Duration(phase.Microseconds) * time.Microsecond
+		}
+	}
+	return took
+}
+
+func (c Comparison) pause() time.Duration {
+	if c.Trial.Spec.Workload.Name == v1alpha1.WorkloadMount {
+		return 0
+	}
+	return workPause
+}
+
+// seed draws the order of the arms: the same one whoever asks.
+func (c Comparison) seed() uint64 { return binary.BigEndian.Uint64(digest(string(c.Trial.UID))) }
+
+// completeRounds are the passes of those rounds of an answer that are complete and new, in their order.
+func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1alpha1.TrialPass {
+	arms := map[int32]map[v1alpha1.TrialArm]bool{}
+	for _, pass := range answer {
+		if arms[pass.Round] == nil {
+			arms[pass.Round] = map[v1alpha1.TrialArm]bool{}
+		}
+		arms[pass.Round][pass.Arm] = true
+	}
+	var passes []v1alpha1.TrialPass
+	for next := done + 1; len(arms[next]) == passesPerRound; next++ {
+		for _, pass := range answer {
+			if pass.Round == next {
+				pass.Node = node
+				passes = append(passes, pass)
+			}
+		}
+	}
+	return passes
+}
+
+// units are what the workloads count.
+var units = map[v1alpha1.TrialWorkloadName]string{
+	v1alpha1.WorkloadMount: "mount", v1alpha1.WorkloadListDirectory: "entry", v1alpha1.WorkloadWalkTree: "entry", v1alpha1.WorkloadReadSequential: "file",
+	v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file", v1alpha1.WorkloadWriteSequential: "block",
+}
+
+// passesOf are passes as they are judged.
+func passesOf(passes []v1alpha1.TrialPass) []verdict.Pass {
+	out := make([]verdict.Pass, 0, len(passes))
+	for _, pass := range passes {
+		judged := verdict.Pass{Round: int(pass.Round), Node: pass.Node, Arm: verdict.Arm(pass.Arm)}
+		for _, phase := range pass.Phases {
+			judged.Phases = append(judged.Phases, phaseOf(phase))
+		}
+		out = append(out, judged)
+	}
+	return out
+}
+
+func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
+	counts := map[string]float64{verdict.BytesSent: float64(phase.BytesSent), verdict.BytesReceived: float64(phase.BytesReceived)}
+	for _, o := range phase.Operations {
+		counts[o.Name] = float64(o.Count)
+	}
+	return verdict.Phase{
+		Name: phase.Name, Units: float64(phase.Units), Seconds: (time.Duration(phase.Microseconds) * time.Microsecond).Seconds(), Counts: counts,
+	}
+}
+
+// judge is the verdict on what was measured.
+func (c Comparison) judge() verdict.Verdict {
+	passes := passesOf(c.Trial.Status.Passes)
+	for i := range passes {
+		for j := range passes[i].Phases {
+			passes[i].Phases[j].Unit = units[c.Trial.Spec.Workload.Name]
+		}
+		// The mount is fresh: its caches hold nothing before the first phase.
+		if len(passes[i].Phases) > 0 {
+			passes[i].Phases[0].Cold = []string{"attributes", "names", "data"}
+		}
+	}
+	return verdict.Judge(passes, c.goal(), verdict.Attributes{
+		BeforeSeconds: mountoptions.AttributeSeconds(c.Trial.Status.Before), AfterSeconds: mountoptions.AttributeSeconds(c.Trial.Status.After),
+		PauseSeconds: c.pause().Seconds(),
+	})
+}
+
+// resultsOf are results as the API has them.
+func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
+	out := make([]v1alpha1.TrialResult, 0, min(len(results), maxResults))
+	for _, r := range results[:min(len(results), maxResults)] {
+		told := v1alpha1.TrialResult{
+			Phase: r.Phase, Metric: r.Metric, Unit: text.CutBytes(r.Unit, 64), Before: decimal(r.Before), After: decimal(r.After),
+			Verdict: v1alpha1.TrialVerdict(r.Outcome), Decides: r.Decides, Note: text.CutBytes(r.Note, maxNote),
+		}
+		if r.Ratio > 0 {
+			told.Ratio, told.Low, told.High = decimal(r.Ratio), decimal(r.Low), decimal(r.High)
+		}
+		out = append(out, told)
+	}
+	return out
+}
+
+// decimal has four digits that tell something: numbers in a status are text.
+func decimal(n float64) string {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(n, 'g', 4, 64), 64)
+	if err != nil {
+		return ""
+	}
+	return strconv.FormatFloat(rounded, 'f', -1, 64)
+}

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Comparison is a StorageClientTrial with what it comes to today.
+type Comparison struct {
+	Trial *v1alpha1.StorageClientTrial
+	// Volume is the name of the claim's volume, Target what is mounted of it.
+	Volume string
+	Target judge.ProbeTarget
+	// Lacks says what is missing and may still come, Impossible what keeps it from ever being tried; both empty where it can be.
+	Lacks, Impossible string
+}
+
+// ofTrial names the candidate that is no profile's, in messages.
+const ofTrial = "of-this-trial"
+
+// Compare finds out what a trial mounts. Once begun, it stays with its two lists, whatever becomes of volume and profile.
+func Compare(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) Comparison {
+	c := Comparison{Trial: trial}
+	if c.isOver() {
+		return c
+	}
+	if trial.Spec.Workload.Name == v1alpha1.WorkloadObserve {
+		c.Impossible = "Observe is not built yet: use kubectl storageclient recommend " + trial.Spec.ClaimName
+		return c
+	}
+	pv := volumes.VolumeBoundTo(types.NamespacedName{Namespace: trial.Namespace, Name: trial.Spec.ClaimName})
+	if pv == nil {
+		c.Lacks = "PersistentVolumeClaim " + trial.Spec.ClaimName + " is not there, or not bound to a volume"
+		return c
+	}
+	profile := candidateProfile(trial, profiles)
+	if profile == nil {
+		c.Lacks = "there is no profile " + trial.Spec.Profile
+		return c
+	}
+	c.Volume = pv.Name
+	c.Target, c.Impossible = volumes.TrialTarget(pv, profile, allow)
+	if c.Impossible == "" {
+		c.Impossible = c.Target.Obstacle
+	}
+	status := &trial.Status
+	switch {
+	case status.Volume != "" && status.Volume != c.Volume:
+		c.Impossible = "the claim has got another volume, " + c.Volume
+	case status.Volume != "":
+		c.Target.Options, c.Target.Own = status.After, status.Before
+	case c.Impossible == "" && slices.Equal(c.Target.Options, c.Target.Own):
+		c.Impossible = "the volume has the candidate's list already: " + listText(c.Target.Own)
+	}
+	return c
+}
+
+// candidateProfile is the profile that makes the candidate: a trial's own options are merged as a rule for its claim would be.
+func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []v1alpha1.StorageClientProfile) *v1alpha1.StorageClientProfile {
+	if trial.Spec.Profile != "" {
+		i := slices.IndexFunc(profiles, func(p v1alpha1.StorageClientProfile) bool { return p.Name == trial.Spec.Profile })
+		if i < 0 {
+			return nil
+		}
+		return &profiles[i]
+	}
+	return &v1alpha1.StorageClientProfile{
+		ObjectMeta: metav1.ObjectMeta{Name: ofTrial, Finalizers: []string{v1alpha1.Finalizer}},
+		Spec: v1alpha1.StorageClientProfileSpec{AllNodes: true, Volumes: []v1alpha1.VolumeRule{{
+			Name: "candidate", Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{trial.Namespace}},
+			MountOptions: trial.Spec.MountOptions, OnConflict: v1alpha1.ConflictUseProfile,
+		}}},
+	}
+}

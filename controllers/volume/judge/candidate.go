@@ -1,0 +1,34 @@
+package judge
+
+import (
+	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Candidate is the list that the rules of one profile make of a volume, by themselves and whether or not they may act, for a mount that
+// is nobody's. why says why there is none; empty where there is.
+func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string) (list []string, why string) {
+	p := compileProfile(profile, allow)
+	switch {
+	case p.Deleting:
+		return nil, "profile " + p.Name + " is being deleted"
+	case p.hold != nil && !p.hold.wouldAct:
+		return nil, p.hold.message
+	}
+	p.hold = nil
+	alone := []*Profile{p}
+	in.Profiles = newProfiles(alone, false, followedClasses(alone, classes))
+	v := Volume(in)
+	unusable := []string{v1alpha1.VolumeReasonNoMount, v1alpha1.VolumeReasonNoClass, v1alpha1.VolumeReasonWrongProtocol, v1alpha1.VolumeReasonInvalidOptions}
+	switch {
+	case v.Wanted == nil && v.Reason == v1alpha1.VolumeReasonIgnored:
+		return nil, v.Message
+	case v.Wanted == nil:
+		return nil, "no rule of profile " + p.Name + " selects the volume"
+	case slices.Contains(unusable, v.Reason):
+		return nil, v.Message
+	}
+	return v.Wanted, ""
+}

@@ -65,20 +65,20 @@ func (p phase) metricIndex(name string) int {
 }
 
 // noise is the standard deviation of the logarithms of the ratios of the list in force to itself; as few rounds may show too little of
-// it, it is what four of five such series would not exceed.
+// it, it is what seven of ten such series would not exceed.
 func (p phase) noise(metric string) float64 {
 	var sum float64
 	for _, round := range p.metrics[p.metricIndex(metric)].logarithms(p.triples) {
 		sum += (round[1] - round[0]) * (round[1] - round[0])
 	}
 	// Equal lists have no difference on average: no degree of freedom goes on it.
-	return math.Sqrt(sum / chiSquaredFifth(float64(len(p.triples))))
+	return math.Sqrt(sum / chiSquaredLow(float64(len(p.triples))))
 }
 
-// chiSquaredFifth is what one in five values of the chi-squared distribution lies below, by Wilson and Hilferty.
-func chiSquaredFifth(degrees float64) float64 {
-	const fifth = -0.8416
-	return degrees * math.Pow(1-2/(9*degrees)+fifth*math.Sqrt(2/(9*degrees)), 3)
+// chiSquaredLow is what three of ten values of the chi-squared distribution lies below, by Wilson and Hilferty.
+func chiSquaredLow(degrees float64) float64 {
+	const quantile = -0.5244
+	return degrees * math.Pow(1-2/(9*degrees)+quantile*math.Sqrt(2/(9*degrees)), 3)
 }
 
 // ladder is the numbers of rounds that are tried: all small ones, then fewer.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // The largest shares of trials of two equal lists that are called Better or Worse, by their times and by their counts. The sum is
@@ -139,7 +141,7 @@ func (p phase) judge(m metric, goal Goal, level float64) Result {
 	}
 	rank := rankOf(len(p.triples), level)
 	if rank == 0 {
-		r.Note = fmt.Sprintf("%d rounds are too few: %d can decide", len(p.triples), fewestRounds(level))
+		r.Note = fmt.Sprintf("%s of at least %d that a decision needs", text.Count(len(p.triples), "round"), fewestRounds(level))
 		return r
 	}
 	c := compare(m.logarithms(p.triples), rank)

@@ -31,13 +31,13 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
 	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
 	longest, known := longestWith(phases, goal.metric())
 	if !known {
-		return fewest, fmt.Sprintf("%s at least: no round yet shows how much %s of the list in force differs from itself.", text.Count(fewest, "round"), goal.metric())
+		return fewest, fmt.Sprintf("%s at least: too few have run to show how much %s differ under one list.", text.Count(fewest, "round"), goal.metric())
 	}
 	noise := longest.noise(goal.metric())
 	steps := ladder(fewest)
 	undecided := func(n int) float64 { return playUndecided(n, noise, level, goal.margin()) }
 	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= mostUndecided })
-	seen := fmt.Sprintf("%s of the list in force differs from itself by a factor of %s from round to round in %s", goal.metric(), number(math.Exp(noise)), longest.name)
+	seen := fmt.Sprintf("%s in %s differ by a factor of %s under one list", goal.metric(), longest.name, number(math.Exp(noise)))
 	if i == len(steps) {
 		return MostRounds, fmt.Sprintf("%s: %d rounds, the most that are run, leave a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
 			seen, MostRounds, number(goal.percent()), 100*undecided(MostRounds))

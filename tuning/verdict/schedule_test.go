@@ -14,7 +14,7 @@ import (
 
 func TestSchedule(t *testing.T) {
 	var lines []string
-	for slots := range slices.Chunk(verdict.Schedule(8, []string{"a", "b"}, 42), 3) {
+	for slots := range slices.Chunk(verdict.Schedule(8, []string{"a", "b"}, 3), 3) {
 		line := fmt.Sprintf("%d %s:", slots[0].Round, slots[0].Node)
 		for _, s := range slots {
 			line += " " + string(s.Arm)
@@ -22,6 +22,13 @@ func TestSchedule(t *testing.T) {
 		lines = append(lines, line)
 	}
 	const want = `0 a: After Again Before
+1 b: Before After Again
+2 a: Before After Again
+3 b: After Again Before
+4 a: Again Before After
+5 b: Again Before After
+6 a: Again After Before
+7 b: Before Again After
 `
 	if diff := cmp.Diff(want, strings.Join(lines, "\n")+"\n"); diff != "" {
 		t.Errorf("the same seed gives another order than in the release before: %s", diff)

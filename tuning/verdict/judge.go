@@ -28,8 +28,11 @@ func (g Goal) percent() float64 {
 	return min(g.BetterByPercent, 99)
 }
 
+// LeastRatio is the ratio from which on the candidate is as much better as the goal.
+func (g Goal) LeastRatio() float64 { return 1 - g.percent()/100 }
+
 // margin is the logarithm of the smallest difference that matters.
-func (g Goal) margin() float64 { return -math.Log1p(-g.percent() / 100) }
+func (g Goal) margin() float64 { return -math.Log(g.LeastRatio()) }
 
 // decides is true for metrics that the verdict rests on: where time is the goal, the counts too, which explain it.
 func (g Goal) decides(metric string) bool {

@@ -40,12 +40,13 @@ func between(differences []float64, rank int) (within interval, median float64) 
 // the same, each order of the three would be as likely in each round, and at most a share of level would differ by chance. It is 0
 // where there are too few rounds for any such statement.
 func rankOf(rounds int, level float64) int {
+	p := newEqualArms(rounds)
 	atMost, rank := 0.0, 0
 	for misses := 0; 2*misses < rounds; misses++ {
 		for fewer := range misses {
-			atMost += 2 * bothMiss(rounds, misses, fewer)
+			atMost += 2 * p.bothMiss(misses, fewer)
 		}
-		atMost += bothMiss(rounds, misses, misses)
+		atMost += p.bothMiss(misses, misses)
 		if 2*atMost > level {
 			break
 		}
@@ -54,21 +55,32 @@ func rankOf(rounds int, level float64) int {
 	return rank
 }
 
-// bothMiss is how likely the candidate is not below the one arm in a rounds, and not below the other in b, where all three are the
-// same: in a third of all rounds it is below both, in a third below neither, in a sixth each below one of them.
-func bothMiss(rounds, a, b int) (probability float64) {
-	for neither := max(0, a+b-rounds); neither <= min(a, b); neither++ {
-		one, other := a-neither, b-neither
-		both := rounds - one - other - neither
-		probability += math.Exp(logFactorial(rounds) - logFactorial(both) - logFactorial(one) - logFactorial(other) - logFactorial(neither) -
-			float64(both+neither)*math.Log(3) - float64(one+other)*math.Log(6))
-	}
-	return probability
+const ln3 = 1.0986122886681098
+
+// equalArms is so many rounds of three arms that are the same, with the logarithms of the factorials up to that number.
+type equalArms struct {
+	rounds     int
+	factorials []float64
 }
 
-func logFactorial(n int) float64 {
-	l, _ := math.Lgamma(float64(n + 1))
-	return l
+func newEqualArms(rounds int) equalArms {
+	a := equalArms{rounds: rounds, factorials: make([]float64, rounds+1)}
+	for i := range rounds {
+		a.factorials[i+1] = a.factorials[i] + math.Log(float64(i+1))
+	}
+	return a
+}
+
+// bothMiss is how likely the candidate is not below the one arm in misses rounds, and not below the other in others: in a third of
+// all rounds it is below both, in a third below neither, in a sixth each below one of them.
+func (a equalArms) bothMiss(misses, others int) (probability float64) {
+	for neither := max(0, misses+others-a.rounds); neither <= min(misses, others); neither++ {
+		one, other := misses-neither, others-neither
+		both := a.rounds - one - other - neither
+		ways := a.factorials[a.rounds] - a.factorials[both] - a.factorials[one] - a.factorials[other] - a.factorials[neither]
+		probability += math.Exp(ways - float64(both+neither)*ln3 - float64(one+other)*(ln3+math.Ln2))
+	}
+	return probability
 }
 
 // comparison is the candidate against the list in force, of one metric, in logarithms.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // The largest shares of trials of two equal lists that are called Better or Worse, by their times and by their counts. The sum is
@@ -26,8 +28,11 @@ func (g Goal) percent() float64 {
 	return min(g.BetterByPercent, 99)
 }
 
+// LeastRatio is the ratio from which on the candidate is as much better as the goal.
+func (g Goal) LeastRatio() float64 { return 1 - g.percent()/100 }
+
 // margin is the logarithm of the smallest difference that matters.
-func (g Goal) margin() float64 { return -math.Log1p(-g.percent() / 100) }
+func (g Goal) margin() float64 { return -math.Log(g.LeastRatio()) }
 
 // decides is true for metrics that the verdict rests on: where time is the goal, the counts too, which explain it.
 func (g Goal) decides(metric string) bool {
@@ -139,7 +144,7 @@ func (p phase) judge(m metric, goal Goal, level float64) Result {
 	}
 	rank := rankOf(len(p.triples), level)
 	if rank == 0 {
-		r.Note = fmt.Sprintf("%d rounds are too few: %d can decide", len(p.triples), fewestRounds(level))
+		r.Note = fmt.Sprintf("%s of at least %d that a decision needs", text.Count(len(p.triples), "round"), fewestRounds(level))
 		return r
 	}
 	c := compare(m.logarithms(p.triples), rank)

@@ -31,13 +31,13 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
 	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
 	longest, known := longestWith(phases, goal.metric())
 	if !known {
-		return fewest, fmt.Sprintf("%s at least: no round yet shows how much %s of the list in force differs from itself.", text.Count(fewest, "round"), goal.metric())
+		return fewest, fmt.Sprintf("%s at least: too few have run to show how much %s differ under one list.", text.Count(fewest, "round"), goal.metric())
 	}
 	noise := longest.noise(goal.metric())
 	steps := ladder(fewest)
 	undecided := func(n int) float64 { return playUndecided(n, noise, level, goal.margin()) }
 	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= mostUndecided })
-	seen := fmt.Sprintf("%s of the list in force differs from itself by a factor of %s from round to round in %s", goal.metric(), number(math.Exp(noise)), longest.name)
+	seen := fmt.Sprintf("%s in %s differ by a factor of %s under one list", goal.metric(), longest.name, number(math.Exp(noise)))
 	if i == len(steps) {
 		return MostRounds, fmt.Sprintf("%s: %d rounds, the most that are run, leave a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
 			seen, MostRounds, number(goal.percent()), 100*undecided(MostRounds))
@@ -65,20 +65,20 @@ func (p phase) metricIndex(name string) int {
 }
 
 // noise is the standard deviation of the logarithms of the ratios of the list in force to itself; as few rounds may show too little of
-// it, it is what four of five such series would not exceed.
+// it, it is what seven of ten such series would not exceed.
 func (p phase) noise(metric string) float64 {
 	var sum float64
 	for _, round := range p.metrics[p.metricIndex(metric)].logarithms(p.triples) {
 		sum += (round[1] - round[0]) * (round[1] - round[0])
 	}
 	// Equal lists have no difference on average: no degree of freedom goes on it.
-	return math.Sqrt(sum / chiSquaredFifth(float64(len(p.triples))))
+	return math.Sqrt(sum / chiSquaredLow(float64(len(p.triples))))
 }
 
-// chiSquaredFifth is what one in five values of the chi-squared distribution lies below, by Wilson and Hilferty.
-func chiSquaredFifth(degrees float64) float64 {
-	const fifth = -0.8416
-	return degrees * math.Pow(1-2/(9*degrees)+fifth*math.Sqrt(2/(9*degrees)), 3)
+// chiSquaredLow is what three of ten values of the chi-squared distribution lies below, by Wilson and Hilferty.
+func chiSquaredLow(degrees float64) float64 {
+	const quantile = -0.5244
+	return degrees * math.Pow(1-2/(9*degrees)+quantile*math.Sqrt(2/(9*degrees)), 3)
 }
 
 // ladder is the numbers of rounds that are tried: all small ones, then fewer.

@@ -76,7 +76,25 @@ func (r Result) inWords() string {
 	if r.Ratio > 1 {
 		nearest = r.Low
 	}
-	return fmt.Sprintf("%s in %s (at least %s)", change(r.Ratio, r.noun()), r.Phase, change(nearest, ""))
+	change := percent(1-r.Ratio) + " % " + r.less()
+	switch {
+	case r.Ratio >= 2:
+		change = number(r.Ratio) + " times the"
+	case r.Ratio > 1:
+		change = percent(r.Ratio-1) + " % more"
+	}
+	return fmt.Sprintf("%s %s in %s (at least %s)", change, r.noun(), r.Phase, size(nearest))
+}
+
+// size is by how much a ratio is off one.
+func size(ratio float64) string {
+	switch {
+	case ratio >= 2:
+		return number(ratio) + " times"
+	case ratio > 1:
+		return percent(ratio-1) + " %"
+	}
+	return percent(1-ratio) + " %"
 }
 
 func (r Result) noun() string {
@@ -91,29 +109,18 @@ func (r Result) noun() string {
 	return r.Metric
 }
 
-// change writes a ratio as people say it.
-func change(ratio float64, noun string) string {
-	words := ""
-	switch {
-	case ratio >= 2:
-		words = number(ratio) + " times the " + noun
-		if noun == "" {
-			words = number(ratio) + " times"
-		}
-		return words
-	case ratio > 1:
-		words = percent(ratio-1) + " % more"
-	default:
-		words = percent(1-ratio) + " % less"
+func (r Result) less() string {
+	if r.Metric == Seconds {
+		return "less"
 	}
-	return strings.TrimSpace(words + " " + noun)
+	return "fewer"
 }
 
-// percent has a digit after the point where the whole number would say nothing.
+// percent is a whole number, but where that would say nothing or all.
 func percent(share float64) string {
 	p := share * 100
-	if p < 1 || p > 99 && p < 99.95 {
-		return strconv.FormatFloat(p, 'f', 1, 64)
+	if p < 1 || p > 99 {
+		return strconv.FormatFloat(min(p, 99.9), 'g', 3, 64)
 	}
 	return strconv.FormatFloat(p, 'f', 0, 64)
 }

@@ -1,0 +1,169 @@
+package report_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/report"
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// listings are passes of a directory that is listed twice, as FACTS of virtual nodes have them: attributes are kept or asked for again.
+func listings(rounds int) (passes []verdict.Pass) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, slot := range verdict.Schedule(rounds, []string{"node-1", "node-2"}, 1) {
+		vary := func(by float64) float64 { return 1 + by*(random.Float64()-0.5) }
+		first := verdict.Phase{Name: "First listing", Units: 5000, Unit: "entry", Seconds: 9 * vary(0.2), Cold: []string{"attributes", "names"}, Counts: map[string]float64{
+			"READDIRPLUS": 625, "GETATTR": 12, "ACCESS": 40, verdict.BytesSent: 120e3, verdict.BytesReceived: 1.1e6 * vary(0.01),
+		}}
+		second := verdict.Phase{Name: "Second listing", Units: 5000, Unit: "entry", Seconds: 26 * vary(0.6), Counts: map[string]float64{
+			"GETATTR": 5000 * vary(0.02), "ACCESS": 14, verdict.BytesSent: 800e3, verdict.BytesReceived: 1.2e6,
+		}}
+		if slot.Arm == verdict.After {
+			second.Seconds = 0.9 * vary(0.8)
+			second.Counts = map[string]float64{"GETATTR": 4, "ACCESS": 13}
+		}
+		passes = append(passes, verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm, Phases: []verdict.Phase{first, second}})
+	}
+	return passes
+}
+
+func better() report.Trial {
+	passes := listings(12)
+	passes[4].Void = "round 2 on node-1: 1 of 4 connections"
+	return report.Trial{
+		Title: "eda/projects", Workload: "ListDirectory in . as user 1000, two listings with a pause of 5 s", Goal: verdict.Goal{},
+		Verdict: verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}),
+		Rounds:  "Seconds in Second listing differ by a factor of 1.2 under one list: 11 rounds decide in nine of ten trials.",
+		Before:  []string{"vers=3", "hard", "acregmax=60", "nconnect=1"},
+		After:   []string{"vers=3", "hard", "actimeo=30", "nconnect=4"},
+		Reasons: []report.Reason{
+			{Option: "actimeo=30", Why: "Attributes of large directories are kept for 30 s, so that a second listing asks for none.", Source: "Azure Files, large directories on Linux clients"},
+			{Option: "nconnect=4", Why: "Programs that have several requests in flight use four connections."},
+		},
+		Recommendations: []report.Recommendation{{Text: "List directories unsorted.", Effect: "no request less, but the first name at once", Options: []string{"ls -1U"}}},
+		Cold:            []report.Cold{{Phase: "First listing", Caches: []string{"attributes", "names"}}, {Phase: "Second listing"}},
+		Validity:        []string{"Each pass had a mount, a client and connections of its own.", "No other mount of the server got nconnect=4."},
+		Void:            []string{"round 2 on node-1: 1 of 4 connections"},
+		Environment:     []report.Fact{{Name: "Nodes", Value: "node-1, node-2"}, {Name: "Kernel", Value: "6.1.0-40-amd64"}, {Name: "Server", Value: "filer1:/export/projects"}},
+	}
+}
+
+func undecided() report.Trial {
+	t := better()
+	t.Title = "eda/" + strings.Repeat("a-claim-with-a-long-name-", 8)
+	t.Verdict = verdict.Judge(listings(12)[:12], verdict.Goal{}, verdict.Attributes{})
+	t.Rounds, t.Recommendations, t.Void = "", nil, nil
+	return t
+}
+
+func worse() report.Trial {
+	passes := listings(12)
+	for i, p := range passes {
+		switch p.Arm {
+		case verdict.After:
+			passes[i].Arm = verdict.Before
+		case verdict.Before:
+			passes[i].Arm = verdict.After
+		}
+	}
+	for i, p := range passes {
+		if p.Arm == verdict.Again {
+			passes[i].Phases = passes[(i/3)*3+indexOf(passes[(i/3)*3:(i/3)*3+3], verdict.Before)].Phases
+		}
+	}
+	t := better()
+	t.Before, t.After = t.After, t.Before
+	t.Verdict = verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{})
+	return t
+}
+
+func indexOf(passes []verdict.Pass, arm verdict.Arm) int {
+	for i, p := range passes {
+		if p.Arm == arm {
+			return i
+		}
+	}
+	return 0
+}
+
+func render(t *testing.T, trial report.Trial) string {
+	t.Helper()
+	page, err := report.HTML(trial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+func TestReports(t *testing.T) {
+	for name, trial := range map[string]report.Trial{"better": better(), "worse": worse(), "undecided": undecided(), "empty": {}} {
+		t.Run(name, func(t *testing.T) {
+			path, got := filepath.Join("testdata", name+".html"), render(t, trial)
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+// loads are all ways in which a page of ours could fetch something.
+var loads = regexp.MustCompile(`(?i)<(script|link|img|iframe|object|embed|base|form|use|image)\b|https?:|[("'= ]//|url\(|@import|\ssrc\s*=|\shref\s*=|\son[a-z]+\s*=`)
+
+func TestNothingIsLoaded(t *testing.T) {
+	for name, trial := range map[string]report.Trial{"better": better(), "empty": {}} {
+		page := render(t, trial)
+		if found := loads.FindAllString(page, -1); found != nil {
+			t.Errorf("%s: %q", name, found)
+		}
+		if !strings.Contains(page, `content="default-src 'none'; style-src 'unsafe-inline'"`) {
+			t.Errorf("%s: a browser may load something", name)
+		}
+	}
+}
+
+// Names, options and messages are written by others.
+func TestEverythingIsEscaped(t *testing.T) {
+	const hostile = `</style><script>alert(1)</script>"'><img src=x onerror=alert(2)>`
+	v := verdict.Judge(listings(12), verdict.Goal{}, verdict.Attributes{})
+	v.Why = hostile
+	for i := range v.Results {
+		v.Results[i].Phase, v.Results[i].Unit, v.Results[i].Note = hostile, hostile, hostile
+		if v.Results[i].Metric == "GETATTR" {
+			v.Results[i].Metric = hostile
+		}
+	}
+	page := render(t, report.Trial{
+		Title: hostile, Workload: hostile, Goal: verdict.Goal{Metric: hostile}, Verdict: v, Rounds: hostile, Before: []string{hostile, "b" + hostile}, After: []string{hostile, "a" + hostile},
+		Reasons:         []report.Reason{{Option: hostile, Why: hostile, Source: hostile}},
+		Recommendations: []report.Recommendation{{Text: hostile, Effect: hostile, Options: []string{hostile}}},
+		Cold:            []report.Cold{{Phase: hostile, Caches: []string{hostile}}}, Validity: []string{hostile}, Void: []string{hostile},
+		Environment: []report.Fact{{Name: hostile, Value: hostile}},
+	})
+	for _, tag := range []string{"<script", "<img", "</style><"} {
+		if strings.Contains(page, tag) {
+			t.Errorf("the page has %s of somebody else's", tag)
+		}
+	}
+	if n := strings.Count(page, "&lt;script&gt;"); n < 20 {
+		t.Errorf("only %d of the texts are shown", n)
+	}
+}

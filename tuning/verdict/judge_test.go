@@ -1,0 +1,482 @@
+package verdict_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+// rounds makes passes of one phase whose numbers are said for each arm of each round.
+func rounds(n int, phase func(round int, arm verdict.Arm) verdict.Phase) (passes []verdict.Pass) {
+	for _, slot := range verdict.Schedule(n, []string{"node-1", "node-2"}, 7) {
+		p := phase(slot.Round, slot.Arm)
+		if p.Name == "" {
+			p.Name = "listing"
+		}
+		if p.Units == 0 {
+			p.Units, p.Unit = 1000, "entry"
+		}
+		passes = append(passes, verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm, Phases: []verdict.Phase{p}})
+	}
+	return passes
+}
+
+// jitter is a little different in each round and arm, and the same each time.
+func jitter(round int, arm verdict.Arm, by float64) float64 {
+	r := rand.New(rand.NewPCG(uint64(round), uint64(len(arm))))
+	return math.Exp(by * r.NormFloat64())
+}
+
+func find(t *testing.T, v verdict.Verdict, metric string) verdict.Result {
+	t.Helper()
+	i := slices.IndexFunc(v.Results, func(r verdict.Result) bool { return r.Metric == metric })
+	if i < 0 {
+		t.Fatalf("no result for %s in %+v", metric, v.Results)
+	}
+	return v.Results[i]
+}
+
+func requests(name string, n float64) map[string]float64 { return map[string]float64{name: n} }
+
+func TestVerdicts(t *testing.T) {
+	tests := map[string]struct {
+		rounds     int
+		phase      func(round int, arm verdict.Arm) verdict.Phase
+		goal       verdict.Goal
+		attributes verdict.Attributes
+		want       verdict.Outcome
+		why        string
+	}{
+		"counts give the verdict where times say nothing": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: jitter(round, arm, 1), Counts: requests("GETATTR", 1000+float64(round))}
+				if arm == verdict.After {
+					p.Counts = requests("GETATTR", 3)
+				}
+				return p
+			},
+			want: verdict.Better, why: "Better: 99 % fewer requests in listing (at least 99 %). Of time nothing can be said.",
+		},
+		"more requests are worse": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: jitter(round, arm, 0.02), Counts: requests("READ", 100)}
+				if arm == verdict.After {
+					p.Counts = requests("READ", 380)
+				}
+				return p
+			},
+			want: verdict.Worse, why: "Worse: 3.8 times the requests in listing (at least 3.8 times).",
+		},
+		"fewer requests that carry many more bytes are no verdict": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: jitter(round, arm, 0.02), Counts: map[string]float64{"READ": 400, verdict.BytesReceived: 1 << 24}}
+				if arm == verdict.After {
+					p.Counts = map[string]float64{"READ": 100, verdict.BytesReceived: 5 << 24}
+				}
+				return p
+			},
+			want: verdict.Undecided, why: "Undecided: 75 % fewer requests in listing (at least 75 %), but 5 times the bytes in listing (at least 5 times).",
+		},
+		"times alone give it where the same is asked for": {
+			rounds: 12,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.05), Counts: requests("READ", 400)}
+				if arm == verdict.After {
+					p.Seconds /= 2
+				}
+				return p
+			},
+			want: verdict.Better, why: "Better: 51 % less time in listing (at least 47 %).",
+		},
+		"the list in force that differs from itself leaves no verdict on time": {
+			rounds: 12,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.02)}
+				switch arm {
+				case verdict.Again:
+					p.Seconds *= 1.5
+				case verdict.After:
+					p.Seconds /= 2
+				}
+				return p
+			},
+			want: verdict.Undecided, why: "Undecided: time in listing: the list in force differs from itself (1.4 to 1.5 times), so nothing can be said of the candidate.",
+		},
+		"the list in force that differs from itself by as much as the candidate does leaves none either": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				// Half of the rounds are slow, for the one arm or the other.
+				p := verdict.Phase{Seconds: 4}
+				switch {
+				case arm == verdict.After:
+					p.Seconds = 2.5
+				case arm == verdict.Again && round < 4, arm == verdict.Before && round >= 4:
+					p.Seconds = 12
+				}
+				return p
+			},
+			want: verdict.Undecided, why: "Undecided: time in listing: the list in force differs from itself by as much as the candidate does (0.33 to 3 times).",
+		},
+		"a difference below the goal is none": {
+			rounds: 12,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
+				if arm == verdict.After {
+					p.Seconds, p.Counts = p.Seconds*0.95, requests("READ", 380)
+				}
+				return p
+			},
+			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+		},
+		"the same difference is one for a smaller goal": {
+			rounds: 12, goal: verdict.Goal{BetterByPercent: 2},
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.001), Counts: requests("READ", 400)}
+				if arm == verdict.After {
+					p.Seconds *= 0.95
+				}
+				return p
+			},
+			want: verdict.Better, why: "Better: 5 % less time in listing (at least 5 %).",
+		},
+		"an interval that reaches over the margin is undecided": {
+			rounds: 12,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				return verdict.Phase{Seconds: 4 * jitter(round, arm, 0.3)}
+			},
+			want: verdict.Undecided, why: "Undecided: time in listing is between 0.58 and 1.4 times that of the list in force after 12 rounds.",
+		},
+		"an operation as the goal decides alone": {
+			rounds: 9, goal: verdict.Goal{Metric: "READ"},
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
+				if arm == verdict.After {
+					p = verdict.Phase{Seconds: 8, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
+				}
+				return p
+			},
+			want: verdict.Better, why: "Better: 50 % fewer READ in listing (at least 50 %).",
+		},
+		"an operation that nobody counted decides nothing": {
+			rounds: 9, goal: verdict.Goal{Metric: "LOOKUP"},
+			phase: func(int, verdict.Arm) verdict.Phase {
+				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
+			},
+			want: verdict.Undecided, why: "Undecided: no pass counted LOOKUP.",
+		},
+		"too few rounds say how many it takes": {
+			rounds: 5,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				if arm == verdict.After {
+					return verdict.Phase{Seconds: 1, Counts: requests("READ", 100)}
+				}
+				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
+			},
+			want: verdict.Undecided, why: "Undecided: 5 rounds cannot decide, 7 can.",
+		},
+		"some passes that outlast their attributes are not compared with others that do not": {
+			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				// The candidate is a little faster, and so it mostly ends in time.
+				if arm != verdict.After || round == 1 {
+					p := verdict.Phase{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
+					if round == 0 {
+						p = verdict.Phase{Seconds: 2.9, Counts: requests("GETATTR", 62)}
+					}
+					return p
+				}
+				return verdict.Phase{Seconds: 2.8, Counts: requests("GETATTR", 62)}
+			},
+			want: verdict.Undecided,
+			why:  "Undecided: GETATTR in listing: not compared, since some passes outlast their attributes and ask for them again, and others do not: passes took 2.9 to 3.2 s (attributes kept for 3 s) before and 2.8 to 3.2 s (attributes kept for 3 s) after…",
+		},
+		"a candidate beyond both kinds is compared": {
+			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5},
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				switch {
+				case arm == verdict.After:
+					return verdict.Phase{Seconds: 0.5, Counts: requests("GETATTR", 4)}
+				case (round+len(arm))%2 == 0:
+					return verdict.Phase{Seconds: 2.9, Counts: requests("GETATTR", 62)}
+				}
+				return verdict.Phase{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
+			},
+			want: verdict.Better, why: "Better: 96 % fewer GETATTR in listing (at least 84 %).",
+		},
+		"passes on both sides whose numbers agree are compared": {
+			rounds: 12, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				return verdict.Phase{Seconds: 3 * jitter(round, arm, 0.02), Counts: requests("GETATTR", 1000*jitter(round, arm, 0.01))}
+			},
+			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+		},
+		"nothing before and many after is worse": {
+			rounds: 9,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 0, Counts: requests("READ", 0)}
+				if arm == verdict.After {
+					p.Counts = requests("READ", 1000)
+				}
+				return p
+			},
+			want: verdict.Worse, why: "Worse: 100 times the requests in listing (at least 100 times).",
+		},
+		"many before and nothing after is better": {
+			rounds: 9,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 0, Counts: requests("READ", 1000)}
+				if arm == verdict.After {
+					p.Counts = nil
+				}
+				return p
+			},
+			want: verdict.Better, why: "Better: 99 % fewer requests in listing (at least 99 %).",
+		},
+		"a handful of requests is no difference": {
+			rounds: 9,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 1, Counts: requests("READ", 0)}
+				if arm == verdict.After {
+					p.Counts = requests("READ", 5)
+				}
+				return p
+			},
+			want: verdict.NoDifference, why: "No difference: what was measured is within 10 % of the list in force.",
+		},
+		"requests that keep the client known are no work": {
+			rounds: 9,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 1, Counts: requests("READ", 100)}
+				if arm == verdict.After {
+					p.Counts["SEQUENCE"] = 500
+				}
+				return p
+			},
+			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+		},
+		"more work in a pass is no more requests": {
+			rounds: 9,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Units: 100, Unit: "file", Seconds: 1, Counts: requests("READ", 100)}
+				if arm == verdict.After {
+					p = verdict.Phase{Units: 300, Unit: "file", Seconds: 3, Counts: requests("READ", 300)}
+				}
+				return p
+			},
+			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+		},
+		"passes with different caches cold are not compared": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 1, Cold: []string{"data", "names"}}
+				if arm == verdict.After && round > 0 {
+					p = verdict.Phase{Seconds: 0.1, Cold: []string{"names"}}
+				}
+				return p
+			},
+			want: verdict.Undecided, why: "Undecided: time in listing: 1 round of at least 6 that a decision needs.",
+		},
+		"numbers that are none are not compared": {
+			rounds: 9,
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				if arm == verdict.After {
+					return verdict.Phase{Seconds: math.NaN()}
+				}
+				return verdict.Phase{Seconds: 1}
+			},
+			want: verdict.Undecided, why: "Undecided: no pass counted Seconds.",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := verdict.Judge(rounds(tt.rounds, tt.phase), tt.goal, tt.attributes)
+			if v.Outcome != tt.want || v.Why != tt.why {
+				t.Errorf("%s, want %s\n%s", v.Outcome, tt.want, cmp.Diff(tt.why, v.Why))
+			}
+		})
+	}
+}
+
+func TestAMissingArmDecidesNothing(t *testing.T) {
+	all := rounds(12, func(_ int, arm verdict.Arm) verdict.Phase {
+		if arm == verdict.After {
+			return verdict.Phase{Seconds: 1}
+		}
+		return verdict.Phase{Seconds: 4}
+	})
+	if v := verdict.Judge(all, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better {
+		t.Fatalf("all arms: %s", v.Outcome)
+	}
+	const why = "Undecided: no round has a pass of the candidate and two of the list in force."
+	for _, missing := range []verdict.Arm{verdict.Before, verdict.Again, verdict.After} {
+		some := slices.DeleteFunc(slices.Clone(all), func(p verdict.Pass) bool { return p.Arm == missing })
+		if v := verdict.Judge(some, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why {
+			t.Errorf("without %s: %s, %s", missing, v.Outcome, v.Why)
+		}
+		void := slices.Clone(all)
+		for i := range void {
+			if void[i].Arm == missing {
+				void[i].Void = "2 of 4 connections"
+			}
+		}
+		if v := verdict.Judge(void, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why || v.Void != 12 {
+			t.Errorf("%s void: %s, %s, %d void", missing, v.Outcome, v.Why, v.Void)
+		}
+	}
+}
+
+func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
+	// Each node has rounds of the same numbers, and the second is ten times as slow.
+	var passes []verdict.Pass
+	for node, slow := range map[string]float64{"node-1": 1, "node-2": 10} {
+		for round := range 6 {
+			for arm, seconds := range map[verdict.Arm]float64{verdict.Before: 4, verdict.Again: 4, verdict.After: 3} {
+				passes = append(passes, verdict.Pass{Round: round, Node: node, Arm: arm, Phases: []verdict.Phase{{Name: "listing", Units: 1, Seconds: seconds * slow}}})
+			}
+		}
+	}
+	v := verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{})
+	if got := find(t, v, verdict.Seconds); v.Rounds != 12 || math.Abs(got.Ratio-0.75) > 1e-9 || got.Outcome != verdict.Better {
+		t.Errorf("%d rounds, %+v", v.Rounds, got)
+	}
+}
+
+func TestWhatIsUnsteadyIsKeptOutOfTheSum(t *testing.T) {
+	v := verdict.Judge(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
+		asked, seconds := 62.0, 2.9
+		if (round+len(arm))%2 == 0 {
+			asked, seconds = 1060, 3.2
+		}
+		p := verdict.Phase{Seconds: seconds, Counts: map[string]float64{"GETATTR": asked, "READDIR": 100, verdict.BytesReceived: 1e6 + asked*200}}
+		if arm == verdict.After {
+			p.Counts["READDIR"] = 50
+		}
+		return p
+	}), verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5})
+	all := find(t, v, verdict.Operations)
+	if v.Outcome != verdict.Better || math.Abs(all.Ratio-0.5) > 1e-9 || all.Note != "without GETATTR" {
+		t.Errorf("%s: %s; operations %+v", v.Outcome, v.Why, all)
+	}
+	for _, metric := range []string{verdict.GetAttr, verdict.Bytes} {
+		if r := find(t, v, metric); r.Outcome != verdict.Undecided || !strings.Contains(r.Note, "outlast their attributes") {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
+	v := verdict.Judge(rounds(9, func(_ int, arm verdict.Arm) verdict.Phase {
+		p := verdict.Phase{Seconds: 5, Counts: map[string]float64{"READDIR": 20, "GETATTR": 1000, "FSINFO": 2, verdict.BytesSent: 1e5, verdict.BytesReceived: 2e5}}
+		if arm == verdict.After {
+			p.Seconds, p.Counts["GETATTR"] = 1, 1
+		}
+		return p
+	}), verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5})
+	type row struct {
+		Metric, Unit  string
+		Before, After float64
+		Outcome       verdict.Outcome
+		Decides       bool
+	}
+	var got []row
+	for _, r := range v.Results {
+		got = append(got, row{r.Metric, r.Unit, r.Before, r.After, r.Outcome, r.Decides})
+	}
+	want := []row{
+		{verdict.Operations, "requests per entry", 1.02, 0.021, verdict.Better, true},
+		{verdict.Bytes, "bytes per entry", 300, 300, verdict.NoDifference, true},
+		{verdict.Seconds, "seconds", 5, 1, verdict.Better, true},
+		{"GETATTR", "requests per entry", 1, 0.001, verdict.Better, false},
+		{"READDIR", "requests per entry", 0.02, 0.02, verdict.NoDifference, false},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	const note = "passes took 5 to 5 s (attributes kept for 3 s) before and 1 to 1 s (attributes kept for 30 s) after, with a pause of 5 s"
+	if r := find(t, v, "GETATTR"); r.Note != note {
+		t.Error(cmp.Diff(note, r.Note))
+	}
+}
+
+// anyPasses are passes as they should not come, too.
+func anyPasses(t *rapid.T) []verdict.Pass {
+	number := rapid.OneOf(rapid.Float64Range(0, 1e6), rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}))
+	phase := rapid.Custom(func(t *rapid.T) verdict.Phase {
+		return verdict.Phase{
+			Name: rapid.SampledFrom([]string{"first", "second"}).Draw(t, "name"), Units: rapid.SampledFrom([]float64{0, 1, 1000}).Draw(t, "units"),
+			Seconds: number.Draw(t, "seconds"),
+			Counts:  rapid.MapOfN(rapid.SampledFrom([]string{"GETATTR", "READ", "SEQUENCE", verdict.BytesSent}), number, 0, 3).Draw(t, "counts"),
+		}
+	})
+	var passes []verdict.Pass
+	for _, slot := range verdict.Schedule(rapid.IntRange(0, 12).Draw(t, "rounds"), []string{"a", "b"}, 1) {
+		passes = append(passes, verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm, Phases: rapid.SliceOfN(phase, 1, 3).Draw(t, "phases")})
+	}
+	return passes
+}
+
+func TestAnyPassesHaveAVerdictOfNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		passes := anyPasses(t)
+		goal := verdict.Goal{Metric: rapid.SampledFrom([]string{"", "READ"}).Draw(t, "metric"), BetterByPercent: rapid.Float64Range(-5, 150).Draw(t, "percent")}
+		attributes := verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}
+		v := verdict.Judge(passes, goal, attributes)
+		if len(v.Why) == 0 || len(v.Why) > 240 {
+			t.Fatalf("%d bytes: %s", len(v.Why), v.Why)
+		}
+		for _, r := range v.Results {
+			for _, f := range []float64{r.Before, r.After, r.Ratio, r.Low, r.High, r.SameLow, r.SameHigh} {
+				if math.IsNaN(f) || math.IsInf(f, 0) {
+					t.Fatalf("no number: %+v", r)
+				}
+			}
+			if r.Low > r.Ratio || r.Ratio > r.High {
+				t.Fatalf("the ratio is outside of its interval: %+v", r)
+			}
+			if r.Low == 0 && r.Outcome != verdict.Undecided {
+				t.Fatalf("decided without an interval: %+v", r)
+			}
+			if excludes := r.High < 1 || r.Low > 1; (r.Outcome == verdict.Better || r.Outcome == verdict.Worse) && !excludes {
+				t.Fatalf("decided although the interval holds 1: %+v", r)
+			}
+		}
+		shuffled := rapid.Permutation(passes).Draw(t, "order")
+		if diff := cmp.Diff(v, verdict.Judge(shuffled, goal, attributes)); diff != "" {
+			t.Fatalf("the order of the passes matters: %s", diff)
+		}
+		if n, why := verdict.RoundsNeeded(passes, goal); n < 1 || n > verdict.MostRounds || why == "" {
+			t.Fatalf("%d rounds: %q", n, why)
+		}
+	})
+}
+
+func TestNoDifferenceLiesWithinTheMargin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := machine{
+			random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), phases: 2, counts: true,
+			noise: rapid.Float64Range(0, 0.2).Draw(t, "noise"), countNoise: rapid.Float64Range(0, 0.2).Draw(t, "noise of counts"),
+			faster: rapid.Float64Range(0.8, 1.2).Draw(t, "faster"),
+		}
+		goal := verdict.Goal{BetterByPercent: rapid.Float64Range(1, 30).Draw(t, "percent")}
+		v := verdict.Judge(m.passes(rapid.IntRange(8, 24).Draw(t, "rounds"), 1), goal, verdict.Attributes{})
+		least := 1 - goal.BetterByPercent/100
+		for _, r := range v.Results {
+			if within := r.Low >= least-1e-6 && r.High <= 1/least+1e-6; r.Outcome == verdict.NoDifference && !within {
+				t.Fatalf("no difference of %v %%: %+v", goal.BetterByPercent, r)
+			}
+			if v.Outcome == verdict.NoDifference && r.Decides && r.Outcome != verdict.NoDifference {
+				t.Fatalf("no difference in all: %+v", r)
+			}
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package verdict_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+func TestRoundsNeededInWords(t *testing.T) {
+	quiet := machine{phases: 1, noise: 0.05, random: rand.New(rand.NewPCG(1, 1))}
+	busy := machine{phases: 1, noise: 2, random: rand.New(rand.NewPCG(1, 1))}
+	tests := map[string]struct {
+		passes []verdict.Pass
+		goal   verdict.Goal
+		rounds int
+		why    string
+	}{
+		"nothing has run yet": {
+			rounds: 7, why: "7 rounds at least: too few have run to show how much Seconds differ under one list.",
+		},
+		"two rounds tell nothing": {
+			passes: quiet.passes(2, 1),
+			rounds: 7, why: "7 rounds at least: too few have run to show how much Seconds differ under one list.",
+		},
+		"a quiet machine": {passes: quiet.passes(6, 1), rounds: 27, why: "Seconds in listing 1 differ by a factor of 1.1 under one list: 27 rounds decide in nine of ten trials where the difference is 10 %."},
+		"a busy machine":  {passes: busy.passes(6, 1), rounds: verdict.MostRounds, why: "Seconds in listing 1 differ by a factor of 22 under one list: 128 rounds, the most that are run, leave a difference of 10 % undecided in 100 of 100 trials. Counts may decide."},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if n, why := verdict.RoundsNeeded(tt.passes, tt.goal); n != tt.rounds || why != tt.why {
+				t.Errorf("%d, want %d: %s", n, tt.rounds, why)
+			}
+		})
+	}
+}
+
+// Who looks at the result and then decides how long to go on finds what is not there.
+func TestTheCandidateHasNoPartInHowManyRoundsAreNeeded(t *testing.T) {
+	m := machine{phases: 2, noise: 0.2, random: rand.New(rand.NewPCG(1, 1)), counts: true, countNoise: 0.01}
+	passes := m.passes(8, 1)
+	want, wantWhy := verdict.RoundsNeeded(passes, verdict.Goal{})
+	for i := range passes {
+		if passes[i].Arm == verdict.After {
+			for j := range passes[i].Phases {
+				passes[i].Phases[j].Seconds *= float64(2 + i%5)
+			}
+		}
+	}
+	if got, why := verdict.RoundsNeeded(passes, verdict.Goal{}); got != want || why != wantWhy {
+		t.Errorf("%d rounds, want %d: %s", got, want, why)
+	}
+}

@@ -1,0 +1,94 @@
+package verdict_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+func TestSchedule(t *testing.T) {
+	var lines []string
+	for slots := range slices.Chunk(verdict.Schedule(8, []string{"a", "b"}, 3), 3) {
+		line := fmt.Sprintf("%d %s:", slots[0].Round, slots[0].Node)
+		for _, s := range slots {
+			line += " " + string(s.Arm)
+		}
+		lines = append(lines, line)
+	}
+	const want = `0 a: After Again Before
+1 b: Before After Again
+2 a: Before After Again
+3 b: After Again Before
+4 a: Again Before After
+5 b: Again Before After
+6 a: Again After Before
+7 b: Before Again After
+`
+	if diff := cmp.Diff(want, strings.Join(lines, "\n")+"\n"); diff != "" {
+		t.Errorf("the same seed gives another order than in the release before: %s", diff)
+	}
+}
+
+func TestSchedulesAreFair(t *testing.T) {
+	arms := []verdict.Arm{verdict.Before, verdict.Again, verdict.After}
+	rapid.Check(t, func(t *rapid.T) {
+		rounds, seed := rapid.IntRange(0, 40).Draw(t, "rounds"), rapid.Uint64().Draw(t, "seed")
+		nodes := rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b"}, {"a", "b", "c"}}).Draw(t, "nodes")
+		slots := verdict.Schedule(rounds, nodes, seed)
+		if len(slots) != 3*rounds {
+			t.Fatalf("%d passes in %d rounds", len(slots), rounds)
+		}
+		// places[node][place][arm] is how often an arm had that place.
+		places := map[string]*[3]map[verdict.Arm]int{}
+		for i, s := range slots {
+			if want := i / 3; s.Round != want || (len(nodes) > 0 && s.Node != nodes[want%len(nodes)]) {
+				t.Fatalf("pass %d: %+v", i, s)
+			}
+			if places[s.Node] == nil {
+				places[s.Node] = &[3]map[verdict.Arm]int{{}, {}, {}}
+			}
+			places[s.Node][i%3][s.Arm]++
+		}
+		for round := range slices.Chunk(slots, 3) {
+			for _, arm := range arms {
+				if !slices.ContainsFunc(round, func(s verdict.Slot) bool { return s.Arm == arm }) {
+					t.Fatalf("no %s in %+v", arm, round)
+				}
+			}
+		}
+		for node, has := range places {
+			for place, count := range has {
+				counts := []int{count[arms[0]], count[arms[1]], count[arms[2]]}
+				if slices.Max(counts)-slices.Min(counts) > 1 {
+					t.Fatalf("node %q, place %d: %v", node, place, counts)
+				}
+			}
+		}
+		if longer := verdict.Schedule(rounds+5, nodes, seed); !slices.Equal(longer[:len(slots)], slots) {
+			t.Fatal("a longer schedule does not begin with the shorter one")
+		}
+	})
+}
+
+func TestAllOrdersComeUp(t *testing.T) {
+	seen := map[[3]verdict.Arm]int{}
+	const seeds = 600
+	for seed := range uint64(seeds) {
+		s := verdict.Schedule(1, nil, seed)
+		seen[[3]verdict.Arm{s[0].Arm, s[1].Arm, s[2].Arm}]++
+	}
+	for order, n := range seen {
+		if n < seeds/6/2 || n > seeds/6*2 {
+			t.Errorf("%v comes first with %d of %d seeds", order, n, seeds)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d of 6 orders", len(seen))
+	}
+}

@@ -66,7 +66,9 @@ const (
 )
 
 // Writes says whether the workload writes.
-func (n TrialWorkloadName) Writes() bool { return n == WorkloadCreateUnlink || n == WorkloadWriteSequential }
+func (n TrialWorkloadName) Writes() bool {
+	return n == WorkloadCreateUnlink || n == WorkloadWriteSequential
+}
 
 // TrialArm is the list of a pass.
 // +kubebuilder:validation:Enum=Before;Again;After

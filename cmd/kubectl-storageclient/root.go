@@ -70,7 +70,7 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
-	root.AddCommand(getCommand(env), recommendCommand(env))
+	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
 	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	root.SetUsageTemplate(usage)
 	addCompletions(root, env)

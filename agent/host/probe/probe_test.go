@@ -140,7 +140,9 @@ func (k *fakeKernel) newName() string { return "0123" }
 
 func (k *fakeKernel) pause(time.Duration) { k.leftover-- }
 
-func (k *fakeKernel) wait(_ context.Context, d time.Duration) { k.log = append(k.log, "wait "+d.String()) }
+func (k *fakeKernel) wait(_ context.Context, d time.Duration) {
+	k.log = append(k.log, "wait "+d.String())
+}
 
 func (k *fakeKernel) now() time.Time { return time.Unix(1700000000, 0) }
 

@@ -384,7 +384,9 @@ func TestWhatIsMeasuredByTheEndOfItsTimeIsJudged(t *testing.T) {
 }
 
 func TestOnlyCompleteRoundsCount(t *testing.T) {
-	pass := func(round int32, arm v1alpha1.TrialArm) v1alpha1.TrialPass { return v1alpha1.TrialPass{Round: round, Arm: arm} }
+	pass := func(round int32, arm v1alpha1.TrialArm) v1alpha1.TrialPass {
+		return v1alpha1.TrialPass{Round: round, Arm: arm}
+	}
 	answer := []v1alpha1.TrialPass{
 		pass(2, v1alpha1.ArmAfter), pass(2, v1alpha1.ArmBefore), pass(2, v1alpha1.ArmAgain), pass(3, v1alpha1.ArmBefore), pass(3, v1alpha1.ArmAgain), pass(4, v1alpha1.ArmAfter),
 	}

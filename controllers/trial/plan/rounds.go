@@ -148,6 +148,14 @@ func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
 	}
 }
 
+// VerdictOf is the verdict on what a trial has measured so far, for whoever shows more of it than its status does.
+func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
+	return Comparison{Trial: trial}.judge()
+}
+
+// GoalOf is what the candidate is to reach.
+func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal { return Comparison{Trial: trial}.goal() }
+
 // judge is the verdict on what was measured.
 func (c Comparison) judge() verdict.Verdict {
 	passes := passesOf(c.Trial.Status.Passes)

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+const trialLong = `Compare the mount options of a PersistentVolumeClaim's volume with others, by the same work on mounts that are nobody's: those that a
+profile's rules would give it (--profile), or options of your own (--options).
+
+A node with an agent mounts the volume again and again in a network namespace of its own, in rounds of three passes: with the volume's list,
+with the same list once more, and with the candidate. What differs between the first two is noise. Requests are counted, times are measured
+with an interval, and a difference is called one only beyond the noise. The volume, and the pods that use it, are not touched.
+
+The work only reads, unless --allow-writes is given. NFS only; not with Kerberos, TLS or RDMA.
+
+It takes the right to create, get and delete storageclienttrials in the namespace, as the role edit has it, and with --options the verb try
+on storageclientprofiles. The trial is deleted at the end, also by Ctrl-C, unless --keep is given.`
+
+// managerPatience is how long the manager may take to notice a trial.
+const managerPatience = time.Minute
+
+type trialOptions struct {
+	output      output
+	profile     string
+	options     []string
+	workload    string
+	path        string
+	user        int64
+	allowWrites bool
+	rounds      int32
+	metric      string
+	better      int32
+	timeout     time.Duration
+	keep        bool
+}
+
+func trialCommand(env *environment) *cobra.Command {
+	o := &trialOptions{}
+	cmd := &cobra.Command{
+		Use:   "trial CLAIM",
+		Short: "Compare a volume's mount options with others, by the same work on mounts that are nobody's",
+		Long:  trialLong,
+		Args:  cobra.ExactArgs(1),
+		Example: "  kubectl storageclient trial projects -n eda --profile azure-files-large-directories --workload ListDirectory --path src\n" +
+			"  kubectl storageclient trial projects -n eda --options actimeo=30,nocto -o html > trial.html",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output != htmlFormat {
+				if err := o.output.check(); err != nil {
+					return err
+				}
+			}
+			return o.run(cmd.Context(), env, args[0])
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP((*string)(&o.output), "output", "o", "", "output format: "+htmlFormat+", "+listFormats())
+	flags.StringVar(&o.profile, "profile", "", "profile whose rules make the candidate")
+	flags.StringSliceVar(&o.options, "options", nil, "mount options that make the candidate, in place of a profile")
+	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory), "Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential")
+	flags.StringVar(&o.path, "path", "", "directory of the volume to work in; its root by default")
+	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "user ID that works, never 0")
+	flags.BoolVar(&o.allowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a directory of their own and remove it")
+	flags.Int32Var(&o.rounds, "rounds", 0, "rounds to run, at most 40; 0: as many as a decision needs")
+	flags.StringVar(&o.metric, "metric", "", "what the candidate is to have less of: Seconds (default), Operations, Bytes or an operation such as GETATTR")
+	flags.Int32Var(&o.better, "better-by", 10, "smallest difference that matters, in percent")
+	flags.DurationVar(&o.timeout, "timeout", v1alpha1.DefaultTrialTimeoutSeconds*time.Second, "how long the trial may take: 1m to 24h")
+	flags.BoolVar(&o.keep, "keep", false, "leave the trial, with all that was measured")
+	return cmd
+}
+
+func (o *trialOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageClientTrial {
+	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "trial-" + strings.ToLower(rand.Text())[:10]}}
+	trial.Spec = v1alpha1.StorageClientTrialSpec{
+		ClaimName: volumeClaim, Profile: o.profile, Rounds: o.rounds, TimeoutSeconds: ptr.To(int32(o.timeout / time.Second)),
+		Workload: v1alpha1.TrialWorkload{Name: v1alpha1.TrialWorkloadName(o.workload), Path: o.path, RunAsUser: &o.user, AllowWrites: o.allowWrites},
+		Goal:     v1alpha1.TrialGoal{Metric: o.metric, BetterByPercent: &o.better},
+	}
+	for _, option := range o.options {
+		trial.Spec.MountOptions = append(trial.Spec.MountOptions, v1alpha1.MountOption(option))
+	}
+	return trial
+}
+
+func (o *trialOptions) run(ctx context.Context, env *environment, name string) error {
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	namespace, err := env.namespace()
+	if err != nil {
+		return fmt.Errorf("read namespace of kubeconfig: %w", err)
+	}
+	trial := o.trial(namespace, name)
+	if err := c.Create(ctx, trial, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("create StorageClientTrial: %w", err)
+	}
+	w := &trialWait{env: env, client: c, trial: trial, since: env.now()}
+	w.tell("Made StorageClientTrial " + namespace + "/" + trial.Name)
+	if !o.keep {
+		defer w.remove(ctx)
+	}
+	if err := w.wait(ctx); err != nil {
+		return err
+	}
+	shown := (*view.Trial)(w.trial)
+	if o.output == htmlFormat {
+		return shown.WriteHTML(env.Out)
+	}
+	if done, err := o.output.writeStructured(env, shown); done || err != nil {
+		return err
+	}
+	return shown.WriteText(env.text(), o.output.isWide())
+}
+
+// trialWait follows one trial to its end.
+type trialWait struct {
+	env    *environment
+	client client.Client
+	trial  *v1alpha1.StorageClientTrial
+	since  time.Time
+	told   string
+}
+
+func (w *trialWait) tell(line string) { _, _ = fmt.Fprintln(w.env.ErrOut, line) }
+
+// remove leaves nothing behind: the manager takes the work away with the trial.
+func (w *trialWait) remove(ctx context.Context) {
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	gone := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: w.trial.Namespace, Name: w.trial.Name}}
+	if err := client.IgnoreNotFound(w.client.Delete(ending, gone)); err != nil {
+		w.tell(fmt.Sprintf("Cannot delete the trial, do so yourself: kubectl delete sct %s -n %s: %v", gone.Name, gone.Namespace, err))
+	}
+}
+
+func (w *trialWait) wait(ctx context.Context) error {
+	ticks, stop := w.env.ticks(lookEvery)
+	defer stop()
+	for {
+		ended, err := w.look(ctx)
+		if ctx.Err() != nil {
+			return errors.New("ended before the trial was; its work is taken away")
+		}
+		if ended || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticks:
+		}
+	}
+}
+
+// look reads the trial, tells what is new, and says whether it has ended: with an error where it has failed.
+func (w *trialWait) look(ctx context.Context) (ended bool, err error) {
+	live := &v1alpha1.StorageClientTrial{}
+	key := types.NamespacedName{Namespace: w.trial.Namespace, Name: w.trial.Name}
+	if err := w.client.Get(ctx, key, live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("somebody has deleted StorageClientTrial %s", key)
+		}
+		return false, fmt.Errorf("get StorageClientTrial %s: %w", key, err)
+	}
+	w.trial = live
+	complete := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.TrialConditionComplete)
+	if complete == nil {
+		if w.env.now().After(w.since.Add(managerPatience)) {
+			return false, fmt.Errorf("the manager has taken no notice of the trial within %s: it does not run, or is older than this plugin", managerPatience)
+		}
+		return false, nil
+	}
+	if meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.TrialConditionFailed) {
+		return false, fmt.Errorf("%s: %s", complete.Reason, complete.Message)
+	}
+	if now := w.progress(complete.Message); now != w.told {
+		w.told = now
+		w.tell(now)
+	}
+	return complete.Status == metav1.ConditionTrue, nil
+}
+
+// progress is a line for who waits.
+func (w *trialWait) progress(message string) string {
+	status := &w.trial.Status
+	if status.Rounds == 0 {
+		return message
+	}
+	list := []string{fmt.Sprintf("%d of %d rounds are complete", status.Rounds, max(status.RoundsWanted, status.Rounds)), message}
+	return strings.Join(slices.Compact(list), ". ")
+}

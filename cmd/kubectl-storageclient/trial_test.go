@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// listed are rounds in which the candidate asks for no attributes when the listing is repeated.
+func listed(rounds int32) []v1alpha1.TrialPass {
+	var passes []v1alpha1.TrialPass
+	for round := int32(1); round <= rounds; round++ {
+		for i, arm := range []v1alpha1.TrialArm{v1alpha1.ArmBefore, v1alpha1.ArmAgain, v1alpha1.ArmAfter} {
+			pass := v1alpha1.TrialPass{Round: round, Arm: arm, Node: "n1"}
+			for _, name := range []string{"First", "Repeated"} {
+				count := int64(5000)
+				if name == "Repeated" && arm == v1alpha1.ArmAfter {
+					count = 5
+				}
+				pass.Phases = append(pass.Phases, v1alpha1.TrialPassPhase{
+					Name: name, Units: 5000, Microseconds: 900000 + int64(i)*1000 + int64(round)*500, BytesSent: 200 * count, BytesReceived: 200 * count,
+					Operations: []v1alpha1.TrialOperation{{Name: "GETATTR", Count: count}},
+				})
+			}
+			passes = append(passes, pass)
+		}
+	}
+	return passes
+}
+
+// managed plays the manager: each look finds the next status.
+func managed(statuses ...v1alpha1.StorageClientTrialStatus) (interceptor.Funcs, *int) {
+	looks := 0
+	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		err := c.Get(ctx, key, o, opts...)
+		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok && err == nil {
+			trial.Status = statuses[min(looks, len(statuses)-1)]
+			looks++
+		}
+		return err
+	}}, &looks
+}
+
+func standing(condition, reason, message string, rounds int32) v1alpha1.StorageClientTrialStatus {
+	status := v1alpha1.StorageClientTrialStatus{
+		Rounds: rounds, RoundsWanted: 6, Volume: "pv1", Node: "n1", Before: []string{"vers=4.1"}, After: []string{"actimeo=30", "vers=4.1"}, Passes: listed(rounds),
+	}
+	for _, kind := range []string{v1alpha1.TrialConditionComplete, v1alpha1.TrialConditionFailed} {
+		value := metav1.ConditionFalse
+		if kind == condition {
+			value = metav1.ConditionTrue
+		}
+		status.Conditions = append(status.Conditions, metav1.Condition{Type: kind, Status: value, Reason: reason, Message: message})
+	}
+	return status
+}
+
+// trialsLeft are those that are still there.
+func trialsLeft(t *testing.T, r result) []v1alpha1.StorageClientTrial {
+	t.Helper()
+	var trials v1alpha1.StorageClientTrialList
+	if err := r.client.List(context.Background(), &trials); err != nil {
+		t.Fatal(err)
+	}
+	return trials.Items
+}
+
+func decided() v1alpha1.StorageClientTrialStatus {
+	status := standing(v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "Better: x", 6)
+	status.Results = []v1alpha1.TrialResult{
+		{Phase: "Repeated", Metric: "GETATTR", Unit: "per entry", Before: "1", After: "0.001", Ratio: "0.001", Low: "0.001", High: "0.001", Verdict: "Better", Decides: true},
+		{Phase: "Repeated", Metric: "ACCESS", Unit: "per entry", Before: "1", After: "1", Verdict: "NoDifference"},
+	}
+	return status
+}
+
+func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
+	funcs, _ := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 rounds runs on n1", 2), decided())
+	var made v1alpha1.StorageClientTrial
+	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok {
+			made = *trial
+		}
+		return c.Create(ctx, o, opts...)
+	}
+	r := execute(t, funcs, nil, "trial", "projects", "--options", "actimeo=30,nocto", "--path", "src", "--user", "1000", "--metric", "GETATTR")
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	for _, want := range []string{
+		"2 of 6 rounds are complete. Round 3 of 6 rounds runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
+		"0.001 to 0.001", "Better *", "cold on the client",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("%q is missing in:\n%s", want, r.out)
+		}
+	}
+	if strings.Contains(r.out, "ACCESS") {
+		t.Error("what decides nothing is for -o wide")
+	}
+	spec := made.Spec
+	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" {
+		t.Errorf("spec is %+v", spec)
+	}
+	if left := trialsLeft(t, r); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
+	funcs, _ := managed(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
+	r := execute(t, funcs, nil, "trial", "projects", "--profile", "p")
+	if r.err == nil || r.err.Error() != "NotMounted: After, round 1: mount(2): invalid argument" || len(trialsLeft(t, r)) > 0 {
+		t.Errorf("error %v, left %v", r.err, trialsLeft(t, r))
+	}
+}
+
+func TestATrialInOtherFormats(t *testing.T) {
+	for format, want := range map[string]string{"html": "<!doctype html>", "json": `"actimeo=30"`, "yaml": "verdict", "name": "storageclienttrial.tuning.storageclient.dev/trial-"} {
+		funcs, _ := managed(decided())
+		r := execute(t, funcs, nil, "trial", "projects", "--profile", "p", "-o", format, "--keep")
+		if r.err != nil || !strings.Contains(strings.ToLower(r.out), strings.ToLower(want)) {
+			t.Errorf("%s: %v\n%s", format, r.err, r.out)
+		}
+		if format == "yaml" {
+			var read v1alpha1.StorageClientTrial
+			_, document, _ := strings.Cut(r.out, "Better: x\n")
+			if err := yaml.Unmarshal([]byte(document), &read); err != nil || len(read.Status.Passes) != 18 {
+				t.Errorf("%v: %d passes", err, len(read.Status.Passes))
+			}
+		}
+		if len(trialsLeft(t, r)) != 1 {
+			t.Errorf("%s: --keep has not kept it", format)
+		}
+	}
+}
+
+func TestATrialThatMayNotBeMade(t *testing.T) {
+	r := execute(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "storageclienttrials"}, "trial", nil)
+	}}, nil, "trial", "projects", "--profile", "p")
+	if r.err == nil || !strings.Contains(r.err.Error(), "create StorageClientTrial: ") {
+		t.Errorf("error is %v", r.err)
+	}
+}

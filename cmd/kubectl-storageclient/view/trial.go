@@ -1,0 +1,92 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/report"
+	"github.com/storageclient/operator/controllers/trial/plan"
+	"github.com/storageclient/operator/tuning/text"
+	"github.com/storageclient/operator/tuning/verdict"
+)
+
+// Trial is what "trial" prints: the object, with what it has measured.
+type Trial v1alpha1.StorageClientTrial
+
+// alwaysShown are the metrics that everybody looks for.
+var alwaysShown = []string{verdict.Operations, verdict.Bytes, verdict.Seconds}
+
+// Names is that of the trial.
+func (t *Trial) Names() []string {
+	return []string{"storageclienttrial.tuning.storageclient.dev/" + t.Name}
+}
+
+// WriteText prints it for people.
+func (t *Trial) WriteText(w io.Writer, wide bool) error {
+	v := plan.VerdictOf((*v1alpha1.StorageClientTrial)(t))
+	out := &printer{w: w}
+	out.line(fmt.Sprintf("%s/%s, volume %s, %s of %q, %s:", t.Namespace, t.Spec.ClaimName, t.Status.Volume, t.Spec.Workload.Name, t.path(),
+		text.Count(int(t.Status.Rounds), "round")))
+	out.line("  before  " + listOrNone(t.Status.Before))
+	out.line("  after   " + listOrNone(t.Status.After) + "\n")
+	rows := [][]string{{"PHASE", "METRIC", "UNIT", "BEFORE", "AFTER", "RATIO", "95 % INTERVAL", "VERDICT"}}
+	for _, r := range t.Status.Results {
+		interval := ""
+		if r.Ratio != "" {
+			interval = r.Low + " to " + r.High
+		}
+		mark := string(r.Verdict)
+		if r.Decides {
+			mark += " *"
+		}
+		if r.Decides || wide || slices.Contains(alwaysShown, r.Metric) {
+			rows = append(rows, []string{r.Phase, r.Metric, r.Unit, r.Before, r.After, r.Ratio, interval, mark})
+		}
+	}
+	out.table(rows)
+	out.line("\n* decides. Each pass began on a fresh mount: attributes, names and data were cold on the client; of the server's caches nothing is known.")
+	out.line(fmt.Sprintf("\n%s: %s", v.Outcome, v.Why))
+	return out.err
+}
+
+func (t *Trial) path() string {
+	if t.Spec.Workload.Path == "" {
+		return "."
+	}
+	return t.Spec.Workload.Path
+}
+
+func listOrNone(options []string) string {
+	if len(options) == 0 {
+		return "no options"
+	}
+	return strings.Join(options, ",")
+}
+
+// WriteHTML prints it as one file with plots.
+func (t *Trial) WriteHTML(w io.Writer) error {
+	trial := (*v1alpha1.StorageClientTrial)(t)
+	shown := report.Trial{
+		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: plan.GoalOf(trial),
+		Verdict: plan.VerdictOf(trial), Rounds: t.Status.RoundsReason, Before: t.Status.Before, After: t.Status.After,
+		Cold:        []report.Cold{{Phase: "First", Caches: []string{"attributes", "names", "data"}}},
+		Validity:    []string{"a network namespace of its own", "an NFSv4 identifier of its own", "no other mount of the server in it", "a superblock of its own", "as many connections as the list asks for"},
+		Environment: []report.Fact{{Name: "Volume", Value: t.Status.Volume}, {Name: "Node", Value: t.Status.Node}, {Name: "Trial", Value: t.Namespace + "/" + t.Name}},
+	}
+	for _, option := range t.Status.After {
+		why := "the volume has it"
+		if !slices.Contains(t.Status.Before, option) {
+			why = "the candidate adds it"
+		}
+		shown.Reasons = append(shown.Reasons, report.Reason{Option: option, Why: why})
+	}
+	page, err := report.HTML(shown)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(page)
+	return err
+}

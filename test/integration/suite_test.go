@@ -91,7 +91,7 @@ var _ = BeforeSuite(func() {
 	DeferCleanup(func() error { return os.RemoveAll(pluginDir) })
 	startAPIServer()
 	installManifests("manager/namespace.yaml", "manager/trial_namespace.yaml", "manager/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
-	installManifests("rbac/user_roles.yaml", "rbac/approval_policy.yaml")
+	installManifests("rbac/user_roles.yaml", "rbac/approval_policy.yaml", "rbac/trial_policy.yaml")
 	awaitFence()
 })
 
@@ -186,7 +186,7 @@ func deleteAll() {
 		{list: &corev1.PodList{}},
 		{list: &appsv1.DaemonSetList{}}, {list: &appsv1.ReplicaSetList{}}, {list: &appsv1.DeploymentList{}}, {list: &appsv1.StatefulSetList{}},
 		{list: &batchv1.JobList{}}, {list: &policyv1.PodDisruptionBudgetList{}},
-		{list: &v1alpha1.StorageClientProfileList{}}, {list: &v1alpha1.StorageClientNodeList{}},
+		{list: &v1alpha1.StorageClientTrialList{}}, {list: &v1alpha1.StorageClientProfileList{}}, {list: &v1alpha1.StorageClientNodeList{}},
 		{list: &corev1.PersistentVolumeClaimList{}}, {list: &corev1.PersistentVolumeList{}}, {list: &storagev1.StorageClassList{}},
 		{list: &corev1.NodeList{}},
 		{list: &corev1.ConfigMapList{}, options: []client.ListOption{inManagerNamespace}},

@@ -404,3 +404,22 @@ func TestNumbersInAStatus(t *testing.T) {
 		}
 	}
 }
+
+func TestHowManyRoundsATrialHasIsSaidAfterTheFirstOnes(t *testing.T) {
+	l := newLab(t, "n1")
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Goal.Metric = "GETATTR" })
+	for range 4000 {
+		before := trial.Status.Rounds
+		l.step()
+		if trial.Status.Rounds < firstRounds && trial.Status.RoundsWanted > firstRounds {
+			t.Fatalf("%d rounds wanted after %d", trial.Status.RoundsWanted, trial.Status.Rounds)
+		}
+		if before >= firstRounds && trial.Status.CompletionTime != nil {
+			break
+		}
+	}
+	status := trial.Status
+	if status.Rounds < firstRounds || status.Rounds != status.RoundsWanted || status.RoundsReason == "" || status.Verdict != "Better" {
+		t.Errorf("%d rounds of %d (%s), verdict %s: %+v", status.Rounds, status.RoundsWanted, status.RoundsReason, status.Verdict, status.Conditions)
+	}
+}

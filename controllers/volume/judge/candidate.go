@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -11,11 +12,11 @@ import (
 // is nobody's. why says why there is none; empty where there is.
 func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string) (list []string, why string) {
 	p := compileProfile(profile, allow)
-	switch {
-	case p.Deleting:
+	if reason, message := match.Check(profile, allow); reason != "" {
+		return nil, message
+	}
+	if p.Deleting {
 		return nil, "profile " + p.Name + " is being deleted"
-	case p.hold != nil && !p.hold.wouldAct:
-		return nil, p.hold.message
 	}
 	p.hold = nil
 	alone := []*Profile{p}

@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+func TestWhatATrialOfAProfileWouldMount(t *testing.T) {
+	other := builders.NFSProfile("other", []string{"actimeo=600"})
+	planned := builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Mode = v1alpha1.ModePlan })
+	own := func(options ...string) builders.VolumeOption {
+		return func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = options }
+	}
+	for name, test := range map[string]struct {
+		profile v1alpha1.StorageClientProfile
+		volume  *corev1.PersistentVolume
+		want    []string
+		why     string
+	}{
+		"a profile that acts":               {builders.NFSProfile("p", []string{"nocto"}), created("a", 0), []string{"hard", "nocto"}, ""},
+		"one in mode Plan":                  {builders.NFSProfile("p", []string{"nocto"}, planned), created("a", 0), []string{"hard", "nocto"}, ""},
+		"one that is paused":                {builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0), []string{"hard", "nocto"}, ""},
+		"one beside what another has set":   {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, written(other, 10)), []string{"hard", "nocto"}, ""},
+		"one that would write to read-only": {builders.NFSProfile("p", []string{"rw", "nocto"}), created("a", 0, own("ro")), []string{"nocto", "ro"}, ""},
+		"one whose rules mean other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
+			pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: "/a"}
+		}), nil, "no rule of profile p selects the volume"},
+		"one with an option that nobody may": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
+		"a volume that is to be left alone": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
+			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.IgnoreAnnotation, v1alpha1.True)
+		}), nil, v1alpha1.IgnoreAnnotation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := probedBy(other, test.volume)
+			target, why := s.TrialTarget(&s.Volumes[0], &test.profile, catalogue.AllowList{})
+			if !slices.Equal(target.Options, test.want) || (why == "") != (test.why == "") || !strings.Contains(why, test.why) {
+				t.Errorf("%v, %q; want %v, %q", target.Options, why, test.want, test.why)
+			}
+		})
+	}
+}
+
+func TestWhichVolumeAClaimIsBoundTo(t *testing.T) {
+	key := types.NamespacedName{Namespace: "eda", Name: "tools"}
+	bound := func(uid string, phase corev1.PersistentVolumePhase) builders.VolumeOption {
+		return func(pv *corev1.PersistentVolume) {
+			pv.Spec.ClaimRef, pv.Status.Phase = &corev1.ObjectReference{Namespace: "eda", Name: "tools", UID: types.UID(uid)}, phase
+		}
+	}
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		found  bool
+	}{
+		"both name each other":          {created("a", 0, bound("1", corev1.VolumeBound)), true},
+		"a claim of the same name only": {created("a", 0, bound("2", corev1.VolumeBound)), false},
+		"a volume that was released":    {created("a", 0, bound("1", corev1.VolumeReleased)), false},
+		"a volume of nobody":            {created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Snapshot{Volumes: []corev1.PersistentVolume{*test.volume}, VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{
+				key: {ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "tools", UID: "1"}},
+			}}
+			if got := s.VolumeBoundTo(key); (got != nil) != test.found {
+				t.Errorf("found %v", got)
+			}
+			if s.VolumeBoundTo(types.NamespacedName{Namespace: "other", Name: "tools"}) != nil {
+				t.Error("found it for another namespace")
+			}
+		})
+	}
+}

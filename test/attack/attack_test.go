@@ -35,6 +35,7 @@ const (
 	byAgentFence    = "policy storage-client-node-agent"
 	byManagerFence  = "policy storage-client-manager-"
 	byApproval      = "policy storage-client-approval"
+	byTryPolicy     = "policy storage-client-trial-options"
 	byGuardrails    = "policy storage-client-guardrails"
 	byCRD           = "CRD"
 	byWebhook       = "webhook"
@@ -82,7 +83,7 @@ func allAttacks() []attack {
 
 func attacks() []attack {
 	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnClones(), managerAttacksOnOurs(),
-		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks(), sampleAttacks())
+		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks(), sampleAttacks(), trialAttacks())
 }
 
 // TestAttacks needs what "make test-attack" builds.

@@ -53,6 +53,8 @@ var spare = map[string]string{
 	"get persistentvolumeclaims in storage-client-trial":                                       cloned,
 	"create pods in storage-client-trial":                                                      cloned,
 	"delete pods in storage-client-trial":                                                      cloned,
+	"list storageclienttrials.tuning.storageclient.dev":                                        streamed,
+	"patch storageclienttrials.tuning.storageclient.dev/status":                                tried,
 	"get configmaps storage-client-failures in storage-client-system":                          failed,
 	"update configmaps storage-client-failures in storage-client-system":                       failed,
 }
@@ -61,6 +63,7 @@ const (
 	streamed = "an informer asks for a stream first, and lists where the API server does not stream lists (before Kubernetes 1.34)"
 	repeated = "an event that is repeated within minutes is counted in the one that there is; this run need not repeat one"
 	cloned   = "a probe clones volumes that no mount in a network namespace of its own can show; this run has none"
+	tried    = "the status of a trial is written where there is one; this run has none"
 	failed   = "failures are remembered where a node fails; in this run none does"
 )
 

@@ -58,16 +58,13 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	return r.verdicts[profile.Name]
 }
 
-// letGo reports whether a node that every profile lets go may go. The first one always may, and where it goes out of its turn, in the
-// place of one that cannot, nobody follows by the same look. Those who follow go in their turn, as long as the cluster has places.
+// letGo reports whether a node that every profile lets go may go. The first one always may, even out of its turn, in the place of one
+// that cannot; those who follow go in their turn, as long as the cluster has places.
 func (r *round) letGo(node string, inTurn bool) bool {
-	first := len(r.gone) == 0
-	if !first && (!inTurn || r.gone[node] || r.cluster.Running+len(r.gone) >= r.cluster.Limit) {
+	if len(r.gone) > 0 && (!inTurn || r.gone[node] || r.cluster.Running+len(r.gone) >= r.cluster.Limit) {
 		return false
 	}
-	if inTurn {
-		r.gone[node] = true
-	}
+	r.gone[node] = true
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -147,10 +148,17 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 		}
 	}
 	reads, gone := 0, 0
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limits := Limits{MaxConcurrentLive: intstr.FromInt32(1 + int32(random.IntN(6)))}
-		all := clusterOf(30, profile("a", of("a")), profile("b", of("b")))
+		ofProfiles := 1 + random.IntN(4)
+		limited := func(change func(*v1alpha1.StorageClientProfile)) func(*v1alpha1.StorageClientProfile) {
+			return func(p *v1alpha1.StorageClientProfile) {
+				change(p)
+				p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromInt(ofProfiles))
+			}
+		}
+		all := clusterOf(30, profile("a", limited(of("a"))), profile("b", limited(of("b"))))
 		for n := range all.Nodes {
 			all.Nodes[n].Labels = map[string]string{corev1.LabelOSStable: "linux", "pool": []string{"a", "b", "both"}[random.IntN(3)]}
 			all.ClientNodes[all.Nodes[n].Name].Spec.Settings = nil
@@ -176,10 +184,15 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 			if running := runningIn(limits, all, at); running > limits.MaxConcurrentLive.IntValue() {
 				t.Fatalf("seed %d: %d nodes are at it, %d may be", seed, running, limits.MaxConcurrentLive.IntValue())
 			}
+			for name, nodes := range fleet.GatesOf(*all, "").Nodes {
+				if running := countRunning(nodes, at); running > ofProfiles {
+					t.Fatalf("seed %d: %d nodes of profile %s are at it, %d may be", seed, running, name, ofProfiles)
+				}
+			}
 		}
 		reads += r.reads
 	}
-	if gone < 1500 || reads > 20*gone {
+	if gone < 400 || reads > 20*gone {
 		t.Fatalf("%d nodes went, by %d reads: the schedules show nothing", gone, reads)
 	}
 }

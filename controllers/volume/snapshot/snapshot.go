@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +35,8 @@ type Reader struct {
 	ManagerNamespace string
 	// Probes tells what probes have shown; nil: nothing is probed.
 	Probes func() map[plan.ProbeKey]plan.Probe
+	// Others are all volumes as KeepCached keeps them; nil, or returning nil: they are listed for each new volume.
+	Others func() *judge.Others
 
 	compiler judge.Compiler
 	ledger   ledger.Reader
@@ -110,7 +113,7 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 	if judged.Verdict.Action != judge.ActionWrite {
 		return judged.Verdict, "", nil
 	}
-	others, err := ListVolumes(ctx, r.Reader)
+	others, err := r.readOthers(ctx)
 	if err != nil {
 		return judge.Verdict{}, "", err
 	}
@@ -122,6 +125,16 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 		return judge.DecodeFailedSet(ledger.FindFailedSet(pages.Items, set))
 	})
 	return v, stopped, nil
+}
+
+func (r *Reader) readOthers(ctx context.Context) (*judge.Others, error) {
+	if r.Others != nil {
+		if kept := r.Others(); kept != nil {
+			return kept, nil
+		}
+	}
+	volumes, err := ListVolumes(ctx, r.Reader)
+	return judge.NewOthers(volumes), err
 }
 
 func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (judge.Input, error) {
@@ -184,17 +197,50 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 }
 
 // KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no
-// controllers, would fill its cache at the first question.
-func KeepCached(ctx context.Context, informers cache.Informers) error {
+// controllers, would fill its cache at the first question. What it returns are all volumes as new ones are judged among them, nil as long
+// as not all are known.
+func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.Others, error) {
 	for _, object := range []client.Object{
-		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, &corev1.PersistentVolume{}, VolumeClaimMetadata(),
-		&corev1.ConfigMap{},
+		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, VolumeClaimMetadata(), &corev1.ConfigMap{},
 	} {
 		if _, err := informers.GetInformer(ctx, object); err != nil {
-			return fmt.Errorf("cache %T: %w", object, err)
+			return nil, fmt.Errorf("cache %T: %w", object, err)
 		}
 	}
-	return nil
+	volumes, err := informers.GetInformer(ctx, &corev1.PersistentVolume{})
+	if err != nil {
+		return nil, fmt.Errorf("cache PersistentVolumes: %w", err)
+	}
+	others := judge.NewOthers(nil)
+	registration, err := volumes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { keepVolume(others, object) },
+		UpdateFunc: func(_, object any) { keepVolume(others, object) },
+		DeleteFunc: func(object any) { forgetVolume(others, object) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch PersistentVolumes: %w", err)
+	}
+	return func() *judge.Others {
+		if !registration.HasSynced() {
+			return nil
+		}
+		return others
+	}, nil
+}
+
+func keepVolume(others *judge.Others, object any) {
+	if pv, ok := object.(*corev1.PersistentVolume); ok && !match.IsClone(pv) {
+		others.Keep(pv)
+	}
+}
+
+func forgetVolume(others *judge.Others, object any) {
+	if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = gone.Obj
+	}
+	if pv, ok := object.(*corev1.PersistentVolume); ok {
+		others.Forget(pv.Name)
+	}
 }
 
 // VolumeClaimMetadata asks for labels and annotations only: a cluster's PersistentVolumeClaims are many, and nothing else of

@@ -65,7 +65,7 @@ func (p phase) metricIndex(name string) int {
 }
 
 // noise is the standard deviation of the logarithms of the ratios of the list in force to itself; as few rounds may show too little of
-// it, it is what seven of ten such series would not exceed.
+// it, it is what four of five such series would not exceed.
 func (p phase) noise(metric string) float64 {
 	var sum float64
 	for _, round := range p.metrics[p.metricIndex(metric)].logarithms(p.triples) {
@@ -75,9 +75,9 @@ func (p phase) noise(metric string) float64 {
 	return math.Sqrt(sum / chiSquaredLow(float64(len(p.triples))))
 }
 
-// chiSquaredLow is what three of ten values of the chi-squared distribution lies below, by Wilson and Hilferty.
+// chiSquaredLow is what one in five values of the chi-squared distribution lies below, by Wilson and Hilferty.
 func chiSquaredLow(degrees float64) float64 {
-	const quantile = -0.5244
+	const quantile = -0.8416
 	return degrees * math.Pow(1-2/(9*degrees)+quantile*math.Sqrt(2/(9*degrees)), 3)
 }
 

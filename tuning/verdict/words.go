@@ -136,12 +136,11 @@ func number(f float64) string {
 	return strconv.FormatFloat(f, 'g', 2, 64)
 }
 
-// onTimes says what is left of the times beside a verdict that others have given.
+// onTimes says what is left of the times beside a verdict that counts have given.
 func onTimes(deciding []Result) string {
-	for _, r := range deciding {
-		if r.Metric == Seconds && r.Outcome == Undecided {
-			return " Of time nothing can be said."
-		}
+	times := slices.DeleteFunc(slices.Clone(deciding), func(r Result) bool { return r.Metric != Seconds })
+	if len(times) > 0 && len(of(times, Undecided)) == len(times) {
+		return " Of time nothing can be said."
 	}
 	return ""
 }

@@ -44,8 +44,8 @@ type tick struct {
 // farthest bounds the axis: what is farther off is drawn at its end.
 const farthest = 1e4
 
-func newAxis(results []verdict.Result, percent float64) axis {
-	margin := -math.Log(1 - percent/100)
+func newAxis(results []verdict.Result, leastRatio float64) axis {
+	margin := -math.Log(leastRatio)
 	a := axis{low: -2 * margin, high: 2 * margin}
 	for _, r := range results {
 		if r.Low > 0 {
@@ -68,6 +68,14 @@ func (a axis) at(ratio float64) float64 {
 	return math.Round(100*min(100, max(0, position))) / 100
 }
 
+// percentOf is a share of the most, in percent.
+func percentOf(f, most float64) float64 {
+	if most == 0 {
+		return 0
+	}
+	return math.Round(1e4*f/most) / 100
+}
+
 // tickGap is how near two ticks may be.
 const tickGap = 15
 
@@ -86,7 +94,7 @@ func (a *axis) addTicks() {
 }
 
 func (a axis) draw(r verdict.Result) row {
-	d := row{Result: r, Name: r.Metric, Words: words[r.Outcome], Class: class(r.Outcome), Drawn: r.Low > 0}
+	d := row{Name: r.Metric, Unit: r.Unit, Decides: r.Decides, Words: words[r.Outcome], Class: class(r.Outcome), Drawn: r.Low > 0}
 	write := figure
 	switch r.Metric {
 	case verdict.Operations:
@@ -103,8 +111,8 @@ func (a axis) draw(r verdict.Result) row {
 	}
 	d.Ratio, d.Range = times(r.Ratio), times(r.Low)+" to "+times(r.High)
 	d.Same = times(r.SameLow) + " to " + times(r.SameHigh)
-	d.Low, d.Middle, d.SameLow = a.at(r.Low), a.at(r.Ratio), a.at(r.SameLow)
-	d.Width, d.SameWidth = a.at(r.High)-d.Low, a.at(r.SameHigh)-d.SameLow
+	d.From, d.To, d.Middle = a.at(r.Low), a.at(r.High), a.at(r.Ratio)
+	d.SameFrom, d.SameTo = a.at(r.SameLow), a.at(r.SameHigh)
 	return d
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -77,9 +78,11 @@ type shown struct {
 	// Why is the verdict's, less its first word.
 	Why     string
 	Percent string
-	Options []option
-	Phases  []phase
-	Axis    axis
+	// VoidPasses says how many counted for nothing.
+	VoidPasses string
+	Options    []option
+	Phases     []phase
+	Axis       axis
 }
 
 type option struct {
@@ -91,33 +94,42 @@ type phase struct {
 	Name      string
 	Intervals []row
 	Bars      []row
-	Notes     []string
+	Notes     []note
+}
+
+// note is said of several results at once.
+type note struct {
+	Of   []string
+	Text string
 }
 
 // row is one result as it is drawn. Positions are percentages of the width.
 type row struct {
-	verdict.Result
-	Name, Before, After, Ratio, Range, Same, Words, Class string
-	Drawn                                                 bool
-	Low, Width, Middle, SameLow, SameWidth                float64
-	BeforeBar, AfterBar                                   float64
+	Name, Unit, Before, After, Ratio, Range, Same, Words, Class string
+	// Decides is what Result has, Drawn is true where there is an interval.
+	Decides, Drawn                     bool
+	From, To, Middle, SameFrom, SameTo float64
+	BeforeBar, AfterBar                float64
 }
 
 func newPage(t Trial) shown {
-	p := shown{Trial: t, Headline: words[t.Verdict.Outcome], Class: class(t.Verdict.Outcome), Percent: figure(percentOf(t.Goal))}
+	p := shown{Trial: t, Headline: words[t.Verdict.Outcome], Class: class(t.Verdict.Outcome), Percent: figure(100 * (1 - t.Goal.LeastRatio()))}
 	if p.Headline == "" {
 		p.Headline = words[verdict.Undecided]
 	}
+	if t.Verdict.Void > 0 {
+		p.VoidPasses = text.Count(t.Verdict.Void, "pass", "passes") + " counted for nothing."
+	}
 	p.Why = strings.TrimPrefix(t.Verdict.Why, p.Headline+": ")
 	p.Options = optionsOf(t)
-	p.Axis = newAxis(t.Verdict.Results, percentOf(t.Goal))
+	p.Axis = newAxis(t.Verdict.Results, t.Goal.LeastRatio())
 	for _, r := range t.Verdict.Results {
 		i := slices.IndexFunc(p.Phases, func(has phase) bool { return has.Name == r.Phase })
 		if i < 0 {
 			i = len(p.Phases)
 			p.Phases = append(p.Phases, phase{Name: r.Phase})
 		}
-		p.Phases[i].add(p.Axis.draw(r))
+		p.Phases[i].add(r, p.Axis.draw(r))
 	}
 	for i := range p.Phases {
 		p.Phases[i].scaleBars()
@@ -125,33 +137,40 @@ func newPage(t Trial) shown {
 	return p
 }
 
-func percentOf(g verdict.Goal) float64 { return 100 * (1 - g.LeastRatio()) }
-
-func (p *phase) add(r row) {
-	if r.Note != "" {
-		p.Notes = append(p.Notes, r.Name+": "+r.Note)
-	}
+func (p *phase) add(r verdict.Result, drawn row) {
+	p.addNote(drawn.Name, r.Note)
 	if isSum(r.Metric) || r.Decides {
-		p.Intervals = append(p.Intervals, r)
+		p.Intervals = append(p.Intervals, drawn)
 	}
 	if !isSum(r.Metric) {
-		p.Bars = append(p.Bars, r)
+		drawn.BeforeBar, drawn.AfterBar = r.Before, r.After
+		p.Bars = append(p.Bars, drawn)
 	}
+}
+
+func (p *phase) addNote(of, said string) {
+	if said == "" {
+		return
+	}
+	if i := slices.IndexFunc(p.Notes, func(n note) bool { return n.Text == said }); i >= 0 {
+		p.Notes[i].Of = append(p.Notes[i].Of, of)
+		return
+	}
+	p.Notes = append(p.Notes, note{Of: []string{of}, Text: said})
 }
 
 func isSum(metric string) bool {
 	return metric == verdict.Seconds || metric == verdict.Operations || metric == verdict.Bytes
 }
 
+// scaleBars makes percentages of the largest.
 func (p *phase) scaleBars() {
 	most := 0.0
 	for _, r := range p.Bars {
-		most = max(most, r.Result.Before, r.Result.After)
+		most = max(most, r.BeforeBar, r.AfterBar)
 	}
-	for i, r := range p.Bars {
-		if most > 0 {
-			p.Bars[i].BeforeBar, p.Bars[i].AfterBar = 100*r.Result.Before/most, 100*r.Result.After/most
-		}
+	for i := range p.Bars {
+		p.Bars[i].BeforeBar, p.Bars[i].AfterBar = percentOf(p.Bars[i].BeforeBar, most), percentOf(p.Bars[i].AfterBar, most)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -122,6 +123,34 @@ func TestReports(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", path, diff)
 			}
 		})
+	}
+}
+
+var interval = regexp.MustCompile(`<line x1="([0-9.]+)" x2="([0-9.]+)" y1="11" y2="11" class="([a-z]+)"`)
+
+func TestIntervalsAreDrawnWhereTheyLie(t *testing.T) {
+	for name, trial := range map[string]report.Trial{"better": better(), "worse": worse()} {
+		page := render(t, trial)
+		one, err := strconv.ParseFloat(regexp.MustCompile(`left: ([0-9.]+)%">equal`).FindStringSubmatch(page)[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		for _, line := range interval.FindAllStringSubmatch(page, -1) {
+			from, _ := strconv.ParseFloat(line[1], 64)
+			to, _ := strconv.ParseFloat(line[2], 64)
+			beside := line[3] == "better" && to < one || line[3] == "worse" && from > one
+			over := line[3] != "better" && line[3] != "worse" && from <= one && to >= one
+			if from > to || !beside && !over {
+				t.Errorf("%s: a %s interval is drawn from %v to %v, equal lists are at %v", name, line[3], from, to, one)
+			}
+			if beside {
+				seen++
+			}
+		}
+		if seen < 3 {
+			t.Errorf("%s: %d intervals lie beside one", name, seen)
+		}
 	}
 }
 

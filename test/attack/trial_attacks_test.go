@@ -29,7 +29,9 @@ func workOrder(user int, work string) string {
 // trialAttacks are on what nodes are asked to try, and on what it has shown.
 func trialAttacks() []attack {
 	mine, ordered := create(trialOf(tenantNamespace, "mine")), merge(clientNode("node-1"), workOrder(1000, `"name":"ListDirectory"`))
-	own := func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nocto"} }
+	own := func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nocto"}
+	}
 	root := func(s *v1alpha1.StorageClientTrialSpec) { user := int64(0); s.Workload.RunAsUser = &user }
 	out := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Path = "../other" }
 	writes := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Name = v1alpha1.WorkloadWriteSequential }

@@ -21,6 +21,8 @@ const (
 	AgentPolicy = "storage-client-node-agent"
 	// ApprovalPolicy is the ValidatingAdmissionPolicy, and its binding, that ask for the verb approve.
 	ApprovalPolicy = "storage-client-approval"
+	// TrialPolicy is the ValidatingAdmissionPolicy, and its binding, that ask for the verb try.
+	TrialPolicy = "storage-client-trial-options"
 	// ApproverRole is the ClusterRole of those who approve plans and write nothing else.
 	ApproverRole = "storage-client-approver"
 	// ManagerDeployment is the name of the manager's Deployment and of its service account.

@@ -137,7 +137,7 @@ var _ = Describe("The manifests", func() {
 				Expect(names(objects, kind)).To(ContainElement(name), kind)
 			}
 			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
-				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), Equal("/"+v1alpha1.ApprovalPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
+				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), Equal("/"+v1alpha1.ApprovalPolicy), Equal("/"+v1alpha1.TrialPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
 			}
 			Expect(names(objects, "ClusterRole")).To(ContainElement("/" + v1alpha1.ApproverRole))
 			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace, "/"+v1alpha1.TrialNamespace))

@@ -97,6 +97,9 @@ func TestWhatEndsATrial(t *testing.T) {
 			if r.Succeeded || len(r.Passes) != test.passes || r.Message != test.message || (r.Own != nil && r.Own.Succeeded) != test.own || (r.Missing() != nil) != test.void {
 				t.Errorf("result is %+v, own %+v", r, r.Own)
 			}
+			if done := strings.Join(test.kernel.log, "\n"); test.void && strings.Contains(done, "work ") {
+				t.Errorf("without all proofs it works:\n%s", done)
+			}
 		})
 	}
 }

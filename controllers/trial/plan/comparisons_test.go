@@ -233,6 +233,10 @@ func TestATrialThatLosesItsManagerOrAWrite(t *testing.T) {
 			trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 5 })
 			prepare(l)
 			l.runTrials()
+			orders := slices.DeleteFunc(slices.Clone(l.log), func(line string) bool { return !strings.HasPrefix(line, "order ") })
+			if slices.Sort(orders); len(slices.Compact(slices.Clone(orders))) != len(orders) {
+				t.Errorf("rounds are run twice:\n%s", strings.Join(orders, "\n"))
+			}
 			if trial.Status.Rounds != 5 || len(trial.Status.Passes) != 15 {
 				t.Errorf("%d rounds, %d passes", trial.Status.Rounds, len(trial.Status.Passes))
 			}
@@ -289,6 +293,9 @@ func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
 		l.step()
 	}
 	l.nodes["n1"].Node.Spec.Unschedulable = true
+	if l.step(); l.nodes["n1"].ClientNode.Spec.Trial != nil {
+		t.Error("a node that is cordoned keeps its order")
+	}
 	l.answer = measure
 	l.runTrials()
 	if trial.Status.Rounds != 2 || trial.Status.Node != "n2" {

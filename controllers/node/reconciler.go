@@ -96,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if next.Step == plan.StepWrite || next.Step == plan.StepRemove {
-		r.Gate.Forget()
+		r.Gate.Forget(snapshot)
 	}
 	wait, err := r.apply(ctx, &snapshot, next)
 	if err != nil {

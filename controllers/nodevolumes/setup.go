@@ -62,17 +62,17 @@ type digest struct {
 	Seen     bool
 	BootID   string
 	Held     bool
-	ReadKiBs map[string]int32
+	ReadKiBs map[string][]int32
 }
 
 func digestOf(clientNode *v1alpha1.StorageClientNode) digest {
 	d := digest{
 		Told: clientNode.Spec.Volumes, Release: clientNode.Spec.Release, Seen: clientNode.Status.ObservedGeneration >= clientNode.Generation, BootID: clientNode.Status.BootID,
-		Held: fleet.IsDisrupted(&corev1.Node{}, clientNode), ReadKiBs: map[string]int32{},
+		Held: fleet.IsDisrupted(&corev1.Node{}, clientNode), ReadKiBs: map[string][]int32{},
 	}
 	for _, m := range clientNode.Status.Mounts {
 		if m.Volume != "" {
-			d.ReadKiBs[m.Volume+" "+m.MountPoint] = m.ReadAheadKiB
+			d.ReadKiBs[m.Volume] = append(d.ReadKiBs[m.Volume], m.ReadAheadKiB)
 		}
 	}
 	return d

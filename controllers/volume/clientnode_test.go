@@ -1,7 +1,12 @@
 package volume
 
 import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +25,117 @@ func TestCacheOfClientNodesKeepsWhatIsComparedWithVolumes(t *testing.T) {
 	if _, err := CacheTransformClientNode(clientNode); err != nil {
 		t.Fatal(err)
 	}
-	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
+	want := []v1alpha1.MountStatus{{Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
 	if diff := cmp.Diff(want, clientNode.Status.Mounts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// largeNode is a client node with 128 mounts and 64 settings, as a watch delivers it.
+func largeNode(t testing.TB, number int) *v1alpha1.StorageClientNode {
+	t.Helper()
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", number)}}
+	for i := range 64 {
+		key := fmt.Sprintf("sysctl/net.example.key%d", i)
+		clientNode.Spec.Settings = append(clientNode.Spec.Settings, v1alpha1.NodeSetting{Key: key, Value: "4096 1048576 16777216", Profile: "p", OnRemoval: v1alpha1.DeletionRestore})
+		clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{
+			Key: key, Desired: "4096 1048576 16777216", Observed: "4096 1048576 16777216", Original: "4096 131072 6291456", TakesEffect: v1alpha1.EffectLive, State: v1alpha1.SettingInSync,
+		})
+	}
+	for i := range 128 {
+		uid := fmt.Sprintf("%08d-%04d-4000-8000-000000000000", number, i)
+		clientNode.Status.Mounts = append(clientNode.Status.Mounts, v1alpha1.MountStatus{
+			MountPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~csi/pvc-" + uid + "/mount", Volume: fmt.Sprintf("pvc-%d", i), PodUIDs: []string{uid},
+			Server: "filer.example.com", Protocol: "NFSv4.1", Options: []string{
+				"rw", "relatime", "vers=4.1", "rsize=1048576", "wsize=1048576", "namlen=255", "hard", "proto=tcp", "nconnect=4", "timeo=600", "retrans=2", "sec=sys",
+			}, Connections: 4, SlotLimit: 64, ReadAheadKiB: 1024, Used: true, State: v1alpha1.MountEffective,
+		})
+	}
+	data, err := json.Marshal(clientNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := &v1alpha1.StorageClientNode{}
+	if err := json.Unmarshal(data, read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
+	a, b := largeNode(t, 1), largeNode(t, 2)
+	for _, clientNode := range []*v1alpha1.StorageClientNode{a, b} {
+		want := clientNode.DeepCopy()
+		for i := range want.Status.Mounts {
+			want.Status.Mounts[i].PodUIDs, want.Status.Mounts[i].MountPoint = nil, ""
+		}
+		if _, err := CacheTransformClientNode(clientNode); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, clientNode); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	for name, texts := range map[string][2]string{
+		"a setting's key":      {a.Spec.Settings[63].Key, b.Status.Settings[63].Key},
+		"a setting's value":    {a.Spec.Settings[0].Value, b.Status.Settings[63].Observed},
+		"a mount's volume":     {a.Status.Mounts[127].Volume, b.Status.Mounts[127].Volume},
+		"a mount's option":     {a.Status.Mounts[0].Options[11], b.Status.Mounts[127].Options[11]},
+		"a setting's original": {a.Status.Settings[0].Original, b.Status.Settings[63].Original},
+	} {
+		if unsafe.StringData(texts[0]) != unsafe.StringData(texts[1]) {
+			t.Errorf("%s is kept twice", name)
+		}
+	}
+	if &a.Status.Mounts[0].Options[0] != &a.Status.Mounts[127].Options[0] {
+		t.Error("a node's mounts keep equal lists twice")
+	}
+}
+
+// What is said again and again is one copy for good; what nobody says any more is not kept for ever.
+func TestSharedTextsAreForgotten(t *testing.T) {
+	var all texts
+	first := all.share(strings.Clone("hard"))
+	for i := range 10 * maxTexts {
+		all.share(fmt.Sprintf("text %d", i))
+		if i%1000 == 0 && unsafe.StringData(all.share(strings.Clone("hard"))) != unsafe.StringData(first) {
+			t.Fatalf("after %d others it is another copy", i)
+		}
+	}
+	if kept := len(all.young) + len(all.old); kept > 2*maxTexts {
+		t.Errorf("%d texts are kept", kept)
+	}
+}
+
+// BenchmarkCachedNode reports what a node with 128 mounts and 64 settings takes in the manager's memory, as it comes and as it is kept.
+func BenchmarkCachedNode(b *testing.B) {
+	const nodes = 100
+	for name, keep := range map[string]func(any) (any, error){
+		"as it comes":   func(object any) (any, error) { return object, nil },
+		"as it is kept": CacheTransformClientNode,
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				kept := make([]any, 0, nodes)
+				before := liveHeap()
+				for i := range nodes {
+					object, err := keep(largeNode(b, i))
+					if err != nil {
+						b.Fatal(err)
+					}
+					kept = append(kept, object)
+				}
+				b.ReportMetric(float64(liveHeap()-before)/nodes/1024, "KiB/node")
+				runtime.KeepAlive(kept)
+			}
+		})
+	}
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }

@@ -222,7 +222,8 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		return
 	}
 	s := w.live()
-	verdict, stopped := judge.AmongOthers(judge.Judge(judge.Input{Volume: v.pv, Profiles: s.Profiles}), slices.DeleteFunc(s.Volumes, func(pv corev1.PersistentVolume) bool { return pv.Name == name }),
+	others := judge.NewOthers(slices.DeleteFunc(s.Volumes, func(pv corev1.PersistentVolume) bool { return pv.Name == name }))
+	verdict, stopped := judge.AmongOthers(judge.Judge(judge.Input{Volume: v.pv, Profiles: s.Profiles}), others,
 		func(set string) *judge.FailedSet { return judge.DecodeFailedSet(s.Ledger.FailedSets()[set]) })
 	if stopped != "" || verdict.Action != judge.ActionWrite {
 		w.tell("%s is created, and left as it is", name)

@@ -48,7 +48,8 @@ type Webhooks struct {
 // SetupWithManager adds the server to a manager, and to its readiness: the Service then leads to replicas that serve.
 // Without a certificate it is not ready, and runs its controllers all the same.
 func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
-	if err := snapshot.KeepCached(context.Background(), mgr.GetCache()); err != nil {
+	others, err := snapshot.KeepCached(context.Background(), mgr.GetCache())
+	if err != nil {
 		return err
 	}
 	serving, err := newServing(mgr.GetCache(), w.ManagerNamespace)
@@ -62,7 +63,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace},
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace, Others: others},
 		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {

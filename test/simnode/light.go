@@ -283,10 +283,10 @@ func (n *lightNode) mounts() []v1alpha1.MountStatus {
 	for i := range n.fleet.Mounts {
 		uid := fmt.Sprintf("%08x-0000-4000-8000-000000000000", i)
 		out = append(out, v1alpha1.MountStatus{
-			MountPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~csi/pvc-" + uid + "/mount", PodUIDs: []string{uid},
+			MountPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~csi/pvc-" + uid + "/mount", PodUIDs: []string{uid}, Volume: fmt.Sprintf("pvc-%05d", i),
 			Server: fmt.Sprintf("filer-%d.example.com", i%4), Protocol: "NFSv4.1", Options: []string{
 				"rw", "relatime", "vers=4.1", "rsize=1048576", "wsize=1048576", "namlen=255", "hard", "proto=tcp", "nconnect=4", "timeo=600", "retrans=2", "sec=sys",
-			}, Connections: 4, SlotLimit: 64, ReadAheadKiB: 1024, Used: true, State: v1alpha1.MountUnmanaged,
+			}, Connections: 4, SlotLimit: 64, ReadAheadKiB: 1024, Used: true, State: v1alpha1.MountEffective,
 		})
 	}
 	return out

@@ -17,26 +17,53 @@ import (
 	"github.com/storageclient/operator/controllers/internal/pause"
 )
 
-// GateEntries are a profile's nodes for the gate of live changes, in the order of the snapshot. A node that is left alone, or without anything to set, is not among them.
-func GateEntries(all Snapshot, profile *Profile, untunedTaint string) []livegate.Node {
-	var nodes []livegate.Node
-	canary := CanarySelector(profile)
+// Gates are all nodes for the gates of live changes.
+type Gates struct {
+	// Nodes are those of each profile, in the order of the snapshot. A node that is left alone, or without anything to set, is not among them.
+	Nodes map[string][]livegate.Node
+	// Managed are those of the cluster that hold settings.
+	Managed []livegate.Node
+}
+
+// GatesOf looks at each node once for all profiles.
+func GatesOf(all Snapshot, untunedTaint string) Gates {
+	gates := Gates{Nodes: map[string][]livegate.Node{}}
+	canaries := map[string]labels.Selector{}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
 		clientNode := all.ClientNodes[node.Name]
-		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !CarriesSettingsOf(profile.Name, clientNode)) {
+		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) {
 			continue
+		}
+		entry := GateEntry(all, node, clientNode, untunedTaint)
+		if entry.Managed {
+			gates.Managed = append(gates.Managed, entry)
 		}
 		wanted := all.Profiles.Wanted(node, clientNode)
 		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
 			continue
 		}
-		entry := GateEntry(all, node, clientNode, untunedTaint)
 		entry.Wanted = wanted.Hash
-		entry.Canary = canary.Matches(labels.Set(node.Labels))
-		nodes = append(nodes, entry)
+		for _, profile := range all.Profiles.concerning(node, clientNode) {
+			if canaries[profile.Name] == nil {
+				canaries[profile.Name] = CanarySelector(profile)
+			}
+			entry.Canary = canaries[profile.Name].Matches(labels.Set(node.Labels))
+			gates.Nodes[profile.Name] = append(gates.Nodes[profile.Name], entry)
+		}
 	}
-	return nodes
+	return gates
+}
+
+// concerning are the profiles that select a node, and those whose settings it carries.
+func (s *ProfileSet) concerning(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []*Profile {
+	profiles := s.Selecting(node)
+	for _, name := range SourcesOf(clientNode) {
+		if profile := s.byName[name]; profile != nil && !slices.Contains(profiles, profile) {
+			profiles = append(slices.Clip(profiles), profile)
+		}
+	}
+	return profiles
 }
 
 // CanarySelector selects the nodes that a profile chooses for its canary; where it chooses none, no node.

@@ -2,10 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -20,19 +20,31 @@ import (
 const turnAfter = 10 * time.Second
 
 // Gate lets a plan that changes a host through only where every profile concerned lets the node go now. It remembers for
-// a moment whom it has refused; the zero Gate remembers nothing.
+// a moment whom it has refused, and for a shorter one the round of those who may go together; the zero Gate remembers nothing.
 type Gate struct {
 	verdicts map[string]verdict // by profile
+	round    **round
 }
 
 // NewGate returns a gate with a memory. It is for callers that ask for one node at a time.
-func NewGate() Gate { return Gate{verdicts: map[string]verdict{}} }
+func NewGate() Gate { return Gate{verdicts: map[string]verdict{}, round: new(*round)} }
 
-// Forget is due once a node has been changed.
-func (g Gate) Forget() { clear(g.verdicts) }
+// Forget is due once a node has been changed: nothing that was said before counts its place. The round that has let it go has.
+func (g Gate) Forget(s Snapshot) {
+	if g.round == nil {
+		return
+	}
+	current := *g.round
+	if current == nil || !current.gone[s.Node.Name] {
+		*g.round = nil
+		clear(g.verdicts)
+		return
+	}
+	maps.DeleteFunc(g.verdicts, func(_ string, v verdict) bool { return !v.at.Equal(current.at) })
+}
 
-// Recall answers without reading all nodes where it can: the plan needs no gate, or the first profile that is asked
-// has refused the node a moment ago.
+// Recall answers without reading all nodes where it can: the plan needs no gate, a profile has refused the node a moment ago, or those
+// who go now were looked at together with it.
 func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 	if !next.Gated && !next.Limited {
 		return next, true
@@ -44,7 +56,15 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 	case next.Limited:
 		return Plan{}, false
 	}
-	return g.recallRefusal(s, s.Profiles.ByName(profiles[0]), now)
+	for _, name := range profiles {
+		if refused, known := g.recallRefusal(s, s.Profiles.ByName(name), now); known {
+			return refused, true
+		}
+	}
+	if g.round == nil || *g.round == nil || !(*g.round).isOpen(profileVersions(s.Profiles), now) {
+		return Plan{}, false
+	}
+	return g.judgeIn(*g.round, s, next)
 }
 
 func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
@@ -57,89 +77,48 @@ func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (
 
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
 func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
-	decide := decider(s, all, now)
-	for _, name := range concernedProfiles(s) {
-		profile := s.Profiles.ByName(name)
-		if next.Limited {
-			if note := restoreNote(all, profile); note != "" {
+	if next.Limited {
+		for _, name := range concernedProfiles(s) {
+			if note := restoreNote(all, s.Profiles.ByName(name)); note != "" {
 				return stayUntil(note, turnAfter)
 			}
-			continue
 		}
-		if refused, known := g.recallRefusal(s, profile, now); known {
-			return refused
+		return next
+	}
+	r := newRound(s.Limits, all, now)
+	if g.round != nil {
+		*g.round = r
+	}
+	got, _ := g.judgeIn(r, s, next)
+	return got
+}
+
+// judgeIn asks every profile concerned in a round. It is not known where the round does not speak of the node as it is, or has no place
+// for it: then all nodes have to be read.
+func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
+	inTurn := true
+	for _, name := range concernedProfiles(s) {
+		profile := s.Profiles.ByName(name)
+		if refused, known := g.recallRefusal(s, profile, r.at); known {
+			return refused, true
 		}
-		nodes, decision := decide(profile)
-		if !decision.Admitted[s.Node.Name] {
-			decision.AdmitQueued(func(ahead string) bool { return mayGo(ahead, profile, all, decide) })
+		v := r.verdictOf(profile)
+		if len(r.gone) > 0 && v.nodes[s.Node.Name] != s.gateEntry(profile) {
+			return Plan{}, false
 		}
-		fresh := newVerdict(decision, profileVersions(s.Profiles), nodes, now)
+		if !v.Admitted[s.Node.Name] && len(r.gone) == 0 {
+			v.AdmitQueued(func(ahead string) bool { return r.mayGo(ahead, profile) })
+		}
 		if g.verdicts != nil {
-			g.verdicts[name] = fresh
+			g.verdicts[name] = v
 		}
-		if !fresh.Admitted[s.Node.Name] {
-			return stayUntil(noteGate+fresh.Notes[s.Node.Name], nextTurn(fresh.Next))
+		if !v.Admitted[s.Node.Name] {
+			return stayUntil(noteGate+v.Notes[s.Node.Name], nextTurn(v.Next)), true
 		}
-		next.Spec.Canary = next.Spec.Canary || decision.Canaries[s.Node.Name]
+		next.Spec.Canary = next.Spec.Canary || v.Canaries[s.Node.Name]
+		inTurn = inTurn && slices.Contains(v.Order, s.Node.Name)
 	}
-	return next
-}
-
-// decider asks the gate of one profile after another, each once.
-func decider(s Snapshot, all fleet.Snapshot, now time.Time) func(*fleet.Profile) ([]livegate.Node, livegate.Decision) {
-	type answer struct {
-		nodes    []livegate.Node
-		decision livegate.Decision
-	}
-	known := map[string]answer{}
-	cluster := &livegate.Cluster{
-		Limit:   v1alpha1.ResolveShare(s.Limits.MaxConcurrentLive, len(all.Nodes)),
-		Running: countRunning(s.Limits, all, now),
-	}
-	return func(profile *fleet.Profile) ([]livegate.Node, livegate.Decision) {
-		if a, ok := known[profile.Name]; ok {
-			return a.nodes, a.decision
-		}
-		policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
-		policy.Soak, policy.Cluster = max(policy.Soak, s.Limits.MinSoak), cluster
-		nodes := fleet.GateEntries(all, profile, s.Limits.UntunedTaint)
-		a := answer{nodes, livegate.Admit(nodes, policy, now)}
-		known[profile.Name] = a
-		return a.nodes, a.decision
-	}
-}
-
-// countRunning counts the nodes of the cluster that have been given settings and have not taken them. Those that failed have put
-// back what they could, and a node whose agent is silent holds up its profile, but not for long the cluster.
-func countRunning(limits Limits, all fleet.Snapshot, now time.Time) (running int) {
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
-		clientNode := all.ClientNodes[node.Name]
-		if clientNode == nil || clientNode.Spec.Release || match.Ignored(node) || !node.DeletionTimestamp.IsZero() {
-			continue
-		}
-		entry := fleet.GateEntry(all, node, clientNode, limits.UntunedTaint)
-		if !entry.Taken && !entry.Failed && !entry.Empty && !entry.IsSilentForLong(now) {
-			running++
-		}
-	}
-	return running
-}
-
-// mayGo reports whether a node that one profile would let go is let go by all the others that it concerns.
-func mayGo(name string, by *fleet.Profile, all fleet.Snapshot, decide func(*fleet.Profile) ([]livegate.Node, livegate.Decision)) bool {
-	i := slices.IndexFunc(all.Nodes, func(n corev1.Node) bool { return n.Name == name })
-	node, clientNode := &all.Nodes[i], all.ClientNodes[name]
-	wanted := all.Profiles.Wanted(node, clientNode)
-	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: all.Profiles, Wanted: wanted}) {
-		if other == by.Name {
-			continue
-		}
-		if _, decision := decide(all.Profiles.ByName(other)); !decision.Admitted[name] {
-			return false
-		}
-	}
-	return true
+	return next, r.letGo(s.Node.Name, inTurn)
 }
 
 // gateEntry is the node as it stands among a profile's for the gate.

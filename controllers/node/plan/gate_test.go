@@ -77,7 +77,7 @@ func TestGateRemembersWhomItHasRefused(t *testing.T) {
 	if _, known := gate.Recall(s, Plan{Step: StepWrite, Limited: true}, now); known {
 		t.Error("a restore is refused for what the gate said of new settings")
 	}
-	gate.Forget()
+	gate.Forget(s)
 	if _, known := gate.Recall(s, next, now); known {
 		t.Error("it remembers what it was to forget")
 	}

@@ -118,7 +118,7 @@ func TestAllProfilesShareTheClustersPlaces(t *testing.T) {
 	}
 	count := func(change func(*v1alpha1.StorageClientNode, *corev1.Node)) int {
 		change(all.ClientNodes[all.Nodes[2].Name], &all.Nodes[2])
-		return countRunning(usualLimits, *all, now)
+		return runningIn(usualLimits, all, now)
 	}
 	if got := count(func(*v1alpha1.StorageClientNode, *corev1.Node) {}); got != 2 {
 		t.Fatalf("%d are running", got)
@@ -138,7 +138,7 @@ func TestAllProfilesShareTheClustersPlaces(t *testing.T) {
 		t.Errorf("with an agent silent for long %d are running", got)
 	}
 	all.Nodes[3].Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint}}
-	if got := countRunning(usualLimits, *all, now); got != 0 {
+	if got := runningIn(usualLimits, all, now); got != 0 {
 		t.Errorf("with a node that has no work yet %d are running", got)
 	}
 }

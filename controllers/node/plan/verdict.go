@@ -12,8 +12,7 @@ import (
 // them.
 const VerdictAge = time.Second
 
-// verdict is what the gate said of a profile's nodes. It is only ever used to make a node wait: who is let through is let
-// through by what is there now.
+// verdict is what the gate said of a profile's nodes. By itself it is only ever used to make a node wait.
 type verdict struct {
 	livegate.Decision
 	// profiles and nodes are what it was said of.

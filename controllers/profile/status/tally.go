@@ -187,7 +187,7 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 		return
 	}
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
-	gate := livegate.Admit(fleet.GateEntries(all, profile, ""), policy, now)
+	gate := livegate.Admit(fleet.GatesOf(all, "").Nodes[profile.Name], policy, now)
 	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
 }
 

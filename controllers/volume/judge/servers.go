@@ -43,17 +43,12 @@ func NewServers() *Servers {
 
 // Add counts a volume by what was judged of it alone. All volumes are added before any is judged among them.
 func (s *Servers) Add(volume *Judged) {
-	s.add(volume.Volume.Name, volume.demand)
-}
-
-func (s *Servers) add(volume string, d demand) {
+	d := volume.demand
 	if d.server == "" {
 		return
 	}
-	if s.demands[d.server] == nil {
-		s.demands[d.server] = map[connection][]string{}
-	}
-	s.demands[d.server][d.connection] = append(s.demands[d.server][d.connection], volume)
+	asking := mapOf(s.demands, d.server)
+	asking[d.connection] = append(asking[d.connection], volume.Volume.Name)
 }
 
 // Judge keeps nconnect back from a volume to which a profile brings another number of connections than other volumes of its

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// StaleMount is a mount on a node that does not have the options its volume carries.
+// StaleMount is a mount on a node that does not have the options its volume carries. The manager's cache has no mount points.
 type StaleMount struct {
 	Node, Volume, MountPoint string
 	// PodUIDs are the pods that use the mount.
@@ -54,7 +54,7 @@ func (s Stale) with(mount StaleMount) Stale {
 
 func (s Stale) sort() {
 	slices.SortFunc(s.Mounts, func(a, b StaleMount) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.MountPoint, b.MountPoint))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.MountPoint, b.MountPoint), cmp.Compare(a.Volume, b.Volume))
 	})
 }
 

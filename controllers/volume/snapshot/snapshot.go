@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,14 +36,36 @@ type Reader struct {
 	ManagerNamespace string
 	// Probes tells what probes have shown; nil: nothing is probed.
 	Probes func() map[plan.ProbeKey]plan.Probe
+	// Others are all volumes as KeepCached keeps them; nil, or returning nil: they are listed for each new volume.
+	Others func() *judge.Others
+	// Memory is what readers know of earlier snapshots, shared by those who read the same; nil: nothing is known.
+	Memory *Memory
+}
 
+// Memory is what is known of earlier snapshots: compiled profiles, decoded pages of the ledger, and what was judged of each volume. It is for
+// any number of goroutines.
+type Memory struct {
 	compiler judge.Compiler
-	ledger   ledger.Reader
+	judged   *judge.Memory
+
+	mutex  sync.Mutex
+	ledger ledger.Reader
+}
+
+// NewMemory knows nothing yet.
+func NewMemory() *Memory { return &Memory{judged: judge.NewMemory()} }
+
+// memory is a new one where nothing is to be known.
+func (r *Reader) memory() *Memory {
+	if r.Memory == nil {
+		return &Memory{}
+	}
+	return r.Memory
 }
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
+	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().judged}
 	var err error
 	if s.Classes, err = r.readClasses(ctx); err != nil {
 		return plan.Snapshot{}, err
@@ -72,7 +96,10 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 
 // ReadLedgerLive reads the ledger as the API server has it.
 func (r *Reader) ReadLedgerLive(ctx context.Context, live client.Reader) (*ledger.Ledger, error) {
-	r.ledger.ForgetWritten()
+	memory := r.memory()
+	memory.mutex.Lock()
+	memory.ledger.ForgetWritten()
+	memory.mutex.Unlock()
 	return r.readLedger(ctx, live)
 }
 
@@ -82,12 +109,18 @@ func (r *Reader) readLedger(ctx context.Context, reader client.Reader) (*ledger.
 	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
-	return r.ledger.Read(pages.Items), nil
+	memory := r.memory()
+	memory.mutex.Lock()
+	defer memory.mutex.Unlock()
+	return memory.ledger.Read(pages.Items), nil
 }
 
 // KeepWritten has the reader know a page of the ledger that was written, which the cache may not have yet.
 func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
-	r.ledger.KeepWritten(replaced, page)
+	memory := r.memory()
+	memory.mutex.Lock()
+	defer memory.mutex.Unlock()
+	memory.ledger.KeepWritten(replaced, page)
 }
 
 // ListVolumes lists all volumes but clones, shared with the cache where the reader is one.
@@ -110,7 +143,7 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 	if judged.Verdict.Action != judge.ActionWrite {
 		return judged.Verdict, "", nil
 	}
-	others, err := ListVolumes(ctx, r.Reader)
+	others, err := r.readOthers(ctx)
 	if err != nil {
 		return judge.Verdict{}, "", err
 	}
@@ -122,6 +155,16 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 		return judge.DecodeFailedSet(ledger.FindFailedSet(pages.Items, set))
 	})
 	return v, stopped, nil
+}
+
+func (r *Reader) readOthers(ctx context.Context) (*judge.Others, error) {
+	if r.Others != nil {
+		if kept := r.Others(); kept != nil {
+			return kept, nil
+		}
+	}
+	volumes, err := ListVolumes(ctx, r.Reader)
+	return judge.NewOthers(volumes), err
 }
 
 func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (judge.Input, error) {
@@ -180,21 +223,54 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 	if err != nil {
 		return nil, err
 	}
-	return r.compiler.Compile(profiles.Items, r.Allow, pausedAll, classes), nil
+	return r.memory().compiler.Compile(profiles.Items, r.Allow, pausedAll, classes), nil
 }
 
 // KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no
-// controllers, would fill its cache at the first question.
-func KeepCached(ctx context.Context, informers cache.Informers) error {
+// controllers, would fill its cache at the first question. What it returns are all volumes as new ones are judged among them, nil as long
+// as not all are known.
+func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.Others, error) {
 	for _, object := range []client.Object{
-		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, &corev1.PersistentVolume{}, VolumeClaimMetadata(),
-		&corev1.ConfigMap{},
+		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, VolumeClaimMetadata(), &corev1.ConfigMap{},
 	} {
 		if _, err := informers.GetInformer(ctx, object); err != nil {
-			return fmt.Errorf("cache %T: %w", object, err)
+			return nil, fmt.Errorf("cache %T: %w", object, err)
 		}
 	}
-	return nil
+	volumes, err := informers.GetInformer(ctx, &corev1.PersistentVolume{})
+	if err != nil {
+		return nil, fmt.Errorf("cache PersistentVolumes: %w", err)
+	}
+	others := judge.NewOthers(nil)
+	registration, err := volumes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { keepVolume(others, object) },
+		UpdateFunc: func(_, object any) { keepVolume(others, object) },
+		DeleteFunc: func(object any) { forgetVolume(others, object) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch PersistentVolumes: %w", err)
+	}
+	return func() *judge.Others {
+		if !registration.HasSynced() {
+			return nil
+		}
+		return others
+	}, nil
+}
+
+func keepVolume(others *judge.Others, object any) {
+	if pv, ok := object.(*corev1.PersistentVolume); ok && !match.IsClone(pv) {
+		others.Keep(pv)
+	}
+}
+
+func forgetVolume(others *judge.Others, object any) {
+	if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = gone.Obj
+	}
+	if pv, ok := object.(*corev1.PersistentVolume); ok {
+		others.Forget(pv.Name)
+	}
 }
 
 // VolumeClaimMetadata asks for labels and annotations only: a cluster's PersistentVolumeClaims are many, and nothing else of

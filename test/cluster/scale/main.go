@@ -30,6 +30,7 @@ type settings struct {
 	profiles         int
 	heavyMounts      int
 	heavySettings    int
+	pprof            string
 	output, markdown string
 }
 
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&s.profiles, "profiles", 500, "How many profiles there are at the end.")
 	flag.IntVar(&s.heavyMounts, "heavy-mounts", 128, "How many mounts each node reports where memory is measured at the largest size. 0: that is left out.")
 	flag.IntVar(&s.heavySettings, "heavy-settings", 64, "How many settings each node has there.")
+	flag.StringVar(&s.pprof, "pprof", "", "Loopback address of the first manager's profiler. Empty: none.")
 	flag.StringVar(&s.output, "json", "dist/scale.json", "Where the figures go.")
 	flag.StringVar(&s.markdown, "markdown", "dist/scale.md", "Where the tables go.")
 	flag.Parse()

@@ -187,6 +187,9 @@ func (w *world) startManager(ctx context.Context, name string) error {
 		}
 		flags = append(flags, fmt.Sprintf("--webhook-port=%d", port))
 	}
+	if w.settings.pprof != "" && name == firstManager {
+		flags = append(flags, "--pprof-bind-address="+w.settings.pprof)
+	}
 	process, err := w.StartManagerAs(ctx, name, flags...)
 	w.managers = append(w.managers, process)
 	return err

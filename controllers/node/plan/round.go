@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/livegate"
+)
+
+// RoundAge is how long a round lasts. Each of thousands that may go would otherwise look at all of them; what is seen to fail later
+// than that stops the next one.
+const RoundAge = 250 * time.Millisecond
+
+// round is what one look at all nodes says of those who may go now: there is room for all of them at once, as long as nothing else is
+// changed in between.
+type round struct {
+	limits   Limits
+	all      fleet.Snapshot
+	gates    fleet.Gates
+	profiles string
+	at       time.Time
+	// cluster is what all profiles together keep to when it begins.
+	cluster *livegate.Cluster
+	// verdicts are those that were asked for, by profile.
+	verdicts map[string]verdict
+	// gone are those that it has let go.
+	gone map[string]bool
+}
+
+func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
+	r := &round{
+		limits: limits, all: all, gates: fleet.GatesOf(all, limits.UntunedTaint), profiles: profileVersions(all.Profiles), at: now,
+		verdicts: map[string]verdict{}, gone: map[string]bool{},
+	}
+	r.cluster = &livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(r.gates.Managed, now)}
+	return r
+}
+
+// isOpen reports whether others may still follow those that went first.
+func (r *round) isOpen(profiles string, now time.Time) bool {
+	age := now.Sub(r.at)
+	return len(r.gone) > 0 && r.profiles == profiles && age >= 0 && age < RoundAge
+}
+
+// verdictOf asks the gate of a profile, once.
+func (r *round) verdictOf(profile *fleet.Profile) verdict {
+	if v, asked := r.verdicts[profile.Name]; asked {
+		return v
+	}
+	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
+	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster
+	nodes := r.gates.Nodes[profile.Name]
+	r.verdicts[profile.Name] = newVerdict(livegate.Admit(nodes, policy, r.at), r.profiles, nodes, r.at)
+	return r.verdicts[profile.Name]
+}
+
+// letGo reports whether a node that every profile lets go may go. The first one always may, even out of its turn, in the place of one
+// that cannot; those who follow go in their turn, as long as the cluster has places.
+func (r *round) letGo(node string, inTurn bool) bool {
+	if len(r.gone) > 0 && (!inTurn || r.gone[node] || r.cluster.Running+len(r.gone) >= r.cluster.Limit) {
+		return false
+	}
+	r.gone[node] = true
+	return true
+}
+
+// mayGo reports whether a node that one profile would let go is let go by all the others that it concerns.
+func (r *round) mayGo(name string, by *fleet.Profile) bool {
+	i := slices.IndexFunc(r.all.Nodes, func(n corev1.Node) bool { return n.Name == name })
+	node, clientNode := &r.all.Nodes[i], r.all.ClientNodes[name]
+	wanted := r.all.Profiles.Wanted(node, clientNode)
+	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: r.all.Profiles, Wanted: wanted}) {
+		if other != by.Name && !r.verdictOf(r.all.Profiles.ByName(other)).Admitted[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// countRunning counts the nodes of the cluster that have been given settings and have not taken them. Those that failed have put
+// back what they could, and a node whose agent is silent holds up its profile, but not for long the cluster.
+func countRunning(managed []livegate.Node, now time.Time) (running int) {
+	for _, node := range managed {
+		if !node.Taken && !node.Failed && !node.Empty && !node.IsSilentForLong(now) {
+			running++
+		}
+	}
+	return running
+}

@@ -1,0 +1,202 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+)
+
+// remembering asks a gate with a memory, as the reconciler does: for one node after another, reading all nodes only where it has to.
+type remembering struct {
+	Gate
+	all   *fleet.Snapshot
+	reads int
+}
+
+func (r *remembering) ask(n int, limits Limits, at time.Time) Plan {
+	node := &r.all.Nodes[n]
+	clientNode := r.all.ClientNodes[node.Name]
+	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: limits}
+	s.Wanted = r.all.Profiles.Wanted(node, clientNode)
+	next := Plan{Step: StepWrite, Gated: true}
+	got, known := r.Recall(s, next, at)
+	if !known {
+		r.reads++
+		got = r.Judge(s, next, *r.all, at)
+	}
+	if got.Step == StepWrite {
+		r.Forget(s)
+		give(r.all, n)
+	}
+	return got
+}
+
+func (r *remembering) goAll(limits Limits, at time.Time) (gone int) {
+	for n := range r.all.Nodes {
+		if r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Hash == "h" && r.ask(n, limits, at).Step == StepWrite {
+			gone++
+		}
+	}
+	return gone
+}
+
+func TestThoseWhoMayGoTogetherAreReadOnce(t *testing.T) {
+	r := &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", recklessly))}
+	if gone := r.goAll(usualLimits, now); gone != 1 {
+		t.Fatalf("%d nodes are the canary", gone)
+	}
+	take(r.all, 0, time.Hour)
+	r.Gate, r.reads = NewGate(), 0
+	if gone := r.goAll(usualLimits, now); gone != 10 {
+		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
+	}
+	if r.reads != 1 {
+		t.Errorf("ten that go and 89 that wait read all nodes %d times, want once", r.reads)
+	}
+}
+
+func TestThoseOfManyProfilesAreReadOnceToo(t *testing.T) {
+	profiles := []v1alpha1.StorageClientProfile{profile("all", recklessly)}
+	for pool := range 10 {
+		profiles = append(profiles, profile(fmt.Sprintf("pool-%d", pool), func(p *v1alpha1.StorageClientProfile) {
+			recklessly(p)
+			p.Spec.NodeSelector, p.Spec.AllNodes = metav1.LabelSelector{MatchLabels: map[string]string{"pool": strconv.Itoa(pool)}}, false
+		}))
+	}
+	r := &remembering{Gate: NewGate(), all: clusterOf(100, profiles...)}
+	for n := range r.all.Nodes {
+		r.all.Nodes[n].Labels["pool"] = strconv.Itoa(n % 10)
+	}
+	for pool := range 10 {
+		take(r.all, pool, time.Hour)
+	}
+	if gone := r.goAll(Limits{MaxConcurrentLive: intstr.FromString("40%")}, now); gone != 40 || r.reads > 2 {
+		t.Errorf("%d nodes go at once, by %d reads of all nodes; want 40 by the first one, and another to see that there is no more room", gone, r.reads)
+	}
+}
+
+func TestARoundEnds(t *testing.T) {
+	fresh := func() *remembering {
+		r := &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", recklessly))}
+		take(r.all, 0, time.Hour)
+		if got := r.ask(1, usualLimits, now); got.Step != StepWrite {
+			t.Fatalf("the first one: %q", got.Note)
+		}
+		r.reads = 0
+		return r
+	}
+	fail := func(r *remembering) {
+		clientNode := r.all.ClientNodes[r.all.Nodes[1].Name]
+		clientNode.Spec.Settings = []v1alpha1.NodeSetting{setting(rmem, "a", v1alpha1.DeletionRestore)}
+		clientNode.Status.Hash = clientNode.Spec.Hash
+		clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: rmem, State: v1alpha1.SettingFailed}}
+	}
+	t.Run("within a moment the next one goes by what was seen", func(t *testing.T) {
+		r := fresh()
+		if got := r.ask(2, usualLimits, now.Add(RoundAge-1)); got.Step != StepWrite || r.reads != 0 {
+			t.Errorf("%q, read %d times", got.Note, r.reads)
+		}
+	})
+	t.Run("a failure stops those that come after it", func(t *testing.T) {
+		r := fresh()
+		fail(r)
+		if got := r.ask(2, usualLimits, now.Add(RoundAge)); got.Step != StepStay || r.reads != 1 {
+			t.Errorf("step %v, read %d times", got.Step, r.reads)
+		}
+	})
+	t.Run("nobody goes twice by it", func(t *testing.T) {
+		r := fresh()
+		r.all.ClientNodes[r.all.Nodes[1].Name].Spec.Hash = "h"
+		if r.ask(1, usualLimits, now); r.reads != 1 {
+			t.Errorf("read %d times", r.reads)
+		}
+	})
+	t.Run("nor one that is not as it was", func(t *testing.T) {
+		r := fresh()
+		delete(r.all.Ready, r.all.Nodes[2].Name)
+		if got := r.ask(2, usualLimits, now); got.Step != StepStay || r.reads != 1 {
+			t.Errorf("step %v, read %d times", got.Step, r.reads)
+		}
+	})
+	t.Run("another node's change ends it", func(t *testing.T) {
+		r := fresh()
+		r.Forget(Snapshot{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}})
+		if r.ask(2, usualLimits, now); r.reads != 1 {
+			t.Errorf("read %d times", r.reads)
+		}
+	})
+}
+
+// Whoever asks in whatever order, while nodes take their settings, fail and time goes on: no more nodes are at it than the rules allow.
+func TestRoundsKeepToTheLimits(t *testing.T) {
+	of := func(pool string) func(*v1alpha1.StorageClientProfile) {
+		return func(p *v1alpha1.StorageClientProfile) {
+			recklessly(p)
+			p.Spec.NodeSelector, p.Spec.AllNodes = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{pool, "both"}},
+			}}, false
+		}
+	}
+	reads, gone := 0, 0
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		limits := Limits{MaxConcurrentLive: intstr.FromInt32(1 + int32(random.IntN(6)))}
+		ofProfiles := 1 + random.IntN(4)
+		limited := func(change func(*v1alpha1.StorageClientProfile)) func(*v1alpha1.StorageClientProfile) {
+			return func(p *v1alpha1.StorageClientProfile) {
+				change(p)
+				p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromInt(ofProfiles))
+			}
+		}
+		all := clusterOf(30, profile("a", limited(of("a"))), profile("b", limited(of("b"))))
+		for n := range all.Nodes {
+			all.Nodes[n].Labels = map[string]string{corev1.LabelOSStable: "linux", "pool": []string{"a", "b", "both"}[random.IntN(3)]}
+			all.ClientNodes[all.Nodes[n].Name].Spec.Settings = nil
+		}
+		for n := range 6 {
+			take(all, n, time.Hour)
+		}
+		r := &remembering{Gate: NewGate(), all: all}
+		at := now
+		for range 300 {
+			n := random.IntN(len(all.Nodes))
+			clientNode := all.ClientNodes[all.Nodes[n].Name]
+			switch {
+			case random.IntN(3) == 0:
+				at = at.Add(time.Duration(random.IntN(200)) * time.Millisecond)
+			case clientNode.Spec.Hash == "h":
+				if r.ask(n, limits, at).Step == StepWrite {
+					gone++
+				}
+			case random.IntN(8) == 0:
+				take(all, n, time.Hour)
+			}
+			if running := runningIn(limits, all, at); running > limits.MaxConcurrentLive.IntValue() {
+				t.Fatalf("seed %d: %d nodes are at it, %d may be", seed, running, limits.MaxConcurrentLive.IntValue())
+			}
+			for name, nodes := range fleet.GatesOf(*all, "").Nodes {
+				if running := countRunning(nodes, at); running > ofProfiles {
+					t.Fatalf("seed %d: %d nodes of profile %s are at it, %d may be", seed, running, name, ofProfiles)
+				}
+			}
+		}
+		reads += r.reads
+	}
+	if gone < 400 || reads > 20*gone {
+		t.Fatalf("%d nodes went, by %d reads: the schedules show nothing", gone, reads)
+	}
+}
+
+func runningIn(limits Limits, all *fleet.Snapshot, at time.Time) int {
+	return countRunning(fleet.GatesOf(*all, limits.UntunedTaint).Managed, at)
+}

@@ -35,6 +35,7 @@ import (
 	"github.com/storageclient/operator/controllers/sample"
 	"github.com/storageclient/operator/controllers/trial"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/controllers/webhook"
 )
 
@@ -136,11 +137,11 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	agentFence := &fence.Fence{
 		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: realClock,
 	}
-	probes := &trial.Results{}
+	probes, volumes := &trial.Results{}, snapshot.NewMemory()
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
-			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All,
+			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All, Volumes: volumes,
 		},
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
@@ -155,14 +156,14 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
-			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All,
+			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All, Volumes: volumes,
 		},
 		"trial": &trial.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Results: probes,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Results: probes, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"nodevolumes": &nodevolumes.Reconciler{
-			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
+			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"sample": &sample.Reconciler{

@@ -39,6 +39,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
+	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	Volumes *snapshot.Memory
 	// ManagerNamespace is the namespace whose annotation pauses everything, and that of the budget.
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
@@ -125,7 +127,7 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 	if len(s.Nodes) == 0 {
 		return nil
 	}
-	volumes, err := (&snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}).Read(ctx)
+	volumes, err := (&snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}).Read(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 )
@@ -41,7 +41,6 @@ type clusterReader struct {
 
 	profileSets fleet.ProfileSets
 	volumes     *volumesnapshot.Reader
-	judged      *judge.Memory
 	// last is the last reading, at which time, and how many changes there were before it.
 	last        *cluster
 	lastAt      time.Time
@@ -73,8 +72,7 @@ func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageC
 func (r *Reconciler) readAnew(ctx context.Context, now time.Time) (*cluster, error) {
 	c := &r.cluster
 	if c.volumes == nil {
-		c.volumes = &volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes}
-		c.judged = judge.NewMemory()
+		c.volumes = &volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}
 	}
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
@@ -89,7 +87,7 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) (*cluster, err
 	if err != nil {
 		return nil, err
 	}
-	volumes.Now, volumes.Memory, volumes.ClientNodes = now, c.judged, clientNodesOf(next.fleet)
+	volumes.Now, volumes.ClientNodes = now, clientNodesOf(next.fleet)
 	next.volumes = volumeplan.NewView(volumes)
 	next.paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace)
 	return next, err

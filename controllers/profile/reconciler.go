@@ -21,6 +21,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/profile/status"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -71,6 +72,8 @@ type Reconciler struct {
 	ManagerNode string
 	// Probes tells what probes have shown of sets of options; nil: nothing is probed.
 	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
+	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	Volumes *volumesnapshot.Memory
 
 	pacer pacer
 	// pods and cluster are lost without harm.

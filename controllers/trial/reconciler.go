@@ -3,6 +3,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,12 +56,13 @@ type Reconciler struct {
 	AgentNamespace string
 	// Results is where others read what probes have shown.
 	Results *Results
+	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	Volumes *snapshot.Memory
 
 	last    time.Time
 	memory  plan.Memory
 	refused map[volumeplan.ProbeKey]string
 	reader  *snapshot.Reader
-	judged  *judge.Memory
 }
 
 // Results are what probes have shown, for all who ask. They are lost with the manager: what has no other evidence by then is
@@ -150,14 +152,12 @@ func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
 	if r.reader == nil {
 		r.refused = map[volumeplan.ProbeKey]string{}
-		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}
-		r.judged = judge.NewMemory()
+		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
 	}
 	volumes, err := r.reader.Read(ctx)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	volumes.Memory = r.judged
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientProfiles: %w", err)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -50,11 +50,12 @@ type Reconciler struct {
 	ManagerNamespace string
 	// Probes tells what probes have shown of sets of options; nil: nothing is probed, and nothing waits for that.
 	Probes func() map[plan.ProbeKey]plan.Probe
+	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	Volumes *snapshot.Memory
 
 	// What follows is lost without harm. The one request is never worked on twice at once.
 
 	reader *snapshot.Reader
-	memory *judge.Memory
 	// begun is when the last pass began, and inspected when failed mounts were looked for; zero: they are due.
 	begun, inspected time.Time
 	// refused are the volumes whose last write the API server refused, with when it may be tried again.
@@ -106,8 +107,8 @@ func (r *Reconciler) fillDefaults() {
 	if r.reader != nil {
 		return
 	}
-	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes}
-	r.memory, r.refused, r.reported = judge.NewMemory(), map[string]time.Time{}, map[string]string{}
+	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
+	r.refused, r.reported = map[string]time.Time{}, map[string]string{}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}
@@ -134,7 +135,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err := s.Client.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	out.Now, out.Memory, out.Refused, out.Evidence, out.ClientNodes = s.now, s.memory, s.refused, s.evidence, clientNodes.Items
+	out.Now, out.Refused, out.Evidence, out.ClientNodes = s.now, s.refused, s.evidence, clientNodes.Items
 	if s.ledger = out.Ledger; s.ledger == nil {
 		return plan.Snapshot{}, errNoLedger
 	}

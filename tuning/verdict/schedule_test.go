@@ -15,11 +15,7 @@ import (
 func TestSchedule(t *testing.T) {
 	var lines []string
 	for slots := range slices.Chunk(verdict.Schedule(8, []string{"a", "b"}, 3), 3) {
-		line := fmt.Sprintf("%d %s:", slots[0].Round, slots[0].Node)
-		for _, s := range slots {
-			line += " " + string(s.Arm)
-		}
-		lines = append(lines, line)
+		lines = append(lines, fmt.Sprintf("%d %s: %s %s %s", slots[0].Round, slots[0].Node, slots[0].Arm, slots[1].Arm, slots[2].Arm))
 	}
 	const want = `0 a: After Again Before
 1 b: Before After Again

@@ -60,15 +60,15 @@ func tabulate(passes []Pass) (t table) {
 func (t table) triples(name string) (triples [][3]Phase) {
 	for _, round := range t.rounds {
 		var triple [3]Phase
-		comparable := true
+		fits := true
 		for i, p := range round {
 			at := slices.IndexFunc(p.Phases, func(phase Phase) bool { return phase.Name == name })
-			comparable = comparable && at >= 0 && p.Phases[at].isSound()
-			if comparable {
+			fits = fits && at >= 0 && p.Phases[at].isSound()
+			if fits {
 				triple[i] = p.Phases[at]
 			}
 		}
-		if comparable && isEquallyCold(triple) {
+		if fits && isEquallyCold(triple) {
 			triples = append(triples, triple)
 		}
 	}

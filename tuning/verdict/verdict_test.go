@@ -92,7 +92,7 @@ var equals = map[string]machine{
 }
 
 func TestEqualListsAreRarelyCalledDifferent(t *testing.T) {
-	rounds, phases := []int{6, 8, 33}, []int{1, 6}
+	rounds, phases := []int{8, 33}, []int{1, 6}
 	if *allCells {
 		rounds, phases = nil, []int{1, 2, 3, 4, 5, 6}
 		for n := 5; n <= 64; n++ {
@@ -170,10 +170,10 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 }
 
 func TestRoundsNeededAreEnough(t *testing.T) {
-	for _, noise := range []float64{0.1, 0.3} {
+	for _, noise := range []float64{0.1, 0.25} {
 		m := machine{phases: 1, noise: noise, faster: 1 / 1.3, random: rand.New(rand.NewPCG(3, 4))}
 		undecided, all := 0, 0
-		const series = 100
+		const series = 60
 		for seed := range uint64(series) {
 			rounds, _ := verdict.RoundsNeeded(m.passes(8, seed), third)
 			all += rounds

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
@@ -54,8 +55,9 @@ func Judge(in Input) *Judged {
 // MountsPerPod says whether each pod of a node has a mount of its own.
 func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).MountsPerPod() }
 
-// Memory remembers what was judged of each volume, as long as nothing changes that it was judged by. It is for one goroutine.
+// Memory remembers what was judged of each volume, as long as nothing changes that it was judged by. It is for any number of goroutines.
 type Memory struct {
+	mutex sync.Mutex
 	known map[string]remembered
 }
 
@@ -86,14 +88,18 @@ func (m *Memory) Judge(in Input) *Judged {
 	if in.VolumeClaim != nil {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
 	was, known := m.known[in.Volume.Name]
 	if known && was.profiles == now.profiles && was.volume == now.volume && was.volumeClaim == now.volumeClaim &&
 		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.hasClass == now.hasClass && was.entry.IsSame(now.entry) {
 		return was.Judged
 	}
 	// A pointer into a list would keep the whole list of that pass in memory.
-	own := *in.Volume
-	in.Volume = &own
+	in.Volume = ptr.To(*in.Volume)
+	if in.VolumeClaim != nil {
+		in.VolumeClaim = ptr.To(*in.VolumeClaim)
+	}
 	now.Judged = Judge(in)
 	m.known[in.Volume.Name] = now
 	return now.Judged
@@ -101,6 +107,8 @@ func (m *Memory) Judge(in Input) *Judged {
 
 // Limit drops the volumes that are not there any more, where more are remembered than there are.
 func (m *Memory) Limit(count int, there func() map[string]bool) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
 	if len(m.known) <= count {
 		return
 	}

@@ -17,6 +17,9 @@ type term struct{ given, holds bool }
 // Selects says whether all given terms of a selector hold. A selector without any term selects nothing.
 // volumeClaim is the one that the volume is bound to, nil if there is none.
 func Selects(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
+	if len(s.StorageClassNames) > 0 && !slices.Contains(s.StorageClassNames, pv.Spec.StorageClassName) {
+		return false // said at once: of hundreds of rules, all but a few speak of other classes
+	}
 	terms := append(volumeTerms(s, pv), volumeClaimTerms(s, volumeClaim)...)
 	return doAllHold(terms) && slices.ContainsFunc(terms, func(t term) bool { return t.given })
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -37,14 +38,34 @@ type Reader struct {
 	Probes func() map[plan.ProbeKey]plan.Probe
 	// Others are all volumes as KeepCached keeps them; nil, or returning nil: they are listed for each new volume.
 	Others func() *judge.Others
+	// Memory is what readers know of earlier snapshots, shared by those who read the same; nil: nothing is known.
+	Memory *Memory
+}
 
+// Memory is what is known of earlier snapshots: compiled profiles, decoded pages of the ledger, and what was judged of each volume. It is for
+// any number of goroutines.
+type Memory struct {
 	compiler judge.Compiler
-	ledger   ledger.Reader
+	judged   *judge.Memory
+
+	mutex  sync.Mutex
+	ledger ledger.Reader
+}
+
+// NewMemory knows nothing yet.
+func NewMemory() *Memory { return &Memory{judged: judge.NewMemory()} }
+
+// memory is a new one where nothing is to be known.
+func (r *Reader) memory() *Memory {
+	if r.Memory == nil {
+		return &Memory{}
+	}
+	return r.Memory
 }
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
+	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().judged}
 	var err error
 	if s.Classes, err = r.readClasses(ctx); err != nil {
 		return plan.Snapshot{}, err
@@ -75,7 +96,10 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 
 // ReadLedgerLive reads the ledger as the API server has it.
 func (r *Reader) ReadLedgerLive(ctx context.Context, live client.Reader) (*ledger.Ledger, error) {
-	r.ledger.ForgetWritten()
+	memory := r.memory()
+	memory.mutex.Lock()
+	memory.ledger.ForgetWritten()
+	memory.mutex.Unlock()
 	return r.readLedger(ctx, live)
 }
 
@@ -85,12 +109,18 @@ func (r *Reader) readLedger(ctx context.Context, reader client.Reader) (*ledger.
 	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
-	return r.ledger.Read(pages.Items), nil
+	memory := r.memory()
+	memory.mutex.Lock()
+	defer memory.mutex.Unlock()
+	return memory.ledger.Read(pages.Items), nil
 }
 
 // KeepWritten has the reader know a page of the ledger that was written, which the cache may not have yet.
 func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
-	r.ledger.KeepWritten(replaced, page)
+	memory := r.memory()
+	memory.mutex.Lock()
+	defer memory.mutex.Unlock()
+	memory.ledger.KeepWritten(replaced, page)
 }
 
 // ListVolumes lists all volumes but clones, shared with the cache where the reader is one.
@@ -193,7 +223,7 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 	if err != nil {
 		return nil, err
 	}
-	return r.compiler.Compile(profiles.Items, r.Allow, pausedAll, classes), nil
+	return r.memory().compiler.Compile(profiles.Items, r.Allow, pausedAll, classes), nil
 }
 
 // KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no

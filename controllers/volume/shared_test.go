@@ -1,11 +1,14 @@
 package volume
 
 import (
+	"context"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
@@ -45,11 +48,21 @@ func TestControllersShareWhatTheyKnow(t *testing.T) {
 	}
 }
 
+// onlyVolumes has an informer of volumes alone.
+type onlyVolumes struct{ *informertest.FakeInformers }
+
+func (o onlyVolumes) GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
+	if _, ok := object.(*corev1.PersistentVolume); !ok {
+		return nil, nil
+	}
+	return o.FakeInformers.GetInformer(ctx, object, options...)
+}
+
 // The webhook judges new volumes by what the cache tells of the others, once it has told of all.
 func TestOthersAreKeptByTheCache(t *testing.T) {
 	r, _ := newReconciler(t, interceptor.Funcs{})
 	informers := &informertest.FakeInformers{Scheme: r.Client.Scheme()}
-	others, err := snapshot.KeepCached(t.Context(), informers)
+	others, err := snapshot.KeepCached(t.Context(), onlyVolumes{informers})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -296,10 +296,11 @@ func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
 }
 
 // relaxedGC and managerGC are GOGC: of what plays the cluster, so that more of the processors is left to what is looked at,
-// and of the manager, the usual one.
+// and of the manager, the usual one. managerMemory is the limit of its container in config/manager, in bytes: it keeps to that by itself.
 const (
-	relaxedGC = 400
-	managerGC = 100
+	relaxedGC     = 400
+	managerGC     = 100
+	managerMemory = 1 << 30
 )
 
 // StartManager runs the manager outside the cluster, as its own service account.
@@ -325,7 +326,7 @@ func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...stri
 		return nil, err
 	}
 	return s.Plane.RunAs(name, append([]string{
-		"env", fmt.Sprintf("GOGC=%d", managerGC), s.options.Manager, "--kubeconfig=" + kubeconfig, "--health-probe-bind-address=0",
+		"env", fmt.Sprintf("GOGC=%d", managerGC), fmt.Sprintf("CONTAINER_MEMORY_LIMIT=%d", managerMemory), s.options.Manager, "--kubeconfig=" + kubeconfig, "--health-probe-bind-address=0",
 		// The profiles say how fast live changes go.
 		"--min-live-soak=0s", "--max-concurrent-live=100%",
 	}, flags...)...)

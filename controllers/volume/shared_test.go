@@ -1,0 +1,97 @@
+package volume
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Several controllers share what they know of the volumes, each at its own time, and judge a volume once.
+func TestControllersShareWhatTheyKnow(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(20), &p)...)
+	r.Volumes = snapshot.NewMemory()
+	makeAPass(t, r)
+	var all sync.WaitGroup
+	judged := make([]*judge.Judged, 8)
+	for k := range judged {
+		all.Go(func() {
+			reader := &snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
+			s, err := reader.Read(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range s.Volumes {
+				judged[k] = s.Memory.Judge(judge.Input{Volume: &s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
+			}
+		})
+	}
+	all.Wait()
+	for _, j := range judged {
+		if j == nil || j != judged[0] {
+			t.Fatal("readers that share a memory judge a volume anew")
+		}
+	}
+}
+
+// onlyVolumes has an informer of volumes alone.
+type onlyVolumes struct{ *informertest.FakeInformers }
+
+func (o onlyVolumes) GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
+	if _, ok := object.(*corev1.PersistentVolume); !ok {
+		return nil, nil
+	}
+	return o.FakeInformers.GetInformer(ctx, object, options...)
+}
+
+// The webhook judges new volumes by what the cache tells of the others, once it has told of all.
+func TestOthersAreKeptByTheCache(t *testing.T) {
+	r, _ := newReconciler(t, interceptor.Funcs{})
+	informers := &informertest.FakeInformers{Scheme: r.Client.Scheme()}
+	others, err := snapshot.KeepCached(t.Context(), onlyVolumes{informers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	informer, err := informers.FakeInformerFor(t.Context(), &corev1.PersistentVolume{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
+	conflicts := func() bool {
+		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"))
+		var compiler judge.Compiler
+		v, _ := judge.AmongOthers(judge.Judge(judge.Input{Volume: newest, Profiles: compiler.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}), others(), func(string) *judge.FailedSet { return nil })
+		return v.Contested
+	}
+	pv := builders.NFSVolume([]string{"nconnect=8"}, builders.Named("theirs"))
+	for step, c := range []struct {
+		do   func(*controllertest.FakeInformer)
+		want bool
+	}{
+		{func(*controllertest.FakeInformer) {}, false},
+		{func(i *controllertest.FakeInformer) { i.Add(pv) }, true},
+		{func(i *controllertest.FakeInformer) {
+			i.Update(pv, builders.NFSVolume([]string{"nconnect=4"}, builders.Named("theirs")))
+		}, false},
+		{func(i *controllertest.FakeInformer) { i.Update(pv, pv) }, true},
+		{func(i *controllertest.FakeInformer) { i.Delete(pv) }, false},
+	} {
+		if c.do(informer); conflicts() != c.want {
+			t.Errorf("step %d: the new volume's nconnect is contested: %t, want %t", step, !c.want, c.want)
+		}
+	}
+}

@@ -77,7 +77,8 @@ if [[ -n $definition ]]; then
   fi
 fi
 # Trials that run end with the manager: nobody is left to judge them.
-"${kubectl[@]}" delete "storageclienttrials.$group" --all --all-namespaces --ignore-not-found --timeout=2m || true
+"${kubectl[@]}" delete "storageclienttrials.$group" --all --all-namespaces --ignore-not-found --timeout=2m ||
+  echo "StorageClientTrials could not be deleted: they go with their definition." >&2
 # The manager takes the label of trials off by itself; one that was ended in between has not.
 "${kubectl[@]}" label nodes --selector "$group/trial" "$group/trial-" >/dev/null
 # Nor has it collected the clone of a probe: the names are those that it gives them.

@@ -62,8 +62,9 @@ const retryDelay = 200 * time.Millisecond
 // time; more requests at once than this would be felt by others.
 const DefaultWorkers = 12
 
-// maxLooks is how many nodes are looked at before they are claimed, in one pass. The next ones wait for the next pass.
-const maxLooks = 5
+// maxLooks is how many nodes are looked at before they are claimed, in one pass: two for each of the usual workers. The next ones wait
+// for the next pass.
+const maxLooks = 24
 
 // pass is one round of snapshot, plan and apply.
 type pass struct {

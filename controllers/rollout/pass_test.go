@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -240,17 +241,17 @@ func TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten(t *testing.T) 
 // TestFewNodesAreLookedAtInOnePass has budget for more.
 func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly, w.budget = true, true, 20
+	w.quiet, w.calmly, w.budget = true, true, 2*maxLooks
 	var names []string
-	for i := range 12 {
-		n := w.addNode(string(rune('a' + i)))
+	for i := range maxLooks + 7 {
+		n := w.addNode(fmt.Sprintf("node-%02d", i))
 		names = append(names, n.Name)
 		if i == 1 {
 			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
 		}
 	}
 	w.addProfile("eda", func(r *v1alpha1.Rollout) {
-		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(20)), ptr.To[int32](20)
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt(2*maxLooks)), ptr.To[int32](2*maxLooks)
 	}, names...)
 	looks := 0
 	w.intrude = func(where string) {
@@ -266,9 +267,9 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 	if err != nil || !unfinished || looks != maxLooks || len(w.claims) != maxLooks-1 {
 		t.Errorf("%d looks, %d claims, unfinished %t, error %v", looks, len(w.claims), unfinished, err)
 	}
-	note := w.nodes["b"].ClientNode.Status.Rollout
-	if _, claimed := w.claims["b"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {
-		t.Errorf("b: claimed %t, %+v", claimed, note)
+	note := w.nodes["node-01"].ClientNode.Status.Rollout
+	if _, claimed := w.claims["node-01"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {
+		t.Errorf("node-01: claimed %t, %+v", claimed, note)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)

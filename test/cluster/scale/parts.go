@@ -229,11 +229,12 @@ func (w *world) answerEdit(ctx context.Context, settle int32) error {
 		func(p *v1alpha1.StorageClientProfile) bool { return isDone(p, w.Nodes) })
 }
 
-// addProfiles adds profiles, of which each declares for a pool what the nodes have, with a rule for volumes.
+// addProfiles adds profiles, of which each declares for a pool what the nodes have, with a rule for volumes. By their names they come after
+// the first, whose settings these stay: no node changes.
 func (w *world) addProfiles(ctx context.Context) error {
 	err := inParallel(w.settings.profiles, func(i int) error {
 		return w.Client.Create(ctx, &v1alpha1.StorageClientProfile{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", i)},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("with-pool-%d", i)},
 			Spec: v1alpha1.StorageClientProfileSpec{
 				NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{sandbox.PoolNumberLabel: strconv.Itoa(i)}},
 				Node:         &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_ratio": "40"}},

@@ -1,19 +1,15 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/tuning/text"
 )
 
 // turnAfter is how often a node asks whether its turn has come.
@@ -23,11 +19,14 @@ const turnAfter = 10 * time.Second
 // a moment whom it has refused, and for a shorter one the round of those who may go together; the zero Gate remembers nothing.
 type Gate struct {
 	verdicts map[string]verdict // by profile
+	restores map[string]refusal // by profile
 	round    **round
 }
 
 // NewGate returns a gate with a memory. It is for callers that ask for one node at a time.
-func NewGate() Gate { return Gate{verdicts: map[string]verdict{}, round: new(*round)} }
+func NewGate() Gate {
+	return Gate{verdicts: map[string]verdict{}, restores: map[string]refusal{}, round: new(*round)}
+}
 
 // Forget is due once a node has been changed: nothing that was said before counts its place. The round that has let it go has.
 func (g Gate) Forget(s Snapshot) {
@@ -38,6 +37,7 @@ func (g Gate) Forget(s Snapshot) {
 	if current == nil || !current.gone[s.Node.Name] {
 		*g.round = nil
 		clear(g.verdicts)
+		clear(g.restores)
 		return
 	}
 	maps.DeleteFunc(g.verdicts, func(_ string, v verdict) bool { return !v.at.Equal(current.at) })
@@ -50,15 +50,15 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 		return next, true
 	}
 	profiles := concernedProfiles(s)
-	switch {
-	case len(profiles) == 0:
+	if len(profiles) == 0 {
 		return next, true
-	case next.Limited:
-		return Plan{}, false
 	}
 	for _, name := range profiles {
-		if refused, known := g.recallRefusal(s, s.Profiles.ByName(name), now); known {
+		if refused, known := g.recallRefusal(s, s.Profiles.ByName(name), now); known && !next.Limited {
 			return refused, true
+		}
+		if known := g.restores[name]; next.Limited && known.holds(profileVersions(s.Profiles), now) {
+			return stayUntil(known.note, turnAfter), true
 		}
 	}
 	if g.round == nil || *g.round == nil || !(*g.round).isOpen(profileVersions(s.Profiles), now) {
@@ -77,14 +77,6 @@ func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (
 
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
 func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
-	if next.Limited {
-		for _, name := range concernedProfiles(s) {
-			if note := restoreNote(all, s.Profiles.ByName(name)); note != "" {
-				return stayUntil(note, turnAfter)
-			}
-		}
-		return next
-	}
 	r := newRound(s.Limits, all, now)
 	if g.round != nil {
 		*g.round = r
@@ -96,6 +88,9 @@ func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Pl
 // judgeIn asks every profile concerned in a round. It is not known where the round does not speak of the node as it is, or has no place
 // for it: then all nodes have to be read.
 func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
+	if next.Limited {
+		return g.judgeRestoreIn(r, s, next)
+	}
 	inTurn := true
 	for _, name := range concernedProfiles(s) {
 		profile := s.Profiles.ByName(name)
@@ -119,6 +114,29 @@ func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
 		inTurn = inTurn && slices.Contains(v.Order, s.Node.Name)
 	}
 	return next, r.letGo(s.Node.Name, inTurn)
+}
+
+// judgeRestoreIn is judgeIn for a restore: what comes back is known to work, so there is no canary, but the limit holds.
+func (g Gate) judgeRestoreIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
+	profiles := concernedProfiles(s)
+	for _, name := range profiles {
+		note := r.restoresOf(s.Profiles.ByName(name)).note()
+		if note == "" {
+			continue
+		}
+		if g.restores != nil {
+			g.restores[name] = refusal{note: note, profiles: r.profiles, at: r.at}
+		}
+		return stayUntil(note, turnAfter), true
+	}
+	if len(r.gone) > 0 && !r.showsAsItIs(s) {
+		return Plan{}, false
+	}
+	for _, name := range profiles {
+		r.restoresOf(s.Profiles.ByName(name)).releasing++
+	}
+	r.gone[s.Node.Name] = true
+	return next, true
 }
 
 // gateEntry is the node as it stands among a profile's for the gate.
@@ -149,33 +167,4 @@ func concernedProfiles(s Snapshot) []string {
 		}
 	}
 	return profiles
-}
-
-// restoreNote says why a node that carries settings of a profile has to wait with its restore; empty: it need not. What
-// is restored is known to work, so there is no canary, but the limit holds. Nodes that are unreachable do not count, nor
-// do those where it has failed: they would keep all others from being restored.
-func restoreNote(all fleet.Snapshot, profile *fleet.Profile) string {
-	carrying, releasing := 0, 0
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
-		clientNode := all.ClientNodes[node.Name]
-		if clientNode == nil || !fleet.CarriesSettingsOf(profile.Name, clientNode) {
-			continue
-		}
-		carrying++
-		if clientNode.Spec.Release && !clientNode.Status.Restored && !hasFailedToRestore(clientNode) && agentpod.WhySilent(node, clientNode, all.Ready[node.Name]) == "" {
-			releasing++
-		}
-	}
-	limit := v1alpha1.ResolveShare(*profile.Spec.WithDefaults().Rollout.MaxConcurrentLive, carrying)
-	if releasing >= limit {
-		return fmt.Sprintf("Restore: waiting for its turn, at most %s at a time", text.Count(limit, "node"))
-	}
-	return ""
-}
-
-// hasFailedToRestore reports whether the agent has said of the release that something could not be restored.
-func hasFailedToRestore(clientNode *v1alpha1.StorageClientNode) bool {
-	return clientNode.Status.ObservedGeneration >= clientNode.Generation &&
-		slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingFailed })
 }

@@ -52,7 +52,7 @@ func TestRestoreNote(t *testing.T) {
 				Profiles: view, Nodes: []corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
 				ClientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
-			if got := restoreNote(all, view.ByName("p")); (got != "") != test.waits {
+			if got := restoresOf(all, view.ByName("p")).note(); (got != "") != test.waits {
 				t.Errorf("got %q, waits is to be %v", got, test.waits)
 			}
 		})

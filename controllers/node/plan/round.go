@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,23 +21,27 @@ const RoundAge = 250 * time.Millisecond
 type round struct {
 	limits   Limits
 	all      fleet.Snapshot
-	gates    fleet.Gates
 	profiles string
 	at       time.Time
-	// cluster is what all profiles together keep to when it begins.
-	cluster *livegate.Cluster
-	// verdicts are those that were asked for, by profile.
+	// gates and cluster, what all profiles together keep to when it begins, are looked at once somebody asks.
+	gates   func() fleet.Gates
+	cluster func() *livegate.Cluster
+	// verdicts and restores are those that were asked for, by profile.
 	verdicts map[string]verdict
+	restores map[string]*restores
 	// gone are those that it has let go.
 	gone map[string]bool
 }
 
 func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	r := &round{
-		limits: limits, all: all, gates: fleet.GatesOf(all, limits.UntunedTaint), profiles: profileVersions(all.Profiles), at: now,
-		verdicts: map[string]verdict{}, gone: map[string]bool{},
+		limits: limits, all: all, profiles: profileVersions(all.Profiles), at: now,
+		verdicts: map[string]verdict{}, restores: map[string]*restores{}, gone: map[string]bool{},
 	}
-	r.cluster = &livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(r.gates.Managed, now)}
+	r.gates = sync.OnceValue(func() fleet.Gates { return fleet.GatesOf(all, limits.UntunedTaint) })
+	r.cluster = sync.OnceValue(func() *livegate.Cluster {
+		return &livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(r.gates().Managed, now)}
+	})
 	return r
 }
 
@@ -52,16 +57,30 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 		return v
 	}
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
-	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster
-	nodes := r.gates.Nodes[profile.Name]
+	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster()
+	nodes := r.gates().Nodes[profile.Name]
 	r.verdicts[profile.Name] = newVerdict(livegate.Admit(nodes, policy, r.at), r.profiles, nodes, r.at)
 	return r.verdicts[profile.Name]
+}
+
+// restoresOf counts those of a profile, once.
+func (r *round) restoresOf(profile *fleet.Profile) *restores {
+	if r.restores[profile.Name] == nil {
+		r.restores[profile.Name] = restoresOf(r.all, profile)
+	}
+	return r.restores[profile.Name]
+}
+
+// showsAsItIs reports whether the round was begun with the node's client node as it is.
+func (r *round) showsAsItIs(s Snapshot) bool {
+	then := r.all.ClientNodes[s.Node.Name]
+	return then != nil && s.ClientNode != nil && then.UID == s.ClientNode.UID && then.ResourceVersion == s.ClientNode.ResourceVersion && !r.gone[s.Node.Name]
 }
 
 // letGo reports whether a node that every profile lets go may go. The first one always may, even out of its turn, in the place of one
 // that cannot; those who follow go in their turn, as long as the cluster has places.
 func (r *round) letGo(node string, inTurn bool) bool {
-	if len(r.gone) > 0 && (!inTurn || r.gone[node] || r.cluster.Running+len(r.gone) >= r.cluster.Limit) {
+	if len(r.gone) > 0 && (!inTurn || r.gone[node] || r.cluster().Running+len(r.gone) >= r.cluster().Limit) {
 		return false
 	}
 	r.gone[node] = true

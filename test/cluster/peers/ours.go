@@ -74,10 +74,10 @@ func (o *ours) says(ctx context.Context, w *world, lost string) string {
 	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o.profile), o.profile); err != nil {
 		return err.Error()
 	}
-	said := []string{fmt.Sprintf("of the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)}
+	said := []string{fmt.Sprintf("the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)}
 	for _, condition := range o.profile.Status.Conditions {
 		if condition.Type == v1alpha1.ConditionStalled || condition.Type == v1alpha1.ConditionReconciling && condition.Status == metav1.ConditionTrue {
-			said = append(said, fmt.Sprintf("of the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
+			said = append(said, fmt.Sprintf("the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
 		}
 	}
 	return strings.Join(said, "; ")

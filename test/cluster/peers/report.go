@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/storageclient/operator/test/cluster/measure"
@@ -20,19 +17,7 @@ type report struct {
 }
 
 func (r report) write(output, markdown string) error {
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	for file, content := range map[string]string{output: string(data) + "\n", markdown: r.markdown()} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return measure.WriteReport(output, markdown, r, r.markdown())
 }
 
 func (r report) markdown() string {
@@ -81,7 +66,7 @@ func (r report) markdown() string {
 			fmt.Fprintf(&out, " Seen: %s.", strings.Join(c.Problems[:min(len(c.Problems), 3)], "; "))
 		}
 		if c.Loss.Says != "" {
-			fmt.Fprintf(&out, " Of the node that does not come back: %s.", c.Loss.Says)
+			fmt.Fprintf(&out, " What is told of a node that does not come back: %s.", c.Loss.Says)
 		}
 	}
 	out.WriteString("\n")

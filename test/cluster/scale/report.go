@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/storageclient/operator/test/cluster/measure"
@@ -19,19 +16,7 @@ type report struct {
 }
 
 func (r report) write(output, markdown string) error {
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	for file, content := range map[string]string{output: string(data) + "\n", markdown: r.markdown()} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return measure.WriteReport(output, markdown, r, r.markdown())
 }
 
 // column is one figure of a part.

@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// askRestore asks for one node to be released, and releases it where it may go.
+func (r *remembering) askRestore(n int, at time.Time) Plan {
+	node := &r.all.Nodes[n]
+	clientNode := r.all.ClientNodes[node.Name]
+	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: usualLimits}
+	s.Wanted = r.all.Profiles.Wanted(node, clientNode)
+	next := Plan{Step: StepWrite, Limited: true}
+	got, known := r.Recall(s, next, at)
+	if !known {
+		r.reads++
+		got = r.Judge(s, next, *r.all, at)
+	}
+	if got.Step == StepWrite {
+		r.Forget(s)
+		released := clientNode.DeepCopy()
+		released.Spec.Release, released.ResourceVersion = true, "released"
+		r.all.ClientNodes[node.Name] = released
+	}
+	return got
+}
+
+func (r *remembering) restoreAll(at time.Time) (gone int) {
+	for n := range r.all.Nodes {
+		if !r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Release && r.askRestore(n, at).Step == StepWrite {
+			gone++
+		}
+	}
+	return gone
+}
+
+func leavingFleet() *remembering {
+	return &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", func(p *v1alpha1.StorageClientProfile) {
+		leaving(p)
+		p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromString("10%"))
+	}))}
+}
+
+// A profile is deleted of which a hundred nodes carry settings: neither those that go nor those that wait read all nodes each.
+func TestRestoresGoTogetherAndWaitTogether(t *testing.T) {
+	r := leavingFleet()
+	if gone := r.restoreAll(now); gone != 10 || r.reads != 1 {
+		t.Errorf("%d nodes are restored at once, by %d reads of all nodes; want 10 by one", gone, r.reads)
+	}
+	if gone := r.restoreAll(now.Add(VerdictAge - 1)); gone != 0 || r.reads != 1 {
+		t.Errorf("%d more within a second, by %d reads", gone, r.reads)
+	}
+	for n := range 4 {
+		r.all.ClientNodes[r.all.Nodes[n].Name].Status.Restored = true
+	}
+	if gone := r.restoreAll(now.Add(VerdictAge)); gone != 4 || r.reads != 2 {
+		t.Errorf("once four are restored %d follow, by %d reads", gone, r.reads)
+	}
+}
+
+func TestARestoreOfWhatHasChangedIsLookedAtAgain(t *testing.T) {
+	r := leavingFleet()
+	if got := r.askRestore(0, now); got.Step != StepWrite {
+		t.Fatalf("the first one: %q", got.Note)
+	}
+	// The round saw the node without this.
+	changed := r.all.ClientNodes[r.all.Nodes[1].Name].DeepCopy()
+	changed.ResourceVersion = "2"
+	seen := r.all.ClientNodes
+	r.all.ClientNodes = map[string]*v1alpha1.StorageClientNode{}
+	for name, clientNode := range seen {
+		r.all.ClientNodes[name] = clientNode
+	}
+	r.all.ClientNodes[changed.Name] = changed
+	if r.askRestore(1, now); r.reads != 2 {
+		t.Errorf("all nodes were read %d times, want once more", r.reads)
+	}
+}

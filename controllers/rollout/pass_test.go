@@ -240,10 +240,11 @@ func TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten(t *testing.T) 
 
 // TestFewNodesAreLookedAtInOnePass has budget for more.
 func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
+	const looked = 24
 	w := newWorld(1)
-	w.quiet, w.calmly, w.budget = true, true, 2*maxLooks
+	w.quiet, w.calmly, w.budget = true, true, 2*looked
 	var names []string
-	for i := range maxLooks + 7 {
+	for i := range looked + 7 {
 		n := w.addNode(fmt.Sprintf("node-%02d", i))
 		names = append(names, n.Name)
 		if i == 1 {
@@ -251,7 +252,7 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 		}
 	}
 	w.addProfile("eda", func(r *v1alpha1.Rollout) {
-		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt(2*maxLooks)), ptr.To[int32](2*maxLooks)
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt(2*looked)), ptr.To[int32](2*looked)
 	}, names...)
 	looks := 0
 	w.intrude = func(where string) {
@@ -264,7 +265,7 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 		w.runAgent(w.nodes[name])
 	}
 	_, unfinished, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
-	if err != nil || !unfinished || looks != maxLooks || len(w.claims) != maxLooks-1 {
+	if err != nil || !unfinished || looks != looked || len(w.claims) != looked-1 {
 		t.Errorf("%d looks, %d claims, unfinished %t, error %v", looks, len(w.claims), unfinished, err)
 	}
 	note := w.nodes["node-01"].ClientNode.Status.Rollout

@@ -46,7 +46,8 @@ type Reconciler struct {
 	// AgentNamespace is where the agent's Pods run.
 	AgentNamespace string
 
-	last time.Time
+	reader *snapshot.Reader
+	last   time.Time
 	// since is for how long nodes have carried a read-ahead. A manager that starts anew lets canaries soak anew.
 	since map[plan.Carrier]time.Time
 }
@@ -127,7 +128,10 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 	if len(s.Nodes) == 0 {
 		return nil
 	}
-	volumes, err := (&snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}).Read(ctx)
+	if r.reader == nil {
+		r.reader = &snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
+	}
+	volumes, err := r.reader.Read(ctx)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,24 @@ func TestControllersShareWhatTheyKnow(t *testing.T) {
 	}
 }
 
+// A reader that shares nothing, as that of the webhook, compiles the profiles once all the same.
+func TestAReaderAloneCompilesOnce(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p)...)
+	reader := &snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}
+	var compiled []*judge.Profiles
+	for range 2 {
+		s, err := reader.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		compiled = append(compiled, s.Profiles)
+	}
+	if compiled[0] != compiled[1] {
+		t.Error("each reading compiles all profiles anew")
+	}
+}
+
 // onlyVolumes has an informer of volumes alone.
 type onlyVolumes struct{ *informertest.FakeInformers }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -38,27 +37,26 @@ type Reader struct {
 	Probes func() map[plan.ProbeKey]plan.Probe
 	// Others are all volumes as KeepCached keeps them; nil, or returning nil: they are listed for each new volume.
 	Others func() *judge.Others
-	// Memory is what readers know of earlier snapshots, shared by those who read the same; nil: nothing is known.
+	// Memory is what readers know of earlier snapshots, shared by those who read the same; nil: no judgement is remembered.
 	Memory *Memory
+
+	own    Memory
+	ledger ledger.Reader
 }
 
-// Memory is what is known of earlier snapshots: compiled profiles, decoded pages of the ledger, and what was judged of each volume. It is for
-// any number of goroutines.
+// Memory is what is known of earlier snapshots: compiled profiles, and what was judged of each volume. It is for any number of goroutines.
 type Memory struct {
 	compiler judge.Compiler
 	judged   *judge.Memory
-
-	mutex  sync.Mutex
-	ledger ledger.Reader
 }
 
 // NewMemory knows nothing yet.
 func NewMemory() *Memory { return &Memory{judged: judge.NewMemory()} }
 
-// memory is a new one where nothing is to be known.
+// memory is the shared one, or the reader's own.
 func (r *Reader) memory() *Memory {
 	if r.Memory == nil {
-		return &Memory{}
+		return &r.own
 	}
 	return r.Memory
 }
@@ -96,10 +94,7 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 
 // ReadLedgerLive reads the ledger as the API server has it.
 func (r *Reader) ReadLedgerLive(ctx context.Context, live client.Reader) (*ledger.Ledger, error) {
-	memory := r.memory()
-	memory.mutex.Lock()
-	memory.ledger.ForgetWritten()
-	memory.mutex.Unlock()
+	r.ledger.ForgetWritten()
 	return r.readLedger(ctx, live)
 }
 
@@ -109,18 +104,12 @@ func (r *Reader) readLedger(ctx context.Context, reader client.Reader) (*ledger.
 	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
-	memory := r.memory()
-	memory.mutex.Lock()
-	defer memory.mutex.Unlock()
-	return memory.ledger.Read(pages.Items), nil
+	return r.ledger.Read(pages.Items), nil
 }
 
 // KeepWritten has the reader know a page of the ledger that was written, which the cache may not have yet.
 func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
-	memory := r.memory()
-	memory.mutex.Lock()
-	defer memory.mutex.Unlock()
-	memory.ledger.KeepWritten(replaced, page)
+	r.ledger.KeepWritten(replaced, page)
 }
 
 // ListVolumes lists all volumes but clones, shared with the cache where the reader is one.

@@ -53,15 +53,16 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 	if len(profiles) == 0 {
 		return next, true
 	}
+	recall := g.recallRefusal
+	if next.Limited {
+		recall = g.recallRestore
+	}
 	for _, name := range profiles {
-		if refused, known := g.recallRefusal(s, s.Profiles.ByName(name), now); known && !next.Limited {
+		if refused, known := recall(s, s.Profiles.ByName(name), now); known {
 			return refused, true
 		}
-		if known := g.restores[name]; next.Limited && known.holds(profileVersions(s.Profiles), now) {
-			return stayUntil(known.note, turnAfter), true
-		}
 	}
-	if g.round == nil || *g.round == nil || !(*g.round).isOpen(profileVersions(s.Profiles), now) {
+	if g.round == nil || *g.round == nil || !(*g.round).isOpen(s.Profiles, now) {
 		return Plan{}, false
 	}
 	return g.judgeIn(*g.round, s, next)
@@ -69,10 +70,18 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 
 func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
 	known := g.verdicts[profile.Name]
-	if !known.denies(s.gateEntry(profile), profileVersions(s.Profiles), now) {
+	if !known.denies(s.gateEntry(profile), s.Profiles, now) {
 		return Plan{}, false
 	}
 	return stayUntil(noteGate+known.Notes[s.Node.Name], nextTurn(known.soakLeft(now))), true
+}
+
+func (g Gate) recallRestore(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
+	known := g.restores[profile.Name]
+	if !known.holds(s.Profiles, now) {
+		return Plan{}, false
+	}
+	return stayUntil(known.note, turnAfter), true
 }
 
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
@@ -125,7 +134,7 @@ func (g Gate) judgeRestoreIn(r *round, s Snapshot, next Plan) (_ Plan, known boo
 			continue
 		}
 		if g.restores != nil {
-			g.restores[name] = refusal{note: note, profiles: r.profiles, at: r.at}
+			g.restores[name] = refusal{note: note, profiles: r.all.Profiles, at: r.at}
 		}
 		return stayUntil(note, turnAfter), true
 	}

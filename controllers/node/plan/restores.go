@@ -42,11 +42,12 @@ func (r *restores) note() string {
 
 // refusal is what the restore of a profile's settings was made to wait for: of every node alike.
 type refusal struct {
-	note, profiles string
-	at             time.Time
+	note     string
+	profiles *fleet.ProfileSet
+	at       time.Time
 }
 
-func (r refusal) holds(profiles string, now time.Time) bool {
+func (r refusal) holds(profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(r.at)
 	return r.note != "" && r.profiles == profiles && age >= 0 && age < VerdictAge
 }

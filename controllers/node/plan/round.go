@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -19,13 +18,13 @@ const RoundAge = 250 * time.Millisecond
 // round is what one look at all nodes says of those who may go now: there is room for all of them at once, as long as nothing else is
 // changed in between.
 type round struct {
-	limits   Limits
-	all      fleet.Snapshot
-	profiles string
-	at       time.Time
-	// gates and cluster, what all profiles together keep to when it begins, are looked at once somebody asks.
+	limits Limits
+	all    fleet.Snapshot
+	at     time.Time
+	// gates and cluster, what all profiles together keep to when it begins, are looked at once somebody asks, like the nodes by name.
 	gates   func() fleet.Gates
 	cluster func() *livegate.Cluster
+	byName  func() map[string]*corev1.Node
 	// verdicts and restores are those that were asked for, by profile.
 	verdicts map[string]verdict
 	restores map[string]*restores
@@ -35,20 +34,27 @@ type round struct {
 
 func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	r := &round{
-		limits: limits, all: all, profiles: profileVersions(all.Profiles), at: now,
+		limits: limits, all: all, at: now,
 		verdicts: map[string]verdict{}, restores: map[string]*restores{}, gone: map[string]bool{},
 	}
 	r.gates = sync.OnceValue(func() fleet.Gates { return fleet.GatesOf(all, limits.UntunedTaint) })
 	r.cluster = sync.OnceValue(func() *livegate.Cluster {
 		return &livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(r.gates().Managed, now)}
 	})
+	r.byName = sync.OnceValue(func() map[string]*corev1.Node {
+		nodes := make(map[string]*corev1.Node, len(all.Nodes))
+		for i := range all.Nodes {
+			nodes[all.Nodes[i].Name] = &all.Nodes[i]
+		}
+		return nodes
+	})
 	return r
 }
 
 // isOpen reports whether others may still follow those that went first.
-func (r *round) isOpen(profiles string, now time.Time) bool {
+func (r *round) isOpen(profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(r.at)
-	return len(r.gone) > 0 && r.profiles == profiles && age >= 0 && age < RoundAge
+	return len(r.gone) > 0 && r.all.Profiles == profiles && age >= 0 && age < RoundAge
 }
 
 // verdictOf asks the gate of a profile, once.
@@ -59,7 +65,7 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster()
 	nodes := r.gates().Nodes[profile.Name]
-	r.verdicts[profile.Name] = newVerdict(livegate.Admit(nodes, policy, r.at), r.profiles, nodes, r.at)
+	r.verdicts[profile.Name] = newVerdict(livegate.Admit(nodes, policy, r.at), r.all.Profiles, nodes, r.at)
 	return r.verdicts[profile.Name]
 }
 
@@ -89,8 +95,7 @@ func (r *round) letGo(node string, inTurn bool) bool {
 
 // mayGo reports whether a node that one profile would let go is let go by all the others that it concerns.
 func (r *round) mayGo(name string, by *fleet.Profile) bool {
-	i := slices.IndexFunc(r.all.Nodes, func(n corev1.Node) bool { return n.Name == name })
-	node, clientNode := &r.all.Nodes[i], r.all.ClientNodes[name]
+	node, clientNode := r.byName()[name], r.all.ClientNodes[name]
 	wanted := r.all.Profiles.Wanted(node, clientNode)
 	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: r.all.Profiles, Wanted: wanted}) {
 		if other != by.Name && !r.verdictOf(r.all.Profiles.ByName(other)).Admitted[name] {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"strings"
 	"time"
 
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -16,13 +15,13 @@ const VerdictAge = time.Second
 type verdict struct {
 	livegate.Decision
 	// profiles and nodes are what it was said of.
-	profiles string
+	profiles *fleet.ProfileSet
 	nodes    map[string]livegate.Node
 	// at is when it was said.
 	at time.Time
 }
 
-func newVerdict(decision livegate.Decision, profiles string, nodes []livegate.Node, now time.Time) verdict {
+func newVerdict(decision livegate.Decision, profiles *fleet.ProfileSet, nodes []livegate.Node, now time.Time) verdict {
 	out := verdict{Decision: decision, profiles: profiles, nodes: make(map[string]livegate.Node, len(nodes)), at: now}
 	for _, node := range nodes {
 		out.nodes[node.Name] = node
@@ -32,7 +31,7 @@ func newVerdict(decision livegate.Decision, profiles string, nodes []livegate.No
 
 // denies reports whether the node has to wait, as far as the verdict can still tell: not after a moment, nor once a soak is
 // over, nor where the profiles or the node itself have changed.
-func (v verdict) denies(node livegate.Node, profiles string, now time.Time) bool {
+func (v verdict) denies(node livegate.Node, profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(v.at)
 	switch then, known := v.nodes[node.Name]; {
 	case !known || then != node, v.profiles != profiles, v.Admitted[node.Name]:
@@ -48,13 +47,4 @@ func (v verdict) soakLeft(now time.Time) time.Duration {
 		return 0
 	}
 	return v.Next - now.Sub(v.at)
-}
-
-// profileVersions tells one state of all profiles from any other.
-func profileVersions(view *fleet.ProfileSet) string {
-	var out strings.Builder
-	for _, profile := range view.All() {
-		out.WriteString(string(profile.UID) + "/" + profile.ResourceVersion + "\n")
-	}
-	return out.String()
 }

@@ -88,7 +88,7 @@ func saveNow(t *testing.T, f FS, name string) SavedFile {
 
 func TestAFileIsPutBackWithItsLabel(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may label files")
+		t.Skip("files are labelled by root alone: run the tests as root to have labels of saved files tried")
 	}
 	const name = "/etc/f"
 	dir := t.TempDir()

@@ -81,7 +81,7 @@ func (o *recommendOptions) run(ctx context.Context, env *environment, name strin
 	}
 	namespace, err := env.namespace()
 	if err != nil {
-		return fmt.Errorf("read namespace of kubeconfig: %w", err)
+		return err
 	}
 	s := &sampling{env: env, client: c, window: o.window}
 	if err := s.findMounts(ctx, client.ObjectKey{Namespace: namespace, Name: name}); err != nil {

@@ -52,7 +52,10 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
 	env.namespace = func() (string, error) {
 		namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-		return namespace, err
+		if err != nil {
+			return "", fmt.Errorf("read namespace of kubeconfig: %w", err)
+		}
+		return namespace, nil
 	}
 	root := rootCommand(env)
 	flags.AddFlags(root.PersistentFlags())

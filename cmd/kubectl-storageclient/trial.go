@@ -105,7 +105,7 @@ func (o *trialOptions) run(ctx context.Context, env *environment, name string) e
 	}
 	namespace, err := env.namespace()
 	if err != nil {
-		return fmt.Errorf("read namespace of kubeconfig: %w", err)
+		return err
 	}
 	trial := o.trial(namespace, name)
 	if err := c.Create(ctx, trial, client.FieldOwner(fieldManager)); err != nil {

@@ -104,6 +104,9 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 			t.Errorf("%q is missing in:\n%s", want, r.out)
 		}
 	}
+	if strings.Contains(r.out, "Undecided: Undecided: ") {
+		t.Errorf("the outcome is said twice in:\n%s", r.out)
+	}
 	if strings.Contains(r.out, "ACCESS") {
 		t.Error("what decides nothing is for -o wide")
 	}

@@ -92,7 +92,7 @@ var readings = map[string]reading{
 	},
 	"efs.csi.aws.com": {
 		repo: "kubernetes-sigs/aws-efs-csi-driver", release: "aws-efs-csi-driver 3.4.1, efs-utils 3.2.0",
-		staging: "pkg/driver/node.go, NodeStageVolume: not implemented; NodePublishVolume: mounts for each pod",
+		staging: "pkg/driver/node.go, NodeStageVolume: answers Unimplemented; NodePublishVolume: mounts for each pod",
 		handle:  "pkg/driver/node.go, parseVolumeId: file system, path and access point are read out of it",
 		source: "pkg/driver/node.go, NodePublishVolume: mount.efs of the file system's ID, which it resolves; no attribute names a server. " +
 			"Handles that begin with s3files: are mounted by mount.s3files, of the same source",
@@ -117,7 +117,7 @@ var readings = map[string]reading{
 	},
 	"fsx.openzfs.csi.aws.com": {
 		repo: "kubernetes-sigs/aws-fsx-openzfs-csi-driver", release: "aws-fsx-openzfs-csi-driver 1.2.0",
-		staging: "pkg/driver/node.go, NodeStageVolume: not implemented; NodePublishVolume: mounts for each pod",
+		staging: "pkg/driver/node.go, NodeStageVolume: answers Unimplemented; NodePublishVolume: mounts for each pod",
 		handle:  "pkg/driver/node.go, NodePublishVolume: names a lock; nothing is taken from it",
 		source: "pkg/driver/node.go, NodePublishVolume: DNSName:VolumePath, of a file system DNSName:fsx; names of attributes as they are " +
 			"written",

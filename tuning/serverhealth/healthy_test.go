@@ -104,7 +104,7 @@ func (h *healthy) read() Reading {
 // connections that are made anew, processes that are killed, and servers that restart within 45 s.
 func TestAThousandHealthyMinutesRaiseNoAlarm(t *testing.T) {
 	if testing.Short() {
-		t.Skip("plays a thousand minutes of eight clients")
+		t.Skip("-short: a thousand minutes of eight clients are NOT played")
 	}
 	var clients []*healthy
 	for i := range 8 {

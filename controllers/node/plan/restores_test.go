@@ -12,21 +12,12 @@ import (
 
 // askRestore asks for one node to be released, and releases it where it may go.
 func (r *remembering) askRestore(n int, at time.Time) Plan {
-	node := &r.all.Nodes[n]
-	clientNode := r.all.ClientNodes[node.Name]
-	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: usualLimits}
-	s.Wanted = r.all.Profiles.Wanted(node, clientNode)
-	next := Plan{Step: StepWrite, Limited: true}
-	got, known := r.Recall(s, next, at)
-	if !known {
-		r.reads++
-		got = r.Judge(s, next, *r.all, at)
-	}
+	got := r.askFor(n, Plan{Step: StepWrite, Limited: true}, usualLimits, at)
 	if got.Step == StepWrite {
-		r.Forget(s)
-		released := clientNode.DeepCopy()
+		name := r.all.Nodes[n].Name
+		released := r.all.ClientNodes[name].DeepCopy()
 		released.Spec.Release, released.ResourceVersion = true, "released"
-		r.all.ClientNodes[node.Name] = released
+		r.all.ClientNodes[name] = released
 	}
 	return got
 }

@@ -24,11 +24,19 @@ type remembering struct {
 }
 
 func (r *remembering) ask(n int, limits Limits, at time.Time) Plan {
+	got := r.askFor(n, Plan{Step: StepWrite, Gated: true}, limits, at)
+	if got.Step == StepWrite {
+		give(r.all, n)
+	}
+	return got
+}
+
+// askFor asks whether the node may go with a plan, and forgets what its change makes untrue.
+func (r *remembering) askFor(n int, next Plan, limits Limits, at time.Time) Plan {
 	node := &r.all.Nodes[n]
 	clientNode := r.all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: limits}
 	s.Wanted = r.all.Profiles.Wanted(node, clientNode)
-	next := Plan{Step: StepWrite, Gated: true}
 	got, known := r.Recall(s, next, at)
 	if !known {
 		r.reads++
@@ -36,7 +44,6 @@ func (r *remembering) ask(n int, limits Limits, at time.Time) Plan {
 	}
 	if got.Step == StepWrite {
 		r.Forget(s)
-		give(r.all, n)
 	}
 	return got
 }

@@ -202,7 +202,7 @@ func (p *planner) finish(c Comparison) {
 	v := c.judge()
 	status := c.Trial.Status.DeepCopy()
 	status.Verdict, status.Results = v1alpha1.TrialVerdict(v.Outcome), resultsOf(v.Results)
-	p.end(c, status, v1alpha1.TrialReasonDecided, string(v.Outcome)+": "+v.Why, false)
+	p.end(c, status, v1alpha1.TrialReasonDecided, v.Why, false)
 }
 
 func (p *planner) fail(c Comparison, reason, message string) {

@@ -156,6 +156,9 @@ func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
 // GoalOf is what the candidate is to reach.
 func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal { return Comparison{Trial: trial}.goal() }
 
+// ColdCaches are those of the client that hold nothing when the first phase of a pass begins: its mount is fresh.
+var ColdCaches = []string{"attributes", "names", "data"}
+
 // judge is the verdict on what was measured.
 func (c Comparison) judge() verdict.Verdict {
 	passes := passesOf(c.Trial.Status.Passes)
@@ -163,9 +166,8 @@ func (c Comparison) judge() verdict.Verdict {
 		for j := range passes[i].Phases {
 			passes[i].Phases[j].Unit = units[c.Trial.Spec.Workload.Name]
 		}
-		// The mount is fresh: its caches hold nothing before the first phase.
 		if len(passes[i].Phases) > 0 {
-			passes[i].Phases[0].Cold = []string{"attributes", "names", "data"}
+			passes[i].Phases[0].Cold = ColdCaches
 		}
 	}
 	return verdict.Judge(passes, c.goal(), verdict.Attributes{

@@ -143,6 +143,8 @@ func (p planted) sample(ctx SpecContext) []string {
 	run(ctx, node, p.node+`
 mkdir -p /mnt/sample
 mount -t nfs -o `+p.options+` `+cluster.ServerAddress+`:`+p.export+` /mnt/sample
+# The rules of nfs-utils set it too, once they notice the mount.
+udevadm settle
 if [ `+fmt.Sprint(p.readAheadKiB)+` != 0 ]; then
 	echo `+fmt.Sprint(p.readAheadKiB)+` >/sys/class/bdi/$(mountpoint -d /mnt/sample)/read_ahead_kb
 fi
@@ -153,10 +155,7 @@ sleep 5`)
 	Expect(err).NotTo(HaveOccurred(), text)
 	run(ctx, node, "systemctl stop sample-work\numount /mnt/sample\nrmdir /mnt/sample\n"+p.nodeEnd)
 	run(ctx, nodes.Server, p.serverEnd)
-	if dir := os.Getenv("SCO_RECORD"); dir != "" {
-		name := strings.ReplaceAll(strings.ReplaceAll(p.name, " ", "-"), ",", "")
-		Expect(os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o644)).To(Succeed())
-	}
+	keepRecord(strings.ReplaceAll(strings.ReplaceAll(p.name, " ", "-"), ",", "")+".json", []byte(text))
 	var report sample.Report
 	Expect(json.Unmarshal([]byte(text), &report)).To(Succeed(), text)
 	var rules []string
@@ -166,6 +165,9 @@ sleep 5`)
 			continue
 		}
 		mounts++
+		if p.readAheadKiB != 0 {
+			Expect(m.ReadAheadKiB).To(Equal(p.readAheadKiB), "planted, and read back by the sample")
+		}
 		fmt.Fprintf(GinkgoWriter, "%s, %.0f s: %s\n", p.name, time.Since(began).Seconds(), m.Verdict.Summary)
 		for _, f := range m.Verdict.Findings {
 			rules = append(rules, f.Rule)

@@ -187,6 +187,8 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose options are probed: what the kernel refuses reaches no volume, and what it takes all of them", Label(probed), expectProbed)
 
+	It("is followed by trials of a volume that pods use: a known effect is found, and none where there is none", Label(tried), expectTrials)
+
 	It("says of planted bottlenecks which setting would help, or that none will, and of a mount that is well nothing", Label(sampled), expectSamples)
 
 	It("is followed by one for volumes of the CSI drivers of NFS and SMB", Label(csiDrivers), expectDrivers)

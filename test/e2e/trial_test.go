@@ -1,0 +1,229 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	// tried labels the spec, and is the name of its profile.
+	tried = "trial"
+	// trialEntries is how many files the large directory has.
+	trialEntries = 5000
+	// trialEnds bounds a trial on emulated processors.
+	trialEnds = 25 * time.Minute
+	// trialRounds is how many rounds a trial needs at least to decide by the counts of both phases.
+	trialRounds = 13
+)
+
+// sameWork are the workloads of the trials whose two lists mean the same.
+var sameWork = []v1alpha1.TrialWorkload{
+	{Name: v1alpha1.WorkloadMount},
+	{Name: v1alpha1.WorkloadListDirectory, Path: "few"},
+	{Name: v1alpha1.WorkloadWalkTree, Path: "tree"},
+	{Name: v1alpha1.WorkloadReadSequential, Path: "data"},
+	{Name: v1alpha1.WorkloadCreateUnlink, Path: "writable", AllowWrites: true},
+}
+
+// expectTrials compares lists of a volume that both nodes have mounted: one with a known effect, one that the kernel refuses, and lists that
+// mean the same. With SCO_RECORD=DIR the trials are kept there.
+func expectTrials(ctx SpecContext) {
+	installOperator(ctx)
+	run(ctx, nodes.Server, `
+cd `+cluster.ServerExport+`
+echo empty >greeting
+mkdir -p many few data tree/a/b tree/c writable
+chmod 777 writable
+seq -f many/file-%05.0f `+strconv.Itoa(trialEntries)+` | xargs touch
+seq -f few/file-%03.0f 100 | xargs touch
+seq -f tree/a/b/file-%03.0f 60 | xargs touch
+seq -f tree/c/file-%03.0f 60 | xargs touch
+dd if=/dev/urandom of=data/1 bs=1M count=8 2>/dev/null
+dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
+	mustKubectl(ctx, "create", "-f", "testdata/app.yaml")
+	waitForReplicas(ctx)
+	mustKubectl(ctx, "create", "-f", "testdata/trial.yaml")
+	waitUntilManaged(ctx)
+	pods := appPods(ctx)
+	before := map[string]facts{}
+	for _, member := range nodes.Nodes {
+		before[member.Name] = factsOf(ctx, member)
+	}
+
+	expectFewerGetAttrs(ctx)
+	expectNotMounted(ctx)
+	for i, work := range sameWork {
+		expectNoDifference(ctx, fmt.Sprintf("same-%d", i+1), work)
+	}
+
+	By("nothing is left, no pod has restarted, and no mount of the nodes has changed")
+	expectNoTrial(ctx)
+	Expect(appPods(ctx)).To(Equal(pods))
+	for _, member := range nodes.Nodes {
+		f := factsOf(ctx, member)
+		Expect(f.mountLines(appName)).To(Equal(before[member.Name].mountLines(appName)), member.Name)
+		Expect(f.transports(appName)).To(Equal(before[member.Name].transports(appName)), member.Name)
+	}
+	left, err := nodes.Server.Run(ctx, "ls -A "+cluster.ServerExport+"/writable")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(strings.TrimSpace(left)).To(BeEmpty(), "of the work that writes")
+	mustKubectl(ctx, "delete", "storageclientprofile", tried, "--wait=false")
+	waitUntilGone(ctx, podStart, tried)
+}
+
+// waitUntilManaged waits for the agents of the profile's nodes.
+func waitUntilManaged(ctx context.Context) {
+	GinkgoHelper()
+	eventually(ctx, podStart, "both nodes have an agent that reports", func(g Gomega) {
+		for _, member := range nodes.Nodes {
+			g.Expect(getSCN(ctx, g, member.Name).Status.ObservedGeneration).To(BeNumerically(">", 0), member.Name)
+		}
+	})
+}
+
+// expectFewerGetAttrs uses the plugin as people do: attributes that are kept for 30 s are not asked for again after 5.
+func expectFewerGetAttrs(ctx context.Context) {
+	GinkgoHelper()
+	By("the plugin compares the volume's list with the profile's, which keeps attributes for 30 s")
+	plugin := filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
+	build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "github.com/storageclient/operator/cmd/kubectl-storageclient")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s", out)
+	var html, progress bytes.Buffer
+	cmd := exec.CommandContext(ctx, plugin, "--kubeconfig="+dirs.Kubeconfig(), "trial", appName, "-n", appSpace, "--profile", tried, "--path", "many",
+		"--metric", "GETATTR", "--keep", "-o", "html")
+	cmd.Stdout, cmd.Stderr = &html, &progress
+	err = cmd.Run()
+	GinkgoWriter.Println(progress.String())
+	Expect(err).NotTo(HaveOccurred(), progress.String())
+	Expect(html.String()).To(And(HavePrefix("<!doctype html>"), ContainSubstring("actimeo=30"), ContainSubstring("GETATTR")))
+	keepRecord("fewer-getattrs.html", html.Bytes())
+
+	var trials v1alpha1.StorageClientTrialList
+	Expect(api.List(ctx, &trials, client.InNamespace(appSpace))).To(Succeed())
+	Expect(trials.Items).To(HaveLen(1))
+	trial := &trials.Items[0]
+	keepTrial("fewer-getattrs", trial)
+	Expect(string(trial.Status.Verdict)).To(Equal("Better"), tellTrial(trial))
+	asked := resultOf(trial, "Repeated", "GETATTR")
+	Expect(perListing(asked.Before)).To(BeNumerically(">=", trialEntries/2), tellTrial(trial))
+	Expect(perListing(asked.After)).To(BeNumerically("<", 10), tellTrial(trial))
+	Expect(api.Delete(ctx, trial)).To(Succeed())
+}
+
+// perListing is a count of each entry as one of the whole directory.
+func perListing(perEntry string) float64 {
+	GinkgoHelper()
+	n, err := strconv.ParseFloat(perEntry, 64)
+	Expect(err).NotTo(HaveOccurred())
+	return n * trialEntries
+}
+
+func resultOf(trial *v1alpha1.StorageClientTrial, phase, metric string) v1alpha1.TrialResult {
+	GinkgoHelper()
+	for _, r := range trial.Status.Results {
+		if r.Phase == phase && r.Metric == metric {
+			return r
+		}
+	}
+	Fail(fmt.Sprintf("no result for %s of phase %s: %s", metric, phase, tellTrial(trial)))
+	return v1alpha1.TrialResult{}
+}
+
+// expectNotMounted tries an option that the catalogue knows and the nodes' kernel, which is older, does not.
+func expectNotMounted(ctx context.Context) {
+	GinkgoHelper()
+	trial := newTrial("refused", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadListDirectory, Path: "few"}, "alignwrite")
+	ended := endOf(ctx, trial)
+	failed := meta.FindStatusCondition(ended.Status.Conditions, v1alpha1.TrialConditionFailed)
+	Expect(failed.Status).To(Equal(metav1.ConditionTrue), tellTrial(ended))
+	Expect(failed.Reason).To(Equal(v1alpha1.TrialReasonNotMounted))
+	Expect(failed.Message).To(And(ContainSubstring("alignwrite"), ContainSubstring("Unknown parameter"), ContainSubstring("own list")), failed.Message)
+	By(failed.Message)
+}
+
+// expectNoDifference compares the volume's list with one that means the same: retrans=2 is what NFS over TCP has by default.
+func expectNoDifference(ctx context.Context, name string, work v1alpha1.TrialWorkload) {
+	GinkgoHelper()
+	trial := newTrial(name, work, "retrans=2")
+	trial.Spec.Rounds = trialRounds
+	ended := endOf(ctx, trial)
+	keepTrial(name, ended)
+	Expect(string(ended.Status.Verdict)).To(BeElementOf("NoDifference", "Undecided"), tellTrial(ended))
+	Expect(ended.Status.Rounds).To(Equal(int32(trialRounds)), tellTrial(ended))
+	for _, r := range ended.Status.Results {
+		Expect(string(r.Verdict)).NotTo(BeElementOf("Better", "Worse"), "%s of phase %s: %s", r.Metric, r.Phase, tellTrial(ended))
+	}
+}
+
+func newTrial(name string, work v1alpha1.TrialWorkload, options ...v1alpha1.MountOption) *v1alpha1.StorageClientTrial {
+	return &v1alpha1.StorageClientTrial{
+		ObjectMeta: metav1.ObjectMeta{Namespace: appSpace, Name: name},
+		Spec: v1alpha1.StorageClientTrialSpec{
+			ClaimName: appName, MountOptions: options, Workload: work, TimeoutSeconds: ptr.To(int32(trialEnds.Seconds())),
+		},
+	}
+}
+
+// endOf creates a trial, waits for its end and takes it away.
+func endOf(ctx context.Context, trial *v1alpha1.StorageClientTrial) *v1alpha1.StorageClientTrial {
+	GinkgoHelper()
+	Expect(api.Create(ctx, trial)).To(Succeed())
+	live := &v1alpha1.StorageClientTrial{}
+	what := fmt.Sprintf("trial %s, %s of %q, has ended", trial.Name, trial.Spec.Workload.Name, trial.Spec.MountOptions)
+	eventually(ctx, trialEnds, what, func(g Gomega) {
+		g.Expect(api.Get(ctx, client.ObjectKeyFromObject(trial), live)).To(Succeed())
+		g.Expect(live.Status.CompletionTime).NotTo(BeNil(), tellTrial(live))
+	})
+	GinkgoWriter.Println(tellTrial(live))
+	Expect(api.Delete(ctx, live)).To(Succeed())
+	return live
+}
+
+// tellTrial is what a trial says of itself.
+func tellTrial(trial *v1alpha1.StorageClientTrial) string {
+	text := fmt.Sprintf("%s: %s after %d rounds", trial.Name, trial.Status.Verdict, trial.Status.Rounds)
+	if complete := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionComplete); complete != nil {
+		text += ", " + complete.Reason + ": " + complete.Message
+	}
+	for _, r := range trial.Status.Results {
+		text += fmt.Sprintf("\n  %-9s %-12s %10s -> %-10s %s [%s, %s] %s %s", r.Phase, r.Metric, r.Before, r.After, r.Ratio, r.Low, r.High, r.Verdict, r.Note)
+	}
+	return text
+}
+
+func keepTrial(name string, trial *v1alpha1.StorageClientTrial) {
+	GinkgoHelper()
+	data, err := json.Marshal(trial)
+	Expect(err).NotTo(HaveOccurred())
+	keepRecord(name+".json", data)
+}
+
+// keepRecord keeps what was measured, for tests that play it again, where SCO_RECORD asks for it.
+func keepRecord(name string, data []byte) {
+	GinkgoHelper()
+	if dir := os.Getenv("SCO_RECORD"); dir != "" {
+		Expect(os.WriteFile(filepath.Join(dir, name), data, 0o644)).To(Succeed())
+	}
+}

@@ -28,10 +28,14 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.DurationVar(&o.For, "for", 0, "how long to begin passes; one by default")
 	set.DurationVar(&o.Pause, "pause", 0, "how long to wait between two passes")
 	set.IntVar(&o.Workers, "workers", 1, "how many do the work at a time")
-	set.IntVar(&o.BlockKiB, "block-kib", 4, "size of a block of ReadRandom and WriteSequential, in KiB")
+	set.IntVar(&o.BlockKiB, "block-kib", 64, "size of a block of what reads or writes, in KiB")
 	set.BoolVar(&o.Direct, "direct", false, "read and write past the page cache")
 	set.BoolVar(&o.Sync, "sync", false, "wait for each write")
-	set.BoolVar(&o.AllowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a directory of their own and remove it")
+	set.StringVar((*string)(&o.Attributes), "attributes", "", "how ListDirectory asks for attributes: AtTheEnd (default), Interleaved, or Cached: those that the client has kept, however old")
+	set.BoolVar(&o.KeepCache, "keep-cache", false, "read what is in this node's cache from there, instead of dropping it first")
+	set.BoolVar(&o.ThroughClient, "through-client", false, "have CopyFiles read and write, whatever the server could do")
+	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "bytes after which a pass ends; 0: none")
+	set.BoolVar(&o.AllowWrites, "allow-writes", false, "allow CreateUnlink, WriteSequential and CopyFiles, which write into a directory of their own and remove it")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {

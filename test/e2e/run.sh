@@ -33,7 +33,7 @@ fi
 cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
 # Left out unless they are asked for, for their length; each needs nothing but a fresh cluster.
-long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial"
+long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects"
 labels=${SCO_E2E_LABELS-$(echo "$long" | sed 's/[^ ]*/!&/g; s/ / \&\& /g')}
 minutes=60
 if [ -z "$labels" ]; then

@@ -5,9 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +34,7 @@ type planted struct {
 }
 
 const (
-	randomReads = "--name=ReadRandom --path=/mnt/sample/data --direct --workers=32"
+	randomReads = "--name=ReadRandom --path=/mnt/sample/data --direct --block-kib=4 --workers=32"
 )
 
 // delays puts a delay on what a machine sends.
@@ -50,8 +47,8 @@ func plantedBottlenecks() []planted {
 	slow, notSlow := delays("delay 10ms")
 	lossy, notLossy := delays("loss 2%")
 	return []planted{
-		{name: "a healthy mount, NFSv4.1", export: "/srv/sample", options: "vers=4.1", work: "--name=ReadRandom --path=/mnt/sample/data --direct --workers=2 --pause=1ms"},
-		{name: "a healthy mount, NFSv3", export: "/srv/sample", options: "vers=3", work: "--name=ReadRandom --path=/mnt/sample/data --direct --workers=2 --pause=1ms"},
+		{name: "a healthy mount, NFSv4.1", export: "/srv/sample", options: "vers=4.1", work: "--name=ReadRandom --path=/mnt/sample/data --direct --block-kib=4 --workers=2 --pause=1ms"},
+		{name: "a healthy mount, NFSv3", export: "/srv/sample", options: "vers=3", work: "--name=ReadRandom --path=/mnt/sample/data --direct --block-kib=4 --workers=2 --pause=1ms"},
 		{
 			name: "a large directory, listed again and again", export: "/srv/sample", options: "vers=4.1",
 			work: "--name=ListDirectory --path=/mnt/sample/many --pause=4s", rules: []string{"AttributeRevalidation"},
@@ -76,7 +73,7 @@ func plantedBottlenecks() []planted {
 		},
 		{
 			name: "a slow network", export: "/srv/sample", options: "vers=4.1", server: slow, serverEnd: notSlow,
-			work: "--name=ReadRandom --path=/mnt/sample/data --direct --workers=2", rules: []string{"SlowNetwork"},
+			work: "--name=ReadRandom --path=/mnt/sample/data --direct --block-kib=4 --workers=2", rules: []string{"SlowNetwork"},
 		},
 		{
 			name: "a network that loses packets", export: "/srv/sample", options: "vers=4.1,rsize=524288", readAheadKiB: 1024, server: lossy, serverEnd: notLossy,
@@ -92,7 +89,7 @@ func plantedBottlenecks() []planted {
 		},
 		{
 			name: "small writes, each waited for", export: "/srv/sample", options: "vers=4.1",
-			work: "--name=WriteSequential --path=/mnt/sample --allow-writes --sync", rules: []string{"SynchronousWrites"},
+			work: "--name=WriteSequential --path=/mnt/sample --allow-writes --sync --block-kib=4", rules: []string{"SynchronousWrites"},
 		},
 	}
 }
@@ -101,12 +98,7 @@ func plantedBottlenecks() []planted {
 // SCO_RECORD=DIR the samples are kept there: those of tuning/recommend/testdata are.
 func expectSamples(ctx SpecContext) {
 	node := nodes.Nodes[0]
-	program := filepath.Join(GinkgoT().TempDir(), "node-agent")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/storageclient/operator/cmd/node-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s", out)
-	Expect(node.Copy(ctx, program, "/usr/local/bin/node-agent")).To(Succeed())
+	copyAgent(ctx, node)
 	run(ctx, nodes.Server, `
 mkdir -p /srv/sample/data /srv/sample/many /srv/slow
 dd if=/dev/urandom of=/srv/sample/data/file bs=1M count=192 2>/dev/null

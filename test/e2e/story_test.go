@@ -191,6 +191,8 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("says of planted bottlenecks which setting would help, or that none will, and of a mount that is well nothing", Label(sampled), expectSamples)
 
+	It("is preceded by what the source documents claim of effects, measured", Label(effects), expectEffects)
+
 	It("is followed by one for volumes of the CSI drivers of NFS and SMB", Label(csiDrivers), expectDrivers)
 
 	It("is followed by one without a probe: a mount by a pod is waited for, and only what is to blame for a failed one is taken back", Label(evident), expectEvidence)

@@ -76,7 +76,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		nodes.Small = nil
 	case mountOptions:
 		nodes.Nodes = nodes.Nodes[:1]
-	case sampled:
+	case sampled, effects:
 		nodes.Nodes, nodes.Small = nodes.Nodes[:1], nil
 	}
 	Expect(nodes.Acquire()).To(Succeed())

@@ -87,8 +87,10 @@ dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
 	left, err := nodes.Server.Run(ctx, "ls -A "+cluster.ServerExport+"/writable")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(strings.TrimSpace(left)).To(BeEmpty(), "of the work that writes")
-	mustKubectl(ctx, "delete", "storageclientprofile", tried, "--wait=false")
-	waitUntilGone(ctx, podStart, tried)
+	for _, name := range []string{tried, "agents"} {
+		mustKubectl(ctx, "delete", "storageclientprofile", name, "--wait=false")
+		waitUntilGone(ctx, podStart, name)
+	}
 }
 
 // waitUntilManaged waits for the agents of the profile's nodes.
@@ -127,7 +129,7 @@ func expectFewerGetAttrs(ctx context.Context) {
 	keepTrial("fewer-getattrs", trial)
 	Expect(string(trial.Status.Verdict)).To(Equal("Better"), tellTrial(trial))
 	asked := resultOf(trial, "Repeated", "GETATTR")
-	Expect(perListing(asked.Before)).To(BeNumerically(">=", trialEntries/2), tellTrial(trial))
+	Expect(perListing(asked.Before)).To(BeNumerically(">=", 1000), tellTrial(trial))
 	Expect(perListing(asked.After)).To(BeNumerically("<", 10), tellTrial(trial))
 	Expect(api.Delete(ctx, trial)).To(Succeed())
 }

@@ -25,11 +25,13 @@ type Name string
 
 // Names.
 const (
+	// ListNames reads the directory and asks for nothing else, as ls -U does.
+	ListNames Name = "ListNames"
 	// ListDirectory reads the directory and asks for the attributes of each entry, as ls -l does.
 	ListDirectory Name = "ListDirectory"
 	// WalkTree does so in all directories below it.
 	WalkTree Name = "WalkTree"
-	// ReadSequential reads all files of the directory from beginning to end, none of it from this node's cache.
+	// ReadSequential reads all files of the directory from beginning to end.
 	ReadSequential Name = "ReadSequential"
 	// ReadRandom reads blocks of them anywhere, each in runs of 4 KiB as programs read records.
 	ReadRandom Name = "ReadRandom"
@@ -37,10 +39,28 @@ const (
 	CreateUnlink Name = "CreateUnlink"
 	// WriteSequential writes one file from beginning to end.
 	WriteSequential Name = "WriteSequential"
+	// CopyFiles copies the files of the directory, on the server where file system and server can (copy_file_range(2)).
+	CopyFiles Name = "CopyFiles"
 )
 
+// Attributes is how ListDirectory asks for the attributes of entries.
+type Attributes string
+
+// Ways to ask.
+const (
+	// AtTheEnd is after all names were read. The default.
+	AtTheEnd Attributes = "AtTheEnd"
+	// Interleaved is after each part of the directory.
+	Interleaved Attributes = "Interleaved"
+	// Cached is as AtTheEnd, with whatever the client has kept (AT_STATX_DONT_SYNC of statx(2)).
+	Cached Attributes = "Cached"
+)
+
+// allAttributes are all of them; empty is the default.
+var allAttributes = []Attributes{"", AtTheEnd, Interleaved, Cached}
+
 // Names are all of them.
-var Names = []Name{ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential}
+var Names = []Name{ListNames, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential, CopyFiles}
 
 // directoryPrefix begins the name of the directory that is written into.
 const directoryPrefix = ".storage-client-trial-"
@@ -48,7 +68,9 @@ const directoryPrefix = ".storage-client-trial-"
 const (
 	// filesPerPass is how many files a pass creates, blocksPerPass how many blocks it reads or writes.
 	filesPerPass, blocksPerPass = 200, 256
-	sequentialBlock, runSize    = 1 << 20, 4 << 10
+	runSize                     = 4 << 10
+	// entriesPerPart is how many names are read before Interleaved asks for their attributes.
+	entriesPerPart = 100
 )
 
 // Options say what is done.
@@ -60,10 +82,16 @@ type Options struct {
 	For, Pause time.Duration
 	// Workers is how many do so at a time.
 	Workers int
-	// BlockKiB is the size of a block of ReadRandom and WriteSequential. Direct reads and writes past the page cache, Sync waits for
-	// each write.
+	// BlockKiB is the size of a block of all that reads or writes. Direct reads and writes past the page cache, Sync waits for each
+	// write.
 	BlockKiB     int
 	Direct, Sync bool
+	// Attributes is how ListDirectory asks for them.
+	Attributes Attributes
+	// KeepCache reads what is in this node's cache from there: without it, nothing is.
+	KeepCache bool
+	// ThroughClient has CopyFiles read and write each file, whatever the server could do.
+	ThroughClient bool
 	// AllowWrites allows what writes.
 	AllowWrites bool
 	// ID ends the name of the directory that is written into; no two that run at a time have the same.
@@ -84,6 +112,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("workers %d: must be 1 to 256", o.Workers)
 	case o.BlockKiB < 4 || o.BlockKiB > 16384 || o.BlockKiB%4 != 0:
 		return fmt.Errorf("block %d KiB: must be a multiple of 4 from 4 to 16384", o.BlockKiB)
+	case !slices.Contains(allAttributes, o.Attributes):
+		return fmt.Errorf("attributes %q: must be %s, %s or %s", o.Attributes, AtTheEnd, Interleaved, Cached)
 	case o.writes() && !o.AllowWrites:
 		return fmt.Errorf("workload %s writes: it must be allowed to", o.Name)
 	case o.MaxEntries < 0:
@@ -102,7 +132,9 @@ func joinNames() string {
 	return strings.Join(texts, ", ")
 }
 
-func (o Options) writes() bool { return o.Name == CreateUnlink || o.Name == WriteSequential }
+func (o Options) writes() bool {
+	return o.Name == CreateUnlink || o.Name == WriteSequential || o.Name == CopyFiles
+}
 
 // Result is what was done.
 type Result struct {
@@ -183,6 +215,8 @@ type worker struct {
 
 func (w worker) pass(ctx context.Context) (Pass, error) {
 	switch w.Name {
+	case ListNames:
+		return w.listNames()
 	case ListDirectory:
 		return w.listDirectory()
 	case WalkTree:
@@ -193,39 +227,80 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 		return w.eachFile(ctx, w.readBlocks)
 	case CreateUnlink:
 		return w.createFiles(ctx)
+	case CopyFiles:
+		return w.eachFile(ctx, w.copyFile)
 	default:
 		return w.writeFile(ctx)
 	}
 }
 
 // readEntries reads the directory, sorted, as far as MaxEntries go.
-func (w worker) readEntries() ([]fs.DirEntry, error) {
-	dir, err := os.Open(w.place)
-	if err != nil {
-		return nil, err
-	}
-	// Read to its end, -1, an empty directory is no error; read in part, it is.
-	entries, err := dir.ReadDir(cmp.Or(w.MaxEntries, -1))
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
+func (w worker) readEntries() (entries []fs.DirEntry, err error) {
+	err = w.readParts(cmp.Or(w.MaxEntries, -1), func(part []fs.DirEntry) error {
+		entries = append(entries, part...)
+		return nil
+	})
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, errors.Join(err, dir.Close())
+	return entries, err
+}
+
+// readParts reads the directory in parts of so many entries, -1 for all at once, as far as MaxEntries go.
+func (w worker) readParts(size int, each func([]fs.DirEntry) error) (err error) {
+	dir, err := os.Open(w.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	for read := 0; w.MaxEntries == 0 || read < w.MaxEntries; {
+		if w.MaxEntries > 0 {
+			size = min(size, w.MaxEntries-read)
+		}
+		part, err := dir.ReadDir(size)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		read += len(part)
+		if err := each(part); err != nil || size < 0 || len(part) < size {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w worker) listNames() (p Pass, err error) {
+	entries, err := w.readEntries()
+	return Pass{Units: uint64(len(entries))}, err
 }
 
 func (w worker) listDirectory() (p Pass, err error) {
-	entries, err := w.readEntries()
-	if err != nil {
+	ask := func(part []fs.DirEntry) error {
+		for _, entry := range part {
+			// One that has gone meanwhile is none.
+			if err := w.readAttributes(entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			p.Units++
+		}
+		return nil
+	}
+	if w.Attributes == Interleaved {
+		err = w.readParts(entriesPerPart, ask)
 		return p, err
 	}
-	for _, entry := range entries {
-		// One that has gone meanwhile is none.
-		if _, err := entry.Info(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return p, err
-		}
-		p.Units++
+	entries, err := w.readEntries()
+	if err == nil {
+		err = ask(entries)
 	}
-	return p, nil
+	return p, err
+}
+
+func (w worker) readAttributes(entry fs.DirEntry) error {
+	if w.Attributes != Cached {
+		_, err := entry.Info()
+		return err
+	}
+	var state unix.Statx_t
+	return unix.Statx(unix.AT_FDCWD, filepath.Join(w.Path, entry.Name()), unix.AT_STATX_DONT_SYNC|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &state)
 }
 
 func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
@@ -259,11 +334,14 @@ func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.Fil
 		if w.Direct {
 			flags |= unix.O_DIRECT
 		}
-		file, err := os.OpenFile(filepath.Join(w.place, entry.Name()), flags, 0)
+		file, err := os.OpenFile(filepath.Join(w.Path, entry.Name()), flags, 0)
 		if err != nil {
 			return p, err
 		}
-		err = errors.Join(evict(file), read(ctx, file, &p), file.Close())
+		if !w.KeepCache {
+			err = evict(file)
+		}
+		err = errors.Join(err, read(ctx, file, &p), file.Close())
 		if err != nil {
 			return p, err
 		}
@@ -286,7 +364,7 @@ func evict(file *os.File) error {
 func (w worker) isEnough(p Pass) bool { return w.MaxBytes > 0 && p.Bytes >= w.MaxBytes }
 
 func (w worker) readAll(ctx context.Context, file *os.File, p *Pass) error {
-	buffer := alignedBuffer(sequentialBlock)
+	buffer := alignedBuffer(w.BlockKiB << 10)
 	for ctx.Err() == nil && !w.isEnough(*p) {
 		n, err := file.Read(buffer)
 		p.Bytes += uint64(n)
@@ -366,6 +444,29 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 		p.Bytes += uint64(n)
 	}
 	return p, nil
+}
+
+// copyFile copies as far as MaxBytes go, and removes the copy.
+func (w worker) copyFile(_ context.Context, from *os.File, p *Pass) (err error) {
+	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	// Closing it writes what is left.
+	defer func() { err = errors.Join(err, to.Close(), os.Remove(name)) }()
+	source := io.Reader(from)
+	if w.MaxBytes > 0 {
+		source = io.LimitReader(from, int64(w.MaxBytes-p.Bytes))
+	}
+	var n int64
+	if w.ThroughClient {
+		n, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{source}, alignedBuffer(w.BlockKiB<<10))
+	} else {
+		n, err = io.Copy(to, source)
+	}
+	p.Units, p.Bytes = p.Units+1, p.Bytes+uint64(n)
+	return err
 }
 
 // alignedBuffer is what O_DIRECT asks for. A large allocation of Go begins at a page; 8 KiB is the size of its smallest one.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -89,8 +90,12 @@ func claims() []claim {
 		{seed: "A5", name: "ls -1 -> ls -1U", before: ls("--color=never -1"), after: ls("--color=never -1U"), metric: verdict.Operations, want: verdict.NoDifference},
 		{seed: "A5", name: "ls -l -> ls -1f", before: ls("-l"), after: ls("-1f"), metric: verdict.Operations},
 		{seed: "A7", name: "names with attributes -> names only", before: list, after: names, metric: verdict.Operations},
-		{seed: "A7", name: "attributes at the end -> interleaved, listed twice", before: twice, after: twice.with(func(w *way) { w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --attributes=Interleaved") }), metric: verdict.Operations},
-		{seed: "A9", name: "listed again after 5 s: AT_STATX_DONT_SYNC", before: twice, after: twice.with(func(w *way) { w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --attributes=Cached") }), metric: "GETATTR", want: verdict.Better},
+		{seed: "A7", name: "attributes at the end -> interleaved, listed twice", before: twice, after: twice.with(func(w *way) {
+			w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --attributes=Interleaved")
+		}), metric: verdict.Operations},
+		{seed: "A9", name: "listed again after 5 s: AT_STATX_DONT_SYNC", before: twice, after: twice.with(func(w *way) {
+			w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --attributes=Cached")
+		}), metric: "GETATTR", want: verdict.Better},
 		{seed: "A8", name: "16 readers, 5 ms away: nconnect=4", before: random, after: random.with(func(w *way) { w.options += ",nconnect=4" }), delayed: true},
 		{seed: "C", name: "files opened again: nocto (NFSv3)", before: opens, after: opens.with(func(w *way) { w.options += ",nocto" }), metric: "GETATTR", want: verdict.Better},
 		{seed: "C, D1", name: "read in sequence, 5 ms away: read-ahead 128 -> 1024 KiB", before: readAhead(128), after: readAhead(1024), metric: "READ", want: verdict.Better, delayed: true},
@@ -161,21 +166,21 @@ func copyAgent(ctx context.Context, node *cluster.Machine) {
 	Expect(node.Copy(ctx, program, "/usr/local/bin/node-agent")).To(Succeed())
 }
 
-// measure runs all rounds as one script: the way to the node is no part of it.
-func (c claim) measure(ctx context.Context) []verdict.Pass {
+// measure runs each round as one script: the way to the node is no part of it.
+func (c claim) measure(ctx context.Context) (passes []verdict.Pass) {
 	GinkgoHelper()
-	slots := verdict.Schedule(effectRounds, nil, uint64(len(c.name)))
-	script := []string{"exec 2>&1"}
-	for _, slot := range slots {
-		script = append(script, c.script(slot.Arm))
-	}
-	text, err := nodes.Nodes[0].Run(ctx, strings.Join(script, "\n"))
-	Expect(err).NotTo(HaveOccurred(), text)
-	parts := strings.Split(text, "=== pass\n")[1:]
-	Expect(parts).To(HaveLen(len(slots)), text)
-	var passes []verdict.Pass
-	for i, part := range parts {
-		passes = append(passes, verdict.Pass{Round: slots[i].Round, Arm: slots[i].Arm, Phases: []verdict.Phase{c.phaseOf(part)}})
+	for round := range slices.Chunk(verdict.Schedule(effectRounds, nil, uint64(len(c.name))), 3) {
+		script := "exec 2>&1"
+		for _, slot := range round {
+			script += "\n" + c.script(slot.Arm)
+		}
+		text, err := nodes.Nodes[0].Run(ctx, script)
+		Expect(err).NotTo(HaveOccurred(), text)
+		parts := strings.Split(text, "=== pass\n")[1:]
+		Expect(parts).To(HaveLen(len(round)), text)
+		for i, part := range parts {
+			passes = append(passes, verdict.Pass{Round: round[i].Round, Arm: round[i].Arm, Phases: []verdict.Phase{c.phaseOf(part)}})
+		}
 	}
 	return passes
 }

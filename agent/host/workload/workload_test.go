@@ -31,9 +31,9 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[Name]Pass{
-		ListDirectory: {Units: 4}, WalkTree: {Units: 6}, ReadSequential: {Units: 3, Bytes: 3 << 20},
+		ListNames: {Units: 4}, ListDirectory: {Units: 4}, WalkTree: {Units: 6}, ReadSequential: {Units: 3, Bytes: 3 << 20},
 		ReadRandom: {Units: 3 * blocksPerPass, Bytes: 3 * blocksPerPass * 4096}, CreateUnlink: {Units: filesPerPass},
-		WriteSequential: {Units: blocksPerPass, Bytes: blocksPerPass * 4096},
+		WriteSequential: {Units: blocksPerPass, Bytes: blocksPerPass * 4096}, CopyFiles: {Units: 3, Bytes: 3 << 20},
 	} {
 		t.Run(string(name), func(t *testing.T) {
 			o := Options{Name: name, Path: dir, Workers: 2, BlockKiB: 4, AllowWrites: true, ID: "1", Sync: true}
@@ -77,7 +77,7 @@ func TestValidate(t *testing.T) {
 	}
 	for word, change := range map[string]func(*Options){
 		"workload": func(o *Options) { o.Name = "Delete" }, "path": func(o *Options) { o.Path = "" }, "workers": func(o *Options) { o.Workers = 0 },
-		"block": func(o *Options) { o.BlockKiB = 6 }, "allowed": func(o *Options) { o.AllowWrites = false }, "id": func(o *Options) { o.ID = "../x" },
+		"block": func(o *Options) { o.BlockKiB = 6 }, "attributes": func(o *Options) { o.Attributes = "None" }, "allowed": func(o *Options) { o.AllowWrites = false }, "id": func(o *Options) { o.ID = "../x" },
 	} {
 		o := good
 		change(&o)
@@ -116,5 +116,42 @@ func TestAlignedBuffer(t *testing.T) {
 		if b := alignedBuffer(size); len(b) != size || uintptr(unsafe.Pointer(&b[0]))%4096 != 0 {
 			t.Errorf("%d bytes at %p", len(b), &b[0])
 		}
+	}
+}
+
+// Each way of asking for attributes reaches every entry once, however many parts the directory is read in.
+func TestAttributesOfEachEntry(t *testing.T) {
+	dir := directory(t, 2*entriesPerPart+7, 0)
+	for _, how := range allAttributes {
+		o := Options{Name: ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, Attributes: how}
+		for entries, want := range map[int]uint64{0: 2*entriesPerPart + 7, entriesPerPart + 3: entriesPerPart + 3, 5000: 2*entriesPerPart + 7} {
+			o.MaxEntries = entries
+			r, err := Run(t.Context(), o)
+			if err != nil || r.Passes[0].Units != want {
+				t.Errorf("%q, at most %d entries: %+v, %v, want %d", how, entries, r.Passes, err, want)
+			}
+		}
+	}
+	// Attributes are those of the link, not of what it points to.
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), Options{Name: ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, Attributes: Cached}); err != nil {
+		t.Errorf("a dangling link is an entry: %v", err)
+	}
+}
+
+// Both ways copy as much as they may, and no more.
+func TestCopyFiles(t *testing.T) {
+	dir := directory(t, 2, 1<<20)
+	for _, through := range []bool{false, true} {
+		o := Options{Name: CopyFiles, Path: dir, Workers: 1, BlockKiB: 64, AllowWrites: true, ID: "1", ThroughClient: through, MaxBytes: 3 << 19}
+		r, err := Run(t.Context(), o)
+		if err != nil || r.Passes[0].Bytes != 3<<19 {
+			t.Errorf("through the client %v: %+v, %v, want 1.5 MiB", through, r.Passes, err)
+		}
+	}
+	if _, err := Run(t.Context(), Options{Name: CopyFiles, Path: dir, Workers: 1, BlockKiB: 64, ID: "1"}); err == nil {
+		t.Error("it wrote without leave")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/tuning/recommend"
 )
 
 // sampled labels the spec.
@@ -147,7 +148,6 @@ sleep 5`)
 	Expect(err).NotTo(HaveOccurred(), text)
 	run(ctx, node, "systemctl stop sample-work\numount /mnt/sample\nrmdir /mnt/sample\n"+p.nodeEnd)
 	run(ctx, nodes.Server, p.serverEnd)
-	keepRecord(strings.ReplaceAll(strings.ReplaceAll(p.name, " ", "-"), ",", "")+".json", []byte(text))
 	var report sample.Report
 	Expect(json.Unmarshal([]byte(text), &report)).To(Succeed(), text)
 	var rules []string
@@ -157,6 +157,7 @@ sleep 5`)
 			continue
 		}
 		mounts++
+		p.keep(m.Sample)
 		if p.readAheadKiB != 0 {
 			Expect(m.ReadAheadKiB).To(Equal(p.readAheadKiB), "planted, and read back by the sample")
 		}
@@ -168,4 +169,12 @@ sleep 5`)
 	}
 	Expect(mounts).To(Equal(1), "the mount was sampled: %s", text)
 	return rules
+}
+
+// keep keeps a sample for the test of the rules that is to judge it again.
+func (p planted) keep(s recommend.Sample) {
+	GinkgoHelper()
+	data, err := json.MarshalIndent(map[string]any{"planted": p.name, "rules": append([]string{}, p.rules...), "sample": s}, "", "  ")
+	Expect(err).NotTo(HaveOccurred())
+	keepRecord(strings.NewReplacer(" ", "-", ",", "", "=", "-").Replace(p.name)+".json", append(data, '\n'))
 }

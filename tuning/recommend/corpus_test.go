@@ -1,0 +1,123 @@
+package recommend
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the verdicts on the recorded samples anew")
+
+// recorded is a sample of a mount on a virtual node (test/e2e, label sample), whose bottleneck was planted.
+type recorded struct {
+	Planted string   `json:"planted"`
+	Rules   []string `json:"rules"`
+	Sample  Sample   `json:"sample"`
+}
+
+func corpus(t *testing.T) []recorded {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d recorded samples, %v", len(files), err)
+	}
+	var all []recorded
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r recorded
+		if err := json.Unmarshal(data, &r); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func rulesOf(v Verdict) []string {
+	rules := []string{}
+	for _, f := range v.Findings {
+		rules = append(rules, f.Rule)
+	}
+	return rules
+}
+
+// Of each planted bottleneck that one is found and no other, and of a mount that is well nothing.
+func TestRecordedSamples(t *testing.T) {
+	var text strings.Builder
+	for _, r := range corpus(t) {
+		v := For(r.Sample)
+		if got := rulesOf(v); !slices.Equal(got, r.Rules) {
+			t.Errorf("%s: found %q, want %q", r.Planted, got, r.Rules)
+		}
+		fmt.Fprintf(&text, "%s\n  %s\n", r.Planted, v.Summary)
+		for _, f := range v.Findings {
+			change, err := json.Marshal(f.Change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&text, "  %s: %s\n    change %s\n    effect: %s\n", f.Rule, f.Seen, change, f.Effect)
+		}
+	}
+	const golden = "testdata/verdicts.golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || string(want) != text.String() {
+		t.Errorf("the verdicts have changed (-update writes them): %v\n%s", err, text.String())
+	}
+}
+
+// The same work on a machine of half or twice the speed, and in a window of half the length, tells the same: no recorded sample lies at
+// the edge of a threshold.
+func TestRecordedSamplesAtOtherSpeeds(t *testing.T) {
+	for _, r := range corpus(t) {
+		for name, s := range map[string]Sample{
+			"half as fast": scaled(r.Sample, 0.5, 1, 1), "twice as fast": scaled(r.Sample, 2, 1, 1), "in half the time": scaled(r.Sample, 0.5, 0.5, 0.5),
+		} {
+			if got := rulesOf(For(s)); !slices.Equal(got, r.Rules) {
+				t.Errorf("%s, %s: found %q, want %q", r.Planted, name, got, r.Rules)
+			}
+		}
+	}
+}
+
+// scaled does so many times the work, waits so many times as long for all of it together, in a window of so many times the length.
+func scaled(s Sample, work, waited, window float64) Sample {
+	scale := func(n *uint64, factor float64) { *n = uint64(float64(*n) * factor) }
+	s.Seconds *= window
+	s.Operations, s.Connections = slices.Clone(s.Operations), slices.Clone(s.Connections)
+	for i := range s.Operations {
+		o := &s.Operations[i]
+		for _, n := range []*uint64{&o.Count, &o.Transmissions, &o.BytesSent, &o.BytesReceived} {
+			scale(n, work)
+		}
+		for _, n := range []*uint64{&o.QueueMillis, &o.RoundTripMillis, &o.ExecutionMillis} {
+			scale(n, waited)
+		}
+	}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		for _, n := range []*uint64{&c.Sends, &c.Answers, &c.Backlog} {
+			scale(n, work)
+		}
+	}
+	for _, n := range []*uint64{
+		&s.Bytes.Read, &s.Bytes.Written, &s.Bytes.DirectRead, &s.Bytes.DirectWritten, &s.Bytes.WireRead, &s.Bytes.WireWritten,
+		&s.Events.Opens, &s.Events.Listings, &s.Events.Flushes, &s.Events.Syncs,
+		&s.Network.InSegments, &s.Network.OutSegments, &s.Network.Retransmitted, &s.Network.OutOfOrder,
+	} {
+		scale(n, work)
+	}
+	scale(&s.MinRoundTripMicros, waited/work)
+	return s
+}

@@ -1,0 +1,86 @@
+package plan
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// arms are those of a round.
+var arms = []v1alpha1.TrialArm{v1alpha1.ArmBefore, v1alpha1.ArmAgain, v1alpha1.ArmAfter}
+
+// recordedTrials ran on virtual nodes (test/e2e, label trial), of two lists that mean the same.
+func recordedTrials(t *testing.T) []*v1alpha1.StorageClientTrial {
+	t.Helper()
+	files, err := filepath.Glob("testdata/same/*.json")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d recorded trials, %v", len(files), err)
+	}
+	var trials []*v1alpha1.StorageClientTrial
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trial := &v1alpha1.StorageClientTrial{}
+		if err := json.Unmarshal(data, trial); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		trials = append(trials, trial)
+	}
+	return trials
+}
+
+// Five trials of equal lists, and a thousand that are drawn from their rounds: at most one in a hundred is called Better or Worse.
+func TestRecordedTrialsOfEqualLists(t *testing.T) {
+	trials := recordedTrials(t)
+	for _, trial := range trials {
+		if v := VerdictOf(trial); isDifferent(v1alpha1.TrialVerdict(v.Outcome)) {
+			t.Errorf("%s: %s", trial.Name, v.Why)
+		}
+	}
+	const draws = 1000
+	random := rand.New(rand.NewPCG(1, 2))
+	different, decided := 0, 0
+	for i := range draws {
+		v := VerdictOf(resample(trials[i%len(trials)], random))
+		switch outcome := v1alpha1.TrialVerdict(v.Outcome); {
+		case isDifferent(outcome):
+			different++
+			t.Log(v.Why)
+		case outcome == "NoDifference":
+			decided++
+		}
+	}
+	t.Logf("of %d trials %d are called Better or Worse, %d NoDifference", draws, different, decided)
+	if different > draws/100 {
+		t.Errorf("%d of %d are called Better or Worse", different, draws)
+	}
+	if decided == 0 {
+		t.Error("none is decided: this shows nothing")
+	}
+}
+
+func isDifferent(v v1alpha1.TrialVerdict) bool { return v == "Better" || v == "Worse" }
+
+// resample draws as many rounds with replacement, and in each of them which pass is which arm's: the lists are equal.
+func resample(trial *v1alpha1.StorageClientTrial, random *rand.Rand) *v1alpha1.StorageClientTrial {
+	rounds := map[int32][]v1alpha1.TrialPass{}
+	for _, pass := range trial.Status.Passes {
+		rounds[pass.Round] = append(rounds[pass.Round], pass)
+	}
+	drawn := trial.DeepCopy()
+	drawn.Status.Passes = nil
+	for round := range trial.Status.Rounds {
+		passes, order := rounds[1+random.Int32N(trial.Status.Rounds)], random.Perm(len(arms))
+		for i, pass := range passes {
+			pass.Round, pass.Arm = round+1, arms[order[i]]
+			drawn.Status.Passes = append(drawn.Status.Passes, pass)
+		}
+	}
+	return drawn
+}

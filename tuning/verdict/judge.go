@@ -14,7 +14,12 @@ import (
 const (
 	falseByTimes  = 0.005
 	falseByCounts = 0.001
+	// looks is how often a trial is judged: once the rounds have run that decide a clear difference, and at its end. Both share the above.
+	looks = 2
 )
+
+// FirstLook is how many rounds decide a clear difference, of a workload with one phase or two: the first look at a trial is then.
+const FirstLook = 9
 
 // defaultPercent is the smallest difference that matters where the goal does not say.
 const defaultPercent = 10
@@ -52,7 +57,8 @@ type phase struct {
 	unsteady bool
 }
 
-// Judge says what passes tell. Their order does not matter.
+// Judge says what passes tell. Their order does not matter. Who judges a trial more than twice, after FirstLook rounds and at its end, finds
+// what is not there.
 func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	t := tabulate(passes)
 	phases := phasesOf(t, attributes)
@@ -108,7 +114,7 @@ func levelsFor(phases []phase, goal Goal) levels {
 			}
 		}
 	}
-	return levels{times: falseByTimes / float64(max(1, times)), counts: falseByCounts / float64(max(1, counts))}
+	return levels{times: falseByTimes / looks / float64(max(1, times)), counts: falseByCounts / looks / float64(max(1, counts))}
 }
 
 func (l levels) of(metric string) float64 {

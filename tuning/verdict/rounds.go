@@ -24,7 +24,7 @@ const (
 
 // RoundsNeeded says, from the list in force against itself in the rounds that have been run, how many rounds in all it takes to
 // decide in nine of ten trials where the difference is as large as the goal, at most MostRounds; and why, in words. The candidate's
-// passes have no part in it: who looks at a result and then decides how long to go on finds what is not there.
+// passes have no part in it: who looks at a result more often than it is allowed for finds what is not there.
 func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
 	phases := phasesOf(tabulate(passes), Attributes{})
 	levels := levelsFor(phases, goal)

@@ -14,8 +14,8 @@ import (
 const (
 	// passesPerRound is one of each arm.
 	passesPerRound = 3
-	// firstRounds are run before it is asked how many a decision needs.
-	firstRounds = 6
+	// firstRounds are run before it is asked how many a decision needs: a clear difference needs no more.
+	firstRounds = verdict.FirstLook
 	// workPause is how long a mount rests before the work is repeated: longer than attributes are kept by default.
 	workPause = 5 * time.Second
 	// workTimeout is how long one order may take.
@@ -44,6 +44,10 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted i
 		return firstRounds, "these tell how many a decision needs"
 	case t.Status.Rounds >= firstRounds:
 		return status.RoundsWanted, status.RoundsReason
+	}
+	// Orders end with the last of the first rounds: this is the first of the two looks that a verdict allows for.
+	if judged := (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).judge(); judged.Outcome == verdict.Better || judged.Outcome == verdict.Worse {
+		return status.Rounds, "so clear a difference needs no more"
 	}
 	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
 	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(why, maxNote)

@@ -34,7 +34,7 @@ var phaseNames = []string{probe.First, probe.Repeated}
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
 
-// isWantedElsewhere says whether the node is to be rebooted or left: that does not wait for a comparison.
+// isWantedElsewhere says whether the node is to be rebooted or left: that does not wait for a trial.
 func (a *Agent) isWantedElsewhere(order *v1alpha1.NodeTrial) bool {
 	return order.Kind == v1alpha1.TrialTrial && (a.clientNode.Spec.RebootPermit != nil || a.clientNode.Spec.Release)
 }

@@ -108,11 +108,11 @@ func TestWorkThatIsRefused(t *testing.T) {
 	}
 }
 
-func TestAComparisonEndsWhereTheNodeIsNeeded(t *testing.T) {
+func TestATrialEndsWhereTheNodeIsNeeded(t *testing.T) {
 	for name, test := range map[string]struct {
 		order *v1alpha1.NodeTrial
 		ends  bool
-	}{"a comparison": {workOrder(), true}, "a probe, which takes seconds": {goodOrder(), false}} {
+	}{"a trial": {workOrder(), true}, "a probe, which takes seconds": {goodOrder(), false}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			a := withRunner(w, &runner{})

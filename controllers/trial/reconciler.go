@@ -165,7 +165,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	s := plan.Snapshot{
 		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
 	}
-	if s.Comparisons, err = r.readComparisons(ctx, volumes, profiles.Items); err != nil {
+	if s.Trials, err = r.readTrials(ctx, volumes, profiles.Items); err != nil {
 		return plan.Snapshot{}, err
 	}
 	if len(s.Candidates) > 0 {

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// MaxTrials is how many nodes have a trial at a time.
-	MaxTrials = 2
+	// maxNodes is how many nodes have a probe or a trial at a time.
+	maxNodes = 2
 	// timeout is how long one trial may take.
 	timeout = time.Minute
 	// overdue is how much later than that its result is given up: an agent that has gone never tells.
@@ -67,8 +67,8 @@ type Runner struct {
 // Snapshot is all that a plan rests on.
 type Snapshot struct {
 	Candidates []volumeplan.ProbeCandidate
-	// Comparisons are all StorageClientTrials, the oldest first: probes come before them.
-	Comparisons []Comparison
+	// Trials are all that there are, the oldest first: probes come before them.
+	Trials []Trial
 	// Nodes are all of the cluster, in any order, Clones all that there are.
 	Nodes  []Node
 	Clones []Clone
@@ -172,11 +172,11 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Comparison{}, comparing: map[types.UID]bool{}, writes: map[types.UID]bool{},
+		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, underWay: map[types.UID]bool{}, writes: map[types.UID]bool{},
 		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}},
 	}
-	for _, c := range s.Comparisons {
-		p.byTrial[c.hash()] = c
+	for _, t := range s.Trials {
+		p.byTrial[t.hash()] = t
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for _, c := range s.Candidates {
@@ -194,15 +194,15 @@ func For(s Snapshot) Plan {
 	for _, c := range s.Candidates {
 		p.follow(c)
 	}
-	for _, c := range s.Comparisons {
-		p.compare(c)
+	for _, t := range s.Trials {
+		p.advance(t)
 	}
 	for _, n := range p.Nodes {
 		if isLabelled(n.Node) && !p.busy[n.Node.Name] {
 			p.steps = append(p.steps, Step{Kind: StepUnlabel, Node: n})
 		}
 	}
-	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.comparing) > 0 || p.isClearing || len(p.steps) > 0}
+	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.underWay) > 0 || p.isClearing || len(p.steps) > 0}
 }
 
 type planner struct {
@@ -215,9 +215,9 @@ type planner struct {
 	byHash  map[string]volumeplan.ProbeCandidate
 	// addresses are those that nodes have of servers, names those under which they have mounted their volumes.
 	addresses, names map[string][]string
-	// byTrial are the comparisons by their hashes, comparing those that have an order or a node, writes those whose status is written.
-	byTrial           map[string]Comparison
-	comparing, writes map[types.UID]bool
+	// byTrial are the StorageClientTrials by their hashes, underWay those that have an order or a node, writes those whose status is written.
+	byTrial          map[string]Trial
+	underWay, writes map[types.UID]bool
 	// beginning counts the trials that are to have an order or a clone; isClearing is whether there is still one that is over.
 	beginning  int
 	isClearing bool
@@ -368,7 +368,7 @@ func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
 }
 
 // hasRoom says whether one more trial may begin.
-func (p *planner) hasRoom() bool { return len(p.running)+len(p.comparing)+p.beginning < MaxTrials }
+func (p *planner) hasRoom() bool { return len(p.running)+len(p.underWay)+p.beginning < maxNodes }
 
 // findNode takes a node that bears the label already before others; for a clone, one that has no mount of the server.
 func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) {

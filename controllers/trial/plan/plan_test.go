@@ -110,7 +110,7 @@ func (w *world) pass() Plan {
 			ordered++
 		}
 	}
-	if ordered > MaxTrials {
+	if ordered > maxNodes {
 		w.t.Errorf("%d trials at a time", ordered)
 	}
 	w.now = w.now.Add(2 * time.Second)

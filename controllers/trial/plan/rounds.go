@@ -28,44 +28,44 @@ const (
 )
 
 // roundsWanted is how many rounds are to be run, as far as that is known.
-func (c Comparison) roundsWanted() int32 {
-	if c.Trial.Spec.Rounds > 0 {
-		return c.Trial.Spec.Rounds
+func (t Trial) roundsWanted() int32 {
+	if t.Spec.Rounds > 0 {
+		return t.Spec.Rounds
 	}
-	return max(c.Trial.Status.RoundsWanted, firstRounds)
+	return max(t.Status.RoundsWanted, firstRounds)
 }
 
 // decideRounds says how many rounds a trial of this status is to have, and why. It is decided once, from the first ones.
-func (c Comparison) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, why string) {
+func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, why string) {
 	switch {
-	case c.Trial.Spec.Rounds > 0:
-		return c.Trial.Spec.Rounds, "as the trial says"
+	case t.Spec.Rounds > 0:
+		return t.Spec.Rounds, "as the trial says"
 	case status.Rounds < firstRounds:
 		return firstRounds, "these tell how many a decision needs"
-	case c.Trial.Status.Rounds >= firstRounds:
+	case t.Status.Rounds >= firstRounds:
 		return status.RoundsWanted, status.RoundsReason
 	}
-	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), c.goal())
+	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
 	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(why, maxNote)
 }
 
-func (c Comparison) goal() verdict.Goal {
-	goal := verdict.Goal{Metric: c.Trial.Spec.Goal.Metric}
-	if percent := c.Trial.Spec.Goal.BetterByPercent; percent != nil {
+func (t Trial) goal() verdict.Goal {
+	goal := verdict.Goal{Metric: t.Spec.Goal.Metric}
+	if percent := t.Spec.Goal.BetterByPercent; percent != nil {
 		goal.BetterByPercent = float64(*percent)
 	}
 	return goal
 }
 
 // nextPasses are those of the next order: two rounds where both fit well into its time.
-func (c Comparison) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
-	done, count := c.Trial.Status.Rounds, int32(1)
-	if took := c.roundTime(); took > 0 && 3*took < workTimeout {
+func (t Trial) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
+	done, count := t.Status.Rounds, int32(1)
+	if took := t.roundTime(); took > 0 && 3*took < workTimeout {
 		count = v1alpha1.MaxOrderPasses / passesPerRound
 	}
 	upTo := min(done+count, wanted)
 	var passes []v1alpha1.NodeTrialPass
-	for _, slot := range verdict.Schedule(int(upTo), nil, c.seed()) {
+	for _, slot := range verdict.Schedule(int(upTo), nil, t.seed()) {
 		if round := int32(slot.Round) + 1; round > done {
 			passes = append(passes, v1alpha1.NodeTrialPass{Round: round, Arm: v1alpha1.TrialArm(slot.Arm)})
 		}
@@ -74,13 +74,13 @@ func (c Comparison) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
 }
 
 // roundTime is how long the last round took; 0 where there is none yet.
-func (c Comparison) roundTime() time.Duration {
+func (t Trial) roundTime() time.Duration {
 	var took time.Duration
-	for _, pass := range c.Trial.Status.Passes {
-		if pass.Round != c.Trial.Status.Rounds {
+	for _, pass := range t.Status.Passes {
+		if pass.Round != t.Status.Rounds {
 			continue
 		}
-		took += mountTime + c.pause()
+		took += mountTime + t.pause()
 		for _, phase := range pass.Phases {
 			took += time.Duration(phase.Microseconds) * time.Microsecond
 		}
@@ -88,15 +88,15 @@ func (c Comparison) roundTime() time.Duration {
 	return took
 }
 
-func (c Comparison) pause() time.Duration {
-	if c.Trial.Spec.Workload.Name == v1alpha1.WorkloadMount {
+func (t Trial) pause() time.Duration {
+	if t.Spec.Workload.Name == v1alpha1.WorkloadMount {
 		return 0
 	}
 	return workPause
 }
 
 // seed draws the order of the arms: the same one whoever asks.
-func (c Comparison) seed() uint64 { return binary.BigEndian.Uint64(digest(string(c.Trial.UID))) }
+func (t Trial) seed() uint64 { return binary.BigEndian.Uint64(digest(string(t.UID))) }
 
 // completeRounds are the passes of those rounds of an answer that are complete and new, in their order.
 func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1alpha1.TrialPass {
@@ -150,29 +150,31 @@ func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
 
 // VerdictOf is the verdict on what a trial has measured so far, for whoever shows more of it than its status does.
 func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
-	return Comparison{Trial: trial}.judge()
+	return Trial{StorageClientTrial: trial}.judge()
 }
 
 // GoalOf is what the candidate is to reach.
-func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal { return Comparison{Trial: trial}.goal() }
+func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal {
+	return Trial{StorageClientTrial: trial}.goal()
+}
 
 // ColdCaches are those of the client that hold nothing when the first phase of a pass begins: its mount is fresh.
 var ColdCaches = []string{"attributes", "names", "data"}
 
 // judge is the verdict on what was measured.
-func (c Comparison) judge() verdict.Verdict {
-	passes := passesOf(c.Trial.Status.Passes)
+func (t Trial) judge() verdict.Verdict {
+	passes := passesOf(t.Status.Passes)
 	for i := range passes {
 		for j := range passes[i].Phases {
-			passes[i].Phases[j].Unit = units[c.Trial.Spec.Workload.Name]
+			passes[i].Phases[j].Unit = units[t.Spec.Workload.Name]
 		}
 		if len(passes[i].Phases) > 0 {
 			passes[i].Phases[0].Cold = ColdCaches
 		}
 	}
-	return verdict.Judge(passes, c.goal(), verdict.Attributes{
-		BeforeSeconds: mountoptions.AttributeSeconds(c.Trial.Status.Before), AfterSeconds: mountoptions.AttributeSeconds(c.Trial.Status.After),
-		PauseSeconds: c.pause().Seconds(),
+	return verdict.Judge(passes, t.goal(), verdict.Attributes{
+		BeforeSeconds: mountoptions.AttributeSeconds(t.Status.Before), AfterSeconds: mountoptions.AttributeSeconds(t.Status.After),
+		PauseSeconds: t.pause().Seconds(),
 	})
 }
 

@@ -12,9 +12,10 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Comparison is a StorageClientTrial with what it comes to today.
-type Comparison struct {
-	Trial *v1alpha1.StorageClientTrial
+// Trial is a StorageClientTrial with what it comes to today.
+type Trial struct {
+	*v1alpha1.StorageClientTrial
+
 	// Volume is the name of the claim's volume, Target what is mounted of it.
 	Volume string
 	Target judge.ProbeTarget
@@ -25,41 +26,41 @@ type Comparison struct {
 // ofTrial names the candidate that is no profile's, in messages.
 const ofTrial = "of-this-trial"
 
-// Compare finds out what a trial mounts. Once begun, it stays with its two lists, whatever becomes of volume and profile.
-func Compare(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) Comparison {
-	c := Comparison{Trial: trial}
-	if c.isOver() {
-		return c
+// Resolve finds out what a trial mounts. Once begun, it stays with its two lists, whatever becomes of volume and profile.
+func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) Trial {
+	t := Trial{StorageClientTrial: trial}
+	if t.isOver() {
+		return t
 	}
 	if trial.Spec.Workload.Name == v1alpha1.WorkloadObserve {
-		c.Impossible = "Observe is not built yet: use kubectl storageclient recommend " + trial.Spec.ClaimName
-		return c
+		t.Impossible = "Observe is not built yet: use kubectl storageclient recommend " + trial.Spec.ClaimName
+		return t
 	}
 	pv := volumes.VolumeBoundTo(types.NamespacedName{Namespace: trial.Namespace, Name: trial.Spec.ClaimName})
 	if pv == nil {
-		c.Lacks = "PersistentVolumeClaim " + trial.Spec.ClaimName + " is not there, or not bound to a volume"
-		return c
+		t.Lacks = "PersistentVolumeClaim " + trial.Spec.ClaimName + " is not there, or not bound to a volume"
+		return t
 	}
 	profile := candidateProfile(trial, profiles)
 	if profile == nil {
-		c.Lacks = "there is no profile " + trial.Spec.Profile
-		return c
+		t.Lacks = "there is no profile " + trial.Spec.Profile
+		return t
 	}
-	c.Volume = pv.Name
-	c.Target, c.Impossible = volumes.TrialTarget(pv, profile, allow)
-	if c.Impossible == "" {
-		c.Impossible = c.Target.Obstacle
+	t.Volume = pv.Name
+	t.Target, t.Impossible = volumes.TrialTarget(pv, profile, allow)
+	if t.Impossible == "" {
+		t.Impossible = t.Target.Obstacle
 	}
 	status := &trial.Status
 	switch {
-	case status.Volume != "" && status.Volume != c.Volume:
-		c.Impossible = "the claim has got another volume, " + c.Volume
+	case status.Volume != "" && status.Volume != t.Volume:
+		t.Impossible = "the claim has got another volume, " + t.Volume
 	case status.Volume != "":
-		c.Target.Options, c.Target.Own = status.After, status.Before
-	case c.Impossible == "" && slices.Equal(c.Target.Options, c.Target.Own):
-		c.Impossible = "the volume has the candidate's list already: " + listText(c.Target.Own)
+		t.Target.Options, t.Target.Own = status.After, status.Before
+	case t.Impossible == "" && slices.Equal(t.Target.Options, t.Target.Own):
+		t.Impossible = "the volume has the candidate's list already: " + listText(t.Target.Own)
 	}
-	return c
+	return t
 }
 
 // candidateProfile is the profile that makes the candidate: a trial's own options are merged as a rule for its claim would be.

@@ -66,9 +66,9 @@ func (l *lab) step() Plan {
 	l.t.Helper()
 	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
 	for _, trial := range l.trials {
-		c := Comparison{Trial: trial, Lacks: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
-		c.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"}}
-		s.Comparisons = append(s.Comparisons, c)
+		resolved := Trial{StorageClientTrial: trial, Lacks: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
+		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"}}
+		s.Trials = append(s.Trials, resolved)
 	}
 	for _, n := range l.nodes {
 		s.Nodes = append(s.Nodes, *n)
@@ -115,7 +115,7 @@ func (l *lab) step() Plan {
 			labelled++
 		}
 	}
-	if labelled > maxComparisons {
+	if labelled > maxTrials {
 		l.t.Errorf("%d trials at a time", labelled)
 	}
 	l.now = l.now.Add(2 * time.Second)
@@ -201,8 +201,8 @@ func TestWhatAnOrderAsksFor(t *testing.T) {
 		s.Workload = v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, RunAsUser: &user}
 	})
 	trial.Status.Rounds = 2
-	c := Comparison{Trial: trial, Volume: "pv-1", Target: judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"nocto"}, Own: []string{"hard"}}}
-	order := c.order(6, time.Unix(1700000000, 0))
+	resolved := Trial{StorageClientTrial: trial, Volume: "pv-1", Target: judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"nocto"}, Own: []string{"hard"}}}
+	order := resolved.order(6, time.Unix(1700000000, 0))
 	var rounds []int32
 	arms := map[v1alpha1.TrialArm]bool{}
 	for _, p := range order.Passes {
@@ -213,7 +213,7 @@ func TestWhatAnOrderAsksFor(t *testing.T) {
 	}
 	order.Passes = nil
 	want := &v1alpha1.NodeTrial{
-		ID: c.hash() + "-1700000000", Kind: v1alpha1.TrialTrial, Volume: "pv-1", Server: "filer", Path: "/e", FSType: "nfs", MountOptions: []string{"nocto"},
+		ID: resolved.hash() + "-1700000000", Kind: v1alpha1.TrialTrial, Volume: "pv-1", Server: "filer", Path: "/e", FSType: "nfs", MountOptions: []string{"nocto"},
 		OwnMountOptions: []string{"hard"}, RunAsUser: 1000, TimeoutSeconds: 600,
 		Work: &v1alpha1.NodeTrialWork{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, PauseSeconds: 5},
 	}

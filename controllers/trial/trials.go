@@ -14,22 +14,22 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// readComparisons reads all StorageClientTrials, the oldest first. One that is being deleted is as good as gone.
-func (r *Reconciler) readComparisons(ctx context.Context, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile) ([]plan.Comparison, error) {
-	var trials v1alpha1.StorageClientTrialList
-	if err := r.List(ctx, &trials, client.UnsafeDisableDeepCopy); err != nil {
+// readTrials reads all StorageClientTrials, the oldest first. One that is being deleted is as good as gone.
+func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile) ([]plan.Trial, error) {
+	var list v1alpha1.StorageClientTrialList
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientTrials: %w", err)
 	}
-	slices.SortFunc(trials.Items, func(a, b v1alpha1.StorageClientTrial) int {
+	slices.SortFunc(list.Items, func(a, b v1alpha1.StorageClientTrial) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	var comparisons []plan.Comparison
-	for i := range trials.Items {
-		if trials.Items[i].DeletionTimestamp.IsZero() {
-			comparisons = append(comparisons, plan.Compare(&trials.Items[i], volumes, profiles, r.Allow))
+	var trials []plan.Trial
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp.IsZero() {
+			trials = append(trials, plan.Resolve(&list.Items[i], volumes, profiles, r.Allow))
 		}
 	}
-	return comparisons, nil
+	return trials, nil
 }
 
 // patchStatus changes the status of a trial as it was read: what was measured is appended to, and a newer list of passes is none to lose.

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // sharesFile counts what was sent on SMB shares, those of the whole node.
@@ -51,15 +53,23 @@ func (c clone) run(ctx context.Context, work Work) ([]Phase, int, error) {
 	return phases, transports, nil
 }
 
+// Void is why what a pass has measured counts for nothing.
+type Void string
+
+func (v Void) Error() string { return string(v) }
+
 // mount is the clone's, with a superblock of its own.
 func (c clone) mount() (source, fsType string, err error) {
 	data, err := c.readFile(mountinfoFile)
 	if err != nil {
 		return "", "", fmt.Errorf("read the mounts: %w", err)
 	}
-	source, fsType = mountedAt(data, c.dir)
+	source, fsType = mounts.MountedAt(data, c.dir)
 	if fsType == "" {
 		return "", "", errors.New("nothing is mounted at " + c.dir + ": only the Pod of a clone starts this")
+	}
+	if device, others := devicesOf(data, c.dir); slices.Contains(others, device) {
+		return "", "", Void("another mount has its device " + device)
 	}
 	return source, fsType, nil
 }
@@ -75,7 +85,7 @@ func (c clone) countsOf(source, fsType string) func() ([]mounts.Operation, error
 		}
 		operations, connections := mounts.CountsOfShare(data, source)
 		if connections != 1 {
-			return nil, fmt.Errorf("%s has %d connections on this node: nobody can tell whose requests the kernel counts", source, connections)
+			return nil, Void(fmt.Sprintf("%s has %s on this node, so nobody can tell whose requests the kernel counts", source, text.Count(connections, "connection")))
 		}
 		return operations, nil
 	}

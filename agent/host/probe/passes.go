@@ -148,12 +148,15 @@ func (work Work) options(id string) workload.Options {
 	return o
 }
 
-func (w work) counts() ([]mounts.Operation, error) {
-	data, err := w.readFile(mountstatsFile)
+func (w work) counts() ([]mounts.Operation, error) { return countsAt(w.readFile, volumeDir) }
+
+// countsAt are the requests of the NFS mount at a point so far.
+func countsAt(readFile func(string) (string, error), point string) ([]mounts.Operation, error) {
+	data, err := readFile(mountstatsFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the mount's counters: %w", err)
 	}
-	return mounts.CountsAt(data, volumeDir), nil
+	return mounts.CountsAt(data, point), nil
 }
 
 // measure tells what was counted since.

@@ -346,13 +346,20 @@ func TestClonesThatNobodyAsksForAreCollected(t *testing.T) {
 func TestTheObjectsOfAClone(t *testing.T) {
 	c := share("s")
 	n := Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Image: "registry/node-agent:1"}
-	volumeClaim := claimOf(originOf(c))
-	pod := probePod(originOf(c), n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
-	got, err := json.MarshalIndent([]any{cloneOf(originOf(c), c.Target.Clone.Options), volumeClaim, pod}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
+	trial := Trial{StorageClientTrial: newLab(t).add("a"), pv: c.Volume, Target: c.Target}
+	pass := trial.originOf(v1alpha1.NodeTrialPass{Round: 1, Arm: v1alpha1.ArmAfter})
+	for path, made := range map[string]struct {
+		origin
+		pod func(origin, Node, *corev1.PersistentVolumeClaim) *corev1.Pod
+	}{"testdata/clone.golden.json": {originOf(c), probePod}, "testdata/pass.golden.json": {pass, trial.passPod}} {
+		volumeClaim := claimOf(made.origin)
+		pod := made.pod(made.origin, n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
+		got, err := json.MarshalIndent([]any{cloneOf(made.origin, c.Target.Clone.Options), volumeClaim, pod}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		compareGolden(t, path, string(got)+"\n")
 	}
-	compareGolden(t, "testdata/clone.golden.json", string(got)+"\n")
 	if len(c.Volume.Labels) != 1 || c.Volume.Spec.MountOptions[0] != "vers=3.0" || len(c.Volume.Spec.MountOptions) != 1 {
 		t.Errorf("the volume itself has changed: %+v", c.Volume)
 	}

@@ -80,6 +80,7 @@ func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeCla
 		container.Args = append(container.Args, "--allow-writes")
 		container.VolumeMounts[0].ReadOnly = false
 	}
+	// As of the trial runner: what the kernel caches of the volume counts too.
 	container.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("512Mi")
 	return pod
 }

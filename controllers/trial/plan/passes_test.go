@@ -331,6 +331,34 @@ func TestHowATrialByClonesFails(t *testing.T) {
 	}
 }
 
+// A candidate whose pass is the first of all is mounted before the volume's own list.
+func TestACandidateThatComesFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		own           string
+		reason, words string
+	}{
+		"the volume's own list is mounted":    {"", v1alpha1.TrialReasonNotMounted, "with the volume's own list it could be mounted"},
+		"the volume's own list is not either": {denied, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBay(t, "n1")
+			var trial *v1alpha1.StorageClientTrial
+			for i := 0; trial == nil || (Trial{StorageClientTrial: trial}).passesFrom(1, 1)[0].Arm != v1alpha1.ArmAfter; i++ {
+				b.trials = nil
+				trial = b.add(fmt.Sprint(i), rounds(1))
+			}
+			b.fails = func(pass string) string {
+				if strings.HasSuffix(pass, "after") {
+					return denied
+				}
+				return test.own
+			}
+			b.runPasses()
+			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
+		})
+	}
+}
+
 // A pass that counts for nothing is run again, and the voids of the ones before it are forgotten.
 func TestAVoidPassIsRunAgain(t *testing.T) {
 	b := newBay(t, "n1")
@@ -373,13 +401,10 @@ func TestAPassLeavesANodeThatIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1", "n2")
 			trial := b.add("a", rounds(1))
-			for trial.Status.Passes == nil || len(b.clones) == 0 {
+			for len(b.passes) < 2 {
 				b.pass()
 			}
 			for _, clone := range b.clones {
-				for clone.Pod == nil {
-					b.pass()
-				}
 				if node := clone.Pod.Spec.NodeName; node != trial.Status.Passes[0].Node {
 					t.Fatalf("one round on %s and %s", node, trial.Status.Passes[0].Node)
 				}
@@ -417,6 +442,12 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 		b := newBay(t, "n1")
 		timeout := int32(60)
 		trial := b.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.TimeoutSeconds = &timeout })
+		for trial.Status.CompletionTime == nil {
+			b.pass()
+		}
+		if b.pass(); len(b.clones) > 0 || len(trial.Status.Passes) > 2 {
+			t.Errorf("after its end: %d clones, passes %+v", len(b.clones), trial.Status.Passes)
+		}
 		b.runPasses()
 		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "no round was complete after 60 s")
 	})

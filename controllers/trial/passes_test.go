@@ -2,6 +2,7 @@ package trial
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -141,5 +142,25 @@ func TestADeletedTrialLeavesNoClone(t *testing.T) {
 	b.pass()
 	if pv, volumeClaim, pod := b.clone(); pv != nil || volumeClaim != nil || pod != nil {
 		t.Errorf("left are %v, %v, %v", pv, volumeClaim, pod)
+	}
+}
+
+// The name under which a node has mounted the volume itself is one of its server.
+func TestNoCloneWhereTheKernelHasTheServerUnderAnotherName(t *testing.T) {
+	b := newBench(t, claimed(share(cluster()))...)
+	clientNode := b.clientNode()
+	clientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "10.0.0.9", Address: "10.0.0.9:445", Protocol: v1alpha1.ServerSMB}}
+	clientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: "pv1", Server: "10.0.0.9", Protocol: "SMB3.0"}}
+	if err := b.Status().Update(t.Context(), clientNode); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		b.pass()
+	}
+	if pv, _, _ := b.clone(); pv != nil {
+		t.Errorf("%s is mounted beside the volume", pv.Name)
+	}
+	if status := b.trial().Status; len(status.Conditions) == 0 || !strings.Contains(status.Conditions[0].Message, "no mount of filer") {
+		t.Errorf("status is %+v", status)
 	}
 }

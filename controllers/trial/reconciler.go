@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -167,7 +168,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles.Items); err != nil {
 		return plan.Snapshot{}, err
 	}
-	if len(s.Candidates) > 0 {
+	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, isByClones) {
 		s.Servers = serversOf(volumes.Volumes)
 	}
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
@@ -175,6 +176,10 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	}
 	s.Clones, err = r.readClones(ctx)
 	return s, err
+}
+
+func isByClones(t plan.Trial) bool {
+	return t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil
 }
 
 // serversOf are the servers of volumes, by the volumes' names.

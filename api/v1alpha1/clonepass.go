@@ -7,13 +7,26 @@ import "encoding/json"
 //
 // +kubebuilder:object:generate=false
 type ClonePass struct {
-	// Phases are what was measured.
+	// phases are what was measured.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=2
 	Phases []TrialPassPhase `json:"phases,omitempty"`
-	// Transports is the number of connections that an NFS mount had.
+
+	// transports is the number of connections that an NFS mount had.
+	// +optional
 	Transports int32 `json:"transports,omitempty"`
-	// Failed says why the work was not done, Void why what was measured counts for nothing. At most one of them is there, and no phases.
+
+	// failed says why the work was not done. There are no phases then.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
 	Failed string `json:"failed,omitempty"`
-	Void   string `json:"void,omitempty"`
+
+	// void says why what was measured counts for nothing. There are no phases then.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Void string `json:"void,omitempty"`
 }
 
 const (

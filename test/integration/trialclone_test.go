@@ -242,7 +242,7 @@ var _ = Describe("A trial by clones", func() {
 			Expect(status.Passes).To(HaveLen(6))
 			for _, p := range status.Passes {
 				Expect(p.Node).To(Equal(node))
-				Expect(p.Phases[1].Operations[0].Count == 5).To(Equal(p.Arm == v1alpha1.ArmAfter))
+				Expect(p.Phases[1].Operations[0].Count).To(BeEquivalentTo(map[v1alpha1.TrialArm]int64{v1alpha1.ArmBefore: 5000, v1alpha1.ArmAgain: 5000, v1alpha1.ArmAfter: 5}[p.Arm]))
 			}
 			Expect(seen).To(HaveLen(6))
 			for name, pod := range seen {

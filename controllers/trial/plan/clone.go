@@ -186,20 +186,17 @@ func (c Clone) isOverdue(now time.Time) bool {
 
 // proveMount goes by what the node's agent reports.
 func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, ended bool) {
-	m, doubt, beside := p.lookAtMount(clone, originOf(c), c.Target.Clone.Declared)
-	switch {
-	case beside != "":
-		return void(beside), true
-	case doubt != "":
-		return void(doubt), clone.isOverdue(p.Now)
+	m, doubt, isBeside := p.lookAtMount(clone, originOf(c), c.Target.Clone.Declared)
+	if doubt != "" {
+		return void(doubt), isBeside || clone.isOverdue(p.Now)
 	}
 	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}, true
 }
 
-// lookAtMount finds a clone's mount in what its node's agent reports. doubt says why it does not show that the list is in force, beside
-// what else is mounted from the server: while the clone is there, that gets its connections and keeps them. The clone goes at once then,
-// and shows nothing.
-func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt, beside string) {
+// lookAtMount finds a clone's mount in what its node's agent reports. doubt says why it does not show that the list is in force. isBeside
+// is whether that is another mount of the server: while the clone is there, that gets its connections and keeps them. The clone goes at
+// once then, and shows nothing.
+func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt string, isBeside bool) {
 	name, shown := clone.Pod.Spec.NodeName, false
 	doubt = "reports no mount of it"
 	for _, m := range p.mountsOn(name) {
@@ -209,14 +206,14 @@ func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v
 		case m.Volume == clone.Volume.Name:
 			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
 		case strings.HasPrefix(m.Protocol, string(o.Protocol)) && p.isServerOf(o.Server, m.Server):
-			return found, "", fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
-				m.Volume, name, o.Volume.Name, m.Volume)
+			return found, fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
+				m.Volume, name, o.Volume.Name, m.Volume), true
 		}
 	}
 	if shown {
-		return found, "", ""
+		return found, "", false
 	}
-	return found, fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", o.Volume.Name, name, doubt), ""
+	return found, fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", o.Volume.Name, name, doubt), false
 }
 
 func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {

@@ -1,11 +1,9 @@
 package plan
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -203,15 +201,15 @@ func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
 func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
 	list, declared := t.listsOf(pass.Arm)
 	node := clone.Pod.Spec.NodeName
-	_, doubt, beside := p.lookAtMount(clone, t.originOf(pass), declared)
+	_, doubt, isBeside := p.lookAtMount(clone, t.originOf(pass), declared)
 	if doubt == "" {
 		s.Proven = clone.Volume.UID
 		p.memory.Passing[t.UID] = s
 	}
 	told, err := clone.result(wantedTransports(t.Target.Clone.Protocol, list))
 	switch {
-	case beside != "":
-		p.voidPass(t, s, beside)
+	case isBeside:
+		p.voidPass(t, s, doubt)
 	case errors.Is(err, errNoResult):
 		if p.Now.Before(clone.Pod.CreationTimestamp.Add(podLifetime*time.Second + overdue)) {
 			p.tell(t, v1alpha1.TrialReasonRunning, fmt.Sprintf("Round %d of %s runs on %s", pass.Round, t.wantedText(), node))
@@ -336,12 +334,9 @@ var (
 )
 
 func decodePass(message string) (told v1alpha1.ClonePass, err error) {
-	decoder := json.NewDecoder(bytes.NewReader([]byte(message)))
+	decoder := json.NewDecoder(strings.NewReader(message))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&told); err != nil || len(message) > v1alpha1.MaxClonePassBytes {
-		return v1alpha1.ClonePass{}, errUnreadable
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(&told); err != nil || len(message) > v1alpha1.MaxClonePassBytes || message[decoder.InputOffset():] != "" {
 		return v1alpha1.ClonePass{}, errUnreadable
 	}
 	if told.Failed != "" || told.Void != "" {

@@ -559,6 +559,7 @@ func TestWhatAPodMayTell(t *testing.T) {
 		"nothing":                   "{}",
 		"a field that nobody knows": replace(`{`, `{"verdict":"Better",`),
 		"more than one":             good + good,
+		"a brace more":              good + "}",
 		"one phase":                 replace(`"Repeated"`, `"First"`),
 		"a phase that nobody knows": replace(`"First"`, `"Third"`),
 		"an operation twice":        replace(`"operations":[`, `"operations":[{"name":"QUERY_INFO"},`),

@@ -90,7 +90,7 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, claimed(share(cluster()))...)
 			seen := map[string][]string{}
-			for range 80 {
+			for range 120 {
 				b.pass()
 				b.playNode()
 				if pv, _, pod := b.clone(); pod != nil {
@@ -129,12 +129,11 @@ func (b bench) anew() *Reconciler {
 // A trial that is deleted while its clone is mounted leaves nothing.
 func TestADeletedTrialLeavesNoClone(t *testing.T) {
 	b := newBench(t, claimed(share(cluster()))...)
-	for range 12 {
+	for made := false; !made; {
 		b.pass()
 		b.playNode()
-	}
-	if pv, _, pod := b.clone(); pv == nil || pod == nil {
-		t.Fatal("there is no clone")
+		_, _, pod := b.clone()
+		made = pod != nil && pod.Status.Phase == corev1.PodRunning
 	}
 	if err := b.Delete(t.Context(), b.trial()); err != nil {
 		t.Fatal(err)

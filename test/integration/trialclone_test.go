@@ -163,7 +163,7 @@ var _ = Describe("A trial by clones", func() {
 	}
 	untilItEnds := func(object *v1alpha1.StorageClientTrial) {
 		GinkgoHelper()
-		for range 80 {
+		for range 200 {
 			pass()
 			play()
 			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())

@@ -17,6 +17,9 @@ import (
 // tellWithin is how long an agent may take to tell that the mounts of a server are gone: those of the last clone, for one.
 const tellWithin = time.Minute
 
+// settle is how long after a clone's Pod its node counts as one with its mount, whatever its agent tells: that was mounted, or not yet told.
+const settle = 30 * time.Second
+
 // cloneTimeout is how long a clone may take from its volume's creation until its mount is reported: a kubelet tries again after two
 // minutes, and an agent reports within half of one.
 const cloneTimeout = 3 * time.Minute
@@ -119,6 +122,24 @@ func (p *planner) followClone(clone Clone) {
 		p.concludeClone(clone, c, w, status)
 	}
 	p.collect(clone)
+}
+
+// rememberNodes remembers where clones may be mounted, and have been.
+func (p *planner) rememberNodes() {
+	for name, at := range p.Memory.Left {
+		if p.Now.Before(at.Add(settle)) {
+			p.memory.Left[name] = at
+		}
+	}
+	for _, clone := range p.Clones {
+		switch {
+		case clone.Pod == nil:
+		case len(clone.Failures) > 0:
+			delete(p.memory.Left, clone.Pod.Spec.NodeName)
+		default:
+			p.memory.Left[clone.Pod.Spec.NodeName] = p.Now
+		}
+	}
 }
 
 func (p *planner) collect(clone Clone) {
@@ -260,11 +281,11 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
 }
 
-// mayHaveMounts says whether a node may have a mount of a clone's server by the same protocol: under one of its names, under its
-// address, or among more servers than are told.
+// mayHaveMounts says whether a node may have a mount of a clone's server by the same protocol: one of the last clone, one under one of its
+// names or under its address, or one among more servers than are told.
 func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
-	return len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
+	return p.Now.Before(p.memory.Left[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
 		return string(s.Protocol) == string(o.Protocol) && (p.isServerOf(o.Server, s.Server) || p.isServerOf(o.Server, hostOf(s.Address)))
 	})
 }

@@ -91,6 +91,8 @@ type Memory struct {
 	Choices map[types.UID]Choice
 	// Passing is what is known of those that run by clones.
 	Passing map[types.UID]Passing
+	// Left is when nodes had the Pod of a clone last. Where it is lost, a clone may come too soon: then its proofs are missing.
+	Left map[string]time.Time
 }
 
 // Result is what a probe has shown, and when.
@@ -175,7 +177,7 @@ func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
 		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, underWay: map[types.UID]bool{}, writes: map[types.UID]bool{},
-		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, Passing: map[types.UID]Passing{}},
+		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, Passing: map[types.UID]Passing{}, Left: map[string]time.Time{}},
 	}
 	for _, t := range s.Trials {
 		p.byTrial[t.hash()] = t
@@ -190,6 +192,7 @@ func For(s Snapshot) Plan {
 			p.memory.Results[c.ProbeKey] = was
 		}
 	}
+	p.rememberNodes()
 	for _, n := range p.Nodes {
 		p.followOrder(n)
 	}

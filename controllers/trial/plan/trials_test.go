@@ -26,7 +26,9 @@ type lab struct {
 	resolve func(*Trial)
 	// forgets has the manager die after each pass, loses drops every second write of a status.
 	forgets, loses bool
-	writes         int
+	// fails has a write fail, or the manager die before it; nil: none does.
+	fails  func() bool
+	writes int
 }
 
 func newLab(t *testing.T, names ...string) *lab {
@@ -90,6 +92,9 @@ func (l *lab) step() Plan {
 	}
 	labelled := 0
 	for _, step := range next.Steps {
+		if l.fails != nil && l.fails() {
+			continue
+		}
 		l.log = append(l.log, step.String())
 		if step.Kind == StepReport {
 			l.report(step)

@@ -135,6 +135,7 @@ func (p *planner) rememberNodes() {
 		switch {
 		case clone.Pod == nil:
 		case len(clone.Failures) > 0:
+			// A mount that has failed leaves none.
 			delete(p.memory.Left, clone.Pod.Spec.NodeName)
 		default:
 			p.memory.Left[clone.Pod.Spec.NodeName] = p.Now

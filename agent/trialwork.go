@@ -84,17 +84,22 @@ func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string
 	if order.Work == nil {
 		return out
 	}
-	out.Work = probe.Work{
+	out.Work = boundWork(probe.Work{
 		Name: string(order.Work.Name), Path: order.Work.Path, AllowWrites: order.Work.AllowWrites, Pause: time.Duration(order.Work.PauseSeconds) * time.Second,
-		MaxEntries: maxTrialEntries, MaxBytes: maxTrialBytes,
-	}
-	if order.Work.Name == v1alpha1.WorkloadReadRandom {
-		out.Work.MaxBytes = maxRandomBytes
-	}
+	})
 	for _, p := range order.Passes {
 		out.Passes = append(out.Passes, probe.OrderedPass{Round: int(p.Round), Arm: probe.Arm(p.Arm)})
 	}
 	return out
+}
+
+// boundWork bounds what the work may take of a server.
+func boundWork(work probe.Work) probe.Work {
+	work.MaxEntries, work.MaxBytes = maxTrialEntries, maxTrialBytes
+	if work.Name == string(v1alpha1.WorkloadReadRandom) {
+		work.MaxBytes = maxRandomBytes
+	}
+	return work
 }
 
 // counter is a number as the API has it.
@@ -108,20 +113,26 @@ func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
 		if !isPass(pass.Round, pass.Arm) {
 			continue
 		}
-		for i, phase := range firstOf(p.Phases, len(phaseNames)) {
-			if phase.Name != phaseNames[i] {
-				break
-			}
-			told := v1alpha1.TrialPassPhase{
-				Name: phase.Name, Microseconds: max(phase.Duration.Microseconds(), 0), Units: counter(phase.Units),
-				BytesSent: counter(phase.BytesSent), BytesReceived: counter(phase.BytesReceived),
-			}
-			for _, o := range firstOf(phase.Operations, v1alpha1.MaxTrialOperations) {
-				told.Operations = append(told.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
-			}
-			pass.Phases = append(pass.Phases, told)
-		}
+		pass.Phases = trialPhases(p.Phases)
 		list = append(list, pass)
+	}
+	return list
+}
+
+func trialPhases(phases []probe.Phase) []v1alpha1.TrialPassPhase {
+	var list []v1alpha1.TrialPassPhase
+	for i, phase := range firstOf(phases, len(phaseNames)) {
+		if phase.Name != phaseNames[i] {
+			break
+		}
+		told := v1alpha1.TrialPassPhase{
+			Name: phase.Name, Microseconds: max(phase.Duration.Microseconds(), 0), Units: counter(phase.Units),
+			BytesSent: counter(phase.BytesSent), BytesReceived: counter(phase.BytesReceived),
+		}
+		for _, o := range firstOf(phase.Operations, v1alpha1.MaxTrialOperations) {
+			told.Operations = append(told.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
+		}
+		list = append(list, told)
 	}
 	return list
 }

@@ -83,6 +83,17 @@ const (
 	ArmAfter TrialArm = "After"
 )
 
+// TrialRoute is the way to the mounts of a trial, which are nobody's.
+// +kubebuilder:validation:Enum=OwnNetwork;Clone
+type TrialRoute string
+
+const (
+	// RouteOwnNetwork has the trial runner of a node mount in a network namespace of its own.
+	RouteOwnNetwork TrialRoute = "OwnNetwork"
+	// RouteClone has the volume's driver mount a clone of it for each pass, on a node without any mount of its server.
+	RouteClone TrialRoute = "Clone"
+)
+
 // TrialVerdict is how a trial ends.
 // +kubebuilder:validation:Enum=Better;Worse;NoDifference;Undecided
 type TrialVerdict string
@@ -133,7 +144,7 @@ type TrialGoal struct {
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial never changes: delete it and create another one"
 // +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0)",fieldPath=".workload",message="a workload needs a candidate, profile or mountOptions, and not both; Observe takes none"
 type StorageClientTrialSpec struct {
-	// claimName is a bound PersistentVolumeClaim of this namespace, of an NFS volume.
+	// claimName is a bound PersistentVolumeClaim of this namespace, of an NFS or SMB volume.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -245,12 +256,12 @@ type TrialPassPhase struct {
 	// +kubebuilder:validation:Minimum=0
 	Units int64 `json:"units,omitempty"`
 
-	// bytesSent is what went to the server, headers included.
+	// bytesSent is what went to the server, headers included; of SMB, what was written to files alone.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BytesSent int64 `json:"bytesSent,omitempty"`
 
-	// bytesReceived is what came from it.
+	// bytesReceived is what came from it; of SMB, what was read of files alone.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BytesReceived int64 `json:"bytesReceived,omitempty"`
@@ -383,14 +394,18 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// before is the list that the volume had when the trial began, as mount gets it.
+	// route is OwnNetwork where the trial runner mounts, and Clone where the driver mounts a clone of the volume for each pass.
+	// +optional
+	Route TrialRoute `json:"route,omitempty"`
+
+	// before is the list that the volume had when the trial began, as mount gets it; by clones, as the volume had it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	Before []string `json:"before,omitempty"`
 
-	// after is the candidate's, as mount would get it.
+	// after is the candidate's, in the same way.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

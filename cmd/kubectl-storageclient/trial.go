@@ -28,7 +28,10 @@ A node with an agent mounts the volume again and again in a network namespace of
 with the same list once more, and with the candidate. What differs between the first two is noise. Requests are counted, times are measured
 with an interval, and a difference is called one only beyond the noise. The volume, and the pods that use it, are not touched.
 
-The work only reads, unless --allow-writes is given. NFS only; not with Kerberos, TLS or RDMA.
+SMB, NFS with Kerberos, TLS or RDMA, and servers that let no pods in are measured by clones of the volume through its driver, each on a node
+without mounts of its server: about a minute a pass.
+
+The work only reads, unless --allow-writes is given.
 
 It takes the right to create, get and delete storageclienttrials in the namespace, as the role edit has it, and with --options the verb try
 on storageclientprofiles. The trial is deleted at the end, also by Ctrl-C, unless --keep is given.`

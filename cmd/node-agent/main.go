@@ -21,6 +21,7 @@ const usage = `usage: node-agent COMMAND
 
   trial-runner  mount volumes once for the agent of this node, in a network that is not the node's; takes no flags
   trial-hold    stay until told to end, in the Pod of a clone of a volume; its probe is trial-read, which reads the clone's root
+  trial-pass    do the work of one pass there and write what was counted to /dev/termination-log
 
 Without a cluster, once, on this machine or on an image's tree (--host-root); each writes a report and never reboots:
 
@@ -59,6 +60,8 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return run(args[1:], stderr)
 	case trialRunner, trialMount, probe.WorkCommand:
 		return runTrials(name, args[1:], stdin, stdout, stderr)
+	case trialPass:
+		return passOnClone(args[1:], stderr)
 	case trialHold, trialRead:
 		return visitClone(name)
 	case report.Plan, report.Apply, report.Observe, report.Restore:

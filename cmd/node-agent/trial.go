@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,8 +13,11 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (
@@ -25,6 +29,10 @@ const (
 	// clone's root was read.
 	trialHold = "trial-hold"
 	trialRead = "trial-read"
+	// trialPass runs there instead where a trial measures: one pass, whose result is the container's termination message.
+	trialPass = "trial-pass"
+	// terminationLog is where Kubernetes reads that.
+	terminationLog = "/dev/termination-log"
 	// cloneDir is where the Pod has the clone (controllers/trial/plan).
 	cloneDir = "/volume"
 )
@@ -38,6 +46,40 @@ func visitClone(command string) error {
 	signal.Notify(ended, os.Interrupt, syscall.SIGTERM)
 	<-ended
 	return nil
+}
+
+// passOnClone runs one pass on the clone, and says what came of it. It needs no rights either.
+func passOnClone(args []string, stderr io.Writer) error {
+	var work probe.Work
+	set := flag.NewFlagSet("node-agent "+trialPass, flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&work.Name, "name", "", fmt.Sprintf("kind of work, one of %v", workload.Names))
+	set.StringVar(&work.Path, "path", ".", "directory of the volume to work in")
+	set.DurationVar(&work.Pause, "pause", 0, "how long to wait before the work is repeated")
+	set.BoolVar(&work.AllowWrites, "allow-writes", false, "allow work that writes into a directory of its own and removes it")
+	if err := set.Parse(args); err != nil {
+		return fmt.Errorf("parse flags: %w", err)
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return writeMessage(terminationLog, agent.RunClonePass(ctx, cloneDir, work))
+}
+
+// writeMessage fails where nobody could read the message, so that the container does.
+func writeMessage(file string, pass v1alpha1.ClonePass) error {
+	message := pass.Encode()
+	if len(message) > v1alpha1.MaxClonePassBytes {
+		return fmt.Errorf("what was measured has %d bytes, which is more than Kubernetes keeps", len(message))
+	}
+	log, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = log.WriteString(message)
+	return errors.Join(err, log.Close())
 }
 
 // runTrials takes orders until it is told to end, or carries out the one on its standard input.

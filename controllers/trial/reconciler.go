@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,7 +61,7 @@ type Reconciler struct {
 
 	last    time.Time
 	memory  plan.Memory
-	refused map[volumeplan.ProbeKey]string
+	refused map[string]string
 	reader  *snapshot.Reader
 }
 
@@ -116,7 +116,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	next := plan.For(s)
 	r.logResults(ctx, next.Memory)
 	r.memory = next.Memory
-	maps.DeleteFunc(r.refused, func(key volumeplan.ProbeKey, _ string) bool { _, waits := r.memory.Waiting[key]; return !waits })
+	// What was refused in the pass before has been told by now.
+	r.refused = map[string]string{}
 	// Before the order is taken away: who reads the client node then finds the result.
 	r.Results.set(next.Memory.Results)
 	var failed []error
@@ -151,7 +152,6 @@ func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 // readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
 	if r.reader == nil {
-		r.refused = map[volumeplan.ProbeKey]string{}
 		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
 	}
 	volumes, err := r.reader.Read(ctx)
@@ -168,7 +168,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles.Items); err != nil {
 		return plan.Snapshot{}, err
 	}
-	if len(s.Candidates) > 0 {
+	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, isByClones) {
 		s.Servers = serversOf(volumes.Volumes)
 	}
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
@@ -176,6 +176,10 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	}
 	s.Clones, err = r.readClones(ctx)
 	return s, err
+}
+
+func isByClones(t plan.Trial) bool {
+	return t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil
 }
 
 // serversOf are the servers of volumes, by the volumes' names.

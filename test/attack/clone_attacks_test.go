@@ -66,8 +66,27 @@ func clonePod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
+// passPod is the Pod of a trial's pass, which only reads.
+func passPod(changes ...func(*corev1.Pod)) *corev1.Pod {
+	return clonePod(append([]func(*corev1.Pod){func(p *corev1.Pod) {
+		p.Spec.Containers[0].Args, p.Spec.Containers[0].ReadinessProbe = []string{"trial-pass", "--name=ListDirectory", "--path=a", "--pause=5s"}, nil
+	}}, changes...)...)
+}
+
+// passArgument changes one of its arguments; the fifth is a new one.
+func passArgument(i int, by string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		container := &p.Spec.Containers[0]
+		container.Args = append(append(slices.Clone(container.Args[:i]), by), container.Args[min(i+1, len(container.Args)):]...)
+	}
+}
+
+func writable(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].ReadOnly = false }
+
 func managerAttacksOnClones() []attack {
 	fence := byManagerFence
+	passTwin, writeTwin := create(passPod()), create(passPod(passArgument(1, "--name=CreateUnlink"), passArgument(4, "--allow-writes"), writable))
+	pass := func(changes ...func(*corev1.Pod)) func(*actor) error { return create(passPod(changes...)) }
 	volumeTwin, claimTwin, podTwin := create(clonedVolume()), create(clonedClaim()), create(clonePod())
 	pv := func(change func(*corev1.PersistentVolume)) func(*actor) error { return create(clonedVolume(change)) }
 	volumeClaim := func(change func(*corev1.PersistentVolumeClaim)) func(*actor) error {
@@ -98,7 +117,7 @@ func managerAttacksOnClones() []attack {
 				pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "nfs.csi.k8s.io"}
 			})},
 		{id: "manager-clone-unlabelled", by: manager, tries: "create a clone that the operator takes for somebody's volume",
-			stop: fence, says: "clones for probes", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Labels = nil })},
+			stop: fence, says: "clones for probes and trials", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Labels = nil })},
 		{id: "manager-claim-at-tenant", by: manager, tries: "create a PersistentVolumeClaim in another namespace",
 			stop: byRBAC, says: `cannot create resource "persistentvolumeclaims"`, twin: claimTwin,
 			try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Namespace = tenantNamespace })},
@@ -133,6 +152,30 @@ func managerAttacksOnClones() []attack {
 			try: container(func(c *corev1.Container) {
 				c.SecurityContext.Privileged, c.SecurityContext.AllowPrivilegeEscalation = ptr.To(true), ptr.To(true)
 			})},
+		{id: "manager-clone-pass-work", by: manager, tries: "run other work than a trial's in the Pod of a clone",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(1, "--name=Delete"))},
+		{id: "manager-clone-pass-path", by: manager, tries: "have a pass work outside of the clone",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(2, "--path=a/../../proc"))},
+		{id: "manager-clone-pass-root", by: manager, tries: "have a pass work anywhere in its container",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(2, "--path=/proc"))},
+		{id: "manager-clone-pass-pause", by: manager, tries: "have a pass last",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(3, "--pause=9h"))},
+		{id: "manager-clone-pass-argument", by: manager, tries: "give a pass an argument more",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(4, "--host-root=/"))},
+		{id: "manager-clone-pass-probe", by: manager, tries: "run something beside a pass",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(func(p *corev1.Pod) {
+				p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/node-agent", "trial-read"}}}}
+			})},
+		{id: "manager-clone-pass-tells", by: manager, tries: "have the kubelet tell another file of a pass's container",
+			stop: fence, says: "nothing else", twin: passTwin, try: pass(func(p *corev1.Pod) { p.Spec.Containers[0].TerminationMessagePath = "/volume/secret" })},
+		{id: "manager-clone-pass-writes", by: manager, tries: "write to the clone of a trial that may not",
+			stop: fence, says: "does not write", twin: writeTwin, try: pass(passArgument(1, "--name=CreateUnlink"), writable)},
+		{id: "manager-clone-pass-as-root", by: manager, tries: "have a pass work as root",
+			stop: byPodSecurity, says: "restricted", twin: passTwin, try: pass(func(p *corev1.Pod) {
+				p.Spec.SecurityContext.RunAsUser, p.Spec.SecurityContext.RunAsNonRoot = ptr.To[int64](0), ptr.To(false)
+			})},
+		{id: "manager-clone-pass", by: manager, tries: "read any volume as any user but root for up to ten minutes, or write a directory into it, and be told counts and times", stop: nobody,
+			try: writeTwin},
 		{id: "manager-clone-of-anything", by: manager, tries: "have somebody's data mounted read-only, with somebody's Secret, for a Pod that shows it to nobody", stop: nobody,
 			try: pv(func(pv *corev1.PersistentVolume) {
 				pv.Spec.NFS, pv.Spec.CSI = nil, &corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: "h",
@@ -141,27 +184,29 @@ func managerAttacksOnClones() []attack {
 	}
 }
 
-// What the manager's own code makes for a probe (its golden file) is what it may create and delete.
+// What the manager's own code makes for a probe and for a pass of a trial (its golden files) is what it may create and delete.
 func (w *world) playClone(t *testing.T, a *actor) {
 	t.Helper()
-	t.Run("the manager clones a volume", func(t *testing.T) {
-		data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata/clone.golden.json"))
-		must(t, err)
-		pv, volumeClaim, pod := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
-		objects := []client.Object{pv, volumeClaim, pod}
-		var texts []json.RawMessage
-		must(t, json.Unmarshal(data, &texts))
-		for i, object := range objects {
-			must(t, json.Unmarshal(texts[i], object))
-		}
-		pod.Spec.NodeName, pod.Spec.Containers[0].Image = "node-1", agentImage
-		w.reset(t)
-		actor := a.as(t)
-		for _, object := range objects {
-			must(t, actor.client.Create(actor.ctx, object))
-		}
-		for _, object := range slices.Backward(objects) {
-			must(t, actor.client.Delete(actor.ctx, object))
-		}
-	})
+	for _, name := range []string{"clone", "pass"} {
+		t.Run("the manager makes a "+name+" of a volume", func(t *testing.T) {
+			data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata", name+".golden.json"))
+			must(t, err)
+			pv, volumeClaim, pod := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
+			objects := []client.Object{pv, volumeClaim, pod}
+			var texts []json.RawMessage
+			must(t, json.Unmarshal(data, &texts))
+			for i, object := range objects {
+				must(t, json.Unmarshal(texts[i], object))
+			}
+			pod.Spec.NodeName, pod.Spec.Containers[0].Image = "node-1", agentImage
+			w.reset(t)
+			actor := a.as(t)
+			for _, object := range objects {
+				must(t, actor.client.Create(actor.ctx, object))
+			}
+			for _, object := range slices.Backward(objects) {
+				must(t, actor.client.Delete(actor.ctx, object))
+			}
+		})
+	}
 }

@@ -28,6 +28,17 @@ func parseMountinfo(data string) (lines []mountLine, malformed int) {
 	return lines, malformed
 }
 
+// MountedAt is what is mounted at a point, from the text of a mountinfo file: the upper one of several. Both are empty where nothing is.
+func MountedAt(mountinfo, point string) (source, fsType string) {
+	lines, _ := parseMountinfo(mountinfo)
+	for _, line := range lines {
+		if line.point == point {
+			source, fsType = line.source, line.fsType
+		}
+	}
+	return source, fsType
+}
+
 func parseMountLine(text string) (mountLine, bool) {
 	// Blanks inside a field are escaped, so the separator stands alone. What it divides has at least six fields
 	// before it and two behind; a source may be empty, which leaves two blanks in a row.

@@ -7,7 +7,6 @@ import (
 )
 
 const (
-	sharesFile   = "/proc/fs/cifs/Stats"
 	blockDevices = "/sys/dev/block"
 	xfsDir       = "/sys/fs/xfs"
 )
@@ -33,38 +32,10 @@ func (s stats) addOperation(fields []string) stats {
 func (r Reader) countOperations(m *Mount, shares map[string]uint64) {
 	switch {
 	case isSMB(m.FSType):
-		m.Operations, m.CountsShare = shares[strings.ToLower(`\\`+m.Server+strings.ReplaceAll(m.Export, "/", `\`))], true
+		m.Operations, m.CountsShare = shares[shareName(m.Server, m.Export)], true
 	case m.FSType == "xfs":
 		m.Operations = parseXFSStats(r.readXFSStats(m.Device))
 	}
-}
-
-// readShares reads how many operations on each SMB share have not failed, by \\server\share in small letters.
-func (r Reader) readShares() map[string]uint64 {
-	data, err := r.fs.ReadFile(sharesFile)
-	if err != nil {
-		return nil
-	}
-	return parseShares(string(data))
-}
-
-// parseShares reads blocks of "1) \\server\share" with lines such as "Reads: 7 total 0 failed". Source: cifs_stats_proc_show in
-// fs/smb/client/cifs_debug.c and smb2_print_stats.
-func parseShares(data string) map[string]uint64 {
-	found, share := map[string]uint64{}, ""
-	for text := range strings.Lines(data) {
-		fields := strings.Fields(text)
-		switch {
-		case len(fields) >= 2 && strings.HasSuffix(fields[0], ")") && strings.HasPrefix(fields[1], `\\`):
-			share = strings.ToLower(strings.TrimRight(fields[1], `\`))
-		case share == "" || len(fields) < 5 || !slices.Contains([]string{"Reads:", "Writes:", "QueryDirectories:", "QueryInfos:"}, fields[0]):
-		default:
-			if numbers, ok := parseCounts([]string{fields[1], fields[3]}); ok && numbers[0] > numbers[1] {
-				found[share] += numbers[0] - numbers[1]
-			}
-		}
-	}
-	return found
 }
 
 // readXFSStats reads the counters of an XFS file system; empty where the kernel does not tell.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/workload"
@@ -78,7 +79,7 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 			return pass, err
 		}
 		took := w.now().Sub(began)
-		phase, err := w.measure(First, nil)
+		phase, err := w.meter().measure(First, nil)
 		phase.Duration, phase.Units, pass.Phases = took, 1, []Phase{phase}
 		return pass, err
 	}
@@ -87,29 +88,42 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 			return pass, fmt.Errorf("make the mount read-only: %w", err)
 		}
 	}
-	pass.Phases, err = w.runPhases(ctx)
+	pass.Phases, err = w.meter().runPhases(ctx, w.order.Work.options(w.order.ID), w.order.Work.Pause)
 	return pass, err
 }
 
+// meter does the work of a pass, and counts what it makes of the mount.
+type meter struct {
+	work   func(context.Context, workload.Options) (workload.Result, error)
+	counts func() ([]mounts.Operation, error)
+	wait   func(context.Context, time.Duration)
+}
+
+func (w work) meter() meter {
+	return meter{counts: w.counts, wait: w.wait, work: func(ctx context.Context, o workload.Options) (workload.Result, error) {
+		return w.workAs(ctx, w.order.User, o)
+	}}
+}
+
 // runPhases does the work on the fresh mount, and again after the pause.
-func (w work) runPhases(ctx context.Context) ([]Phase, error) {
+func (m meter) runPhases(ctx context.Context, options workload.Options, pause time.Duration) ([]Phase, error) {
 	var phases []Phase
 	for _, name := range []string{First, Repeated} {
 		if name == Repeated {
-			w.wait(ctx, w.order.Work.Pause)
+			m.wait(ctx, pause)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		before, err := w.counts()
+		before, err := m.counts()
 		if err != nil {
 			return nil, err
 		}
-		done, err := w.workAs(ctx, w.order.User, w.options())
+		done, err := m.work(ctx, options)
 		if err != nil {
 			return nil, err
 		}
-		phase, err := w.measure(name, before)
+		phase, err := m.measure(name, before)
 		if err != nil {
 			return nil, err
 		}
@@ -123,10 +137,10 @@ func (w work) runPhases(ctx context.Context) ([]Phase, error) {
 }
 
 // options are those of one phase: one pass of one worker.
-func (w work) options() workload.Options {
+func (work Work) options(id string) workload.Options {
 	o := workload.Options{
-		Name: workload.Name(w.order.Work.Name), Path: w.order.Work.Path, Workers: 1, BlockKiB: readBlockKiB, AllowWrites: w.order.Work.AllowWrites,
-		ID: w.order.ID, MaxEntries: w.order.Work.MaxEntries, MaxBytes: w.order.Work.MaxBytes,
+		Name: workload.Name(work.Name), Path: work.Path, Workers: 1, BlockKiB: readBlockKiB, AllowWrites: work.AllowWrites,
+		ID: id, MaxEntries: work.MaxEntries, MaxBytes: work.MaxBytes,
 	}
 	if o.Name == workload.WriteSequential {
 		o.BlockKiB = writeBlockKiB
@@ -134,17 +148,20 @@ func (w work) options() workload.Options {
 	return o
 }
 
-func (w work) counts() ([]mounts.Operation, error) {
-	data, err := w.readFile(mountstatsFile)
+func (w work) counts() ([]mounts.Operation, error) { return countsAt(w.readFile, volumeDir) }
+
+// countsAt are the requests of the NFS mount at a point so far.
+func countsAt(readFile func(string) (string, error), point string) ([]mounts.Operation, error) {
+	data, err := readFile(mountstatsFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the mount's counters: %w", err)
 	}
-	return mounts.CountsAt(data, volumeDir), nil
+	return mounts.CountsAt(data, point), nil
 }
 
 // measure tells what was counted since.
-func (w work) measure(name string, before []mounts.Operation) (Phase, error) {
-	after, err := w.counts()
+func (m meter) measure(name string, before []mounts.Operation) (Phase, error) {
+	after, err := m.counts()
 	if err != nil {
 		return Phase{}, err
 	}

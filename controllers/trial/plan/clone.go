@@ -17,6 +17,9 @@ import (
 // tellWithin is how long an agent may take to tell that the mounts of a server are gone: those of the last clone, for one.
 const tellWithin = time.Minute
 
+// settle is how long after a clone's Pod its node counts as one with its mount, whatever its agent tells: that was mounted, or not yet told.
+const settle = 30 * time.Second
+
 // cloneTimeout is how long a clone may take from its volume's creation until its mount is reported: a kubelet tries again after two
 // minutes, and an agent reports within half of one.
 const cloneTimeout = 3 * time.Minute
@@ -65,11 +68,11 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	p.memory.Waiting[c.ProbeKey] = w
 	_, found := p.findNode(c, w)
 	switch {
-	case p.Refused[c.ProbeKey] != "":
-		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Refused[c.ProbeKey]))
+	case p.Refused[hashOf(c)] != "":
+		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Refused[hashOf(c)]))
 	case found && p.hasRoom():
 		p.beginning++
-		p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{Volume: cloneOf(c, w.listOf(c)), VolumeClaim: claimOf(c)}})
+		p.steps = append(p.steps, Step{Kind: StepClone, For: hashOf(c), Clone: Clone{Volume: cloneOf(originOf(c), w.listOf(c)), VolumeClaim: claimOf(originOf(c))}})
 	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(tellWithin)):
 		p.conclude(c, unknown("every node that could try it has mounts of "+c.Server+", whose connections a clone would share"))
 	case p.Now.After(w.Since.Add(patience)):
@@ -80,7 +83,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 // isMountedEverywhere says whether nodes could try it, and mounts of the server keep it from all of them. One that is busy may do so later.
 func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
 	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return n.ClientNode == nil || !p.isSelected(n.Node, c) })
-	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, c) })
+	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, originOf(c)) })
 }
 
 // listOf is the list that a clone is to have now: the declared one, or the volume's own once that has failed.
@@ -93,7 +96,12 @@ func (w Waiting) listOf(c volumeplan.ProbeCandidate) []string {
 
 // followClone takes the result of a clone, goes on with it, or collects what is over or nobody wants any more.
 func (p *planner) followClone(clone Clone) {
-	c, wanted := p.byHash[clone.Volume.Labels[v1alpha1.TrialLabel]]
+	hash := clone.Volume.Labels[v1alpha1.TrialLabel]
+	if t, ofTrial := p.byTrial[hash]; ofTrial {
+		p.followPass(clone, t)
+		return
+	}
+	c, wanted := p.byHash[hash]
 	if wanted {
 		p.running[c.ProbeKey] = true
 		// What was seen so far is not to go with what is collected.
@@ -113,6 +121,29 @@ func (p *planner) followClone(clone Clone) {
 		}
 		p.concludeClone(clone, c, w, status)
 	}
+	p.collect(clone)
+}
+
+// rememberNodes remembers where clones may be mounted, and have been.
+func (p *planner) rememberNodes() {
+	for name, at := range p.Memory.Left {
+		if p.Now.Before(at.Add(settle)) {
+			p.memory.Left[name] = at
+		}
+	}
+	for _, clone := range p.Clones {
+		switch {
+		case clone.Pod == nil:
+		case len(clone.Failures) > 0:
+			// A mount that has failed leaves none.
+			delete(p.memory.Left, clone.Pod.Spec.NodeName)
+		default:
+			p.memory.Left[clone.Pod.Spec.NodeName] = p.Now
+		}
+	}
+}
+
+func (p *planner) collect(clone Clone) {
 	p.isClearing = true
 	p.steps = append(p.steps, Step{Kind: StepCollect, Clone: clone})
 }
@@ -134,11 +165,11 @@ func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
 	switch {
 	case clone.VolumeClaim == nil:
-		p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{VolumeClaim: claimOf(c)}})
+		p.steps = append(p.steps, Step{Kind: StepClone, For: hashOf(c), Clone: Clone{VolumeClaim: claimOf(originOf(c))}})
 	case clone.Pod == nil && clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
 		if n, found := p.findNode(c, w); found {
 			p.busy[n.Node.Name] = true
-			p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{Pod: podOf(c, n, clone.VolumeClaim)}})
+			p.steps = append(p.steps, Step{Kind: StepClone, For: hashOf(c), Clone: Clone{Pod: probePod(originOf(c), n, clone.VolumeClaim)}})
 		}
 	}
 }
@@ -151,46 +182,60 @@ func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	if clone.isReady() {
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true}, true
 	}
-	overdue, failure := clone.isOverdue(p.Now), ""
-	for _, message := range clone.Failures {
-		failure = message
-		if mountfailures.CauseOf(message, c.Target.AsksOtherwise) == mountfailures.Options {
-			overdue = true
-			break
-		}
-	}
+	failure, overdue := clone.failure(p.Now, c.Target.AsksOtherwise)
 	switch {
-	case p.Refused[c.ProbeKey] != "":
-		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Refused[c.ProbeKey]), true
+	case p.Refused[hashOf(c)] != "":
+		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Refused[hashOf(c)]), true
 	case failure != "":
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: failure}, overdue
 	}
 	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
 }
 
+// failure is what its kubelet has said of its mount last, and whether it is time to go by that: what speaks of options is gone by at once.
+func (c Clone) failure(now time.Time, asksOtherwise bool) (message string, final bool) {
+	for _, message = range c.Failures {
+		if mountfailures.CauseOf(message, asksOtherwise) == mountfailures.Options {
+			return message, true
+		}
+	}
+	return message, c.isOverdue(now)
+}
+
 func (c Clone) isOverdue(now time.Time) bool {
 	return now.After(c.Volume.CreationTimestamp.Add(cloneTimeout))
 }
 
-// proveMount goes by what the node's agent reports. While the clone is mounted, what else mounts from the server gets its connections and
-// keeps them: the clone goes at once then, and shows nothing.
+// proveMount goes by what the node's agent reports.
 func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, ended bool) {
-	name, doubt := clone.Pod.Spec.NodeName, "reports no mount of it"
+	m, doubt, isBeside := p.lookAtMount(clone, originOf(c), c.Target.Clone.Declared)
+	if doubt != "" {
+		return void(doubt), isBeside || clone.isOverdue(p.Now)
+	}
+	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}, true
+}
+
+// lookAtMount finds a clone's mount in what its node's agent reports. doubt says why it does not show that the list is in force. isBeside
+// is whether that is another mount of the server: while the clone is there, that gets its connections and keeps them. The clone goes at
+// once then, and shows nothing.
+func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt string, isBeside bool) {
+	name, shown := clone.Pod.Spec.NodeName, false
+	doubt = "reports no mount of it"
 	for _, m := range p.mountsOn(name) {
 		switch {
-		case m.Volume == clone.Volume.Name && volumeplan.ShowsOptions(&m, c.Target.Clone.Declared):
-			status = v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}
+		case m.Volume == clone.Volume.Name && volumeplan.ShowsOptions(&m, declared):
+			found, shown = m, true
 		case m.Volume == clone.Volume.Name:
 			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
-		case strings.HasPrefix(m.Protocol, string(c.Target.Clone.Protocol)) && p.isServerOf(c, m.Server):
-			return void(fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
-				m.Volume, name, c.Volume.Name, m.Volume)), true
+		case strings.HasPrefix(m.Protocol, string(o.Protocol)) && p.isServerOf(o.Server, m.Server):
+			return found, fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
+				m.Volume, name, o.Volume.Name, m.Volume), true
 		}
 	}
-	if status.Succeeded {
-		return status, true
+	if shown {
+		return found, "", false
 	}
-	return void(fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", c.Volume.Name, name, doubt)), clone.isOverdue(p.Now)
+	return found, fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", o.Volume.Name, name, doubt), false
 }
 
 func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {
@@ -237,18 +282,18 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
 }
 
-// mayHaveMounts says whether a node may have a mount of the candidate's server by the same protocol: under one of its names, under its
-// address, or among more servers than are told.
-func (p *planner) mayHaveMounts(n Node, c volumeplan.ProbeCandidate) bool {
+// mayHaveMounts says whether a node may have a mount of a clone's server by the same protocol: one of the last clone, one under one of its
+// names or under its address, or one among more servers than are told.
+func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
-	return len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
-		return string(s.Protocol) == string(c.Target.Clone.Protocol) && (p.isServerOf(c, s.Server) || p.isServerOf(c, hostOf(s.Address)))
+	return p.Now.Before(p.memory.Left[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
+		return string(s.Protocol) == string(o.Protocol) && (p.isServerOf(o.Server, s.Server) || p.isServerOf(o.Server, hostOf(s.Address)))
 	})
 }
 
-// isServerOf says whether a name is of the candidate's server.
-func (p *planner) isServerOf(c volumeplan.ProbeCandidate, name string) bool {
-	return slices.ContainsFunc(p.namesOf(c.Server), func(other string) bool { return p.isOneServer(other, name) })
+// isServerOf says whether a name is of a server.
+func (p *planner) isServerOf(server, name string) bool {
+	return slices.ContainsFunc(p.namesOf(server), func(other string) bool { return p.isOneServer(other, name) })
 }
 
 // namesOf are the name that volumes have of a server, and those under which nodes have mounted them: a client of NFSv4.1 finds that two

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -71,13 +72,13 @@ func byList(declared, own func(*Clone, *Node)) func(*Clone, *Node) {
 // visitClones has the control plane bind claims, and kubelets and agents do their part.
 func (w *world) visitClones(s *Snapshot) {
 	if w.refused != "" {
-		s.Refused = map[volumeplan.ProbeKey]string{}
+		s.Refused = map[string]string{}
 		for _, c := range w.candidates {
-			s.Refused[c.ProbeKey] = w.refused
+			s.Refused[hashOf(c)] = w.refused
 		}
 	}
 	for _, clone := range w.clones {
-		if clone.VolumeClaim != nil {
+		if clone.VolumeClaim != nil && !w.unbound {
 			clone.VolumeClaim.Status.Phase = corev1.ClaimBound
 		}
 		if clone.Pod != nil && len(clone.Pod.Status.Conditions)+len(clone.Failures) == 0 && w.visit != nil {
@@ -93,7 +94,7 @@ func (w *world) carryOut(step Step) {
 		if w.clones[made.Volume.Name] != nil {
 			w.t.Errorf("%s is made twice", made.Volume.Name)
 		}
-		made.Volume.CreationTimestamp = metav1.NewTime(w.now)
+		made.Volume.CreationTimestamp, made.Volume.UID = metav1.NewTime(w.now), types.UID(made.Volume.Name+w.now.String())
 		w.clones[made.Volume.Name] = &Clone{Volume: made.Volume, VolumeClaim: made.VolumeClaim}
 		return
 	}
@@ -108,6 +109,7 @@ func (w *world) carryOut(step Step) {
 		w.clones[made.VolumeClaim.Name].VolumeClaim = made.VolumeClaim
 	}
 	if made.Pod != nil {
+		made.Pod.CreationTimestamp = metav1.NewTime(w.now)
 		w.clones[made.Pod.Name].Pod = made.Pod
 	}
 }
@@ -334,9 +336,9 @@ func TestClonesThatNobodyAsksForAreCollected(t *testing.T) {
 	w := newWorld(t, "n1")
 	for _, set := range []string{"a", "b"} {
 		c := share(set)
-		w.clones[v1alpha1.ClonePrefix+hashOf(c)] = &Clone{Volume: cloneOf(c, c.Target.Clone.Options)}
+		w.clones[v1alpha1.ClonePrefix+hashOf(c)] = &Clone{Volume: cloneOf(originOf(c), c.Target.Clone.Options)}
 	}
-	w.clones[v1alpha1.ClonePrefix+hashOf(share("b"))].VolumeClaim = claimOf(share("b"))
+	w.clones[v1alpha1.ClonePrefix+hashOf(share("b"))].VolumeClaim = claimOf(originOf(share("b")))
 	w.run()
 	w.expectClean()
 }
@@ -344,13 +346,20 @@ func TestClonesThatNobodyAsksForAreCollected(t *testing.T) {
 func TestTheObjectsOfAClone(t *testing.T) {
 	c := share("s")
 	n := Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Image: "registry/node-agent:1"}
-	volumeClaim := claimOf(c)
-	pod := podOf(c, n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
-	got, err := json.MarshalIndent([]any{cloneOf(c, c.Target.Clone.Options), volumeClaim, pod}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
+	trial := Trial{StorageClientTrial: newLab(t).add("a"), pv: c.Volume, Target: c.Target}
+	pass := trial.originOf(v1alpha1.NodeTrialPass{Round: 1, Arm: v1alpha1.ArmAfter})
+	for path, made := range map[string]struct {
+		origin
+		pod func(origin, Node, *corev1.PersistentVolumeClaim) *corev1.Pod
+	}{"testdata/clone.golden.json": {originOf(c), probePod}, "testdata/pass.golden.json": {pass, trial.passPod}} {
+		volumeClaim := claimOf(made.origin)
+		pod := made.pod(made.origin, n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
+		got, err := json.MarshalIndent([]any{cloneOf(made.origin, c.Target.Clone.Options), volumeClaim, pod}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		compareGolden(t, path, string(got)+"\n")
 	}
-	compareGolden(t, "testdata/clone.golden.json", string(got)+"\n")
 	if len(c.Volume.Labels) != 1 || c.Volume.Spec.MountOptions[0] != "vers=3.0" || len(c.Volume.Spec.MountOptions) != 1 {
 		t.Errorf("the volume itself has changed: %+v", c.Volume)
 	}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,35 +18,77 @@ const (
 	podLifetime = 10 * 60
 	// mountPath is where a clone is mounted in its Pod: its program reads it there (cmd/node-agent).
 	mountPath = "/volume"
+	// cloneContainer is the name of the Pod's only container.
+	cloneContainer = "clone"
 )
 
-// metaOf is that of all objects of a candidate's clone. There is one at a time.
-func metaOf(c volumeplan.ProbeCandidate) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: v1alpha1.ClonePrefix + hashOf(c), Labels: map[string]string{
-		v1alpha1.TrialLabel: hashOf(c), "app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "clone",
+// origin is what a clone is of, and how it is called.
+type origin struct {
+	// Name is that of all of its objects, Hash names who it is made for in their labels.
+	Name, Hash string
+	Volume     *corev1.PersistentVolume
+	Server     string
+	Protocol   v1alpha1.VolumeProtocol
+}
+
+// originOf is that of a candidate's clone. There is one at a time.
+func originOf(c volumeplan.ProbeCandidate) origin {
+	return origin{Name: v1alpha1.ClonePrefix + hashOf(c), Hash: hashOf(c), Volume: c.Volume, Server: c.Server, Protocol: c.Target.Clone.Protocol}
+}
+
+// metaOf is that of all objects of a clone.
+func metaOf(o origin) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: o.Name, Labels: map[string]string{
+		v1alpha1.TrialLabel: o.Hash, "app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "clone",
 	}}
 }
 
-// cloneOf is a volume of the candidate's source, with a list.
-func cloneOf(c volumeplan.ProbeCandidate, list []string) *corev1.PersistentVolume {
-	meta := metaOf(c)
-	return &corev1.PersistentVolume{ObjectMeta: meta, Spec: judge.CloneSpec(c.Volume, meta.Name, list)}
+// cloneOf is a volume of the same source, with a list.
+func cloneOf(o origin, list []string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metaOf(o), Spec: judge.CloneSpec(o.Volume, o.Name, list)}
 }
 
 // claimOf is the claim that the clone is bound to.
-func claimOf(c volumeplan.ProbeCandidate) *corev1.PersistentVolumeClaim {
-	meta := metaOf(c)
+func claimOf(o origin) *corev1.PersistentVolumeClaim {
+	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace
 	return &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{
-		VolumeName: meta.Name, StorageClassName: ptr.To(""), AccessModes: c.Volume.Spec.AccessModes, VolumeMode: c.Volume.Spec.VolumeMode,
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: c.Volume.Spec.Capacity[corev1.ResourceStorage]}},
+		VolumeName: meta.Name, StorageClassName: ptr.To(""), AccessModes: o.Volume.Spec.AccessModes, VolumeMode: o.Volume.Spec.VolumeMode,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: o.Volume.Spec.Capacity[corev1.ResourceStorage]}},
 	}}
+}
+
+// probePod stays, and is Ready once the clone's root was read.
+func probePod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
+	pod := podOf(o, n, volumeClaim)
+	container := &pod.Spec.Containers[0]
+	container.Args = []string{"trial-hold"}
+	container.ReadinessProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/node-agent", "trial-read"}}},
+		PeriodSeconds: 2, TimeoutSeconds: 10,
+	}
+	return pod
+}
+
+// passPod does the work of a trial's pass once, and tells what was counted in its termination message.
+func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
+	pod, work := podOf(o, n, volumeClaim), t.Spec.Workload
+	pod.Spec.SecurityContext.RunAsUser, pod.Spec.SecurityContext.RunAsGroup = ptr.To(t.Spec.User()), ptr.To(t.Spec.User())
+	container := &pod.Spec.Containers[0]
+	container.Args = []string{"trial-pass", "--name=" + string(work.Name), "--path=" + cmp.Or(work.Path, "."), "--pause=" + t.pause().String()}
+	if work.AllowWrites {
+		container.Args = append(container.Args, "--allow-writes")
+		container.VolumeMounts[0].ReadOnly = false
+	}
+	// As of the trial runner: what the kernel caches of the volume counts too.
+	container.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("512Mi")
+	return pod
 }
 
 // podOf mounts the clone on a node. The claim is not read-only, so that the driver adds nothing to the list; what runs in the Pod cannot
 // write. It belongs to the claim, which nobody makes anew: whoever drains the node may delete it.
-func podOf(c volumeplan.ProbeCandidate, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
-	meta := metaOf(c)
+func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
+	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace
 	meta.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": v1alpha1.True}
 	meta.OwnerReferences = []metav1.OwnerReference{{
@@ -59,11 +103,7 @@ func podOf(c volumeplan.ProbeCandidate, n Node, volumeClaim *corev1.PersistentVo
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name: "clone", Image: n.Image, ImagePullPolicy: corev1.PullIfNotPresent, Args: []string{"trial-hold"},
-			ReadinessProbe: &corev1.Probe{
-				ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/node-agent", "trial-read"}}},
-				PeriodSeconds: 2, TimeoutSeconds: 10,
-			},
+			Name: cloneContainer, Image: n.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
 				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},

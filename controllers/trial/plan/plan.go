@@ -74,8 +74,8 @@ type Snapshot struct {
 	Clones []Clone
 	// Servers are those of volumes, as the volumes have them, by the volumes' names.
 	Servers map[string]string
-	// Refused says why the API server refused to have a clone made.
-	Refused  map[volumeplan.ProbeKey]string
+	// Refused says why the API server refused to have a clone made, by the label of its objects.
+	Refused  map[string]string
 	Profiles *fleet.ProfileSet
 	Memory   Memory
 	Now      time.Time
@@ -89,6 +89,10 @@ type Memory struct {
 	Waiting map[volumeplan.ProbeKey]Waiting
 	// Choices are the nodes of StorageClientTrials that run.
 	Choices map[types.UID]Choice
+	// Passing is what is known of those that run by clones.
+	Passing map[types.UID]Passing
+	// Left is when nodes had the Pod of a clone last. Where it is lost, a clone may come too soon: then its proofs are missing.
+	Left map[string]time.Time
 }
 
 // Result is what a probe has shown, and when.
@@ -134,9 +138,9 @@ type Step struct {
 	Node Node
 	// Order is that of StepOrder.
 	Order *v1alpha1.NodeTrial
-	// Clone is what there is to create or to delete, For what StepClone does it for.
+	// Clone is what there is to create or to delete, For the label of what StepClone creates.
 	Clone Clone
-	For   volumeplan.ProbeKey
+	For   string
 	// Trial and Status are those of StepReport.
 	Trial  *v1alpha1.StorageClientTrial
 	Status *v1alpha1.StorageClientTrialStatus
@@ -173,10 +177,13 @@ func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
 		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, underWay: map[types.UID]bool{}, writes: map[types.UID]bool{},
-		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}},
+		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, Passing: map[types.UID]Passing{}, Left: map[string]time.Time{}},
 	}
 	for _, t := range s.Trials {
 		p.byTrial[t.hash()] = t
+		if was, known := s.Memory.Passing[t.UID]; known && !t.isOver() {
+			p.memory.Passing[t.UID] = was
+		}
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for _, c := range s.Candidates {
@@ -185,6 +192,7 @@ func For(s Snapshot) Plan {
 			p.memory.Results[c.ProbeKey] = was
 		}
 	}
+	p.rememberNodes()
 	for _, n := range p.Nodes {
 		p.followOrder(n)
 	}
@@ -202,7 +210,7 @@ func For(s Snapshot) Plan {
 			p.steps = append(p.steps, Step{Kind: StepUnlabel, Node: n})
 		}
 	}
-	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.underWay) > 0 || p.isClearing || len(p.steps) > 0}
+	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.underWay) > 0 || len(p.memory.Passing) > 0 || p.isClearing || len(p.steps) > 0}
 }
 
 type planner struct {
@@ -375,7 +383,7 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	var chosen Node
 	found := false
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, c) {
+		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, originOf(c)) {
 			continue
 		}
 		if isLabelled(n.Node) && !w.ByClone {

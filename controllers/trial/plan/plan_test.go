@@ -33,6 +33,8 @@ type world struct {
 	clones  map[string]*Clone
 	visit   func(*Clone, *Node)
 	refused string
+	// unbound is true where no claim is ever bound.
+	unbound bool
 	log     []string
 	servers map[string]string
 }

@@ -67,10 +67,14 @@ func (t Trial) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
 	if took := t.roundTime(); took > 0 && 3*took < workTimeout {
 		count = v1alpha1.MaxOrderPasses / passesPerRound
 	}
-	upTo := min(done+count, wanted)
+	return t.passesFrom(done+1, min(done+count, wanted))
+}
+
+// passesFrom are those of some rounds, in the order that is drawn for each.
+func (t Trial) passesFrom(first, last int32) []v1alpha1.NodeTrialPass {
 	var passes []v1alpha1.NodeTrialPass
-	for _, slot := range verdict.Schedule(int(upTo), nil, t.seed()) {
-		if round := int32(slot.Round) + 1; round > done {
+	for _, slot := range verdict.Schedule(int(last), nil, t.seed()) {
+		if round := int32(slot.Round) + 1; round >= first {
 			passes = append(passes, v1alpha1.NodeTrialPass{Round: round, Arm: v1alpha1.TrialArm(slot.Arm)})
 		}
 	}
@@ -104,13 +108,7 @@ func (t Trial) seed() uint64 { return binary.BigEndian.Uint64(digest(string(t.UI
 
 // completeRounds are the passes of those rounds of an answer that are complete and new, in their order.
 func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1alpha1.TrialPass {
-	arms := map[int32]map[v1alpha1.TrialArm]bool{}
-	for _, pass := range answer {
-		if arms[pass.Round] == nil {
-			arms[pass.Round] = map[v1alpha1.TrialArm]bool{}
-		}
-		arms[pass.Round][pass.Arm] = true
-	}
+	arms := armsOf(answer)
 	var passes []v1alpha1.TrialPass
 	for next := done + 1; len(arms[next]) == passesPerRound; next++ {
 		for _, pass := range answer {
@@ -121,6 +119,27 @@ func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1al
 		}
 	}
 	return passes
+}
+
+// armsOf are the arms that passes have of each round.
+func armsOf(passes []v1alpha1.TrialPass) map[int32]map[v1alpha1.TrialArm]bool {
+	arms := map[int32]map[v1alpha1.TrialArm]bool{}
+	for _, pass := range passes {
+		if arms[pass.Round] == nil {
+			arms[pass.Round] = map[v1alpha1.TrialArm]bool{}
+		}
+		arms[pass.Round][pass.Arm] = true
+	}
+	return arms
+}
+
+// roundsIn is how many are complete, from the first one on.
+func roundsIn(passes []v1alpha1.TrialPass) (n int32) {
+	arms := armsOf(passes)
+	for len(arms[n+1]) == passesPerRound {
+		n++
+	}
+	return n
 }
 
 // units are what the workloads count.

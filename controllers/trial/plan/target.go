@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,8 +17,9 @@ import (
 type Trial struct {
 	*v1alpha1.StorageClientTrial
 
-	// Volume is the name of the claim's volume, Target what is mounted of it.
+	// Volume is the name of the claim's volume, pv the volume itself, Target what is mounted of it.
 	Volume string
+	pv     *corev1.PersistentVolume
 	Target judge.ProbeTarget
 	// Lacks says what is missing and may still come, Impossible what keeps it from ever being tried; both empty where it can be.
 	Lacks, Impossible string
@@ -46,21 +48,31 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 		t.Lacks = "there is no profile " + trial.Spec.Profile
 		return t
 	}
-	t.Volume = pv.Name
+	t.Volume, t.pv = pv.Name, pv
 	t.Target, t.Impossible = volumes.TrialTarget(pv, profile, allow)
-	if t.Impossible == "" {
-		t.Impossible = t.Target.Obstacle
+	if obstacle := t.cloneObstacle(); t.Impossible == "" && t.Target.Obstacle != "" && obstacle != "" {
+		t.Impossible = t.Target.Obstacle + ", and " + obstacle
 	}
 	status := &trial.Status
 	switch {
 	case status.Volume != "" && status.Volume != t.Volume:
 		t.Impossible = "the claim has got another volume, " + t.Volume
+	case status.Route == v1alpha1.RouteClone:
+		t.Target.Clone.Options, t.Target.Clone.Own = status.After, status.Before
 	case status.Volume != "":
 		t.Target.Options, t.Target.Own = status.After, status.Before
 	case t.Impossible == "" && slices.Equal(t.Target.Options, t.Target.Own):
 		t.Impossible = "the volume has the candidate's list already: " + listText(t.Target.Own)
 	}
 	return t
+}
+
+// cloneObstacle says why the trial cannot be run by clones; empty where it can.
+func (t Trial) cloneObstacle() string {
+	if t.Spec.Workload.Name == v1alpha1.WorkloadMount {
+		return "the workload Mount cannot be timed where the kubelet mounts: choose another one"
+	}
+	return t.Target.Clone.Obstacle
 }
 
 // candidateProfile is the profile that makes the candidate: a trial's own options are merged as a rule for its claim would be.

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountfailures"
+	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -51,8 +54,7 @@ func (p *planner) followWork(n Node) {
 		case answered && p.takeRounds(t, n, status.Passes):
 			return
 		case answered && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && !p.isNeeded(n):
-			reason, message := failureOf(*status)
-			p.fail(t, reason, message)
+			p.concludeWork(t, *status)
 		case !answered && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
 			p.tell(t, v1alpha1.TrialReasonRunning, fmt.Sprintf("Round %d of %s runs on %s", order.Passes[0].Round, t.wantedText(), n.Node.Name))
 			return
@@ -66,6 +68,24 @@ func (p *planner) followWork(n Node) {
 
 // isNeeded says whether somebody else has a use for the node: that its work has ended says nothing then.
 func (p *planner) isNeeded(n Node) bool { return !n.Writable || n.Node.Spec.Unschedulable }
+
+// concludeWork ends a trial whose order brought no round. Where the server lets nobody in from another network, the driver mounts clones.
+func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
+	if t.Status.Rounds == 0 && t.isKeptOut(status) && t.cloneObstacle() == "" {
+		p.changeToClones(t)
+		return
+	}
+	reason, message := failureOf(status)
+	p.fail(t, reason, message)
+}
+
+// isKeptOut says whether the volume's own list could not be mounted in the runner's network, neither before the candidate nor after it,
+// and that is not for its options. A mount that was made has the proof of its connections.
+func (t Trial) isKeptOut(status v1alpha1.NodeTrialStatus) bool {
+	isMounted := slices.ContainsFunc(status.Proofs, func(proof v1alpha1.TrialProof) bool { return proof.Type == v1alpha1.ProofTransports })
+	return status.Phase == v1alpha1.TrialFinished && !isMounted && len(status.Passes) == 0 && (status.Own == nil || !status.Own.Succeeded) &&
+		mountfailures.CauseOf(status.Message, t.Target.AsksOtherwise) != mountfailures.Options
+}
 
 // failureOf says how an order that brought no round has failed.
 func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
@@ -86,12 +106,16 @@ func (p *planner) takeRounds(t Trial, n Node, answer []v1alpha1.TrialPass) bool 
 	if len(passes) == 0 {
 		return false
 	}
+	p.keepPasses(t, n.Node.Name, passes)
+	return true
+}
+
+func (p *planner) keepPasses(t Trial, node string, passes []v1alpha1.TrialPass) {
 	status := t.Status.DeepCopy()
 	status.Passes = append(status.Passes, passes...)
-	status.Rounds, status.Node = passes[len(passes)-1].Round, n.Node.Name
+	status.Rounds, status.Node = roundsIn(status.Passes), node
 	status.RoundsWanted, status.RoundsReason = t.decideRounds(status)
 	p.writeStatus(t, *status)
-	return true
 }
 
 func (t Trial) wantedText() string {
@@ -118,6 +142,8 @@ func (p *planner) advance(t Trial) {
 		p.begin(t)
 	case len(p.underWay) >= maxTrials:
 		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for another trial to end")
+	case t.Status.Route == v1alpha1.RouteClone:
+		p.bringClone(t)
 	default:
 		p.bringWork(t, wanted)
 	}
@@ -125,8 +151,20 @@ func (p *planner) advance(t Trial) {
 
 // begin keeps the two lists that are compared: from now on, nothing changes them.
 func (p *planner) begin(t Trial) {
+	if t.Target.Obstacle != "" {
+		p.changeToClones(t)
+		return
+	}
 	status := t.Status.DeepCopy()
-	status.Volume, status.Before, status.After = t.Volume, t.Target.Own, t.Target.Options
+	status.Volume, status.Before, status.After, status.Route = t.Volume, t.Target.Own, t.Target.Options, v1alpha1.RouteOwnNetwork
+	p.writeStatus(t, *status)
+}
+
+// changeToClones has all passes be clones. It gets both lists as the volume has them: the driver is still to make of them what mount gets.
+func (p *planner) changeToClones(t Trial) {
+	status := t.Status.DeepCopy()
+	status.Volume, status.Route = t.Volume, v1alpha1.RouteClone
+	status.Before, status.After = mountoptions.TakeApart(t.Target.Clone.Own), mountoptions.TakeApart(t.Target.Clone.Options)
 	p.writeStatus(t, *status)
 }
 

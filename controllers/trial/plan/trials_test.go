@@ -22,9 +22,13 @@ type lab struct {
 	trials []*v1alpha1.StorageClientTrial
 	// targets are what the trials come to, by name; lacks and impossible hold for all of them.
 	lacks, impossible string
+	// resolve changes what they come to.
+	resolve func(*Trial)
 	// forgets has the manager die after each pass, loses drops every second write of a status.
 	forgets, loses bool
-	writes         int
+	// fails has a write fail, or the manager die before it; nil: none does.
+	fails  func() bool
+	writes int
 }
 
 func newLab(t *testing.T, names ...string) *lab {
@@ -67,11 +71,19 @@ func (l *lab) step() Plan {
 	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
 	for _, trial := range l.trials {
 		resolved := Trial{StorageClientTrial: trial, Lacks: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
-		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"}}
+		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"},
+			Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}}
+		if l.resolve != nil {
+			l.resolve(&resolved)
+		}
 		s.Trials = append(s.Trials, resolved)
 	}
 	for _, n := range l.nodes {
 		s.Nodes = append(s.Nodes, *n)
+	}
+	l.visitClones(&s)
+	if l.refused != "" {
+		s.Refused = map[string]string{s.Trials[0].hash(): l.refused}
 	}
 	next := For(s)
 	l.memory = next.Memory
@@ -80,9 +92,16 @@ func (l *lab) step() Plan {
 	}
 	labelled := 0
 	for _, step := range next.Steps {
+		if l.fails != nil && l.fails() {
+			continue
+		}
 		l.log = append(l.log, step.String())
 		if step.Kind == StepReport {
 			l.report(step)
+			continue
+		}
+		if step.Kind == StepClone || step.Kind == StepCollect {
+			l.carryOut(step)
 			continue
 		}
 		n := l.nodes[step.Node.Node.Name]

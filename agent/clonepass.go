@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+const (
+	// clonePassTimeout is less than the Pod of a clone may live: what was too long is told.
+	clonePassTimeout = 8 * time.Minute
+	// cloneStays is how long a clone stays mounted at least: its node's agent reports it in that time, without which nothing counts.
+	cloneStays = mountsInterval + reportInterval + 10*time.Second
+)
+
+// RunClonePass does the work of one pass in the Pod of a clone, which is mounted at a directory, and stays until the node's agent has
+// reported the mount.
+func RunClonePass(ctx context.Context, dir string, work probe.Work) v1alpha1.ClonePass {
+	return runClonePass(ctx, clonePassTimeout, cloneStays, func(ctx context.Context) ([]probe.Phase, int, error) {
+		return probe.RunOnClone(ctx, dir, boundWork(work))
+	})
+}
+
+func runClonePass(ctx context.Context, timeout, stays time.Duration, run func(context.Context) ([]probe.Phase, int, error)) v1alpha1.ClonePass {
+	enough := time.After(stays)
+	working, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	phases, transports, err := run(working)
+	if why, void := errors.AsType[probe.Void](err); void {
+		return v1alpha1.ClonePass{Void: text.CutBytes(string(why), v1alpha1.MaxClonePassText)}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return v1alpha1.ClonePass{Void: "it was ended before its time"}
+	case working.Err() != nil:
+		return v1alpha1.ClonePass{Failed: fmt.Sprintf("the work took longer than %s", timeout)}
+	case err != nil:
+		return v1alpha1.ClonePass{Failed: text.CutBytes(err.Error(), v1alpha1.MaxClonePassText)}
+	}
+	select {
+	case <-enough:
+	case <-ctx.Done():
+	}
+	return v1alpha1.ClonePass{Phases: trialPhases(phases), Transports: int32(min(transports, math.MaxInt32))}
+}

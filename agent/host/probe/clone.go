@@ -1,0 +1,121 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// sharesFile counts what was sent on SMB shares, those of the whole node.
+const sharesFile = "/proc/fs/cifs/Stats"
+
+// clone is a volume's clone in its Pod: the kubelet has mounted it, this process is the trial's user, and it has no rights at all.
+type clone struct {
+	dir string
+	// readFile and enter are the machine's; enter makes the directory that the work is done in that of this process.
+	readFile func(name string) (string, error)
+	enter    func(root, path string) error
+	wait     func(context.Context, time.Duration)
+}
+
+// RunOnClone does the work of one pass on a clone that is mounted at a directory, and says over how many connections; those are 0 of SMB,
+// which does not tell.
+func RunOnClone(ctx context.Context, dir string, work Work) ([]Phase, int, error) {
+	m := newMachine()
+	return clone{dir: dir, readFile: m.readFile, enter: enterBelow, wait: m.wait}.run(ctx, work)
+}
+
+func (c clone) run(ctx context.Context, work Work) ([]Phase, int, error) {
+	source, fsType, err := c.mount()
+	if err != nil {
+		return nil, 0, err
+	}
+	m := meter{counts: c.countsOf(source, fsType), wait: c.wait, work: c.workBelow(work.Path)}
+	work.Path = "."
+	phases, err := m.runPhases(ctx, work.options(rand.Text()), work.Pause)
+	if err != nil {
+		return nil, 0, err
+	}
+	stats, err := c.readFile(mountstatsFile)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the mount's connections: %w", err)
+	}
+	_, transports := parseStats(stats, c.dir)
+	return phases, transports, nil
+}
+
+// Void is why what a pass has measured counts for nothing.
+type Void string
+
+func (v Void) Error() string { return string(v) }
+
+// mount is the clone's, with a superblock of its own.
+func (c clone) mount() (source, fsType string, err error) {
+	data, err := c.readFile(mountinfoFile)
+	if err != nil {
+		return "", "", fmt.Errorf("read the mounts: %w", err)
+	}
+	source, fsType = mounts.MountedAt(data, c.dir)
+	if fsType == "" {
+		return "", "", errors.New("nothing is mounted at " + c.dir + ": only the Pod of a clone starts this")
+	}
+	if device, others := devicesOf(data, c.dir); slices.Contains(others, device) {
+		return "", "", Void("another mount has its device " + device)
+	}
+	return source, fsType, nil
+}
+
+func (c clone) countsOf(source, fsType string) func() ([]mounts.Operation, error) {
+	if strings.HasPrefix(fsType, "nfs") {
+		return func() ([]mounts.Operation, error) { return countsAt(c.readFile, c.dir) }
+	}
+	return func() ([]mounts.Operation, error) {
+		data, err := c.readFile(sharesFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the share's counters: %w", err)
+		}
+		operations, connections := mounts.CountsOfShare(data, source)
+		if connections != 1 {
+			return nil, Void(fmt.Sprintf("%s has %s on this node, so nobody can tell whose requests the kernel counts", source, text.Count(connections, "connection")))
+		}
+		return operations, nil
+	}
+}
+
+// workBelow does the work in a directory of the volume. What finding it costs is counted once, as of somebody who changes to it.
+func (c clone) workBelow(path string) func(context.Context, workload.Options) (workload.Result, error) {
+	entered := false
+	return func(ctx context.Context, o workload.Options) (workload.Result, error) {
+		if !entered {
+			if err := c.enter(c.dir, path); err != nil {
+				return workload.Result{}, err
+			}
+			entered = true
+		}
+		return workload.Run(ctx, o)
+	}
+}
+
+// enterBelow follows no link out of the root.
+func enterBelow(root, path string) error {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	dir, err := r.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Chdir()
+}

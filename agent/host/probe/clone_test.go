@@ -1,0 +1,143 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// pod is a container with a clone: each directory below the one that was entered has been asked for by as many requests as it has entries.
+type pod struct {
+	dir, source, fsType string
+	// beside is what else is mounted in it, others how many more connections there are to the share.
+	beside   string
+	others   int
+	requests int
+	log      []string
+}
+
+func (p *pod) readFile(name string) (string, error) {
+	switch name {
+	case mountinfoFile:
+		if p.fsType == "" {
+			return "1 0 0:9 / / ro - overlay overlay ro\n", nil
+		}
+		return fmt.Sprintf("1 0 0:9 / / ro - overlay overlay ro\n2 1 0:52 / %s ro - %s %s rw\n%s", p.dir, p.fsType, p.source, p.beside), nil
+	case mountstatsFile:
+		if p.fsType == "cifs" {
+			return "device //filer/share mounted on " + p.dir + " with fstype cifs\n", nil
+		}
+		return fmt.Sprintf("device %s mounted on %s with fstype nfs4 statvers=1.1\n\txprt: tcp 1\n\txprt: tcp 2\n\tper-op statistics\n\t    GETATTR: %d %d 0 %d 0 0 0 0 0\n",
+			p.source, p.dir, p.requests, p.requests, 100*p.requests), nil
+	case sharesFile:
+		block := fmt.Sprintf("1) \\\\filer\\share\nSMBs: 1\nBytes read: 0  Bytes written: 0\nQueryInfos: %d total 0 failed\n", p.requests)
+		return strings.Repeat(block, 1+p.others), nil
+	}
+	return "", os.ErrNotExist
+}
+
+func (p *pod) run(t *testing.T, work Work) ([]Phase, int, error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	c := clone{dir: p.dir, readFile: p.readFile,
+		enter: func(root, path string) error {
+			p.log = append(p.log, "enter "+path)
+			p.requests += 10
+			return enterBelow(root, path)
+		},
+		wait: func(_ context.Context, d time.Duration) { p.log = append(p.log, "wait "+d.String()) },
+	}
+	return c.run(t.Context(), work)
+}
+
+// volume is a directory with three files in "a", and links that lead out.
+func volume(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := errors.Join(os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755), os.Symlink("/", filepath.Join(dir, "out")), os.Symlink("a", filepath.Join(dir, "in")))
+	for _, name := range []string{"1", "2", "3"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "a", name), []byte("data"), 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestAPassOnAClone(t *testing.T) {
+	for name, test := range map[string]struct {
+		source, fsType, operation string
+		transports                int
+		sent                      uint64
+	}{
+		"NFS": {"filer:/e", "nfs4", "GETATTR", 2, 1000},
+		"SMB": {"//filer/share/below", "cifs", "QUERY_INFO", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pod{dir: volume(t), source: test.source, fsType: test.fsType, requests: 7}
+			phases, transports, err := p.run(t, Work{Name: "ListDirectory", Path: "in", Pause: 5 * time.Second, MaxEntries: 100})
+			if err != nil || transports != test.transports {
+				t.Fatalf("%d connections, %v", transports, err)
+			}
+			for i := range phases {
+				if phases[i].Duration <= 0 {
+					t.Errorf("phase %d took no time", i)
+				}
+				phases[i].Duration = 0
+			}
+			want := []Phase{{Name: First, Units: 4, BytesSent: test.sent, Operations: []Operation{{test.operation, 10}}}, {Name: Repeated, Units: 4}}
+			if diff := cmp.Diff(want, phases); diff != "" {
+				t.Errorf("phases (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"enter in", "wait 5s"}, p.log); diff != "" {
+				t.Errorf("what was done (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatWritesOnACloneLeavesNothing(t *testing.T) {
+	p := &pod{dir: volume(t), source: "filer:/e", fsType: "nfs"}
+	phases, _, err := p.run(t, Work{Name: "CreateUnlink", Path: "a", AllowWrites: true})
+	if err != nil || phases[1].Units != 200 {
+		t.Fatalf("%+v, %v", phases, err)
+	}
+	entries, err := os.ReadDir(filepath.Join(p.dir, "a"))
+	if err != nil || len(entries) != 4 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+func TestWhatIsNoPassOnAClone(t *testing.T) {
+	void := func(p *pod) { p.others = 1 }
+	for name, test := range map[string]struct {
+		change func(*pod)
+		path   string
+		want   string
+		void   bool
+	}{
+		"nothing is mounted":                     {func(p *pod) { p.fsType = "" }, "a", "only the Pod of a clone starts this", false},
+		"a link leads out of the volume":         {func(*pod) {}, "out", "path escapes", false},
+		"a path leads out of it":                 {func(*pod) {}, "../..", "path escapes", false},
+		"there is no such directory":             {func(*pod) {}, "nowhere", "no such file", false},
+		"somebody else is connected to it":       {void, "a", "//filer/share has 2 connections on this node", true},
+		"another mount has the same file system": {func(p *pod) { p.beside = "3 1 0:52 / /other ro - cifs //filer/share rw\n" }, "a", "another mount has its device 0:52", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pod{dir: volume(t), source: "//filer/share", fsType: "cifs"}
+			test.change(p)
+			phases, _, err := p.run(t, Work{Name: "ListDirectory", Path: test.path})
+			_, isVoid := errors.AsType[Void](err)
+			if err == nil || !strings.Contains(err.Error(), test.want) || isVoid != test.void || phases != nil {
+				t.Errorf("phases %+v, void %v: %v, want %q", phases, isVoid, err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,374 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountfailures"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// maxVoids is how many passes in a row may count for nothing.
+const maxVoids = 3
+
+// Passing is what is known of a trial's clones beyond the objects. Losing it costs a pass.
+type Passing struct {
+	// Since is since when the next pass waits for a node.
+	Since time.Time
+	// Proven is the clone's volume whose mount its node's agent has reported with the list.
+	Proven types.UID
+	// Voids is how many passes in a row have counted for nothing, Void why the last one has not.
+	Voids int
+	Void  string
+	// Failed is what the mount of the candidate said where that leaves open what is to blame: the volume's own list is mounted next.
+	Failed string
+}
+
+// nextPass is the one that comes now. Its clone's name tells it.
+func (t Trial) nextPass(s Passing) v1alpha1.NodeTrialPass {
+	done := armsOf(t.Status.Passes)
+	round := t.Status.Rounds + 1
+	passes := slices.DeleteFunc(t.passesFrom(round, round), func(pass v1alpha1.NodeTrialPass) bool {
+		return done[round][pass.Arm] || s.Failed != "" && pass.Arm == v1alpha1.ArmAfter
+	})
+	if len(passes) == 0 {
+		return v1alpha1.NodeTrialPass{}
+	}
+	return passes[0]
+}
+
+func (t Trial) originOf(pass v1alpha1.NodeTrialPass) origin {
+	return origin{
+		Name: fmt.Sprintf("%s%s-%d-%s", v1alpha1.ClonePrefix, t.hash(), pass.Round, strings.ToLower(string(pass.Arm))), Hash: t.hash(),
+		Volume: t.pv, Server: t.Target.Server, Protocol: t.Target.Clone.Protocol,
+	}
+}
+
+// listsOf are the list of an arm, and what of it the other list has not: by that a mount tells which one it has.
+func (t Trial) listsOf(arm v1alpha1.TrialArm) (list, declared []string) {
+	list, other := t.Target.Clone.Own, t.Target.Clone.Options
+	if arm == v1alpha1.ArmAfter {
+		list, other = other, list
+	}
+	return list, slices.DeleteFunc(slices.Clone(list), func(option string) bool { return slices.Contains(other, option) })
+}
+
+// bringClone begins the trial's next pass on a node without any mount of the server.
+func (p *planner) bringClone(t Trial) {
+	s := p.memory.Passing[t.UID]
+	n, found := p.findNodeFor(t)
+	switch {
+	case p.Refused[t.hash()] != "":
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Refused[t.hash()])
+	case s.Voids >= maxVoids:
+		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row counted for nothing, the last one since %s", s.Voids, s.Void))
+	case !found:
+		p.awaitNode(t, s)
+	case !p.hasRoom():
+		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
+	default:
+		s.Since = time.Time{}
+		p.memory.Passing[t.UID] = s
+		p.underWay[t.UID], p.busy[n.Node.Name] = true, true
+		pass := t.nextPass(s)
+		list, _ := t.listsOf(pass.Arm)
+		o := t.originOf(pass)
+		p.steps = append(p.steps, Step{Kind: StepClone, For: o.Hash, Clone: Clone{Volume: cloneOf(o, list), VolumeClaim: claimOf(o)}})
+	}
+}
+
+// awaitNode says what is waited for: soon after a pass, for its mount to be gone. A round whose node is not free again by then is begun
+// anew, wherever there is one.
+func (p *planner) awaitNode(t Trial, s Passing) {
+	if s.Since.IsZero() {
+		s.Since = p.Now
+	}
+	late := p.Now.After(s.Since.Add(tellWithin))
+	if late && t.roundNode() != "" {
+		s.Since = time.Time{}
+		status := t.Status.DeepCopy()
+		status.Passes = slices.DeleteFunc(status.Passes, func(pass v1alpha1.TrialPass) bool { return pass.Round > status.Rounds })
+		p.writeStatus(t, *status)
+	}
+	p.memory.Passing[t.UID] = s
+	if !late {
+		p.underWay[t.UID] = true
+	}
+	p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for a node that it may run on, that has an agent and is in service, and that has no mount of "+t.Target.Server+
+		", whose connections a clone would share")
+}
+
+// roundNode is the node of the round that has begun: passes are compared on one node. Empty where none has.
+func (t Trial) roundNode() string {
+	for _, pass := range t.Status.Passes {
+		if pass.Round > t.Status.Rounds {
+			return pass.Node
+		}
+	}
+	return ""
+}
+
+// findNodeFor finds a node for the next pass: that of the round, or one that has no mount of the server.
+func (p *planner) findNodeFor(t Trial) (Node, bool) {
+	name := t.roundNode()
+	i := slices.IndexFunc(p.Nodes, func(n Node) bool {
+		return !p.busy[n.Node.Name] && (name == "" || n.Node.Name == name) && isFree(n) && t.selects(n) && !p.mayHaveMounts(n, t.originOf(v1alpha1.NodeTrialPass{}))
+	})
+	if i < 0 {
+		return Node{}, false
+	}
+	return p.Nodes[i], true
+}
+
+// followPass takes the result of a trial's clone, goes on with it, or collects what is over or nobody wants any more.
+func (p *planner) followPass(clone Clone, t Trial) {
+	if clone.Pod != nil {
+		p.busy[clone.Pod.Spec.NodeName] = true
+	}
+	if !t.isOver() {
+		p.underWay[t.UID] = true
+	}
+	s := p.memory.Passing[t.UID]
+	pass := t.nextPass(s)
+	if !p.isPassWanted(clone, t, pass) || p.concludePass(clone, t, pass, s) {
+		p.collect(clone)
+	}
+}
+
+// isPassWanted says whether a clone is that of the trial's next pass, and its node has nothing else to do.
+func (p *planner) isPassWanted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass) bool {
+	if t.isOver() || t.isTimedOut(p.Now) || t.pv == nil || t.Status.Route != v1alpha1.RouteClone || clone.isLeaving() {
+		return false
+	}
+	list, _ := t.listsOf(pass.Arm)
+	if clone.Volume.Name != t.originOf(pass).Name || !slices.Equal(clone.Volume.Spec.MountOptions, list) {
+		return false
+	}
+	return clone.Pod == nil || slices.ContainsFunc(p.Nodes, func(n Node) bool { return n.Node.Name == clone.Pod.Spec.NodeName && isFree(n) })
+}
+
+// concludePass says whether a pass has ended, and keeps what came of it. The clone stays until that is kept.
+func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
+	o := t.originOf(pass)
+	failure, final := clone.failure(p.Now, t.Target.AsksOtherwise)
+	switch {
+	case p.Refused[o.Hash] != "":
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Refused[o.Hash])
+		return true
+	case clone.Pod == nil && !final:
+		p.goOnWithPass(clone, t, o)
+		return false
+	case clone.Pod == nil:
+		p.voidPass(t, s, fmt.Sprintf("a clone of %s had neither a bound claim nor a node for its Pod within %s", t.Volume, cloneTimeout))
+		return true
+	case clone.hasStarted():
+		return p.followStarted(clone, t, pass, s)
+	case final && failure != "":
+		p.concludeFailure(t, pass, s, failure)
+		return true
+	case final:
+		p.voidPass(t, s, fmt.Sprintf("the Pod of a clone of %s has not started on %s within %s", t.Volume, clone.Pod.Spec.NodeName, cloneTimeout))
+		return true
+	}
+	return false
+}
+
+// goOnWithPass creates the Pod once the claim is bound, and the claim where a crash has left that out.
+func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
+	switch {
+	case clone.VolumeClaim == nil:
+		p.steps = append(p.steps, Step{Kind: StepClone, For: o.Hash, Clone: Clone{VolumeClaim: claimOf(o)}})
+	case clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
+		if n, found := p.findNodeFor(t); found {
+			p.busy[n.Node.Name] = true
+			p.steps = append(p.steps, Step{Kind: StepClone, For: o.Hash, Clone: Clone{Pod: t.passPod(o, n, clone.VolumeClaim)}})
+		}
+	}
+}
+
+// followStarted follows a pass whose clone is mounted. Its result counts only where the node's agent has reported the mount with the
+// list, and no other one of the server.
+func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
+	list, declared := t.listsOf(pass.Arm)
+	node := clone.Pod.Spec.NodeName
+	_, doubt, isBeside := p.lookAtMount(clone, t.originOf(pass), declared)
+	if doubt == "" {
+		s.Proven = clone.Volume.UID
+		p.memory.Passing[t.UID] = s
+	}
+	told, err := clone.result(wantedTransports(t.Target.Clone.Protocol, list))
+	switch {
+	case isBeside:
+		p.voidPass(t, s, doubt)
+	case errors.Is(err, errNoResult):
+		if p.Now.Before(clone.Pod.CreationTimestamp.Add(podLifetime*time.Second + overdue)) {
+			p.tell(t, v1alpha1.TrialReasonRunning, fmt.Sprintf("Round %d of %s runs on %s", pass.Round, t.wantedText(), node))
+			return false
+		}
+		p.voidPass(t, s, "the Pod of a clone on "+node+" has not told how it ended")
+	case err != nil:
+		p.voidPass(t, s, "the Pod of a clone on "+node+" "+err.Error())
+	case told.Void != "":
+		p.voidPass(t, s, told.Void)
+	case told.Failed != "":
+		p.fail(t, v1alpha1.TrialReasonNotMounted, fmt.Sprintf("%s, round %d: %s", pass.Arm, pass.Round, told.Failed))
+	case s.Proven != clone.Volume.UID && !clone.isOverdue(p.Now):
+		return false
+	case s.Proven != clone.Volume.UID:
+		p.voidPass(t, s, doubt)
+	default:
+		return p.keepPass(t, node, v1alpha1.TrialPass{Round: pass.Round, Arm: pass.Arm, Node: node, Phases: told.Phases}, s)
+	}
+	return true
+}
+
+// keepPass keeps what a pass has measured. That the volume's own list could be mounted decides a candidate that could not.
+func (p *planner) keepPass(t Trial, node string, pass v1alpha1.TrialPass, s Passing) (ended bool) {
+	if s.Failed != "" {
+		p.fail(t, v1alpha1.TrialReasonNotMounted, s.Failed+"; with the volume's own list it could be mounted")
+		return true
+	}
+	s.Voids, s.Void = 0, ""
+	p.memory.Passing[t.UID] = s
+	p.keepPasses(t, node, []v1alpha1.TrialPass{pass})
+	return false
+}
+
+// voidPass has the pass run again, a few times.
+func (p *planner) voidPass(t Trial, s Passing, why string) {
+	s.Voids, s.Void = s.Voids+1, why
+	p.memory.Passing[t.UID] = s
+}
+
+// concludeFailure says what follows from a clone that could not be mounted. Who is down, and what has nothing to do with a list, may be
+// otherwise the next time.
+func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s Passing, failure string) {
+	failure = text.Line(mountfailures.Brief(failure))
+	cause := mountfailures.CauseOf(failure, t.Target.AsksOtherwise)
+	failed := fmt.Sprintf("%s, round %d: %s", pass.Arm, pass.Round, failure)
+	switch {
+	case cause == mountfailures.Elsewhere:
+		p.voidPass(t, s, "it could not be mounted: "+failed)
+	case pass.Arm != v1alpha1.ArmAfter:
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: "+failed)
+	case cause == mountfailures.Options:
+		p.fail(t, v1alpha1.TrialReasonNotMounted, failed)
+	case len(t.Status.Passes) > 0:
+		p.fail(t, v1alpha1.TrialReasonNotMounted, failed+"; with the volume's own list it could be mounted")
+	default:
+		s.Failed = failed
+		p.memory.Passing[t.UID] = s
+	}
+}
+
+// errNoResult is of a Pod that has not ended.
+var errNoResult = errors.New("there is no result yet")
+
+// hasStarted says whether the container runs, or has run: the kubelet has mounted the clone then.
+func (c Clone) hasStarted() bool {
+	return c.Pod.Status.Phase != corev1.PodPending && c.Pod.Status.Phase != ""
+}
+
+// wantedTransports is how many connections a mount with a list has; 0 where nobody can tell.
+func wantedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
+	if protocol != v1alpha1.ProtocolNFS {
+		return 0
+	}
+	if n, asked := mountoptions.Nconnect(list); asked {
+		return int32(n)
+	}
+	return 1
+}
+
+// result is what the Pod has told of its pass. Its program is ours and what it works on is not, so all of it is checked.
+func (c Clone) result(transports int32) (v1alpha1.ClonePass, error) {
+	var ended *corev1.ContainerStateTerminated
+	for _, status := range c.Pod.Status.ContainerStatuses {
+		if status.Name == cloneContainer {
+			ended = status.State.Terminated
+		}
+	}
+	phase := c.Pod.Status.Phase
+	switch {
+	case ended == nil && phase != corev1.PodFailed && phase != corev1.PodSucceeded:
+		return v1alpha1.ClonePass{}, errNoResult
+	case ended == nil || ended.Message == "":
+		return v1alpha1.ClonePass{}, fmt.Errorf("ended without a result: %s", describeEnd(c.Pod, ended))
+	}
+	told, err := decodePass(ended.Message)
+	if err == nil && len(told.Phases) > 0 && told.Transports != transports {
+		err = fmt.Errorf("had %s, and its list asks for %d", text.Count(int(told.Transports), "connection"), transports)
+	}
+	return told, err
+}
+
+func describeEnd(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) string {
+	if ended == nil {
+		return text.CutBytes(text.Line(pod.Status.Reason+" "+pod.Status.Message), v1alpha1.MaxClonePassText)
+	}
+	return fmt.Sprintf("%s, exit code %d", ended.Reason, ended.ExitCode)
+}
+
+// What the Pod of a clone may tell: more than any pass comes to.
+const (
+	maxPassTime  = 2 * podLifetime * 1000 * 1000
+	maxPassCount = 1 << 50
+)
+
+var (
+	passPhases       = []string{"First", "Repeated"}
+	passOperation    = regexp.MustCompile(`\A[A-Z][A-Z0-9_]{0,23}\z`)
+	errUnreadable    = errors.New("told what nobody can read")
+	errUnlikelyPass  = errors.New("told of numbers that cannot be")
+	errUnknownPhases = errors.New("told of other phases than First and Repeated")
+)
+
+func decodePass(message string) (told v1alpha1.ClonePass, err error) {
+	decoder := json.NewDecoder(strings.NewReader(message))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&told); err != nil || len(message) > v1alpha1.MaxClonePassBytes || message[decoder.InputOffset():] != "" {
+		return v1alpha1.ClonePass{}, errUnreadable
+	}
+	if told.Failed != "" || told.Void != "" {
+		return v1alpha1.ClonePass{Failed: sayable(told.Failed), Void: sayable(told.Void)}, nil
+	}
+	if len(told.Phases) != len(passPhases) {
+		return v1alpha1.ClonePass{}, errUnknownPhases
+	}
+	for i, phase := range told.Phases {
+		if phase.Name != passPhases[i] {
+			return v1alpha1.ClonePass{}, errUnknownPhases
+		}
+		if !isLikely(phase) {
+			return v1alpha1.ClonePass{}, errUnlikelyPass
+		}
+	}
+	return told, nil
+}
+
+// sayable is a text as a message may hold it.
+func sayable(s string) string { return text.CutBytes(text.Line(s), v1alpha1.MaxClonePassText) }
+
+func isLikely(phase v1alpha1.TrialPassPhase) bool {
+	names := map[string]bool{}
+	numbers := []int64{phase.Units, phase.BytesSent, phase.BytesReceived}
+	for _, o := range phase.Operations {
+		if names[o.Name] || !passOperation.MatchString(o.Name) {
+			return false
+		}
+		names[o.Name] = true
+		numbers = append(numbers, o.Count)
+	}
+	return len(phase.Operations) <= v1alpha1.MaxTrialOperations && phase.Microseconds >= 0 && phase.Microseconds <= maxPassTime &&
+		!slices.ContainsFunc(numbers, func(n int64) bool { return n < 0 || n > maxPassCount })
+}

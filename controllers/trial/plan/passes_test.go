@@ -1,0 +1,634 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// bay is a lab whose trials are of a volume of SMB: kubelets mount clones, and agents tell of it some time later.
+type bay struct {
+	*lab
+	// refuses is what a kubelet says of the mount of a pass; empty: it mounts it. tells is what the Pod says at its end.
+	refuses func(pass string) string
+	tells   func(pass string) string
+	// mute is for Pods whose node's agent does not report them, stuck for those that never end.
+	mute, hangs bool
+	// theirs are nodes on which somebody mounts from the server once a clone is there.
+	theirs map[string]bool
+	// mounted is when a clone was last mounted on a node; passes are those that were begun.
+	mounted map[string]time.Time
+	passes  []string
+	// lost is when the manager has forgotten all.
+	lost time.Time
+}
+
+func newBay(t *testing.T, names ...string) *bay {
+	b := &bay{lab: newLab(t, names...), mounted: map[string]time.Time{}, theirs: map[string]bool{}}
+	b.runners = false
+	b.resolve = func(r *Trial) {
+		r.pv, r.Target = share("a").Volume, judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a network of its own", Clone: judge.CloneTarget{
+			Own: []string{"vers=3.0", "actimeo=1"}, Options: []string{"vers=3.0", "actimeo=30"}, Protocol: v1alpha1.ProtocolSMB,
+		}}
+		if r.Status.Route == v1alpha1.RouteClone {
+			r.Target.Clone.Own, r.Target.Clone.Options = r.Status.Before, r.Status.After
+		}
+	}
+	b.refuses = func(string) string { return "" }
+	b.tells = func(pass string) string {
+		if strings.HasSuffix(pass, "after") {
+			return measured("QUERY_INFO", 5)
+		}
+		return measured("QUERY_INFO", 1000)
+	}
+	b.visit = b.mount
+	return b
+}
+
+func measured(operation string, count int64) string {
+	phase := v1alpha1.TrialPassPhase{Name: "First", Units: 1000, Microseconds: 900000, BytesReceived: 7, Operations: []v1alpha1.TrialOperation{{Name: operation, Count: count}}}
+	again := phase
+	again.Name = "Repeated"
+	return v1alpha1.ClonePass{Phases: []v1alpha1.TrialPassPhase{phase, again}}.Encode()
+}
+
+// passOf is the round and the arm of a clone.
+func passOf(clone *Clone) string {
+	return strings.Join(strings.Split(strings.TrimPrefix(clone.Volume.Name, v1alpha1.ClonePrefix), "-")[1:], " ")
+}
+
+// mount is what kubelet, driver and agent have done by now.
+func (b *bay) mount(clone *Clone, n *Node) {
+	pass, age := passOf(clone), b.now.Sub(clone.Pod.CreationTimestamp.Time)
+	if age == 2*time.Second {
+		b.passes = append(b.passes, pass)
+		if last, was := b.mounted[n.Node.Name]; was && b.now.Sub(last) < 8*time.Second && b.now.Sub(b.lost) > settle && !b.forgets {
+			b.t.Errorf("%s begins on %s, which has the mount of another pass", pass, n.Node.Name)
+		}
+	}
+	if message := b.refuses(pass); message != "" {
+		clone.Failures = []string{message}
+		return
+	}
+	if age < 4*time.Second {
+		return
+	}
+	clone.Pod.Status.Phase, b.mounted[n.Node.Name] = corev1.PodRunning, b.now
+	if age >= 10*time.Second && !b.mute {
+		b.report(n, clone.Volume.Name, clone.Volume.Spec.MountOptions)
+	}
+	if age >= 30*time.Second && !b.hangs {
+		clone.Pod.Status.Phase = corev1.PodSucceeded
+		clone.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: cloneContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Message: b.tells(pass), Reason: "Completed",
+		}}}}
+	}
+}
+
+// report has an agent tell of the mounts of its node.
+func (b *bay) report(n *Node, volume string, list []string) {
+	seconds := "1"
+	if slices.Contains(list, "actimeo=30") {
+		seconds = "30"
+	}
+	n.ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
+	n.ClientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: volume, Server: "filer", Protocol: "SMB3.0", Connections: 1, Options: []string{"vers=3.0", "acregmax=" + seconds, "acdirmax=" + seconds}}}
+	if b.theirs[n.Node.Name] {
+		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "theirs", Server: "filer", Protocol: "SMB3.0"})
+	}
+}
+
+// unmount has agents tell of the end of what was mounted a while ago.
+func (b *bay) unmount() {
+	for name, last := range b.mounted {
+		if status := &b.nodes[name].ClientNode.Status; b.now.Sub(last) >= 8*time.Second {
+			status.Servers, status.Mounts = nil, nil
+		}
+	}
+}
+
+func (b *bay) pass() Plan {
+	b.t.Helper()
+	b.unmount()
+	next := b.step()
+	if len(b.clones) > 1 {
+		b.t.Errorf("%d clones at a time", len(b.clones))
+	}
+	return next
+}
+
+func (b *bay) runPasses() {
+	b.t.Helper()
+	for range 4000 {
+		if !b.pass().Busy {
+			b.expectClean()
+			return
+		}
+	}
+	b.t.Fatalf("it never ends:\n%s", strings.Join(b.log[max(0, len(b.log)-20):], "\n"))
+}
+
+func rounds(n int32) func(*v1alpha1.StorageClientTrialSpec) {
+	return func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds, s.Goal.Metric = n, "QUERY_INFO" }
+}
+
+func TestATrialByClones(t *testing.T) {
+	b := newBay(t, "n1")
+	trial := b.add("a", rounds(3))
+	b.runPasses()
+	status := trial.Status
+	if status.Rounds != 3 || len(status.Passes) != 9 || status.Node != "n1" || status.Route != v1alpha1.RouteClone || status.Volume != "pv-1" {
+		t.Errorf("status is %+v", status)
+	}
+	if !slices.Equal(status.Before, []string{"vers=3.0", "actimeo=1"}) || !slices.Equal(status.After, []string{"vers=3.0", "actimeo=30"}) {
+		t.Errorf("compared %v with %v", status.Before, status.After)
+	}
+	var want []string
+	for _, p := range (Trial{StorageClientTrial: trial}).passesFrom(1, 3) {
+		want = append(want, fmt.Sprintf("%d %s", p.Round, strings.ToLower(string(p.Arm))))
+	}
+	if diff := cmp.Diff(want, b.passes); diff != "" {
+		t.Errorf("passes (-drawn +run):\n%s", diff)
+	}
+	for _, pass := range status.Passes {
+		count := map[v1alpha1.TrialArm]int64{v1alpha1.ArmAfter: 5}[pass.Arm]
+		if count == 0 {
+			count = 1000
+		}
+		if pass.Node != "n1" || len(pass.Phases) != 2 || pass.Phases[1].Operations[0].Count != count || pass.Phases[0].BytesReceived != 7 {
+			t.Errorf("pass %+v", pass)
+		}
+	}
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	for _, line := range b.log {
+		if strings.HasPrefix(line, "label") || strings.HasPrefix(line, "order") {
+			t.Errorf("the trial runner is asked: %s", line)
+		}
+	}
+	if took := b.now.Sub(status.StartTime.Time) / 9; took > 70*time.Second {
+		t.Errorf("a pass takes %s", took)
+	}
+}
+
+// The list of each pass is the one of its arm, exactly, and its Pod does what the trial says.
+func TestWhatAPassIsMadeOf(t *testing.T) {
+	b := newBay(t, "n1")
+	user := int64(1000)
+	b.add("a", rounds(1), func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Workload = v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadCreateUnlink, Path: "x/y", AllowWrites: true, RunAsUser: &user}
+	})
+	b.visit = func(clone *Clone, n *Node) {
+		b.mount(clone, n)
+		list := []string{"vers=3.0", "actimeo=1"}
+		if strings.HasSuffix(passOf(clone), "after") {
+			list[1] = "actimeo=30"
+		}
+		container, security := clone.Pod.Spec.Containers[0], clone.Pod.Spec.SecurityContext
+		if diff := cmp.Diff(list, clone.Volume.Spec.MountOptions); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", clone.Volume.Name, diff)
+		}
+		if diff := cmp.Diff([]string{"trial-pass", "--name=CreateUnlink", "--path=x/y", "--pause=5s", "--allow-writes"}, container.Args); diff != "" {
+			t.Errorf("arguments (-want +got):\n%s", diff)
+		}
+		if *security.RunAsUser != 1000 || *security.RunAsGroup != 1000 || !*security.RunAsNonRoot || container.VolumeMounts[0].ReadOnly || container.ReadinessProbe != nil {
+			t.Errorf("Pod is %+v", clone.Pod.Spec)
+		}
+	}
+	b.runPasses()
+	if len(b.passes) != 3 {
+		t.Errorf("passes are %v", b.passes)
+	}
+}
+
+func TestWhatReadsHasNoWritableClone(t *testing.T) {
+	b := newBay(t, "n1")
+	trial := b.add("a")
+	r := Trial{StorageClientTrial: trial}
+	b.resolve(&r)
+	pod := r.passPod(r.originOf(r.nextPass(Passing{})), *b.nodes["n1"], &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "u"}})
+	container := pod.Spec.Containers[0]
+	if !container.VolumeMounts[0].ReadOnly || slices.Contains(container.Args, "--allow-writes") || *pod.Spec.SecurityContext.RunAsUser != v1alpha1.DefaultTrialUser {
+		t.Errorf("Pod is %+v", pod.Spec)
+	}
+}
+
+// A manager may die, and lose what it writes, between any two steps.
+func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
+	for name, prepare := range map[string]func(*bay){
+		"a manager that dies after each pass": func(b *bay) { b.forgets = true },
+		"a status write that is lost":         func(b *bay) { b.loses = true },
+		"both":                                func(b *bay) { b.forgets, b.loses = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBay(t, "n1", "n2")
+			trial := b.add("a", rounds(3))
+			prepare(b)
+			b.runPasses()
+			if runs := slices.Sorted(slices.Values(b.passes)); len(slices.Compact(slices.Clone(runs))) != len(runs) {
+				t.Errorf("passes are run twice: %v", runs)
+			}
+			if trial.Status.Rounds != 3 || len(trial.Status.Passes) != 9 {
+				t.Errorf("%d rounds, %d passes", trial.Status.Rounds, len(trial.Status.Passes))
+			}
+			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+		})
+	}
+	// Between any two steps once, with all that is remembered lost.
+	for passes := range 60 {
+		b := newBay(t, "n1")
+		trial := b.add("a", rounds(1))
+		for range passes {
+			b.pass()
+		}
+		b.memory = Memory{}
+		b.runPasses()
+		if trial.Status.Rounds != 1 || len(trial.Status.Passes) != 3 {
+			t.Errorf("after %d passes: %d rounds, %d passes, %+v", passes, trial.Status.Rounds, len(trial.Status.Passes), trial.Status.Conditions)
+		}
+	}
+}
+
+// Whatever writes fail, whenever the manager dies, whoever takes Pods and nodes away: there is one clone at a time, rounds are whole and of one
+// node, and nothing is left.
+func TestRandomSchedulesOfATrialByClones(t *testing.T) {
+	for seed := range uint64(300) {
+		b, random := newBay(t, "n1", "n2", "n3"), rand.New(rand.NewPCG(seed, 1))
+		chance := func(percent int) bool { return random.IntN(100) < percent }
+		trial := b.add(fmt.Sprint(seed), rounds(2), func(s *v1alpha1.StorageClientTrialSpec) { s.TimeoutSeconds = ptr.To[int32](7200) })
+		b.fails = func() bool { return chance(10) }
+		for trial.Status.CompletionTime == nil {
+			for _, clone := range b.clones {
+				// Somebody evicts the Pod, or a manager dies while it collects.
+				if clone.Pod != nil && chance(1) {
+					clone.Pod = nil
+				}
+			}
+			for _, name := range []string{"n1", "n2", "n3"} {
+				n := b.nodes[name]
+				n.Node.Spec.Unschedulable = chance(1) || n.Node.Spec.Unschedulable && chance(90)
+				b.theirs[name] = chance(1)
+			}
+			if chance(3) {
+				b.memory, b.lost = Memory{}, b.now
+			}
+			b.pass()
+		}
+		for name, n := range b.nodes {
+			n.Node.Spec.Unschedulable, b.theirs[name] = false, false
+		}
+		b.fails = nil
+		b.runPasses()
+		nodes := map[int32]string{}
+		for _, pass := range trial.Status.Passes {
+			if node, known := nodes[pass.Round]; known && node != pass.Node {
+				t.Errorf("seed %d: round %d is of %s and %s", seed, pass.Round, node, pass.Node)
+			}
+			nodes[pass.Round] = pass.Node
+		}
+		condition := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionComplete)
+		if condition.Reason != v1alpha1.TrialReasonDecided && condition.Reason != v1alpha1.TrialReasonVoid || condition.Reason == v1alpha1.TrialReasonDecided && len(trial.Status.Passes) != 6 {
+			t.Errorf("seed %d: %s, %s, passes %+v", seed, condition.Reason, condition.Message, trial.Status.Passes)
+		}
+	}
+}
+
+// A claim that was never made, after a crash in between.
+func TestACloneThatLacksItsClaimGetsIt(t *testing.T) {
+	b := newBay(t, "n1")
+	trial := b.add("a", rounds(1))
+	for len(b.clones) == 0 {
+		b.pass()
+	}
+	for _, clone := range b.clones {
+		clone.VolumeClaim = nil
+	}
+	b.runPasses()
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+}
+
+func TestHowATrialByClonesFails(t *testing.T) {
+	const invalid = `MountVolume.MountDevice failed for volume "x" : mount error(22): Invalid argument`
+	const down = `MountVolume.MountDevice failed for volume "x" : mount error(112): Host is down`
+	arm := func(suffix, message string) func(string) string {
+		return func(pass string) string {
+			if strings.HasSuffix(pass, suffix) {
+				return message
+			}
+			return ""
+		}
+	}
+	tells := func(message string) func(*bay) {
+		return func(b *bay) { b.tells = func(string) string { return message } }
+	}
+	for name, test := range map[string]struct {
+		prepare       func(*bay)
+		reason, words string
+		not           string
+	}{
+		"a candidate that the driver refuses": {func(b *bay) { b.refuses = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "own list"},
+		"a candidate that is denied, and the volume's own list is not": {func(b *bay) { b.refuses = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
+			"with the volume's own list it could be mounted", ""},
+		"a volume's own list that is denied": {func(b *bay) { b.refuses = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
+			"the volume's own list could not be mounted by a clone: ", "After, round"},
+		"a volume's own list that the driver refuses": {func(b *bay) {
+			b.refuses = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
+		}, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: ", "After, round"},
+		"a server that is down":               {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
+		"work that fails":                     {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
+		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row counted for nothing, the last one since //filer/share has 2 connections", ""},
+		"a Pod that tells nothing":            {tells(""), v1alpha1.TrialReasonVoid, "ended without a result: Completed, exit code 0", ""},
+		"a Pod that tells nonsense":           {tells("hello"), v1alpha1.TrialReasonVoid, "told what nobody can read", ""},
+		"an agent that reports no mount":      {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
+		"a Pod that never starts":             {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "has not started on n1 within 3m0s", ""},
+		"a claim that is never bound":         {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
+		"a Pod that never ends":               {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "has not told how it ended", ""},
+		"somebody mounts beside it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 beside a clone", ""},
+		"an API server that refuses a clone":  {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of pv-1: not here", ""},
+		"nodes that all have mounts of it":    {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
+		"a driver that makes no clones":       {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
+		"numbers that cannot be":              {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "numbers that cannot be", ""},
+		"connections that nobody has counted": {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, and its list asks for 0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBay(t, "n1")
+			trial := b.add("a", rounds(2))
+			test.prepare(b)
+			for range 4000 {
+				b.pass()
+			}
+			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
+			if message := trial.Status.Conditions[0].Message; test.not != "" && strings.Contains(message, test.not) {
+				t.Errorf("message is %q", message)
+			}
+			if len(b.clones) > 0 {
+				t.Errorf("left are %v", slices.Sorted(maps.Keys(b.clones)))
+			}
+		})
+	}
+}
+
+// A candidate whose pass is the first of all is mounted before the volume's own list.
+func TestACandidateThatComesFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		own           string
+		reason, words string
+	}{
+		"the volume's own list is mounted":    {"", v1alpha1.TrialReasonNotMounted, "with the volume's own list it could be mounted"},
+		"the volume's own list is not either": {denied, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBay(t, "n1")
+			var trial *v1alpha1.StorageClientTrial
+			for i := 0; trial == nil || (Trial{StorageClientTrial: trial}).passesFrom(1, 1)[0].Arm != v1alpha1.ArmAfter; i++ {
+				b.trials = nil
+				trial = b.add(fmt.Sprint(i), rounds(1))
+			}
+			b.refuses = func(pass string) string {
+				if strings.HasSuffix(pass, "after") {
+					return denied
+				}
+				return test.own
+			}
+			b.runPasses()
+			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
+		})
+	}
+}
+
+// A pass that counts for nothing is run again, and the voids of the ones before it are forgotten.
+func TestAVoidPassIsRunAgain(t *testing.T) {
+	b := newBay(t, "n1")
+	trial := b.add("a", rounds(3))
+	tells, voids := b.tells, map[string]int{}
+	b.tells = func(pass string) string {
+		if voids[pass]++; voids[pass] < maxVoids {
+			return `{"void":"somebody was there"}`
+		}
+		return tells(pass)
+	}
+	b.runPasses()
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	if trial.Status.Rounds != 3 || len(b.passes) != 9*maxVoids {
+		t.Errorf("%d rounds, passes %v", trial.Status.Rounds, b.passes)
+	}
+}
+
+// A mount that is seen beside a clone ends the pass at once, before it gets the clone's connections for long.
+func TestACloneGoesAtOnceWhereSomebodyMounts(t *testing.T) {
+	b := newBay(t, "n1", "n2")
+	trial := b.add("a", rounds(1))
+	b.theirs["n1"], b.hangs = true, true
+	for range 12 {
+		b.pass()
+	}
+	if node := b.nodes["n1"].ClientNode.Status.Mounts; len(b.clones) > 0 && len(node) > 1 {
+		t.Errorf("the clone is still there:\n%s", strings.Join(b.log, "\n"))
+	}
+	b.theirs["n1"], b.hangs = false, false
+	b.runPasses()
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+}
+
+func TestAPassLeavesANodeThatIsNeeded(t *testing.T) {
+	for name, need := range map[string]func(*Node){
+		"it is cordoned":          func(n *Node) { n.Node.Spec.Unschedulable = true },
+		"the rollout has claimed": func(n *Node) { n.Writable = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBay(t, "n1", "n2")
+			trial := b.add("a", rounds(1))
+			for len(b.passes) < 2 {
+				b.pass()
+			}
+			for _, clone := range b.clones {
+				if node := clone.Pod.Spec.NodeName; node != trial.Status.Passes[0].Node {
+					t.Fatalf("one round on %s and %s", node, trial.Status.Passes[0].Node)
+				}
+			}
+			used := b.nodes[trial.Status.Passes[0].Node]
+			need(used)
+			if b.pass(); len(b.clones) > 0 {
+				t.Error("the clone stays on it")
+			}
+			b.runPasses()
+			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+			for _, pass := range trial.Status.Passes {
+				if pass.Node == used.Node.Name {
+					t.Errorf("pass %d %s is of %s", pass.Round, pass.Arm, pass.Node)
+				}
+			}
+			if len(trial.Status.Passes) != 3 {
+				t.Errorf("passes are %+v", trial.Status.Passes)
+			}
+		})
+	}
+}
+
+func TestATrialByClonesThatEndsEarly(t *testing.T) {
+	t.Run("it is deleted", func(t *testing.T) {
+		b := newBay(t, "n1")
+		b.add("a")
+		for len(b.passes) == 0 {
+			b.pass()
+		}
+		b.trials = nil
+		b.runPasses()
+	})
+	t.Run("its time is over", func(t *testing.T) {
+		b := newBay(t, "n1")
+		timeout := int32(60)
+		trial := b.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.TimeoutSeconds = &timeout })
+		for trial.Status.CompletionTime == nil {
+			b.pass()
+		}
+		if b.pass(); len(b.clones) > 0 || len(trial.Status.Passes) > 2 {
+			t.Errorf("after its end: %d clones, passes %+v", len(b.clones), trial.Status.Passes)
+		}
+		b.runPasses()
+		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "no round was complete after 60 s")
+	})
+	t.Run("its volume is not the claim's any more", func(t *testing.T) {
+		b := newBay(t, "n1")
+		trial := b.add("a")
+		for len(b.passes) == 0 {
+			b.pass()
+		}
+		b.resolve = func(r *Trial) { r.Impossible = "the claim has got another volume" }
+		b.runPasses()
+		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible, "another volume")
+	})
+}
+
+// One trial at a time, of either route, and none while another one's clone is there.
+func TestOneTrialAtATimeByClones(t *testing.T) {
+	b := newBay(t, "n1", "n2", "n3")
+	first, second := b.add("a", rounds(1)), b.add("b", rounds(1))
+	for first.Status.CompletionTime == nil {
+		b.pass()
+		if len(second.Status.Passes) > 0 {
+			t.Fatal("the second runs before the first has ended")
+		}
+	}
+	b.runPasses()
+	expectStatus(t, second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+}
+
+// A server that lets nobody in from the pod network, or from ports without a privilege, is asked by the kubelet.
+func TestATrialThatTheOwnNetworkKeepsOut(t *testing.T) {
+	mounted := []v1alpha1.TrialProof{{Type: v1alpha1.ProofTransports, Holds: true}}
+	for name, test := range map[string]struct {
+		status v1alpha1.NodeTrialStatus
+		change func(*Trial)
+		clones bool
+		reason string
+	}{
+		"the volume's own list is denied":            {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, clones: true},
+		"both are denied":                            {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "x"}}, clones: true},
+		"the candidate alone is denied":              {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Succeeded: true}}, reason: v1alpha1.TrialReasonNotMounted},
+		"the work fails":                             {status: v1alpha1.NodeTrialStatus{Message: "Again, round 1: no file to read", Proofs: mounted}, reason: v1alpha1.TrialReasonNotMounted},
+		"the kernel takes no such option":            {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'"}, reason: v1alpha1.TrialReasonNotMounted},
+		"the agent refuses the order":                {status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible},
+		"denied, and of a driver that is not cloned": {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, change: func(r *Trial) { r.Target.Clone.Obstacle = "no" }, reason: v1alpha1.TrialReasonNotMounted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBay(t, "n1")
+			b.runners = true
+			resolve := b.resolve
+			b.resolve = func(r *Trial) {
+				resolve(r)
+				r.Target.Obstacle = ""
+				if test.change != nil {
+					test.change(r)
+				}
+			}
+			b.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				status := test.status
+				if status.ID = order.ID; status.Phase == "" {
+					status.Phase = v1alpha1.TrialFinished
+				}
+				return &status
+			}
+			trial := b.add("a", rounds(1))
+			b.runPasses()
+			if (trial.Status.Route == v1alpha1.RouteClone) != test.clones {
+				t.Errorf("route is %s, %v", trial.Status.Route, trial.Status.Conditions)
+			}
+			if test.clones {
+				expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+				return
+			}
+			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, "")
+		})
+	}
+}
+
+func TestConnectionsOfAPassAreCounted(t *testing.T) {
+	told := func(transports int32) Clone {
+		pass := v1alpha1.ClonePass{Transports: transports, Phases: []v1alpha1.TrialPassPhase{{Name: "First"}, {Name: "Repeated"}}}
+		pod := &corev1.Pod{}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: cloneContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: pass.Encode()}}}}
+		return Clone{Pod: pod}
+	}
+	for list, transports := range map[string]int32{"nconnect=4": 4, "hard": 1} {
+		wanted := wantedTransports(v1alpha1.ProtocolNFS, []string{list})
+		if _, err := told(transports).result(wanted); err != nil || wanted != transports {
+			t.Errorf("%s: %d wanted, %v", list, wanted, err)
+		}
+		if _, err := told(transports + 1).result(wanted); err == nil {
+			t.Errorf("%s: another number counts", list)
+		}
+	}
+}
+
+// What a Pod tells is anybody's words until it is checked.
+func TestWhatAPodMayTell(t *testing.T) {
+	good := measured("QUERY_INFO", 3)
+	if told, err := decodePass(good); err != nil || len(told.Phases) != 2 || told.Phases[0].Operations[0].Count != 3 {
+		t.Fatalf("%+v, %v", told, err)
+	}
+	many := make([]string, v1alpha1.MaxTrialOperations+1)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"name":"OP%d","count":1}`, i)
+	}
+	replace := func(old, by string) string { return strings.Replace(good, old, by, 1) }
+	for name, message := range map[string]string{
+		"nothing":                   "{}",
+		"a field that nobody knows": replace(`{`, `{"verdict":"Better",`),
+		"more than one":             good + good,
+		"a brace more":              good + "}",
+		"one phase":                 replace(`"Repeated"`, `"First"`),
+		"a phase that nobody knows": replace(`"First"`, `"Third"`),
+		"an operation twice":        replace(`"operations":[`, `"operations":[{"name":"QUERY_INFO"},`),
+		"an operation with a tag":   replace(`"QUERY_INFO"`, `"<b>"`),
+		"one that is too long":      replace(`"QUERY_INFO"`, `"`+strings.Repeat("A", 25)+`"`),
+		"too many operations":       replace(`{"name":"QUERY_INFO","count":3}`, strings.Join(many, ",")),
+		"a count below zero":        measured("QUERY_INFO", -1),
+		"a count beyond reason":     measured("QUERY_INFO", maxPassCount+1),
+		"time that runs backwards":  replace("900000", "-1"),
+		"time beyond the Pod's":     replace("900000", fmt.Sprint(int64(maxPassTime)+1)),
+		"a fraction of a unit":      replace(`"units":1000`, `"units":0.5`),
+		"more than Kubernetes":      replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
+	} {
+		if told, err := decodePass(message); err == nil {
+			t.Errorf("%s: %+v counts", name, told)
+		}
+	}
+	long := v1alpha1.ClonePass{Failed: "a\nb\x1b[31m" + strings.Repeat("x", 2*v1alpha1.MaxClonePassText), Phases: []v1alpha1.TrialPassPhase{{Name: "First"}}}
+	told, err := decodePass(long.Encode())
+	if err != nil || told.Phases != nil || len(told.Failed) > v1alpha1.MaxClonePassText || strings.ContainsAny(told.Failed, "\n\x1b") {
+		t.Errorf("%+v, %v", told, err)
+	}
+}

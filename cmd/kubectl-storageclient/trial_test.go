@@ -38,7 +38,7 @@ func listed(rounds int32) []v1alpha1.TrialPass {
 }
 
 // managed plays the manager: each look finds the next status.
-func managed(statuses ...v1alpha1.StorageClientTrialStatus) (interceptor.Funcs, *int) {
+func managed(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Funcs {
 	looks := 0
 	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)
@@ -47,7 +47,7 @@ func managed(statuses ...v1alpha1.StorageClientTrialStatus) (interceptor.Funcs, 
 			looks++
 		}
 		return err
-	}}, &looks
+	}}
 }
 
 func standing(condition, reason, message string, rounds int32) v1alpha1.StorageClientTrialStatus {
@@ -84,7 +84,7 @@ func decided() v1alpha1.StorageClientTrialStatus {
 }
 
 func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
-	funcs, _ := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 rounds runs on n1", 2), decided())
+	funcs := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 rounds runs on n1", 2), decided())
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok {
@@ -120,7 +120,7 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 }
 
 func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
-	funcs, _ := managed(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
+	funcs := managed(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
 	r := execute(t, funcs, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || r.err.Error() != "NotMounted: After, round 1: mount(2): invalid argument" || len(trialsLeft(t, r)) > 0 {
 		t.Errorf("error %v, left %v", r.err, trialsLeft(t, r))
@@ -129,7 +129,7 @@ func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
 
 func TestATrialInOtherFormats(t *testing.T) {
 	for format, want := range map[string]string{"html": "<!doctype html>", "json": `"actimeo=30"`, "yaml": "verdict", "name": "storageclienttrial.tuning.storageclient.dev/trial-"} {
-		funcs, _ := managed(decided())
+		funcs := managed(decided())
 		r := execute(t, funcs, nil, "trial", "projects", "--profile", "p", "-o", format, "--keep")
 		if r.err != nil || !strings.Contains(strings.ToLower(r.out), strings.ToLower(want)) {
 			t.Errorf("%s: %v\n%s", format, r.err, r.out)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
@@ -153,5 +155,28 @@ func TestATrialThatMayNotBeMade(t *testing.T) {
 	}}, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || !strings.Contains(r.err.Error(), "create StorageClientTrial: ") {
 		t.Errorf("error is %v", r.err)
+	}
+}
+
+// The API server names a trial, so nobody could remove one that is made while the plugin ends.
+func TestATrialWhoseCreationCtrlCMeetsIsRemoved(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	funcs := managed(decided())
+	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*v1alpha1.StorageClientTrial); !ok {
+			return c.Create(ctx, o, opts...)
+		}
+		cancel()
+		if err := c.Create(ctx, o, opts...); err != nil {
+			return err
+		}
+		return ctx.Err()
+	}
+	c := newClient(t, funcs, nil)
+	env := &environment{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), now: at, ticks: func(time.Duration) (<-chan time.Time, func()) { return nil, func() {} }}
+	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", GenerateName: "trial-"}}
+	_, err := followTrial(ctx, env, c, trial, false)
+	if err == nil || len(trialsLeft(t, result{client: c})) > 0 {
+		t.Errorf("%v, left %v", err, trialsLeft(t, result{client: c}))
 	}
 }

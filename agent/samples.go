@@ -144,7 +144,7 @@ func refuseSample(order v1alpha1.NodeSample) string {
 	switch {
 	case !sampleID.MatchString(order.ID):
 		return "invalid id"
-	case order.Seconds < v1alpha1.MinSampleSeconds || order.Seconds > v1alpha1.MaxSampleSeconds:
+	case order.Seconds < v1alpha1.MinWindowSeconds || order.Seconds > v1alpha1.MaxWindowSeconds:
 		return "invalid seconds"
 	case len(order.Volumes) == 0 || len(order.Volumes) > maxSampleVolumes ||
 		slices.ContainsFunc(order.Volumes, func(name string) bool { return !sampleVolume.MatchString(name) }):

@@ -58,9 +58,6 @@ const (
 	// RetryAnnotation on a profile forgets failures, once for each new value: anything new, such as the time, for all nodes, or
 	// the same followed by a slash and the name of one.
 	RetryAnnotation = "tuning.storageclient.dev/retry"
-	// SampleAnnotation on a PersistentVolumeClaim asks for samples of what its volume's mounts do: a SampleRequest as JSON. The manager
-	// hands it to the nodes that it names until it has expired.
-	SampleAnnotation = "tuning.storageclient.dev/sample"
 	// ServerLimitsAnnotation on a profile gives the limits of one server, e.g. "connections=3000,requests=10000"; advice compares
 	// them with the load that the profile's nodes may cause.
 	ServerLimitsAnnotation = "tuning.storageclient.dev/server-limits"

@@ -6,9 +6,9 @@ import (
 
 // Condition types of a StorageClientTrial.
 const (
-	// TrialConditionComplete is True once the trial has a verdict. Nothing more happens then.
+	// TrialConditionComplete is True once the trial has a verdict, or recommendations. Nothing more happens then.
 	TrialConditionComplete = "Complete"
-	// TrialConditionFailed is True once the trial has ended without a verdict; the message says why, in the words of the kernel or the
+	// TrialConditionFailed is True once the trial has ended without either; the message says why, in the words of the kernel or the
 	// server where a list could not be mounted.
 	TrialConditionFailed = "Failed"
 	// TrialConditionReconciling is True while the trial waits or runs.
@@ -22,22 +22,23 @@ const (
 	// TrialReasonWaiting is set while the trial has not begun, or waits for a node; the message says what for.
 	// Nothing to do, unless the message asks for something.
 	TrialReasonWaiting = "Waiting"
-	// TrialReasonRunning is set while passes are run.
+	// TrialReasonRunning is set while passes are run, or nodes count.
 	// Nothing to do.
 	TrialReasonRunning = "Running"
-	// TrialReasonDecided is set on Complete=True; status.verdict is the verdict.
+	// TrialReasonDecided is set on Complete=True; status.verdict is the verdict, and of Observe status.recommendations are what would help.
 	// Nothing to do.
 	TrialReasonDecided = "Decided"
 	// TrialReasonNotMounted is set on Failed=True when a list could not be mounted, or the workload could not be run on it.
 	// Correct the options, path or runAsUser that the message speaks of, and make another trial.
 	TrialReasonNotMounted = "NotMounted"
-	// TrialReasonNotPossible is set on Failed=True when nothing can be compared: the claim, the profile or the options do not allow it.
+	// TrialReasonNotPossible is set on Failed=True when nothing can be compared: the claim, the profile or the options do not allow it. Of
+	// Observe: no node has the volume mounted.
 	// Correct what the message names, and make another trial.
 	TrialReasonNotPossible = "NotPossible"
 	// TrialReasonVoid is set on Failed=True when a proof of validity is missing, so that what was measured says nothing.
 	// See to what the message says, and make another trial.
 	TrialReasonVoid = "Void"
-	// TrialReasonTimedOut is set on Failed=True when timeoutSeconds are over and no round was complete.
+	// TrialReasonTimedOut is set on Failed=True when timeoutSeconds are over and no round was complete. Of Observe: no node has counted.
 	// See what the trial has waited for; choose less work, or a longer time.
 	TrialReasonTimedOut = "TimedOut"
 )
@@ -47,7 +48,7 @@ const (
 type TrialWorkloadName string
 
 const (
-	// WorkloadObserve runs nothing and measures the claim's real work.
+	// WorkloadObserve mounts and runs nothing: nodes count what the volume's mounts do, and the trial says what would help.
 	WorkloadObserve TrialWorkloadName = "Observe"
 	// WorkloadMount mounts, reads the root once and unmounts.
 	WorkloadMount TrialWorkloadName = "Mount"
@@ -100,9 +101,10 @@ type TrialVerdict string
 
 // TrialWorkload is the work that is done on each mount.
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",fieldPath=".allowWrites",message="this workload writes: set allowWrites to true, or choose one that reads"
+// +kubebuilder:validation:XValidation:rule="!has(self.windowSeconds) || self.name == 'Observe'",fieldPath=".windowSeconds",message="only Observe has a window: leave it out, or choose Observe"
 type TrialWorkload struct {
-	// name is Observe, Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential. Observe runs nothing
-	// and takes no candidate. The last two write below a directory .storage-client-trial-ID in path, and remove it.
+	// name is Observe, Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential. Observe mounts nothing,
+	// takes no candidate, and counts what the volume's own mounts do. The last two write below a directory .storage-client-trial-ID in path, and remove it.
 	// +required
 	Name TrialWorkloadName `json:"name,omitempty"`
 
@@ -122,6 +124,12 @@ type TrialWorkload struct {
 	// allowWrites allows CreateUnlink and WriteSequential. Without it, the mount is read-only to the work. Default false.
 	// +optional
 	AllowWrites bool `json:"allowWrites,omitempty"`
+
+	// windowSeconds is how long Observe has nodes count: 10 to 3600 s, and with 60 s to ask them no more than timeoutSeconds. Default 60.
+	// +optional
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=3600
+	WindowSeconds *int32 `json:"windowSeconds,omitempty"`
 }
 
 // TrialGoal is what the candidate is to reach.
@@ -143,8 +151,9 @@ type TrialGoal struct {
 // StorageClientTrialSpec says what is compared. It never changes: another question is another trial.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial never changes: delete it and create another one"
 // +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0)",fieldPath=".workload",message="a workload needs a candidate, profile or mountOptions, and not both; Observe takes none"
+// +kubebuilder:validation:XValidation:rule="self.workload.name != 'Observe' || (has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60) + 60 <= (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)",fieldPath=".workload.windowSeconds",messageExpression="'windowSeconds %d, and 60 s to ask the nodes, do not fit into timeoutSeconds %d: choose a shorter window, or a longer timeout'.format([(has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60), (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)])"
 type StorageClientTrialSpec struct {
-	// claimName is a bound PersistentVolumeClaim of this namespace, of an NFS or SMB volume.
+	// claimName is a bound PersistentVolumeClaim of this namespace, of an NFS or SMB volume; Observe takes XFS as well.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -179,7 +188,7 @@ type StorageClientTrialSpec struct {
 	// +kubebuilder:validation:Maximum=40
 	Rounds int32 `json:"rounds,omitempty"`
 
-	// nodeSelector selects the nodes that the trial may run on, of those that have an agent. Empty selects all of them.
+	// nodeSelector selects the nodes that the trial may run on, or that Observe may ask, of those that have an agent. Empty selects all of them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]LabelText `json:"nodeSelector,omitempty"`
@@ -205,6 +214,12 @@ const (
 	MaxTrialRounds = 40
 	// MaxOrderPasses bounds the passes of one order: with it, status.trial of a client node stays below 16 KiB.
 	MaxOrderPasses = 6
+	// MinWindowSeconds, MaxWindowSeconds and DefaultWindowSeconds are for how long Observe has nodes count.
+	MinWindowSeconds     = 10
+	MaxWindowSeconds     = 3600
+	DefaultWindowSeconds = 60
+	// MaxTrialSamples is how many nodes Observe asks.
+	MaxTrialSamples = 16
 	// MaxTrialOperations bounds the operations that are told of one phase.
 	MaxTrialOperations = 16
 )
@@ -223,6 +238,14 @@ func (s *StorageClientTrialSpec) Timeout() int32 {
 		return DefaultTrialTimeoutSeconds
 	}
 	return *s.TimeoutSeconds
+}
+
+// Window is how long Observe has nodes count, in seconds.
+func (s *StorageClientTrialSpec) Window() int32 {
+	if s.Workload.WindowSeconds == nil {
+		return DefaultWindowSeconds
+	}
+	return *s.Workload.WindowSeconds
 }
 
 // TrialOperation counts one kind of request.
@@ -357,6 +380,91 @@ type TrialResult struct {
 	Note string `json:"note,omitempty"`
 }
 
+// TrialSample is what the volume's mounts on one node did, as its agent has counted. All of a trial's fit into 256 KiB.
+type TrialSample struct {
+	// node is where it was counted.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+
+	// message says why there is no sample; empty where there is one, or may be one yet.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+
+	// milliseconds is how long the window was in the end.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Milliseconds int64 `json:"milliseconds,omitempty"`
+
+	// mounts are what was counted, of one mount of each file system.
+	// +optional
+	// +listType=map
+	// +listMapKey=mountPoint
+	// +kubebuilder:validation:MaxItems=32
+	Mounts []MountSample `json:"mounts,omitempty"`
+
+	// mountsOmitted is how many mounts there was no room to tell of.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
+}
+
+// TrialCause is whose a bottleneck is.
+// +kubebuilder:validation:Enum=Client;Server;Network;Application
+type TrialCause string
+
+// TrialRecommendation is what one rule has found, and what would help; or, without a rule, why nothing is recommended.
+type TrialRecommendation struct {
+	// rule is the name of the rule, as docs/knowledge.md lists them. Empty where no rule has found anything.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Rule string `json:"rule,omitempty"`
+
+	// cause is Client where a setting of the client helps; Server, Network or Application where none does.
+	// +optional
+	Cause TrialCause `json:"cause,omitempty"`
+
+	// text says what was seen, with its numbers.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Text string `json:"text,omitempty"`
+
+	// options are what a profile would declare: mount options as they stand, e.g. actimeo=30, and other fields by their names, e.g.
+	// readAheadKiB=1024 or node.sunrpc.tcpMaxSlotTableEntries=128.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=128
+	Options []string `json:"options,omitempty"`
+
+	// byHand is true where only somebody who knows the programs can tell whether the options are safe.
+	// +optional
+	ByHand bool `json:"byHand,omitempty"`
+
+	// effect is what is expected of the options, or what would help in their stead.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Effect string `json:"effect,omitempty"`
+
+	// against is what speaks against them.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Against string `json:"against,omitempty"`
+
+	// source is where the rule is known from.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Source string `json:"source,omitempty"`
+
+	// nodes is on how many nodes it was seen.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Nodes int32 `json:"nodes,omitempty"`
+}
+
 // StorageClientTrialStatus says how far a trial is, and what it has shown.
 type StorageClientTrialStatus struct {
 	// observedGeneration is the generation that this status describes; -1 until the manager has seen the trial.
@@ -372,7 +480,7 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// verdict is Better, Worse, NoDifference or Undecided, once the trial is Complete.
+	// verdict is Better, Worse, NoDifference or Undecided, once the trial is Complete. Observe compares nothing, and has none.
 	// +optional
 	Verdict TrialVerdict `json:"verdict,omitempty"`
 
@@ -440,9 +548,28 @@ type StorageClientTrialStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=120
 	Passes []TrialPass `json:"passes,omitempty"`
+
+	// samples are, for Observe, what the nodes have counted that it asks: at most 16 of those that have the volume mounted.
+	// +optional
+	// +listType=map
+	// +listMapKey=node
+	// +kubebuilder:validation:MaxItems=16
+	Samples []TrialSample `json:"samples,omitempty"`
+
+	// nodesOmitted is how many more nodes have the volume mounted, and are not asked.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	NodesOmitted int32 `json:"nodesOmitted,omitempty"`
+
+	// recommendations are what would help by those samples, at most 32; or one that says why nothing is recommended.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Recommendations []TrialRecommendation `json:"recommendations,omitempty"`
 }
 
-// StorageClientTrial compares a list of mount options with the one that a volume has, on mounts that are nobody's.
+// StorageClientTrial compares a list of mount options with the one that a volume has, on mounts that are nobody's; or, with the workload
+// Observe, says what would help the work that the volume's own mounts do.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

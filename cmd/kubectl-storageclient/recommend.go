@@ -3,25 +3,19 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
-	"github.com/storageclient/operator/tuning/recommend"
-	"github.com/storageclient/operator/tuning/text"
+	"github.com/storageclient/operator/controllers/trial/plan"
 )
 
 const recommendLong = `Measure what the mounts of a PersistentVolumeClaim's volume do, and say what would help: each finding with what was seen, what is
@@ -31,13 +25,12 @@ setting of the client will help, and why; or that nothing stands out.
 Counters of the kernel are read at the beginning and at the end of the window, on up to 16 of the nodes that have the volume mounted. No
 mount is touched, and nothing is changed. Let the work run that is to get faster.
 
-The request is an annotation on the PersistentVolumeClaim, which is removed at the end, also by Ctrl-C, and expires by itself three minutes
-after the window. It takes the right to get and patch persistentvolumeclaims in the namespace, as the role edit has it, and to get and
-list storageclientnodes, as storage-client-viewer has it. With the right to list storageclientprofiles and persistentvolumes, the profile
-that selects the volume is changed; without, a new one is proposed.`
+It makes a StorageClientTrial of workload Observe, which is deleted at the end, also by Ctrl-C. It takes the right to create, get and delete
+storageclienttrials in the namespace, as the role edit has it. With the right to get the PersistentVolumeClaim, and to list
+storageclientprofiles and persistentvolumes, the profile that selects the volume is changed; without, a new one is proposed.`
 
-// cleanupTimeout is how long the end may take, also after Ctrl-C.
-const cleanupTimeout = 5 * time.Second
+// askingTime is how long nodes may take to begin, beside the window.
+const askingTime = 5 * time.Minute
 
 type recommendOptions struct {
 	output output
@@ -60,7 +53,7 @@ func recommendCommand(env *environment) *cobra.Command {
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().DurationVar(&o.window, "window", time.Minute, "how long to measure: 10s to 1h")
+	cmd.Flags().DurationVar(&o.window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "how long to measure: 10s to 1h")
 	return cmd
 }
 
@@ -68,10 +61,20 @@ func (o *recommendOptions) check() error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	if o.window < v1alpha1.MinSampleSeconds*time.Second || o.window > v1alpha1.MaxSampleSeconds*time.Second || o.window%time.Second != 0 {
+	if o.window < v1alpha1.MinWindowSeconds*time.Second || o.window > v1alpha1.MaxWindowSeconds*time.Second || o.window%time.Second != 0 {
 		return fmt.Errorf("--window %s: must be whole seconds from 10s to 1h", o.window)
 	}
 	return nil
+}
+
+func (o *recommendOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageClientTrial {
+	return &v1alpha1.StorageClientTrial{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "recommend-"},
+		Spec: v1alpha1.StorageClientTrialSpec{
+			ClaimName: volumeClaim, TimeoutSeconds: ptr.To(int32((o.window + askingTime) / time.Second)),
+			Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve, WindowSeconds: ptr.To(int32(o.window / time.Second))},
+		},
+	}
 }
 
 func (o *recommendOptions) run(ctx context.Context, env *environment, name string) error {
@@ -83,11 +86,11 @@ func (o *recommendOptions) run(ctx context.Context, env *environment, name strin
 	if err != nil {
 		return err
 	}
-	s := &sampling{env: env, client: c, window: o.window}
-	if err := s.findMounts(ctx, client.ObjectKey{Namespace: namespace, Name: name}); err != nil {
+	s := &observed{client: c}
+	if err := s.readVolumeClaim(ctx, client.ObjectKey{Namespace: namespace, Name: name}); err != nil {
 		return err
 	}
-	if err := s.measure(ctx); err != nil {
+	if s.trial, err = followTrial(ctx, env, c, o.trial(namespace, name), false); err != nil {
 		return err
 	}
 	report, err := s.report(ctx)
@@ -100,168 +103,51 @@ func (o *recommendOptions) run(ctx context.Context, env *environment, name strin
 	return report.WriteText(env.text())
 }
 
-// sampling is one request for samples, from its beginning to its end.
-type sampling struct {
-	env    *environment
+// observed is what a trial has shown, and of which claim.
+type observed struct {
 	client client.Client
-	window time.Duration
-
+	// volumeClaim is nil for who may not read it.
 	volumeClaim *corev1.PersistentVolumeClaim
-	// nodes are those that are asked, others those that have the volume mounted too.
-	nodes, others []string
-	protocol      string
-	request       v1alpha1.SampleRequest
-	// answers are what nodes have said, and why others have not.
-	answers map[string]answer
+	trial       *v1alpha1.StorageClientTrial
 }
 
-// answer is how it ended on one node.
-type answer struct {
-	sample *v1alpha1.NodeSampleStatus
-	// why says why there is no sample; empty where there is one.
-	why string
-}
-
-// findMounts finds the volume, and the nodes that have it mounted.
-func (s *sampling) findMounts(ctx context.Context, key client.ObjectKey) error {
-	s.volumeClaim = &corev1.PersistentVolumeClaim{}
-	if err := s.client.Get(ctx, key, s.volumeClaim); err != nil {
-		err = fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
-		switch {
-		case apierrors.IsForbidden(err):
-			return fmt.Errorf("%w\n%s", err, askFor("a Role in "+key.Namespace, "", "persistentvolumeclaims", "get, patch"))
-		case apierrors.IsNotFound(err):
-			return fmt.Errorf("%w\nList them with: kubectl get pvc -n %s, or name another namespace with -n", err, key.Namespace)
-		}
-		return err
-	}
-	volume := s.volumeClaim.Spec.VolumeName
-	if volume == "" || s.volumeClaim.Status.Phase != corev1.ClaimBound {
-		return fmt.Errorf("PersistentVolumeClaim %s is not bound to a volume (phase %s): see kubectl describe pvc %s -n %s",
-			key, cmp.Or(string(s.volumeClaim.Status.Phase), "unknown"), key.Name, key.Namespace)
-	}
-	var clientNodes v1alpha1.StorageClientNodeList
-	if err := s.client.List(ctx, &clientNodes); err != nil {
-		err = fmt.Errorf("list StorageClientNodes: %w", err)
-		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("%w\n%s", err, askFor("a ClusterRole, as storage-client-viewer has it", v1alpha1.GroupVersion.Group, "storageclientnodes", "get, list"))
-		}
-		return err
-	}
-	for i := range clientNodes.Items {
-		for _, m := range clientNodes.Items[i].Status.Mounts {
-			if m.Volume == volume && !slices.Contains(s.nodes, clientNodes.Items[i].Name) {
-				s.nodes, s.protocol = append(s.nodes, clientNodes.Items[i].Name), cmp.Or(s.protocol, m.Protocol)
-			}
-		}
-	}
-	if len(s.nodes) == 0 {
-		return fmt.Errorf("volume %s of %s is mounted on none of the %s that have an agent: start a pod that uses it, on a node that a profile selects, "+
-			"and let it work. Agents tell of NFS, SMB and XFS", volume, key, text.Count(len(clientNodes.Items), "node"))
-	}
-	slices.Sort(s.nodes)
-	if len(s.nodes) > v1alpha1.MaxSampleNodes {
-		s.nodes, s.others = s.nodes[:v1alpha1.MaxSampleNodes], s.nodes[v1alpha1.MaxSampleNodes:]
-	}
-	return nil
-}
-
-// askFor says which rule to ask for.
-func askFor(where, group, resource, verbs string) string {
-	return fmt.Sprintf("You lack a right: ask for this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", where, group, resource, verbs)
-}
-
-// measure asks, waits, and takes the request back, whatever comes of it.
-func (s *sampling) measure(ctx context.Context) (err error) {
-	if err := s.ask(ctx); err != nil {
-		return err
-	}
-	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-		defer cancel()
-		if taken := s.takeBack(ending); taken != nil && err == nil {
-			// It expires by itself.
-			s.tell(fmt.Sprintf("Cannot take the request back, it expires at %s: %v", s.request.Until.Format(time.TimeOnly), taken))
-		}
-	}()
-	return s.wait(ctx)
-}
-
-// ask writes the request, as long as nobody else has: the volume's nodes take one at a time.
-func (s *sampling) ask(ctx context.Context) error {
-	now := s.env.now()
-	key := client.ObjectKeyFromObject(s.volumeClaim)
-	if value, asks := s.volumeClaim.Annotations[v1alpha1.SampleAnnotation]; asks {
-		if other, err := v1alpha1.DecodeSampleRequest(value); err == nil && now.Before(other.Until.Time) {
-			return fmt.Errorf("somebody else measures %s until %s at the latest: wait, or remove the annotation %s from it",
-				key, other.Until.UTC().Format(time.RFC3339), v1alpha1.SampleAnnotation)
-		}
-	}
-	s.request = v1alpha1.SampleRequest{
-		ID: strings.ToLower(rand.Text()), Seconds: int32(s.window / time.Second), Nodes: s.nodes,
-		Until: metav1.NewTime(now.Add(s.window + v1alpha1.SampleGrace).UTC().Truncate(time.Second)),
-	}
-	asking := s.volumeClaim.DeepCopy()
-	metav1.SetMetaDataAnnotation(&asking.ObjectMeta, v1alpha1.SampleAnnotation, s.request.Encode())
-	patch := client.MergeFromWithOptions(s.volumeClaim, client.MergeFromWithOptimisticLock{})
-	err := s.client.Patch(ctx, asking, patch, client.FieldOwner(fieldManager))
+// readVolumeClaim finds out at once what the trial would wait for.
+func (s *observed) readVolumeClaim(ctx context.Context, key client.ObjectKey) error {
+	volumeClaim := &corev1.PersistentVolumeClaim{}
+	err := s.client.Get(ctx, key, volumeClaim)
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("annotate PersistentVolumeClaim %s: %w\n%s", key, err, askFor("a Role in "+key.Namespace, "", "persistentvolumeclaims", "get, patch"))
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("PersistentVolumeClaim %s has just been changed: try again", key)
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w\nList them with: kubectl get pvc -n %s, or name another namespace with -n", key, err, key.Namespace)
 	case err != nil:
-		return fmt.Errorf("annotate PersistentVolumeClaim %s: %w", key, err)
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
+	case volumeClaim.Spec.VolumeName == "" || volumeClaim.Status.Phase != corev1.ClaimBound:
+		return fmt.Errorf("PersistentVolumeClaim %s is not bound to a volume (phase %s): see kubectl describe pvc %s -n %s",
+			key, cmp.Or(string(volumeClaim.Status.Phase), "unknown"), key.Name, key.Namespace)
 	}
-	s.tell(fmt.Sprintf("Asked %s for %s of %s, volume %s.", text.List(s.nodes), s.window, key, s.volumeClaim.Spec.VolumeName))
-	if len(s.others) > 0 {
-		s.tell(fmt.Sprintf("Not asked, since %d are enough: %s.", v1alpha1.MaxSampleNodes, text.List(s.others)))
-	}
+	s.volumeClaim = volumeClaim
 	return nil
 }
 
-// takeBack removes the request, if it is still ours.
-func (s *sampling) takeBack(ctx context.Context) error {
-	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.SampleAnnotation, "/", "~1")
-	patch, err := json.Marshal([]map[string]string{{"op": "test", "path": path, "value": s.request.Encode()}, {"op": "remove", "path": path}})
-	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
-	}
-	err = s.client.Patch(ctx, s.volumeClaim.DeepCopy(), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(fieldManager))
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		// It is gone, or another one is there.
-		return nil
-	}
-	return err
-}
-
-// tell says how far it is, to whoever waits.
-func (s *sampling) tell(line string) { _, _ = fmt.Fprintln(s.env.ErrOut, line) }
-
-// report judges what was measured.
-func (s *sampling) report(ctx context.Context) (view.Recommendation, error) {
+// report says what would help, where it is to be declared.
+func (s *observed) report(ctx context.Context) (view.Recommendation, error) {
+	status := &s.trial.Status
 	r := view.Recommendation{
-		Namespace: s.volumeClaim.Namespace, VolumeClaim: s.volumeClaim.Name, Volume: s.volumeClaim.Spec.VolumeName,
-		Seconds: int(s.request.Seconds), NotAsked: s.others,
+		Namespace: s.trial.Namespace, VolumeClaim: s.trial.Spec.ClaimName, Volume: status.Volume,
+		Seconds: int(s.trial.Spec.Window()), NotAsked: int(status.NodesOmitted),
 	}
-	var silent []error
-	for _, name := range s.nodes {
-		a := s.answers[name]
-		if a.why != "" {
-			r.Silent = append(r.Silent, view.SilentNode{Node: name, Why: a.why})
-			silent = append(silent, fmt.Errorf("%s: %s", name, a.why))
-			continue
+	for _, sample := range status.Samples {
+		r.MountsOmitted += int(sample.MountsOmitted)
+		if sample.Message != "" {
+			r.Silent = append(r.Silent, view.SilentNode{Node: sample.Node, Why: sample.Message})
 		}
-		samples, err := recommend.FromAPI(*a.sample)
-		if err != nil {
-			return view.Recommendation{}, fmt.Errorf("StorageClientNode %s: %w", name, err)
-		}
-		r.AddSamples(name, samples, int(a.sample.MountsOmitted))
 	}
-	if len(r.Mounts) == 0 {
-		return view.Recommendation{}, fmt.Errorf("no node has told what its mounts do:\n%w", errors.Join(silent...))
+	var err error
+	if r.Mounts, err = plan.MountsOf(status.Samples); err != nil {
+		return view.Recommendation{}, err
 	}
-	target, notes, err := s.target(ctx, r.SampledNodes())
+	target, notes, err := s.target(ctx, r)
 	if err != nil {
 		return view.Recommendation{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/recommend"
@@ -23,16 +24,20 @@ import (
 const maxProfileName = 253
 
 // target finds out where a change is to be declared. Notes say what it does not know, and what it would mean for other volumes.
-func (s *sampling) target(ctx context.Context, nodes []string) (t recommend.Target, notes []string, err error) {
+func (s *observed) target(ctx context.Context, r view.Recommendation) (t recommend.Target, notes []string, err error) {
+	namespace := s.trial.Namespace
 	t = recommend.Target{
-		Name: text.CutBytes("recommended-"+s.volumeClaim.Namespace+"-"+s.volumeClaim.Name, maxProfileName), Protocol: mountoptions.NFS,
-		Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{s.volumeClaim.Namespace}},
+		Name: text.CutBytes("recommended-"+namespace+"-"+s.trial.Spec.ClaimName, maxProfileName), Protocol: mountoptions.NFS,
+		Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{namespace}},
 	}
-	if s.protocol == "xfs" {
+	if slices.ContainsFunc(r.Mounts, func(m recommend.Mount) bool { return m.Protocol == "xfs" }) {
 		t.Protocol = mountoptions.XFS
 	}
-	if t.Hostnames, err = s.hostnames(ctx, nodes); err != nil {
+	if t.Hostnames, err = s.hostnames(ctx, r.SampledNodes()); err != nil {
 		return t, nil, err
+	}
+	if s.volumeClaim == nil {
+		return t, []string{"You may not read the PersistentVolumeClaim: whether a profile selects it already is not known, and the rule of a new one selects its whole namespace."}, nil
 	}
 	if len(s.volumeClaim.Labels) > 0 {
 		t.Selector.ClaimSelector = &metav1.LabelSelector{MatchLabels: s.volumeClaim.Labels}
@@ -40,7 +45,7 @@ func (s *sampling) target(ctx context.Context, nodes []string) (t recommend.Targ
 		t.Selector.StorageClassNames = []string{*class}
 	}
 	pv := &corev1.PersistentVolume{}
-	err = s.client.Get(ctx, client.ObjectKey{Name: s.volumeClaim.Spec.VolumeName}, pv)
+	err = s.client.Get(ctx, client.ObjectKey{Name: s.trial.Status.Volume}, pv)
 	var profiles v1alpha1.StorageClientProfileList
 	if err == nil {
 		err = s.client.List(ctx, &profiles)
@@ -49,7 +54,7 @@ func (s *sampling) target(ctx context.Context, nodes []string) (t recommend.Targ
 		return t, []string{"You may not read profiles or the volume: whether a profile selects it already is not known, and the proposal is a new one."}, nil
 	}
 	if err != nil {
-		return t, nil, fmt.Errorf("read volume %s and the profiles: %w", s.volumeClaim.Spec.VolumeName, err)
+		return t, nil, fmt.Errorf("read volume %s and the profiles: %w", s.trial.Status.Volume, err)
 	}
 	for i := range profiles.Items {
 		t.Priority = max(t.Priority, min(profiles.Items[i].Spec.Priority+1, 1000000))
@@ -83,10 +88,10 @@ func volumeClaimMetadata(volumeClaim *corev1.PersistentVolumeClaim) *metav1.Part
 }
 
 // noteSelected says which other volumes the rule of a new profile selects.
-func (s *sampling) noteSelected(ctx context.Context, selector v1alpha1.VolumeSelector) []string {
+func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSelector) []string {
 	var volumes corev1.PersistentVolumeList
 	var volumeClaims corev1.PersistentVolumeClaimList
-	if s.client.List(ctx, &volumes) != nil || s.client.List(ctx, &volumeClaims, client.InNamespace(s.volumeClaim.Namespace)) != nil {
+	if s.client.List(ctx, &volumes) != nil || s.client.List(ctx, &volumeClaims, client.InNamespace(s.trial.Namespace)) != nil {
 		return []string{"You may not list volumes: which others a new profile's rule selects is not known."}
 	}
 	bound := map[string]*corev1.PersistentVolumeClaim{}
@@ -97,7 +102,7 @@ func (s *sampling) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 	for i := range volumes.Items {
 		pv := &volumes.Items[i]
 		volumeClaim := bound[pv.Name]
-		if pv.Name != s.volumeClaim.Spec.VolumeName && volumeClaim != nil && judge.Selects(&selector, pv, volumeClaimMetadata(volumeClaim)) {
+		if pv.Name != s.trial.Status.Volume && volumeClaim != nil && judge.Selects(&selector, pv, volumeClaimMetadata(volumeClaim)) {
 			others = append(others, volumeClaim.Name)
 		}
 	}
@@ -109,7 +114,7 @@ func (s *sampling) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 }
 
 // hostnames are the labels by which a profile selects nodes. Who may not read Nodes gets their names, which are the same nearly everywhere.
-func (s *sampling) hostnames(ctx context.Context, nodes []string) ([]string, error) {
+func (s *observed) hostnames(ctx context.Context, nodes []string) ([]string, error) {
 	names := make([]string, 0, len(nodes))
 	for _, name := range nodes {
 		node := &corev1.Node{}

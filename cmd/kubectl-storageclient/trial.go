@@ -2,20 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
@@ -35,9 +26,6 @@ The work only reads, unless --allow-writes is given.
 
 It takes the right to create, get and delete storageclienttrials in the namespace, as the role edit has it, and with --options the verb try
 on storageclientprofiles. The trial is deleted at the end, also by Ctrl-C, unless --keep is given.`
-
-// managerPatience is how long the manager may take to notice a trial.
-const managerPatience = time.Minute
 
 type trialOptions struct {
 	output      output
@@ -89,7 +77,7 @@ func trialCommand(env *environment) *cobra.Command {
 }
 
 func (o *trialOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageClientTrial {
-	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "trial-" + strings.ToLower(rand.Text())[:10]}}
+	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "trial-"}}
 	trial.Spec = v1alpha1.StorageClientTrialSpec{
 		ClaimName: volumeClaim, Profile: o.profile, Rounds: o.rounds, TimeoutSeconds: ptr.To(int32(o.timeout / time.Second)),
 		Workload: v1alpha1.TrialWorkload{Name: v1alpha1.TrialWorkloadName(o.workload), Path: o.path, RunAsUser: &o.user, AllowWrites: o.allowWrites},
@@ -110,19 +98,11 @@ func (o *trialOptions) run(ctx context.Context, env *environment, name string) e
 	if err != nil {
 		return err
 	}
-	trial := o.trial(namespace, name)
-	if err := c.Create(ctx, trial, client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("create StorageClientTrial: %w", err)
-	}
-	w := &trialWait{env: env, client: c, trial: trial, since: env.now()}
-	w.tell("Made StorageClientTrial " + namespace + "/" + trial.Name)
-	if !o.keep {
-		defer w.remove(ctx)
-	}
-	if err := w.wait(ctx); err != nil {
+	ended, err := followTrial(ctx, env, c, o.trial(namespace, name), o.keep)
+	if err != nil {
 		return err
 	}
-	shown := (*view.Trial)(w.trial)
+	shown := (*view.Trial)(ended)
 	if o.output == htmlFormat {
 		return shown.WriteHTML(env.Out)
 	}
@@ -130,81 +110,4 @@ func (o *trialOptions) run(ctx context.Context, env *environment, name string) e
 		return err
 	}
 	return shown.WriteText(env.text(), o.output.isWide())
-}
-
-// trialWait follows one trial to its end.
-type trialWait struct {
-	env    *environment
-	client client.Client
-	trial  *v1alpha1.StorageClientTrial
-	since  time.Time
-	told   string
-}
-
-func (w *trialWait) tell(line string) { _, _ = fmt.Fprintln(w.env.ErrOut, line) }
-
-// remove leaves nothing behind: the manager takes the work away with the trial.
-func (w *trialWait) remove(ctx context.Context) {
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	gone := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: w.trial.Namespace, Name: w.trial.Name}}
-	if err := client.IgnoreNotFound(w.client.Delete(ending, gone)); err != nil {
-		w.tell(fmt.Sprintf("Cannot delete the trial, do so yourself: kubectl delete sct %s -n %s: %v", gone.Name, gone.Namespace, err))
-	}
-}
-
-func (w *trialWait) wait(ctx context.Context) error {
-	ticks, stop := w.env.ticks(lookEvery)
-	defer stop()
-	for {
-		ended, err := w.look(ctx)
-		if ctx.Err() != nil {
-			return errors.New("ended before the trial was; its work is taken away")
-		}
-		if ended || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-ticks:
-		}
-	}
-}
-
-// look reads the trial, tells what is new, and says whether it has ended: with an error where it has failed.
-func (w *trialWait) look(ctx context.Context) (ended bool, err error) {
-	live := &v1alpha1.StorageClientTrial{}
-	key := types.NamespacedName{Namespace: w.trial.Namespace, Name: w.trial.Name}
-	if err := w.client.Get(ctx, key, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("somebody has deleted StorageClientTrial %s", key)
-		}
-		return false, fmt.Errorf("get StorageClientTrial %s: %w", key, err)
-	}
-	w.trial = live
-	complete := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.TrialConditionComplete)
-	if complete == nil {
-		if w.env.now().After(w.since.Add(managerPatience)) {
-			return false, fmt.Errorf("the manager has taken no notice of the trial within %s: it does not run, or is older than this plugin", managerPatience)
-		}
-		return false, nil
-	}
-	if meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.TrialConditionFailed) {
-		return false, fmt.Errorf("%s: %s", complete.Reason, complete.Message)
-	}
-	if now := w.progress(complete.Message); now != w.told {
-		w.told = now
-		w.tell(now)
-	}
-	return complete.Status == metav1.ConditionTrue, nil
-}
-
-// progress is a line for who waits.
-func (w *trialWait) progress(message string) string {
-	status := &w.trial.Status
-	if status.Rounds == 0 {
-		return message
-	}
-	list := []string{fmt.Sprintf("%d of %d rounds are complete", status.Rounds, max(status.RoundsWanted, status.Rounds)), message}
-	return strings.Join(slices.Compact(list), ". ")
 }

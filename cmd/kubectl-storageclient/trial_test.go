@@ -4,10 +4,12 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
@@ -38,7 +40,7 @@ func listed(rounds int32) []v1alpha1.TrialPass {
 }
 
 // managed plays the manager: each look finds the next status.
-func managed(statuses ...v1alpha1.StorageClientTrialStatus) (interceptor.Funcs, *int) {
+func managed(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Funcs {
 	looks := 0
 	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)
@@ -47,7 +49,7 @@ func managed(statuses ...v1alpha1.StorageClientTrialStatus) (interceptor.Funcs, 
 			looks++
 		}
 		return err
-	}}, &looks
+	}}
 }
 
 func standing(condition, reason, message string, rounds int32) v1alpha1.StorageClientTrialStatus {
@@ -84,7 +86,7 @@ func decided() v1alpha1.StorageClientTrialStatus {
 }
 
 func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
-	funcs, _ := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 rounds runs on n1", 2), decided())
+	funcs := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 rounds runs on n1", 2), decided())
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok {
@@ -120,7 +122,7 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 }
 
 func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
-	funcs, _ := managed(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
+	funcs := managed(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
 	r := execute(t, funcs, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || r.err.Error() != "NotMounted: After, round 1: mount(2): invalid argument" || len(trialsLeft(t, r)) > 0 {
 		t.Errorf("error %v, left %v", r.err, trialsLeft(t, r))
@@ -129,7 +131,7 @@ func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
 
 func TestATrialInOtherFormats(t *testing.T) {
 	for format, want := range map[string]string{"html": "<!doctype html>", "json": `"actimeo=30"`, "yaml": "verdict", "name": "storageclienttrial.tuning.storageclient.dev/trial-"} {
-		funcs, _ := managed(decided())
+		funcs := managed(decided())
 		r := execute(t, funcs, nil, "trial", "projects", "--profile", "p", "-o", format, "--keep")
 		if r.err != nil || !strings.Contains(strings.ToLower(r.out), strings.ToLower(want)) {
 			t.Errorf("%s: %v\n%s", format, r.err, r.out)
@@ -153,5 +155,28 @@ func TestATrialThatMayNotBeMade(t *testing.T) {
 	}}, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || !strings.Contains(r.err.Error(), "create StorageClientTrial: ") {
 		t.Errorf("error is %v", r.err)
+	}
+}
+
+// The API server names a trial, so nobody could remove one that is made while the plugin ends.
+func TestATrialWhoseCreationCtrlCMeetsIsRemoved(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	funcs := managed(decided())
+	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*v1alpha1.StorageClientTrial); !ok {
+			return c.Create(ctx, o, opts...)
+		}
+		cancel()
+		if err := c.Create(ctx, o, opts...); err != nil {
+			return err
+		}
+		return ctx.Err()
+	}
+	c := newClient(t, funcs, nil)
+	env := &environment{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), now: at, ticks: func(time.Duration) (<-chan time.Time, func()) { return nil, func() {} }}
+	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", GenerateName: "trial-"}}
+	_, err := followTrial(ctx, env, c, trial, false)
+	if err == nil || len(trialsLeft(t, result{client: c})) > 0 {
+		t.Errorf("%v, left %v", err, trialsLeft(t, result{client: c}))
 	}
 }

@@ -32,7 +32,6 @@ import (
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/rollout/drain"
-	"github.com/storageclient/operator/controllers/sample"
 	"github.com/storageclient/operator/controllers/trial"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -165,9 +164,6 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"nodevolumes": &nodevolumes.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		},
-		"sample": &sample.Reconciler{
-			Client: mgr.GetClient(), Clock: realClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"drift":  &drift.Reporter{Recorder: recorder},
 		"health": &health.Reporter{Recorder: recorder, Reader: mgr.GetClient()},

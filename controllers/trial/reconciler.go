@@ -1,5 +1,6 @@
 // Package trial has nodes mount volumes once, beside all mounts of the cluster, to see whether a list of options works before any
-// volume has it. The node's agent and its trial runner do the mounting, or its kubelet and the volume's driver; package plan decides.
+// volume has it, and runs StorageClientTrials. The node's agent and its trial runner do the mounting, or its kubelet and the volume's
+// driver; Observe has agents count what the mounts do that there are. Package plan decides.
 package trial
 
 import (
@@ -41,7 +42,7 @@ const (
 	component = "trial-runner"
 )
 
-// Reconciler probes sets of options, in one pass for all.
+// Reconciler probes sets of options and runs StorageClientTrials, in one pass for all.
 type Reconciler struct {
 	client.Client
 	// APIReader reads past the cache, which holds none of what belongs to clones but their volumes. Without it Client does.
@@ -273,10 +274,10 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 		return r.patchLabel(ctx, step.Node.Node.Name, v1alpha1.True)
 	case plan.StepUnlabel:
 		return r.patchLabel(ctx, step.Node.Node.Name, nil)
-	case plan.StepOrder:
-		return r.patchTrial(ctx, step.Node.ClientNode, step.Order)
-	case plan.StepClear:
-		return r.patchTrial(ctx, step.Node.ClientNode, nil)
+	case plan.StepOrder, plan.StepClear:
+		return r.patchClientNode(ctx, step.Node.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
+	case plan.StepAsk, plan.StepTakeBack:
+		return r.patchClientNode(ctx, step.Node.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = step.Sample })
 	case plan.StepClone:
 		return r.createClone(ctx, step.Clone)
 	case plan.StepCollect:
@@ -299,10 +300,10 @@ func (r *Reconciler) patchLabel(ctx context.Context, node string, value any) err
 	return nil
 }
 
-// patchTrial changes the client node as it was read: a permit or a release that has come since makes it a conflict.
-func (r *Reconciler) patchTrial(ctx context.Context, clientNode *v1alpha1.StorageClientNode, order *v1alpha1.NodeTrial) error {
+// patchClientNode changes the client node as it was read: a permit or a release that has come since makes it a conflict.
+func (r *Reconciler) patchClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode, change func(*v1alpha1.StorageClientNodeSpec)) error {
 	changed := clientNode.DeepCopy()
-	changed.Spec.Trial = order
+	change(&changed.Spec)
 	patch := client.MergeFromWithOptions(clientNode, client.MergeFromWithOptimisticLock{})
 	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)

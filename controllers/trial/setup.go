@@ -50,5 +50,6 @@ func trialChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
 	return !ok || !also || !equality.Semantic.DeepEqual(before.Spec.Trial, after.Spec.Trial) ||
-		!equality.Semantic.DeepEqual(before.Status.Trial, after.Status.Trial)
+		!equality.Semantic.DeepEqual(before.Status.Trial, after.Status.Trial) ||
+		!equality.Semantic.DeepEqual(before.Spec.Sample, after.Spec.Sample) || !equality.Semantic.DeepEqual(before.Status.Sample, after.Status.Sample)
 }

@@ -26,7 +26,12 @@ func sampleAnswer(mounts int) string {
 // sampleAttacks are on what nodes are asked of their mounts, and what they answer.
 func sampleAttacks() []attack {
 	own, asked := mergeStatus(clientNode("node-1"), sampleAnswer(1)), merge(clientNode("node-1"), sampleOrder(60))
-	annotate := merge(volumeClaimOf("data", ""), `{"metadata":{"annotations":{"`+v1alpha1.SampleAnnotation+`":"{}"}}}`)
+	observing := func(name string, window int32) func(*actor) error {
+		return create(trialOf(tenantNamespace, name, func(s *v1alpha1.StorageClientTrialSpec) {
+			s.Profile, s.Workload = "", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve, WindowSeconds: &window}
+		}))
+	}
+	observes := observing("observes", 60)
 	const noRight = `cannot patch resource "storageclientnodes"`
 	return []attack{
 		{id: "agent-orders-sample", by: agentOne, tries: "ask itself for a sample", stop: byRBAC, says: noRight, try: asked, twin: own},
@@ -40,10 +45,11 @@ func sampleAttacks() []attack {
 			stop: byManagerFence, says: "rollout only", try: mergeStatus(clientNode("node-1"), sampleAnswer(1)), twin: asked},
 		{id: "viewer-orders-sample", by: viewer, tries: "ask a node for a sample", stop: byRBAC, says: noRight, try: asked, twin: get(clientNode("node-1"))},
 		{id: "editor-orders-sample", by: editor, tries: "ask a node for a sample", stop: byRBAC, says: noRight, try: asked, twin: get(clientNode("node-1"))},
-		{id: "tenant-orders-sample", by: tenant, tries: "ask a node for a sample of any volume", stop: byRBAC, says: noRight, try: asked, twin: annotate},
-		{id: "tenant-asks-on-volume", by: tenant, tries: "ask for a sample on a PersistentVolume", stop: byRBAC, says: `cannot patch resource "persistentvolumes"`, twin: annotate,
-			try: merge(volume("pv-1"), `{"metadata":{"annotations":{"`+v1alpha1.SampleAnnotation+`":"{}"}}}`)},
-		{id: "tenant-asks", by: tenant, tries: "ask what the mounts of its own volume do, by our annotation of its claim", stop: nobody, try: annotate},
+		{id: "tenant-orders-sample", by: tenant, tries: "ask a node for a sample of any volume", stop: byRBAC, says: noRight, try: asked, twin: observes},
+		{id: "tenant-observes-for-days", by: tenant, tries: "have nodes count for days", stop: byCRD, says: "spec.workload.windowSeconds", try: observing("days", 86400), twin: observes},
+		{id: "tenant-forges-recommendation", by: tenant, tries: "write what a trial recommends", stop: byRBAC, says: `cannot patch resource "storageclienttrials/status"`, twin: observes,
+			try: mergeStatus(trialOf(tenantNamespace, "mine"), `{"status":{"recommendations":[{"text":"nconnect=16"}]}}`)},
+		{id: "tenant-observes", by: tenant, tries: "have nodes count what the mounts of its own volume do", stop: nobody, try: observes},
 		{id: "manager-asks", by: manager, tries: "ask any node what the mounts of any volume do, for up to an hour", stop: nobody, try: asked},
 	}
 }

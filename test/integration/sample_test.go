@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -11,16 +12,18 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/sample"
+	"github.com/storageclient/operator/controllers/trial"
 )
 
 var _ = Describe("The shape of a sample", func() {
@@ -72,16 +75,18 @@ var _ = Describe("The shape of a sample", func() {
 })
 
 // Manager, agent and user have the credentials and roles that a cluster gives them, under all policies. The agent's counters are made up.
-var _ = Describe("A sample", func() {
+var _ = Describe("A trial that observes", func() {
 	const node, user, namespace = "a", "erin", "default"
-	var reconciler *sample.Reconciler
+	var reconciler *trial.Reconciler
 	var agent client.Client
-	var volumeClaim *corev1.PersistentVolumeClaim
+	var erin client.WithWatch
+	var clock *testclock.FakeClock
 
 	pass := func() {
 		GinkgoHelper()
 		_, err := reconciler.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
+		clock.Step(2 * time.Second)
 	}
 	// answer has the agent see what it is asked, and answer that with as many GETATTR.
 	answer := func(phase v1alpha1.SamplePhase, getattrs int64) {
@@ -104,18 +109,32 @@ var _ = Describe("A sample", func() {
 			return agent.Status().Update(ctx, object)
 		})).To(Succeed())
 	}
-	asks := func() string {
+	trials := func() []v1alpha1.StorageClientTrial {
 		GinkgoHelper()
-		live := &corev1.PersistentVolumeClaim{}
-		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(volumeClaim), live)).To(Succeed())
-		return live.Annotations[v1alpha1.SampleAnnotation]
+		var list v1alpha1.StorageClientTrialList
+		Expect(k8s.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
+		return list.Items
+	}
+	grant := func(name string, rule rbacv1.PolicyRule) {
+		GinkgoHelper()
+		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Rules: []rbacv1.PolicyRule{rule}}
+		binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}}
+		for _, object := range []client.Object{role, binding} {
+			Expect(k8s.Create(ctx, object)).To(Succeed())
+			DeferCleanup(func() { deleteNow(object) })
+		}
 	}
 
 	BeforeEach(func() {
 		installTemporarily("rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml")
 		manager := clientFor(managerConfig())
 		awaitManagerPolicies(manager)
-		reconciler = &sample.Reconciler{Client: cached(manager), Clock: clock.RealClock{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
+		clock = testclock.NewFakeClock(time.Now())
+		reconciler = &trial.Reconciler{
+			Client: cached(manager), APIReader: manager, Clock: clock, Results: &trial.Results{},
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		}
 		owner := newNode(node).Create()
 		agent = clientWithToken(tokenFor(agentPod(node)))
 		object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node, OwnerReferences: []metav1.OwnerReference{
@@ -125,7 +144,7 @@ var _ = Describe("A sample", func() {
 		agentReports(node, func(s *v1alpha1.StorageClientNodeStatus) {
 			s.Mounts = []v1alpha1.MountStatus{{MountPoint: "/m", Volume: "pv", Server: "filer", Protocol: "NFSv4.1"}}
 		})
-		volumeClaim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tools", Labels: map[string]string{"role": "tools"}}}
+		volumeClaim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tools", Labels: map[string]string{"role": "tools"}}}
 		volumeClaim.Spec = corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, VolumeName: "pv",
 			Resources: corev1.VolumeResourceRequirements{Requests: newVolume("pv").volume.Spec.Capacity},
@@ -138,66 +157,64 @@ var _ = Describe("A sample", func() {
 		bound := pv.Create()
 		bound.Status.Phase = corev1.VolumeBound
 		Expect(k8s.Status().Update(ctx, bound)).To(Succeed())
-		// The rule that the plugin names; nobody aggregates the role edit here.
-		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "sample-" + user}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"get", "patch"}},
-		}}
-		binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "trials-" + user},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "storage-client-trial-editor"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}}
-		for _, object := range []client.Object{role, binding} {
-			Expect(k8s.Create(ctx, object)).To(Succeed())
-			DeferCleanup(func() { deleteNow(object) })
-		}
-		// The authorizer takes a moment to see a binding.
+		Expect(k8s.Create(ctx, binding)).To(Succeed())
+		DeferCleanup(func() { deleteNow(binding) })
 		config := rest.CopyConfig(restConfig)
 		config.Impersonate = rest.ImpersonationConfig{UserName: user}
-		erin := clientFor(config)
-		Eventually(func() error {
-			return erin.Get(ctx, client.ObjectKeyFromObject(volumeClaim), &corev1.PersistentVolumeClaim{})
-		}).Should(Succeed())
+		erin = clientFor(config)
+		// The authorizer takes a moment to see a binding.
+		Eventually(func() error { return erin.List(ctx, &v1alpha1.StorageClientTrialList{}, client.InNamespace(namespace)) }).Should(Succeed())
 	})
 
-	It("is asked for on a PersistentVolumeClaim, handed on by the manager, answered by the agent, and gone with the request", func() {
-		request := v1alpha1.SampleRequest{ID: "r1", Seconds: 60, Nodes: []string{node}, Until: metav1.NewTime(time.Now().Add(2 * time.Minute))}
+	It("has the agent asked and recommends by its answer, for who may make trials and nothing else", func() {
 		before := findObject(node)
-		metav1.SetMetaDataAnnotation(&volumeClaim.ObjectMeta, v1alpha1.SampleAnnotation, request.Encode())
-		Expect(k8s.Update(ctx, volumeClaim)).To(Succeed())
+		object := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "t-"}}
+		object.Spec = v1alpha1.StorageClientTrialSpec{ClaimName: "tools", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve}}
+		Expect(erin.Create(ctx, object)).To(Succeed())
+		pass()
 		pass()
 		asked := findObject(node)
 		Expect(asked.Spec.Sample).NotTo(BeNil())
-		Expect(asked.Spec.Sample.ID).To(Equal(string(volumeClaim.UID) + "-r1"))
+		Expect(asked.Spec.Sample.ID).To(Equal(string(object.UID)))
 		Expect(asked.Spec.Sample.Volumes).To(Equal([]string{"pv"}))
 		Expect(asked.Spec.Sample.Seconds).To(BeEquivalentTo(60))
 		asked.Spec.Sample = nil
 		Expect(asked.Spec).To(Equal(before.Spec), "nothing else is written")
+		Expect(getNode(node).Labels).NotTo(HaveKey(v1alpha1.TrialLabel), "nothing is mounted")
 
-		By("The agent answers of its own node, and writes nothing else of it")
+		By("The agent answers of its own node, and writes nothing else of it; the manager's answer is refused")
 		answer(v1alpha1.SampleFinished, 16387)
-		Expect(findObject(node).Status.Sample.Mounts).To(HaveLen(1))
 		expectRefused(agent.Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"sample":null}}`))), "cannot patch resource")
-
-		By("The manager's answer is refused")
 		expectRefused(reconciler.Status().Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"sample":null}}`))),
 			"of a StorageClientNode's status, the manager may change rollout only")
+		pass()
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+		Expect(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.TrialConditionComplete)).To(BeTrue(), "%+v", object.Status.Conditions)
+		Expect(object.Status.Verdict).To(BeEmpty())
+		Expect(object.Status.Recommendations).To(HaveLen(1))
+		Expect(object.Status.Recommendations[0].Options).To(Equal([]string{"actimeo=30"}))
+		Expect(object.Status.Samples[0].Mounts[0].Operations[0].Count).To(BeEquivalentTo(16387))
 
-		By("The rollout's hold keeps the request as it is")
+		By("The rollout's hold keeps the request as it is, and nobody is asked once it is over")
 		annotateNode := func(value any) {
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.DisruptionAnnotation: value}}})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(k8s.Patch(ctx, getNode(node), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 		}
 		annotateNode("{}")
-		Expect(k8s.Delete(ctx, volumeClaim, client.GracePeriodSeconds(0))).To(Succeed())
-		Expect(k8s.Patch(ctx, volumeClaim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Or(Succeed(), MatchError(ContainSubstring("not found"))))
-		reconciler.Clock = later{time.Second * 5}
 		pass()
 		Expect(findObject(node).Spec.Sample).NotTo(BeNil())
 		annotateNode(nil)
-		reconciler.Clock = later{time.Second * 10}
-		pass()
-		Expect(findObject(node).Spec.Sample).To(BeNil())
+		Eventually(func(g Gomega) {
+			pass()
+			g.Expect(findObject(node).Spec.Sample).To(BeNil())
+		}).Should(Succeed())
 		answer(v1alpha1.SampleFinished, 0)
 		Expect(findObject(node).Status.Sample).To(BeNil())
+		Expect(erin.Delete(ctx, object)).To(Succeed())
 	})
 
 	Context("by the plugin", func() {
@@ -215,40 +232,43 @@ var _ = Describe("A sample", func() {
 				answer(v1alpha1.SampleFinished, getattrs)
 				g.Expect(ended).To(Receive(&err))
 			}).WithTimeout(time.Minute).Should(Succeed())
+			Expect(trials()).To(BeEmpty())
 			return out.String(), complaints.String(), err
 		}
+		// proposed is the one profile that is printed.
+		proposed := func(stdout string) *unstructured.Unstructured {
+			GinkgoHelper()
+			_, document, _ := strings.Cut(stdout, "\n---\n")
+			profiles := parseManifests([]byte(document))
+			Expect(profiles).To(HaveLen(1))
+			return profiles[0]
+		}
 
-		It("ends with profiles that the API server takes, for who may edit the namespace and view what is ours", func() {
-			By("Without the right to view client nodes it names the rule")
-			_, stderr, err := as(0)
-			Expect(err).To(HaveOccurred())
-			Expect(stderr).To(ContainSubstring(`{apiGroups: ["tuning.storageclient.dev"], resources: [storageclientnodes], verbs: [get, list]}`))
-
-			bindUser(user, "storage-client-viewer")
-			Eventually(func() string {
-				_, stderr, _ := as(16387)
-				return stderr
-			}).WithTimeout(time.Minute).ShouldNot(ContainSubstring("forbidden"))
+		It("ends with profiles that the API server takes", func() {
+			By("Who may make trials and nothing else gets a new profile, and is told what it does not know")
 			stdout, stderr, err := as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
+			Expect(stderr).To(ContainSubstring("A setting of the client helps: actimeo=30"))
 			Expect(stdout).To(ContainSubstring("AttributeRevalidation (Client)"))
-			Expect(asks()).To(BeEmpty())
-			_, document, _ := strings.Cut(stdout, "\n---\n")
-			proposed := parseManifests([]byte(document))
-			Expect(proposed).To(HaveLen(1))
-			Expect(proposed[0].GetName()).To(Equal("recommended-default-tools"))
-			Expect(k8s.Create(ctx, proposed[0].DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))).To(Succeed())
+			Expect(stdout).To(ContainSubstring("You may not read the PersistentVolumeClaim"))
+			profile := proposed(stdout)
+			Expect(profile.GetName()).To(Equal("recommended-default-tools"))
+			Expect(k8s.Create(ctx, profile, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))).To(Succeed())
 
-			By("Of a volume that a profile selects, that profile is changed")
+			By("Of a volume that a profile selects, that profile is changed, for who may see both")
 			newProfile("nfs").Volumes(v1alpha1.VolumeRule{Name: "all", MountOptions: []v1alpha1.MountOption{"nconnect=4"},
 				Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}).Create()
+			grant("claims", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"get"}})
+			bindUser(user, "storage-client-viewer")
+			Eventually(func() error {
+				return errors.Join(erin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "tools"}, &corev1.PersistentVolumeClaim{}),
+					erin.List(ctx, &v1alpha1.StorageClientProfileList{}))
+			}).Should(Succeed())
 			stdout, stderr, err = as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
-			_, document, _ = strings.Cut(stdout, "\n---\n")
-			proposed = parseManifests([]byte(document))
-			Expect(proposed).To(HaveLen(1))
-			Expect(proposed[0].GetName()).To(Equal("nfs"))
-			Expect(k8s.Patch(ctx, proposed[0], client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)).To(Succeed()) //nolint:staticcheck // as kubectl apply --server-side
+			profile = proposed(stdout)
+			Expect(profile.GetName()).To(Equal("nfs"))
+			Expect(k8s.Patch(ctx, profile, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)).To(Succeed()) //nolint:staticcheck // as kubectl apply --server-side
 			Expect(findProfile("nfs").Spec.Volumes[0].MountOptions).To(Equal([]v1alpha1.MountOption{"actimeo=30", "nconnect=4"}))
 
 			By("Little work says little, and a node that is asked no more forgets")
@@ -264,25 +284,24 @@ var _ = Describe("A sample", func() {
 		})
 
 		It("leaves nothing behind after Ctrl-C", func() {
-			bindUser(user, "storage-client-viewer")
-			var cmd *exec.Cmd
 			complaints := &lockedBuffer{}
-			Eventually(func(g Gomega) {
-				cmd = exec.CommandContext(ctx, buildPlugin(), "recommend", "tools", "-n", namespace, "--kubeconfig", kubeconfig(), "--as", user)
-				cmd.Stderr = complaints
-				g.Expect(cmd.Start()).To(Succeed())
-				g.Eventually(asks).WithTimeout(5 * time.Second).ShouldNot(BeEmpty())
-			}).WithTimeout(time.Minute).Should(Succeed())
+			cmd := exec.CommandContext(ctx, buildPlugin(), "recommend", "tools", "-n", namespace, "--kubeconfig", kubeconfig(), "--as", user)
+			cmd.Stderr = complaints
+			Expect(cmd.Start()).To(Succeed())
+			Eventually(trials).WithTimeout(time.Minute).Should(HaveLen(1))
 			Eventually(func(g Gomega) {
 				pass()
 				g.Expect(findObject(node).Spec.Sample).NotTo(BeNil())
 			}).WithTimeout(time.Minute).Should(Succeed())
 			answer(v1alpha1.SampleRunning, 0)
-			Eventually(complaints.String).WithTimeout(time.Minute).Should(ContainSubstring("measures, until about"))
+			Eventually(func() string {
+				pass()
+				return complaints.String()
+			}).WithTimeout(time.Minute).WithPolling(time.Second).Should(ContainSubstring("Counting on " + node))
 			Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 			Expect(cmd.Wait()).To(HaveOccurred())
-			Expect(complaints.String()).To(ContainSubstring("the request is taken back"))
-			Expect(asks()).To(BeEmpty())
+			Expect(complaints.String()).To(ContainSubstring("its work is taken away"))
+			Expect(trials()).To(BeEmpty())
 			Eventually(func(g Gomega) {
 				pass()
 				g.Expect(findObject(node).Spec.Sample).To(BeNil())
@@ -290,12 +309,6 @@ var _ = Describe("A sample", func() {
 		})
 	})
 })
-
-// later is a clock that is ahead.
-type later struct{ by time.Duration }
-
-func (l later) Now() time.Time                  { return time.Now().Add(l.by) }
-func (l later) Since(t time.Time) time.Duration { return l.Now().Sub(t) }
 
 // bindUser gives a user a role in the whole cluster.
 func bindUser(user, role string) {

@@ -37,6 +37,12 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("work without a candidate", "profile: p, ", "", "spec.workload"),
 		Entry("work with two", "profile: p, ", "profile: p, mountOptions: [nocto], ", "spec.workload"),
 		Entry("Observe with a candidate", "ListDirectory, path: src/a", "Observe", "spec.workload"),
+		Entry("a window of work that mounts", "path: src/a", "windowSeconds: 60", "spec.workload.windowSeconds"),
+		Entry("a window that is too short", good, "claimName: projects, workload: {name: Observe, windowSeconds: 9}", "spec.workload.windowSeconds"),
+		Entry("a window that is too long", good, "claimName: projects, workload: {name: Observe, windowSeconds: 3601}, timeoutSeconds: 86400", "spec.workload.windowSeconds"),
+		Entry("a window that does not fit", good, "claimName: projects, workload: {name: Observe, windowSeconds: 241}, timeoutSeconds: 300",
+			"spec.workload.windowSeconds: Invalid value: windowSeconds 241, and 60 s to ask the nodes, do not fit into timeoutSeconds 300: choose a shorter window, or a longer timeout"),
+		Entry("the window of those that say none, which does not fit", good, "claimName: projects, workload: {name: Observe}, timeoutSeconds: 119", "windowSeconds 60, and 60 s"),
 		Entry("work that nobody knows", "ListDirectory", "/bin/sh", "spec.workload.name"),
 		Entry("creation without permission", "ListDirectory", "CreateUnlink", "spec.workload.allowWrites"),
 		Entry("writing without permission", "ListDirectory", "WriteSequential", "spec.workload.allowWrites"),
@@ -54,6 +60,8 @@ var _ = Describe("The shape of a trial", func() {
 		Expect(create("", "")).To(Succeed())
 		Expect(create("profile: p, ", "mountOptions: [actimeo=30, nocto], ")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe}")).To(Succeed())
+		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 240}, timeoutSeconds: 300")).To(Succeed())
+		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 3600}, timeoutSeconds: 3660")).To(Succeed())
 		Expect(create("ListDirectory, path: src/a", "CreateUnlink, allowWrites: true, runAsUser: 1000")).To(Succeed())
 	})
 

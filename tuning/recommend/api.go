@@ -18,15 +18,15 @@ func ForAPI(s Sample) (v1alpha1.MountSample, error) {
 	return m, nil
 }
 
-// FromAPI are the samples of status.sample.
-func FromAPI(status v1alpha1.NodeSampleStatus) ([]Sample, error) {
-	samples := make([]Sample, 0, len(status.Mounts))
-	for _, m := range status.Mounts {
+// FromAPI are samples as the API holds them, of a window of so many milliseconds.
+func FromAPI(mounts []v1alpha1.MountSample, milliseconds int64) ([]Sample, error) {
+	samples := make([]Sample, 0, len(mounts))
+	for _, m := range mounts {
 		var s Sample
 		if err := convert(m, &s); err != nil {
 			return nil, fmt.Errorf("sample of %s: %w", m.MountPoint, err)
 		}
-		s.Seconds = (time.Duration(status.Milliseconds) * time.Millisecond).Seconds()
+		s.Seconds = (time.Duration(milliseconds) * time.Millisecond).Seconds()
 		samples = append(samples, s)
 	}
 	return samples, nil

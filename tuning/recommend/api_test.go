@@ -46,7 +46,7 @@ func TestNothingOfASampleIsLostInTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := FromAPI(v1alpha1.NodeSampleStatus{Milliseconds: 60500, Mounts: []v1alpha1.MountSample{m}})
+	got, err := FromAPI([]v1alpha1.MountSample{m}, 60500)
 	if err != nil {
 		t.Fatal(err)
 	}

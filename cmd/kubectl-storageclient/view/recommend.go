@@ -24,23 +24,16 @@ type Recommendation struct {
 	// Summary is what all mounts together say.
 	Summary string `json:"summary"`
 	// Mounts are what was measured, and what each says.
-	Mounts []MeasuredMount `json:"mounts"`
+	Mounts []recommend.Mount `json:"mounts"`
 	// MountsOmitted is how many mounts nodes had no room to tell of.
 	MountsOmitted int `json:"mountsOmitted,omitempty"`
-	// Silent are nodes that gave no sample, NotAsked those that have the volume mounted too.
+	// Silent are nodes that gave no sample, NotAsked is how many more have the volume mounted.
 	Silent   []SilentNode `json:"silent,omitempty"`
-	NotAsked []string     `json:"notAsked,omitempty"`
+	NotAsked int          `json:"notAsked,omitempty"`
 	// Proposal is what to declare; empty where nothing helps.
 	Proposal recommend.Proposal `json:"proposal,omitzero"`
 	// Notes are what is not known of the proposal, or to be known.
 	Notes []string `json:"notes,omitempty"`
-}
-
-// MeasuredMount is a mount on a node.
-type MeasuredMount struct {
-	Node             string `json:"node"`
-	recommend.Sample `json:",inline"`
-	Verdict          recommend.Verdict `json:"verdict"`
 }
 
 // SilentNode is a node that gave no sample.
@@ -58,14 +51,6 @@ func (r Recommendation) Names() []string {
 	return names
 }
 
-// AddSamples judges what a node has counted.
-func (r *Recommendation) AddSamples(node string, samples []recommend.Sample, omitted int) {
-	r.MountsOmitted += omitted
-	for _, s := range samples {
-		r.Mounts = append(r.Mounts, MeasuredMount{Node: node, Sample: s, Verdict: recommend.For(s)})
-	}
-}
-
 // SampledNodes are the nodes that have told of a mount.
 func (r *Recommendation) SampledNodes() []string {
 	var nodes []string
@@ -79,33 +64,22 @@ func (r *Recommendation) SampledNodes() []string {
 
 // Propose adds what to declare, and sums up.
 func (r *Recommendation) Propose(t recommend.Target, notes []string) {
-	var findings []recommend.Finding
-	for _, m := range r.Mounts {
-		findings = append(findings, m.Verdict.Findings...)
-	}
-	r.Proposal = recommend.Propose(t, findings)
+	r.Proposal = recommend.Propose(t, recommend.FindingsOf(r.Mounts))
 	if len(r.Proposal.Profiles) > 0 {
 		r.Notes = notes
 	}
-	r.Summary = r.sumUp(findings)
+	r.Summary = r.sumUp()
 }
 
-func (r *Recommendation) sumUp(findings []recommend.Finding) string {
-	helps := slices.ContainsFunc(findings, func(f recommend.Finding) bool { return f.Cause == recommend.CauseClient })
-	idle := !slices.ContainsFunc(r.Mounts, func(m MeasuredMount) bool { return !m.Verdict.TooLittle })
+func (r *Recommendation) sumUp() string {
+	outcome := recommend.Conclude(r.Mounts)
 	switch {
-	case helps && len(r.Proposal.Profiles) > 0:
+	case outcome == recommend.Helps && len(r.Proposal.Profiles) > 0:
 		return "A setting of the client helps: the profile below declares it."
-	case helps:
-		return "A setting of the client may help, but only somebody who knows the programs can tell whether it is safe."
-	case len(findings) > 0:
-		return "No setting of the client will help: the findings say what would."
-	case idle:
-		return "Too little was done to say anything: measure while the work runs, or for longer (--window)."
-	case slices.ContainsFunc(r.Mounts, func(m MeasuredMount) bool { return strings.HasPrefix(m.Protocol, "NFS") }):
-		return "The mounts are healthy: nothing stands out, and no change is recommended."
+	case outcome == recommend.Helps:
+		return recommend.MayHelp.Text()
 	}
-	return "Nothing stands out. Kinds, times and bytes of requests are known of NFS alone, so that little can be said of other mounts."
+	return outcome.Text()
 }
 
 // WriteText prints it for people, with a profile to apply at its end.
@@ -114,7 +88,7 @@ func (r *Recommendation) WriteText(w io.Writer) error {
 	out.line(fmt.Sprintf("%s/%s, volume %s, %d s on %s:\n", r.Namespace, r.VolumeClaim, r.Volume, r.Seconds, text.Count(len(r.SampledNodes()), "node")))
 	rows := [][]string{{"NODE", "MOUNT", "PROTOCOL", "SECONDS", "VERDICT"}}
 	for _, m := range r.Mounts {
-		rows = append(rows, []string{m.Node, m.source(), m.Protocol, strconv.FormatFloat(m.Seconds, 'f', 0, 64), m.Verdict.Summary})
+		rows = append(rows, []string{m.Node, sourceOf(m), m.Protocol, strconv.FormatFloat(m.Seconds, 'f', 0, 64), m.Verdict.Summary})
 	}
 	for _, s := range r.Silent {
 		rows = append(rows, []string{s.Node, "", "", "", "No sample: " + s.Why})
@@ -123,19 +97,19 @@ func (r *Recommendation) WriteText(w io.Writer) error {
 	if r.MountsOmitted > 0 {
 		out.line(fmt.Sprintf("%s left out: nodes had no room to tell of more.", text.Count(r.MountsOmitted, "mount")))
 	}
-	if len(r.NotAsked) > 0 {
-		out.line("Not asked: " + text.List(r.NotAsked))
+	if r.NotAsked > 0 {
+		out.line(fmt.Sprintf("Not asked, since %d are enough: %s.", len(r.SampledNodes())+len(r.Silent), text.Count(r.NotAsked, "node")))
 	}
-	for _, rule := range recommend.Rules() {
-		r.writeFindings(out, rule)
+	for _, g := range recommend.ByRule(r.Mounts) {
+		writeFindings(out, g)
 	}
 	out.line("\n" + r.Summary)
 	r.writeProposal(out)
 	return out.err
 }
 
-// source is what is mounted.
-func (m MeasuredMount) source() string {
+// sourceOf is what is mounted.
+func sourceOf(m recommend.Mount) string {
 	if m.Server == "" {
 		return m.MountPoint
 	}
@@ -143,31 +117,20 @@ func (m MeasuredMount) source() string {
 }
 
 // writeFindings says once of a rule what several mounts show.
-func (r *Recommendation) writeFindings(out *printer, rule recommend.Rule) {
-	var one recommend.Finding
-	var seen []string
-	for _, m := range r.Mounts {
-		for _, f := range m.Verdict.Findings {
-			if f.Rule == rule.ID {
-				one, seen = f, append(seen, fmt.Sprintf("%s: %s, expected: %s", m.Node, f.Seen, f.Effect))
-			}
-		}
-	}
-	if len(seen) == 0 {
-		return
-	}
-	out.line("\n" + rule.ID + " (" + string(rule.Cause) + "): " + rule.Title)
+func writeFindings(out *printer, g recommend.Group) {
+	out.line("\n" + g.Rule.ID + " (" + string(g.Rule.Cause) + "): " + g.Rule.Title)
 	const shown = 3
-	for _, s := range seen[:min(len(seen), shown)] {
-		out.line("  " + s)
+	for i, f := range g.Findings[:min(len(g.Findings), shown)] {
+		out.line(fmt.Sprintf("  %s: %s, expected: %s", g.Nodes[i], f.Seen, f.Effect))
 	}
-	if more := len(seen) - shown; more > 0 {
+	if more := len(g.Findings) - shown; more > 0 {
 		out.line(fmt.Sprintf("  and on %d more", more))
 	}
-	if one.Against != "" {
-		out.line("  against: " + one.Against)
+	last := g.Findings[len(g.Findings)-1]
+	if last.Against != "" {
+		out.line("  against: " + last.Against)
 	}
-	out.line("  source:  " + one.Source)
+	out.line("  source:  " + last.Source)
 }
 
 func (r *Recommendation) writeProposal(out *printer) {

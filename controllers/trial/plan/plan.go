@@ -1,4 +1,5 @@
-// Package plan decides which sets of options are probed, on which nodes, and what the results say. It has no client and no clock.
+// Package plan decides which sets of options are probed, on which nodes, what the results say, and what becomes of StorageClientTrials. It
+// has no client and no clock.
 //
 // There are two ways to a mount that is nobody's: an order for a node's trial runner, in a network namespace of its own, and where that
 // cannot be or shows nothing, a clone of a volume, which the volume's driver mounts for a Pod of ours.
@@ -128,6 +129,9 @@ const (
 	StepClone StepKind = "Clone"
 	// StepCollect deletes it.
 	StepCollect StepKind = "Collect"
+	// StepAsk asks a node to count what a volume's mounts do, StepTakeBack takes that back.
+	StepAsk      StepKind = "Ask"
+	StepTakeBack StepKind = "TakeBack"
 	// StepReport writes the status of a StorageClientTrial.
 	StepReport StepKind = "Report"
 )
@@ -138,6 +142,8 @@ type Step struct {
 	Node Node
 	// Order is that of StepOrder.
 	Order *v1alpha1.NodeTrial
+	// Sample is that of StepAsk.
+	Sample *v1alpha1.NodeSample
 	// Clone is what there is to create or to delete, For the label of what StepClone creates.
 	Clone Clone
 	For   string
@@ -152,6 +158,10 @@ func (s Step) String() string {
 	case StepOrder:
 	case StepClone, StepCollect:
 		return strings.ToLower(string(s.Kind)) + " " + s.Clone.String()
+	case StepAsk:
+		return fmt.Sprintf("ask %s for %d s of %s", s.Node.Node.Name, s.Sample.Seconds, s.Sample.Volumes[0])
+	case StepTakeBack:
+		return "take the request back from " + s.Node.Node.Name
 	case StepReport:
 		return fmt.Sprintf("report %s/%s: %s", s.Trial.Namespace, s.Trial.Name, describeStatus(s.Status))
 	default:
@@ -176,7 +186,7 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, underWay: map[types.UID]bool{}, writes: map[types.UID]bool{},
+		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, underWay: map[types.UID]bool{}, writes: map[types.UID]bool{}, wanted: map[string]bool{},
 		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, Passing: map[types.UID]Passing{}, Left: map[string]time.Time{}},
 	}
 	for _, t := range s.Trials {
@@ -195,6 +205,7 @@ func For(s Snapshot) Plan {
 	p.rememberNodes()
 	for _, n := range p.Nodes {
 		p.followOrder(n)
+		p.countSample(n)
 	}
 	for _, clone := range s.Clones {
 		p.followClone(clone)
@@ -205,6 +216,7 @@ func For(s Snapshot) Plan {
 	for _, t := range s.Trials {
 		p.advance(t)
 	}
+	p.takeBackSamples()
 	for _, n := range p.Nodes {
 		if isLabelled(n.Node) && !p.busy[n.Node.Name] {
 			p.steps = append(p.steps, Step{Kind: StepUnlabel, Node: n})
@@ -226,6 +238,9 @@ type planner struct {
 	// byTrial are the StorageClientTrials by their hashes, underWay those that have an order or a node, writes those whose status is written.
 	byTrial          map[string]Trial
 	underWay, writes map[types.UID]bool
+	// sampling counts the nodes that count for a trial, wanted names those whose sample somebody waits for.
+	sampling int
+	wanted   map[string]bool
 	// beginning counts the trials that are to have an order or a clone; isClearing is whether there is still one that is over.
 	beginning  int
 	isClearing bool

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,13 +35,12 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 	if t.isOver() {
 		return t
 	}
-	if trial.Spec.Workload.Name == v1alpha1.WorkloadObserve {
-		t.Impossible = "Observe is not built yet: use kubectl storageclient recommend " + trial.Spec.ClaimName
-		return t
-	}
 	pv := volumes.VolumeBoundTo(types.NamespacedName{Namespace: trial.Namespace, Name: trial.Spec.ClaimName})
+	if t.observes() {
+		return t.resolveObserved(pv)
+	}
 	if pv == nil {
-		t.Lacks = "PersistentVolumeClaim " + trial.Spec.ClaimName + " is not there, or not bound to a volume"
+		t.Lacks = t.unbound()
 		return t
 	}
 	profile := candidateProfile(trial, profiles)
@@ -73,6 +73,23 @@ func (t Trial) cloneObstacle() string {
 		return "the workload Mount cannot be timed where the kubelet mounts: choose another one"
 	}
 	return t.Target.Clone.Obstacle
+}
+
+// resolveObserved finds out whose mounts nodes are to count. Once they do, the claim must stay bound: nobody learns what another one's do.
+func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
+	switch began := t.Status.Volume; {
+	case pv == nil && began == "":
+		t.Lacks = t.unbound()
+	case pv == nil, began != "" && began != pv.Name:
+		t.Impossible = fmt.Sprintf("the claim is not bound to volume %s any more", began)
+	default:
+		t.Volume = pv.Name
+	}
+	return t
+}
+
+func (t Trial) unbound() string {
+	return "PersistentVolumeClaim " + t.Spec.ClaimName + " is not there, or not bound to a volume"
 }
 
 // candidateProfile is the profile that makes the candidate: a trial's own options are merged as a rule for its claim would be.

@@ -124,6 +124,10 @@ func (t Trial) wantedText() string {
 
 // advance brings a trial to its next order, or to its end.
 func (p *planner) advance(t Trial) {
+	if t.observes() {
+		p.observe(t)
+		return
+	}
 	wanted := t.roundsWanted()
 	switch {
 	case t.isOver(), p.writes[t.UID]:
@@ -257,7 +261,11 @@ func (p *planner) end(t Trial, status *v1alpha1.StorageClientTrialStatus, reason
 
 // tell says what a trial that is not over waits for, or does.
 func (p *planner) tell(t Trial, reason, message string) {
-	status := t.Status.DeepCopy()
+	p.goOn(t, t.Status.DeepCopy(), reason, message)
+}
+
+// goOn writes what has come of a trial that is not over.
+func (p *planner) goOn(t Trial, status *v1alpha1.StorageClientTrialStatus, reason, message string) {
 	setConditions(status, t.Generation, p.Now, reason, message, map[string]bool{v1alpha1.TrialConditionReconciling: true})
 	p.writeStatus(t, *status)
 }
@@ -289,6 +297,9 @@ func describeStatus(status *v1alpha1.StorageClientTrialStatus) string {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TrialConditionComplete)
 	if condition == nil {
 		return "seen"
+	}
+	if len(status.Samples) > 0 {
+		return condition.Reason + ": " + condition.Message
 	}
 	return fmt.Sprintf("%s, %s complete: %s", condition.Reason, text.Count(int(status.Rounds), "round"), condition.Message)
 }

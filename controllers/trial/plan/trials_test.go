@@ -29,6 +29,8 @@ type lab struct {
 	// fails has a write fail, or the manager die before it; nil: none does.
 	fails  func() bool
 	writes int
+	// count is how an agent answers that is asked for a sample; nil: it does not.
+	count func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus
 }
 
 func newLab(t *testing.T, names ...string) *lab {
@@ -125,6 +127,16 @@ func (l *lab) step() Plan {
 				l.t.Errorf("%s is written, which the rollout has", n.Node.Name)
 			}
 			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
+		case StepAsk:
+			if n.ClientNode.Spec.Sample != nil || !n.Writable {
+				l.t.Errorf("%s is asked, which is not to be", n.Node.Name)
+			}
+			n.ClientNode.Spec.Sample = step.Sample
+		case StepTakeBack:
+			if !n.Writable {
+				l.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+			}
+			n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample = nil, nil
 		default:
 			l.t.Errorf("step is %s", step)
 		}
@@ -134,6 +146,7 @@ func (l *lab) step() Plan {
 			labelled++
 		}
 	}
+	l.countAll()
 	if labelled > maxTrials {
 		l.t.Errorf("%d trials at a time", labelled)
 	}

@@ -1,0 +1,507 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+// countAll has the agents answer what they are asked.
+func (l *lab) countAll() {
+	for name, n := range l.nodes {
+		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && l.count != nil {
+			n.ClientNode.Status.Sample = l.count(name, *n.ClientNode.Spec.Sample)
+		}
+	}
+}
+
+// newWatch is a lab whose nodes have pv-1 mounted, and count a listing on it.
+func newWatch(t *testing.T, names ...string) *lab {
+	l := newLab(t, names...)
+	for _, n := range l.nodes {
+		n.ClientNode.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/m", Volume: "pv-1"}}
+	}
+	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+		return finished(asked, listing(16387))
+	}
+	return l
+}
+
+// observe adds a trial that mounts nothing.
+func (l *lab) observe(name string, change ...func(*v1alpha1.StorageClientTrialSpec)) *v1alpha1.StorageClientTrial {
+	return l.add(name, append([]func(*v1alpha1.StorageClientTrialSpec){func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Profile, s.Workload = "", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve}
+	}}, change...)...)
+}
+
+func finished(asked v1alpha1.NodeSample, mounts ...v1alpha1.MountSample) *v1alpha1.NodeSampleStatus {
+	return &v1alpha1.NodeSampleStatus{ID: asked.ID, Phase: v1alpha1.SampleFinished, Milliseconds: 60000, Mounts: mounts}
+}
+
+// listing is a minute of a directory that is listed again and again.
+func listing(getattrs int64) v1alpha1.MountSample {
+	return v1alpha1.MountSample{
+		MountPoint: "/m", Volume: "pv-1", Server: "filer", Export: "/e", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"}, MinRoundTripMicros: 1400,
+		Operations: []v1alpha1.OperationSample{{Name: "GETATTR", Count: getattrs, BytesSent: 200 * getattrs, BytesReceived: 200 * getattrs, RoundTripMillis: getattrs}},
+	}
+}
+
+// untilItEnds passes until the trial is over.
+func (l *lab) untilItEnds(trial *v1alpha1.StorageClientTrial, most int) {
+	l.t.Helper()
+	for range most {
+		l.step()
+		if trial.Status.CompletionTime != nil {
+			l.step()
+			return
+		}
+	}
+	l.t.Fatalf("it has not ended: %+v", trial.Status.Conditions)
+}
+
+// expectEnd says how a trial has ended, and that no node is asked any more.
+func (l *lab) expectEnd(trial *v1alpha1.StorageClientTrial, kind, reason, message string) {
+	l.t.Helper()
+	condition := meta.FindStatusCondition(trial.Status.Conditions, kind)
+	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != reason || !strings.Contains(condition.Message, message) {
+		l.t.Errorf("%s is %+v, want %s: %s", kind, condition, reason, message)
+	}
+	if trial.Status.Verdict != "" || len(trial.Status.Passes) > 0 {
+		l.t.Errorf("nothing is compared, and there is %+v", trial.Status)
+	}
+	for name, n := range l.nodes {
+		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil {
+			l.t.Errorf("%s is asked still", name)
+		}
+	}
+}
+
+func TestObservingAsksTheNodesThatHaveTheVolumeAndRecommends(t *testing.T) {
+	l := newWatch(t, "n1", "n2", "n3")
+	l.nodes["n3"].ClientNode.Status.Mounts[0].Volume = "pv-2"
+	trial := l.observe("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.WindowSeconds = ptr.To[int32](600) })
+	l.untilItEnds(trial, 4)
+	want := []string{
+		"report eda/a: Waiting: Asks n1, n2",
+		"ask n1 for 600 s of pv-1", "ask n2 for 600 s of pv-1", "report eda/a: Running: Waiting for the agent of n1, n2",
+		"report eda/a: Decided: A setting of the client helps: actimeo=30 (AttributeRevalidation)",
+		"take the request back from n1", "take the request back from n2",
+	}
+	if diff := cmp.Diff(want, l.log); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
+	told := []v1alpha1.TrialRecommendation{{
+		Rule: "AttributeRevalidation", Cause: "Client", Options: []string{"actimeo=30"}, Nodes: 2,
+		Text:    "n1: 16387 of 16387 operations asked for attributes, and 0 changes were found",
+		Effect:  "up to 16387 fewer requests a minute",
+		Against: "what other clients change is seen up to 30 s later",
+		Source:  "measured on Linux 6.1 with knfsd: GETATTR an entry of a listing 1.0 without, 0.001 with actimeo=30",
+	}}
+	if diff := cmp.Diff(told, trial.Status.Recommendations); diff != "" {
+		t.Errorf("recommendations (-want +got):\n%s", diff)
+	}
+	if trial.Status.Volume != "pv-1" || len(trial.Status.Samples) != 2 || trial.Status.Samples[1].Node != "n2" || trial.Status.Samples[1].Milliseconds != 60000 {
+		t.Errorf("status is %+v", trial.Status)
+	}
+}
+
+func TestWhatANodeIsAsked(t *testing.T) {
+	l := newWatch(t, "n1")
+	l.count = nil
+	trial := l.observe("a", func(s *v1alpha1.StorageClientTrialSpec) { s.TimeoutSeconds = ptr.To[int32](150) })
+	l.step()
+	start := l.now
+	l.step()
+	// The window has to end before the trial's time is over: that leaves 90 s from its first pass on.
+	want := &v1alpha1.NodeSample{ID: "uid-a", Seconds: 60, Volumes: []string{"pv-1"}, StartBefore: ptr.To(metav1.NewTime(trial.Status.StartTime.Add(90 * time.Second)))}
+	if diff := cmp.Diff(want, l.nodes["n1"].ClientNode.Spec.Sample); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	l = newWatch(t, "n1")
+	l.count = nil
+	l.observe("a")
+	l.step()
+	l.step()
+	if got := l.nodes["n1"].ClientNode.Spec.Sample.StartBefore.Time; !got.Equal(start.Add(sampleGrace)) {
+		t.Errorf("it may begin until %s", got)
+	}
+}
+
+func TestHowObservingEnds(t *testing.T) {
+	fails := func(l *lab) {
+		l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+			return &v1alpha1.NodeSampleStatus{ID: asked.ID, Phase: v1alpha1.SampleFailed, Message: "counters cannot be read"}
+		}
+	}
+	counts := func(mounts ...v1alpha1.MountSample) func(*lab) {
+		return func(l *lab) {
+			l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+				return finished(asked, mounts...)
+			}
+		}
+	}
+	healthy, slow, opens := listing(600), listing(600), listing(16387)
+	healthy.Operations[0].Name, slow.Operations[0].Name, opens.Operations[0].Name = "READ", "READ", "OPEN"
+	slow.Operations[0].RoundTripMillis = 600 * 105
+	const complete, failed = v1alpha1.TrialConditionComplete, v1alpha1.TrialConditionFailed
+	for name, test := range map[string]struct {
+		prepare               func(*lab)
+		passes                int
+		kind, reason, message string
+		recommends            string
+	}{
+		"nobody has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "volume pv-1 is mounted on none of the 1 node", ""},
+		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
+			"and that nodeSelector selects", ""},
+		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "after 3600 s, PersistentVolumeClaim projects", ""},
+		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is not bound to volume pv-1 any more" }, 2, failed, v1alpha1.TrialReasonNotPossible, "not bound to volume pv-1 any more", ""},
+		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "no node has told what its mounts do: n1: counters cannot be read", ""},
+		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent has not begun in time", ""},
+		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount came or went within the window", ""},
+		"another volume is told of":        {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount came or went", ""},
+		"the rollout holds the node":       {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: there is no time left for a window", ""},
+		"little was done":                  {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too little was done to say anything", "Too little was done to say anything: measure while the work runs, or for longer."},
+		"nothing stands out":               {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: nothing stands out, and no change is recommended."},
+		"the server is slow":               {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No setting of the client will help (BusyServer): ", ""},
+		"only somebody can tell":           {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "only somebody who knows the programs can tell", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newWatch(t, "n1")
+			trial := l.observe("a")
+			test.prepare(l)
+			l.untilItEnds(trial, test.passes)
+			l.expectEnd(trial, test.kind, test.reason, test.message)
+			told := trial.Status.Recommendations
+			if test.recommends != "" && (len(told) != 1 || told[0].Text != test.recommends || told[0].Rule != "" || told[0].Nodes != 1) {
+				t.Errorf("recommendations are %+v", told)
+			}
+			if (test.kind == complete) != (len(told) > 0) {
+				t.Errorf("recommendations are %+v", told)
+			}
+			for _, condition := range trial.Status.Conditions {
+				if len(condition.Message) > maxCondition {
+					t.Errorf("%d bytes: %s", len(condition.Message), condition.Message)
+				}
+			}
+		})
+	}
+}
+
+func TestObservingIsNotHeldUpByTrialsThatMountNorHoldsThemUp(t *testing.T) {
+	l := newWatch(t, "n1")
+	l.answer = nil
+	mounting := l.add("a")
+	for range 4 {
+		l.step()
+	}
+	if l.nodes["n1"].ClientNode.Spec.Trial == nil {
+		t.Fatal("nothing is mounted")
+	}
+	observing := l.observe("b")
+	l.untilItEnds(observing, 4)
+	l.expectEnd(observing, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	if mounting.Status.CompletionTime != nil {
+		t.Error("the one that mounts has ended")
+	}
+
+	l = newWatch(t, "n1")
+	l.count = nil
+	l.observe("a")
+	mounting = l.add("b", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 3 })
+	l.untilItEnds(mounting, 40)
+	if l.nodes["n1"].ClientNode.Spec.Sample == nil {
+		t.Error("the one that counts is asked no more")
+	}
+}
+
+func TestANodeCountsForOneTrialAtATime(t *testing.T) {
+	l := newWatch(t, "n1")
+	l.count = nil
+	first, second := l.observe("a"), l.observe("b")
+	for range 4 {
+		l.step()
+	}
+	if asked := l.nodes["n1"].ClientNode.Spec.Sample; asked == nil || asked.ID != "uid-a" {
+		t.Fatalf("asked is %+v", asked)
+	}
+	if got := meta.FindStatusCondition(second.Status.Conditions, v1alpha1.TrialConditionReconciling); got == nil || got.Reason != v1alpha1.TrialReasonWaiting ||
+		got.Message != "Waiting for n1: it counts for another trial" {
+		t.Errorf("%+v", got)
+	}
+	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+		return finished(asked, listing(16387))
+	}
+	l.untilItEnds(second, 10)
+	l.expectEnd(first, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+	l.expectEnd(second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+}
+
+func TestNoMoreNodesCountAtATimeThanMay(t *testing.T) {
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("n%02d", i))
+	}
+	l := newWatch(t, names...)
+	l.count = nil
+	for trial := range 4 {
+		l.observe(fmt.Sprint(trial), func(s *v1alpha1.StorageClientTrialSpec) {
+			s.NodeSelector = map[string]v1alpha1.LabelText{"part": v1alpha1.LabelText(fmt.Sprint(trial))}
+		})
+		for i := range 10 {
+			l.nodes[names[10*trial+i]].Node.Labels["part"] = fmt.Sprint(trial)
+		}
+	}
+	asked := func() (n int) {
+		for _, node := range l.nodes {
+			if node.ClientNode.Spec.Sample != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for range 4 {
+		l.step()
+		if asked() > maxSamples {
+			t.Fatalf("%d nodes count", asked())
+		}
+	}
+	if asked() != maxSamples {
+		t.Errorf("%d nodes count", asked())
+	}
+	l.count = func(_ string, a v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus { return finished(a, listing(16387)) }
+	for _, trial := range l.trials {
+		l.untilItEnds(trial, 10)
+	}
+	for _, trial := range l.trials {
+		if l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, ""); trial.Status.Recommendations[0].Nodes != 10 {
+			t.Errorf("%+v", trial.Status.Recommendations)
+		}
+	}
+}
+
+func TestATrialAsksFewNodesThatCanBeAskedBeforeOthers(t *testing.T) {
+	var names []string
+	for i := range 18 {
+		names = append(names, fmt.Sprintf("n%02d", i))
+	}
+	l := newWatch(t, names...)
+	l.nodes["n00"].Writable = false
+	trial := l.observe("a")
+	l.step()
+	if got := nodesOf(trial.Status.Samples); len(got) != v1alpha1.MaxTrialSamples || slices.Contains(got, "n00") || !slices.IsSorted(got) || trial.Status.NodesOmitted != 2 {
+		t.Errorf("asked are %v, left out %d", got, trial.Status.NodesOmitted)
+	}
+}
+
+// One node answers at once: how long the other is waited for.
+func TestWhatIsNotWaitedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		other func(l *lab, n2 *Node)
+		after time.Duration
+		why   string
+	}{
+		"a node that is gone":                   {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone, or has no agent any more"},
+		"one whose agent has gone":              {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone, or has no agent any more"},
+		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it has the volume mounted no more"},
+		"one that the rollout holds":            {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout has it"},
+		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + late, "its agent has not begun in time"},
+		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + late + time.Minute, "its agent has not ended in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newWatch(t, "n1", "n2")
+			l.count = func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+				if node != "n1" {
+					return nil
+				}
+				return finished(asked, listing(16387))
+			}
+			trial := l.observe("a")
+			l.step()
+			test.other(l, l.nodes["n2"])
+			l.untilItEnds(trial, 1000)
+			l.step()
+			if n2 := l.nodes["n2"]; n2 != nil {
+				n2.Writable = true
+				l.step()
+			}
+			l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
+			if got := trial.Status.Samples[1].Message; !strings.HasPrefix(got, test.why) {
+				t.Errorf("it says %q", got)
+			}
+			took := trial.Status.CompletionTime.Sub(trial.Status.StartTime.Time)
+			if took < test.after || took > test.after+10*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+// running has the agent of a node begin, and not end.
+func (l *lab) running(name string) {
+	counts := l.count
+	l.count = func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+		if node != name {
+			return counts(node, asked)
+		}
+		return &v1alpha1.NodeSampleStatus{ID: asked.ID, Phase: v1alpha1.SampleRunning, StartTime: ptr.To(metav1.NewTime(time.Unix(1700000000, 0)))}
+	}
+}
+
+func TestWhoWaitsIsToldHowFarItIs(t *testing.T) {
+	l := newWatch(t, "n1", "n2", "n3", "n4")
+	l.nodes["n4"].Writable = false
+	l.count = func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+		if node == "n1" {
+			return finished(asked, listing(16387))
+		}
+		return nil
+	}
+	l.running("n2")
+	trial := l.observe("a")
+	for range 5 {
+		l.step()
+	}
+	const want = "1 of 4 nodes answered. Counting on n2, until about 22:14:20 UTC. Waiting for the agent of n3. " +
+		"Waiting for n4: its agent is not Ready, it is ignored, or the rollout has it"
+	condition := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionReconciling)
+	if condition == nil || condition.Message != want || condition.Reason != v1alpha1.TrialReasonRunning {
+		t.Errorf("%+v", condition)
+	}
+	if next := l.step(); len(next.Steps) > 0 || next.Busy {
+		t.Errorf("nothing has happened, and it writes or hurries: %+v", next)
+	}
+}
+
+// A trial that is deleted, a write that is lost and a manager that starts anew leave no node asked, and nothing is counted twice.
+func TestObservingSurvives(t *testing.T) {
+	l := newWatch(t, "n1", "n2")
+	l.count = nil
+	l.observe("a")
+	l.step()
+	l.step()
+	l.trials = nil
+	l.step()
+	if got := l.log[len(l.log)-2:]; !slices.Equal(got, []string{"take the request back from n1", "take the request back from n2"}) {
+		t.Errorf("a trial that is deleted: %v", l.log)
+	}
+
+	l = newWatch(t, "n1", "n2")
+	l.forgets, l.loses = true, true
+	trial := l.observe("a")
+	l.untilItEnds(trial, 20)
+	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
+	if trial.Status.Recommendations[0].Nodes != 2 {
+		t.Errorf("an answer is lost: %+v", trial.Status)
+	}
+}
+
+func TestANodeThatTheRolloutHoldsKeepsItsRequest(t *testing.T) {
+	l := newWatch(t, "n1")
+	l.count = nil
+	l.observe("a")
+	l.step()
+	l.step()
+	l.trials, l.nodes["n1"].Writable = nil, false
+	l.step()
+	if l.nodes["n1"].ClientNode.Spec.Sample == nil {
+		t.Fatal("it was written")
+	}
+	l.nodes["n1"].Writable = true
+	l.step()
+	if l.nodes["n1"].ClientNode.Spec.Sample != nil {
+		t.Error("it is asked still")
+	}
+}
+
+func TestWhatIsCountedFitsIntoAStatus(t *testing.T) {
+	var names []string
+	for i := range v1alpha1.MaxTrialSamples {
+		names = append(names, fmt.Sprintf("n%02d", i))
+	}
+	l := newWatch(t, names...)
+	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+		var mounts []v1alpha1.MountSample
+		for i := range 32 {
+			m := listing(16387)
+			m.MountPoint = fmt.Sprintf("/%d/%s", i, strings.Repeat("x", 1000))
+			mounts = append(mounts, m)
+		}
+		return finished(asked, mounts...)
+	}
+	trial := l.observe("a")
+	l.untilItEnds(trial, 5)
+	data, err := json.Marshal(trial.Status.Samples)
+	if err != nil || len(data) > maxSampleBytes+16<<10 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	for _, s := range trial.Status.Samples {
+		if len(s.Mounts) < 8 || len(s.Mounts)+int(s.MountsOmitted) != 32 {
+			t.Errorf("%s: %d mounts, %d left out", s.Node, len(s.Mounts), s.MountsOmitted)
+		}
+	}
+}
+
+func TestEachRuleIsToldOnceWithAllThatItsMountsNeed(t *testing.T) {
+	mount := func(node, rule string, options ...v1alpha1.MountOption) recommend.Mount {
+		f := recommend.Finding{Rule: rule, Cause: recommend.CauseClient, Seen: "seen on " + node, ByHand: rule == "OpenAndClose"}
+		f.Change.MountOptions = options
+		return recommend.Mount{Node: node, Verdict: recommend.Verdict{Findings: []recommend.Finding{f}}}
+	}
+	told := recommendationsOf([]recommend.Mount{
+		mount("n2", "AttributeRevalidation", "actimeo=30"), mount("n2", "AttributeRevalidation", "actimeo=60"), mount("n1", "AttributeRevalidation", "actimeo=30"),
+		mount("n3", "OpenAndClose", "vers=3"),
+	})
+	if len(told) != 2 || told[0].Nodes != 2 || !slices.Equal(told[0].Options, []string{"actimeo=30", "actimeo=60"}) || told[0].Text != "n2: seen on n2" || !told[1].ByHand {
+		t.Errorf("%+v", told)
+	}
+}
+
+func TestWhoseMountsAreCounted(t *testing.T) {
+	observing := func(began string) *v1alpha1.StorageClientTrial {
+		trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "a"}}
+		trial.Spec.ClaimName, trial.Spec.Workload.Name, trial.Status.Volume = "tools", v1alpha1.WorkloadObserve, began
+		return trial
+	}
+	key := types.NamespacedName{Namespace: "eda", Name: "tools"}
+	for name, test := range map[string]struct {
+		bound, began              string
+		volume, lacks, impossible string
+	}{
+		"bound":                         {"pv-1", "", "pv-1", "", ""},
+		"bound, and being counted":      {"pv-1", "pv-1", "pv-1", "", ""},
+		"not bound":                     {"", "", "", "PersistentVolumeClaim tools is not there, or not bound to a volume", ""},
+		"bound to another one by now":   {"pv-2", "pv-1", "", "", "the claim is not bound to volume pv-1 any more"},
+		"gone while it was counted for": {"", "pv-1", "", "", "the claim is not bound to volume pv-1 any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pv := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: test.bound}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: key.Namespace, Name: key.Name, UID: "1"}
+			volumes := volumeplan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{
+				key: {ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "1"}},
+			}}
+			if test.bound != "" {
+				volumes.Volumes = []corev1.PersistentVolume{pv}
+			}
+			got := Resolve(observing(test.began), volumes, nil, catalogue.AllowList{})
+			if got.Volume != test.volume || got.Lacks != test.lacks || got.Impossible != test.impossible {
+				t.Errorf("volume %q, lacks %q, impossible %q", got.Volume, got.Lacks, got.Impossible)
+			}
+		})
+	}
+}

@@ -1,0 +1,97 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/recommend"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+const (
+	maxRecommendations = 32
+	maxSeen            = 1024
+	maxOptions         = 16
+	maxOption          = 128
+)
+
+// recommend says what would help, by what nodes have counted.
+func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) {
+	mounts, err := MountsOf(status.Samples)
+	if err != nil {
+		p.end(t, status, v1alpha1.TrialReasonVoid, "what nodes have counted cannot be read: "+err.Error(), true)
+		return
+	}
+	status.Recommendations = recommendationsOf(mounts)
+	p.end(t, status, v1alpha1.TrialReasonDecided, conclusionOf(mounts, status.Recommendations), false)
+}
+
+// MountsOf judges what nodes have counted.
+func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
+	var mounts []recommend.Mount
+	for _, s := range samples {
+		counted, err := recommend.FromAPI(s.Mounts, s.Milliseconds)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: %w", s.Node, err)
+		}
+		mounts = append(mounts, recommend.JudgeNode(s.Node, counted)...)
+	}
+	return mounts, nil
+}
+
+// recommendationsOf are findings as the API has them, one of each rule; or the one that says why there is none.
+func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation {
+	groups := recommend.ByRule(mounts)
+	if len(groups) == 0 {
+		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: count(nodesIn(mounts))}}
+	}
+	var told []v1alpha1.TrialRecommendation
+	for _, g := range groups[:min(len(groups), maxRecommendations)] {
+		first := g.Findings[0]
+		r := v1alpha1.TrialRecommendation{
+			Rule: g.Rule.ID, Cause: v1alpha1.TrialCause(g.Rule.Cause), Text: text.CutBytes(g.Nodes[0]+": "+first.Seen, maxSeen), ByHand: first.ByHand,
+			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote), Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: count(g.Nodes),
+		}
+		for _, option := range recommend.ListTexts(g.Findings) {
+			if len(r.Options) < maxOptions {
+				r.Options = append(r.Options, text.CutBytes(option, maxOption))
+			}
+		}
+		told = append(told, r)
+	}
+	return told
+}
+
+// conclusionOf says it as one would aloud.
+func conclusionOf(mounts []recommend.Mount, told []v1alpha1.TrialRecommendation) string {
+	outcome := recommend.Conclude(mounts)
+	switch outcome {
+	case recommend.Helps:
+	case recommend.HelpsNot:
+		return fmt.Sprintf("No setting of the client will help (%s): %s", told[0].Rule, told[0].Effect)
+	default:
+		return outcome.Text()
+	}
+	var helps []string
+	for _, r := range told {
+		if r.Cause == v1alpha1.TrialCause(recommend.CauseClient) && !r.ByHand {
+			helps = append(helps, fmt.Sprintf("%s (%s)", strings.Join(r.Options, ", "), r.Rule))
+		}
+	}
+	return strings.TrimSuffix(outcome.Text(), ".") + ": " + text.List(helps)
+}
+
+func nodesIn(mounts []recommend.Mount) []string {
+	var nodes []string
+	for _, m := range mounts {
+		nodes = append(nodes, m.Node)
+	}
+	return nodes
+}
+
+// count is how many names there are, each once.
+func count(names []string) int32 {
+	return int32(len(slices.Compact(slices.Sorted(slices.Values(names)))))
+}

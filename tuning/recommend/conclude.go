@@ -1,0 +1,156 @@
+package recommend
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Mount is a mount on a node, and what its counters say.
+type Mount struct {
+	Node    string `json:"node"`
+	Sample  `json:",inline"`
+	Verdict Verdict `json:"verdict"`
+}
+
+// JudgeNode judges what a node has counted.
+func JudgeNode(node string, samples []Sample) []Mount {
+	mounts := make([]Mount, 0, len(samples))
+	for _, s := range samples {
+		mounts = append(mounts, Mount{Node: node, Sample: s, Verdict: For(s)})
+	}
+	return mounts
+}
+
+// Outcome is what all mounts of a volume say together.
+type Outcome string
+
+// Outcomes.
+const (
+	// Helps means that a setting of the client does.
+	Helps Outcome = "Helps"
+	// MayHelp means that one may, and nobody can tell by counters whether it is safe.
+	MayHelp Outcome = "MayHelp"
+	// HelpsNot means that something stands out that no setting of the client changes.
+	HelpsNot Outcome = "HelpsNot"
+	// TooLittle means that too little was done to tell.
+	TooLittle Outcome = "TooLittle"
+	// Healthy means that nothing stands out, Unknown that little is known of such mounts.
+	Healthy Outcome = "Healthy"
+	Unknown Outcome = "Unknown"
+)
+
+// sentences say the outcomes.
+var sentences = map[Outcome]string{
+	Helps:     "A setting of the client helps.",
+	MayHelp:   "A setting of the client may help, but only somebody who knows the programs can tell whether it is safe.",
+	HelpsNot:  "No setting of the client will help: the findings say what would.",
+	TooLittle: "Too little was done to say anything: measure while the work runs, or for longer.",
+	Healthy:   "The mounts are healthy: nothing stands out, and no change is recommended.",
+	Unknown:   "Nothing stands out. Kinds, times and bytes of requests are known of NFS alone, so that little can be said of other mounts.",
+}
+
+// Text says it in a sentence or two.
+func (o Outcome) Text() string { return sentences[o] }
+
+// Conclude sums up.
+func Conclude(mounts []Mount) Outcome {
+	findings := FindingsOf(mounts)
+	ofClient := func(f Finding) bool { return f.Cause == CauseClient }
+	safe := func(f Finding) bool { return ofClient(f) && !f.ByHand }
+	switch {
+	case slices.ContainsFunc(findings, safe):
+		return Helps
+	case slices.ContainsFunc(findings, ofClient):
+		return MayHelp
+	case len(findings) > 0:
+		return HelpsNot
+	case !slices.ContainsFunc(mounts, func(m Mount) bool { return !m.Verdict.TooLittle }):
+		return TooLittle
+	case slices.ContainsFunc(mounts, func(m Mount) bool { return m.isNFS() }):
+		return Healthy
+	}
+	return Unknown
+}
+
+// FindingsOf are those of all mounts.
+func FindingsOf(mounts []Mount) []Finding {
+	var findings []Finding
+	for _, m := range mounts {
+		findings = append(findings, m.Verdict.Findings...)
+	}
+	return findings
+}
+
+// Group is what one rule has found on several mounts.
+type Group struct {
+	Rule Rule
+	// Nodes are where each of Findings was found.
+	Nodes    []string
+	Findings []Finding
+}
+
+// ByRule groups findings, in the order of the rules.
+func ByRule(mounts []Mount) []Group {
+	var groups []Group
+	for _, rule := range Rules() {
+		group := Group{Rule: rule}
+		for _, m := range mounts {
+			for _, f := range m.Verdict.Findings {
+				if f.Rule == rule.ID {
+					group.Nodes, group.Findings = append(group.Nodes, m.Node), append(group.Findings, f)
+				}
+			}
+		}
+		if len(group.Findings) > 0 {
+			groups = append(groups, group)
+		}
+	}
+	return groups
+}
+
+// Texts are what a change would declare: mount options as they stand, other fields by their names.
+func (c Change) Texts() []string {
+	texts := optionTexts(c.MountOptions)
+	if c.ReadAheadKiB > 0 {
+		texts = append(texts, fmt.Sprintf("readAheadKiB=%d", c.ReadAheadKiB))
+	}
+	if c.Node != nil {
+		texts = append(texts, nodeTexts(c.Node)...)
+	}
+	return texts
+}
+
+// nodeTexts tells of the fields that rules propose.
+func nodeTexts(node *v1alpha1.NodeTuning) []string {
+	var texts []string
+	if node.Sunrpc != nil && node.Sunrpc.TCPMaxSlotTableEntries != nil {
+		texts = append(texts, "node.sunrpc.tcpMaxSlotTableEntries="+node.Sunrpc.TCPMaxSlotTableEntries.String())
+	}
+	for _, module := range node.KernelModules {
+		var parameters []string
+		for name, value := range module.Parameters {
+			parameters = append(parameters, fmt.Sprintf("node.kernelModules.%s.%s=%v", module.Name, name, value))
+		}
+		slices.Sort(parameters)
+		texts = append(texts, parameters...)
+	}
+	if node.NFS4UniqueID != "" {
+		texts = append(texts, "node.nfs4UniqueID="+string(node.NFS4UniqueID))
+	}
+	return texts
+}
+
+// ListTexts joins the texts of several changes, each once.
+func ListTexts(findings []Finding) []string {
+	var texts []string
+	for _, f := range findings {
+		for _, t := range f.Change.Texts() {
+			if !slices.Contains(texts, t) {
+				texts = append(texts, t)
+			}
+		}
+	}
+	return texts
+}

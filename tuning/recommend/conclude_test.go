@@ -1,0 +1,62 @@
+package recommend
+
+import (
+	"slices"
+	"testing"
+)
+
+// of is a mount with findings.
+func of(node string, findings ...Finding) Mount {
+	return Mount{Node: node, Sample: Sample{Protocol: "NFSv4.1"}, Verdict: Verdict{Findings: findings}}
+}
+
+func TestConclude(t *testing.T) {
+	client, byHand, server := Finding{Rule: "AttributeRevalidation", Cause: CauseClient}, Finding{Rule: "OpenAndClose", Cause: CauseClient, ByHand: true}, Finding{Rule: "BusyServer", Cause: CauseServer}
+	idle := Mount{Verdict: Verdict{TooLittle: true}}
+	smb := Mount{Sample: Sample{Protocol: "SMB3.1.1"}}
+	for name, test := range map[string]struct {
+		mounts []Mount
+		want   Outcome
+	}{
+		"one setting among others":          {[]Mount{of("n1", server), of("n2", byHand, client)}, Helps},
+		"one that may not be safe":          {[]Mount{of("n1", server, byHand)}, MayHelp},
+		"what no setting changes":           {[]Mount{of("n1", server), of("n2")}, HelpsNot},
+		"no work":                           {[]Mount{idle, idle}, TooLittle},
+		"work on one mount, none on others": {[]Mount{idle, of("n2")}, Healthy},
+		"work that little is known of":      {[]Mount{smb}, Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Conclude(test.mounts); got != test.want || got.Text() == "" {
+				t.Errorf("%s: %q, want %s", got, got.Text(), test.want)
+			}
+		})
+	}
+}
+
+func TestWhatOneRuleHasFoundIsTogether(t *testing.T) {
+	a, b := Finding{Rule: "AttributeRevalidation"}, Finding{Rule: "BusyServer"}
+	groups := ByRule([]Mount{of("n1", a), of("n2", b, a)})
+	if len(groups) != 2 || groups[0].Rule.ID != "BusyServer" || groups[1].Rule.ID != "AttributeRevalidation" || !slices.Equal(groups[1].Nodes, []string{"n1", "n2"}) || len(groups[1].Findings) != 2 {
+		t.Errorf("%+v", groups)
+	}
+}
+
+// What a rule proposes is told, whatever field it stands in.
+func TestEachChangeIsTold(t *testing.T) {
+	told := map[string][]string{}
+	for _, r := range Rules() {
+		f, _ := r.apply(nfs("NFSv4.1", option("rsize=32768"), read(6000, 32, 187)))
+		told[r.ID] = f.Change.Texts()
+		if (len(told[r.ID]) > 0) != (r.Cause == CauseClient) {
+			t.Errorf("%s of the %s tells %q", r.ID, r.Cause, told[r.ID])
+		}
+	}
+	for rule, want := range map[string]string{
+		"SessionFlaps": "node.nfs4UniqueID=FromNode", "FewSlots": "node.sunrpc.tcpMaxSlotTableEntries=65536", "FewSessionSlots": "node.kernelModules.nfs.max_session_slots=180",
+		"AttributeRevalidation": "actimeo=30",
+	} {
+		if !slices.Contains(told[rule], want) {
+			t.Errorf("%s tells %q, want %s", rule, told[rule], want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -14,11 +15,11 @@ import (
 const (
 	falseByTimes  = 0.005
 	falseByCounts = 0.001
-	// looks is how often a trial is judged: once the rounds have run that decide a clear difference, and at its end. Both share the above.
+	// looks is how often a trial is judged by its counts: after FirstLook rounds, and at its end, when its times are judged too.
 	looks = 2
 )
 
-// FirstLook is how many rounds decide a clear difference, of a workload with one phase or two: the first look at a trial is then.
+// FirstLook is how many rounds decide a clear difference of counts, of a workload with one phase or two: the first look at a trial is then.
 const FirstLook = 9
 
 // defaultPercent is the smallest difference that matters where the goal does not say.
@@ -57,7 +58,7 @@ type phase struct {
 	unsteady bool
 }
 
-// Judge says what passes tell. Their order does not matter. Who judges a trial more than twice, after FirstLook rounds and at its end, finds
+// Judge says what passes tell. Their order does not matter. Who judges a trial more often than after FirstLook rounds and at its end finds
 // what is not there.
 func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	t := tabulate(passes)
@@ -71,6 +72,13 @@ func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	}
 	v.Outcome, v.Why = sumUp(v, goal, levels.fewestFor(goal))
 	return v
+}
+
+// IsDecidedByCounts says whether a first look may end a trial: its times would be judged too often.
+func (v Verdict) IsDecidedByCounts() bool {
+	return v.Outcome != Undecided && v.Outcome != NoDifference && slices.ContainsFunc(v.Results, func(r Result) bool {
+		return r.Decides && r.Metric != Seconds && r.Outcome == v.Outcome
+	})
 }
 
 func phasesOf(t table, attributes Attributes) (phases []phase) {
@@ -114,7 +122,7 @@ func levelsFor(phases []phase, goal Goal) levels {
 			}
 		}
 	}
-	return levels{times: falseByTimes / looks / float64(max(1, times)), counts: falseByCounts / looks / float64(max(1, counts))}
+	return levels{times: falseByTimes / float64(max(1, times)), counts: falseByCounts / looks / float64(max(1, counts))}
 }
 
 func (l levels) of(metric string) float64 {

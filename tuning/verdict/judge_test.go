@@ -198,7 +198,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
 			},
-			want: verdict.Undecided, why: "Undecided: 5 rounds cannot decide, 7 can.",
+			want: verdict.Undecided, why: "Undecided: 5 rounds cannot decide, 8 can.",
 		},
 		"some passes that outlast their attributes are not compared with others that do not": {
 			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},

@@ -117,6 +117,41 @@ func TestEqualListsAreRarelyCalledDifferent(t *testing.T) {
 	}
 }
 
+// A trial that is judged twice, by its counts after the first rounds and by all at its end, is called different no more often.
+func TestTwoLooksAtEqualLists(t *testing.T) {
+	for name, m := range equals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m.phases, m.random = 2, rand.New(rand.NewPCG(5, 6))
+			called := 0
+			for seed := range uint64(trials) {
+				passes := m.passes(20, seed)
+				first := slices.DeleteFunc(slices.Clone(passes), func(p verdict.Pass) bool { return p.Round >= verdict.FirstLook })
+				last := verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{}).Outcome
+				if verdict.Judge(first, verdict.Goal{}, verdict.Attributes{}).IsDecidedByCounts() || last == verdict.Better || last == verdict.Worse {
+					called++
+				}
+			}
+			if called > trials/100 {
+				t.Errorf("%d of %d trials of equal lists are called different", called, trials)
+			}
+			t.Logf("%d of %d", called, trials)
+		})
+	}
+}
+
+// The first look sees a clear difference of counts, and does not end a trial by its times.
+func TestTheFirstLook(t *testing.T) {
+	m := machine{phases: 2, noise: 0.2, counts: true, countNoise: 0.1, fewer: 0.01, random: rand.New(rand.NewPCG(1, 1))}
+	if v := verdict.Judge(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); !v.IsDecidedByCounts() {
+		t.Errorf("%s: %+v", v.Why, v.Results)
+	}
+	m = machine{phases: 2, noise: 0.01, faster: 0.1, random: rand.New(rand.NewPCG(1, 1))}
+	if v := verdict.Judge(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better || v.IsDecidedByCounts() {
+		t.Errorf("%s, by counts: %v", v.Why, v.IsDecidedByCounts())
+	}
+}
+
 // third is a candidate that takes a 1.3th of the time.
 var third = verdict.Goal{BetterByPercent: 100 * (1 - 1/1.3)}
 

@@ -80,7 +80,8 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 		}
 		took := w.now().Sub(began)
 		phase, err := w.meter().measure(First, nil)
-		phase.Duration, phase.Units, pass.Phases = took, 1, []Phase{phase}
+		phase.Duration, phase.Units = took, 1
+		pass.Phases = []Phase{phase}
 		return pass, err
 	}
 	if !w.order.Work.AllowWrites {

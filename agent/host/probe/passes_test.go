@@ -53,8 +53,11 @@ func TestEachPassHasAMountOfItsOwn(t *testing.T) {
 func TestAMountIsMeasuredByItself(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(trial(named(MountOnly)))
-	if !r.Succeeded || len(r.Passes) != 3 || len(r.Passes[0].Phases) != 1 || r.Passes[0].Phases[0].Operations[0].Count != 1 {
-		t.Errorf("result is %+v", r)
+	if !r.Succeeded || len(r.Passes) != 3 || len(r.Passes[0].Phases) != 1 {
+		t.Fatalf("result is %+v", r)
+	}
+	if p := r.Passes[0].Phases[0]; p.Operations[0].Count != 1 || p.Units != 1 || p.Duration <= 0 {
+		t.Errorf("phase is %+v, want one mount that took a while", p)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 // fakeKernel is a kernel in a network namespace of its own, with one server.
 type fakeKernel struct {
+	looks int64
 	t *testing.T
 	// refuse answers a mount; nil mounts it. transports is how many connections a mount gets, 0: as many as it asks for.
 	refuse     func(data string) error
@@ -144,7 +145,11 @@ func (k *fakeKernel) wait(_ context.Context, d time.Duration) {
 	k.log = append(k.log, "wait "+d.String())
 }
 
-func (k *fakeKernel) now() time.Time { return time.Unix(1700000000, 0) }
+// now goes on by a second each time that somebody looks.
+func (k *fakeKernel) now() time.Time {
+	k.looks++
+	return time.Unix(1700000000+k.looks, 0)
+}
 
 func (k *fakeKernel) makeReadOnly(string, uintptr) error {
 	k.log = append(k.log, "read-only")

@@ -46,7 +46,7 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted i
 		return status.RoundsWanted, status.RoundsReason
 	}
 	// Orders end with the last of the first rounds: this is the first of the two looks that a verdict allows for.
-	if judged := (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).judge(); judged.Outcome == verdict.Better || judged.Outcome == verdict.Worse {
+	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).judge().IsDecidedByCounts() {
 		return status.Rounds, "so clear a difference needs no more"
 	}
 	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())

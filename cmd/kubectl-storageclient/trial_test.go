@@ -86,7 +86,7 @@ func decided() v1alpha1.StorageClientTrialStatus {
 }
 
 func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
-	funcs := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 rounds runs on n1", 2), decided())
+	funcs := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 runs on n1", 2), decided())
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok {
@@ -99,7 +99,7 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	for _, want := range []string{
-		"2 of 6 rounds are complete. Round 3 of 6 rounds runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
+		"2 of 6 rounds are complete. Round 3 of 6 runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
 		"0.001 to 0.001", "Better *", "cold on the client",
 	} {
 		if !strings.Contains(r.out, want) {

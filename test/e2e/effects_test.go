@@ -170,11 +170,11 @@ func copyAgent(ctx context.Context, node *cluster.Machine) {
 func (c claim) measure(ctx context.Context) (passes []verdict.Pass) {
 	GinkgoHelper()
 	for round := range slices.Chunk(verdict.Schedule(effectRounds, nil, uint64(len(c.name))), 3) {
-		script := "exec 2>&1"
+		script := []string{"exec 2>&1"}
 		for _, slot := range round {
-			script += "\n" + c.script(slot.Arm)
+			script = append(script, c.script(slot.Arm))
 		}
-		text, err := nodes.Nodes[0].Run(ctx, script)
+		text, err := nodes.Nodes[0].Run(ctx, strings.Join(script, "\n"))
 		Expect(err).NotTo(HaveOccurred(), text)
 		parts := strings.Split(text, "=== pass\n")[1:]
 		Expect(parts).To(HaveLen(len(round)), text)

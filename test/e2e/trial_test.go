@@ -205,14 +205,14 @@ func endOf(ctx context.Context, trial *v1alpha1.StorageClientTrial) *v1alpha1.St
 
 // tellTrial is what a trial says of itself.
 func tellTrial(trial *v1alpha1.StorageClientTrial) string {
-	text := fmt.Sprintf("%s: %s after %d rounds", trial.Name, trial.Status.Verdict, trial.Status.Rounds)
+	lines := []string{fmt.Sprintf("%s: %s after %d rounds", trial.Name, trial.Status.Verdict, trial.Status.Rounds)}
 	if complete := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionComplete); complete != nil {
-		text += ", " + complete.Reason + ": " + complete.Message
+		lines = append(lines, complete.Reason+": "+complete.Message)
 	}
 	for _, r := range trial.Status.Results {
-		text += fmt.Sprintf("\n  %-9s %-12s %10s -> %-10s %s [%s, %s] %s %s", r.Phase, r.Metric, r.Before, r.After, r.Ratio, r.Low, r.High, r.Verdict, r.Note)
+		lines = append(lines, fmt.Sprintf("  %-9s %-12s %10s -> %-10s %s [%s, %s] %s %s", r.Phase, r.Metric, r.Before, r.After, r.Ratio, r.Low, r.High, r.Verdict, r.Note))
 	}
-	return text
+	return strings.Join(lines, "\n")
 }
 
 func keepTrial(name string, trial *v1alpha1.StorageClientTrial) {

@@ -20,7 +20,7 @@ import (
 // fakeKernel is a kernel in a network namespace of its own, with one server.
 type fakeKernel struct {
 	looks int64
-	t *testing.T
+	t     *testing.T
 	// refuse answers a mount; nil mounts it. transports is how many connections a mount gets, 0: as many as it asks for.
 	refuse     func(data string) error
 	transports int

@@ -247,7 +247,7 @@ func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	if last := t.lastStart(); last.Before(startBefore) {
 		startBefore = last
 	}
-	why := ""
+	var why string
 	switch {
 	case !hasMounted(n, t.Volume):
 		s.Message = "it has the volume mounted no more"

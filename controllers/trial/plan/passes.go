@@ -212,7 +212,7 @@ func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 		p.voidPass(t, s, doubt)
 	case errors.Is(err, errNoResult):
 		if p.Now.Before(clone.Pod.CreationTimestamp.Add(podLifetime*time.Second + overdue)) {
-			p.tell(t, v1alpha1.TrialReasonRunning, fmt.Sprintf("Round %d of %s runs on %s", pass.Round, t.wantedText(), node))
+			p.tell(t, v1alpha1.TrialReasonRunning, t.runsText(pass.Round, node))
 			return false
 		}
 		p.voidPass(t, s, "the Pod of a clone on "+node+" has not told how it ended")

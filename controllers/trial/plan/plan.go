@@ -129,8 +129,9 @@ const (
 	StepClone StepKind = "Clone"
 	// StepCollect deletes it.
 	StepCollect StepKind = "Collect"
-	// StepAsk asks a node to count what a volume's mounts do, StepTakeBack takes that back.
-	StepAsk      StepKind = "Ask"
+	// StepAsk asks a node to count what a volume's mounts do.
+	StepAsk StepKind = "Ask"
+	// StepTakeBack takes that back.
 	StepTakeBack StepKind = "TakeBack"
 	// StepReport writes the status of a StorageClientTrial.
 	StepReport StepKind = "Report"

@@ -56,7 +56,7 @@ func (p *planner) followWork(n Node) {
 		case answered && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && !p.isNeeded(n):
 			p.concludeWork(t, *status)
 		case !answered && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
-			p.tell(t, v1alpha1.TrialReasonRunning, fmt.Sprintf("Round %d of %s runs on %s", order.Passes[0].Round, t.wantedText(), n.Node.Name))
+			p.tell(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
 			return
 		}
 	}
@@ -118,8 +118,8 @@ func (p *planner) keepPasses(t Trial, node string, passes []v1alpha1.TrialPass) 
 	p.writeStatus(t, *status)
 }
 
-func (t Trial) wantedText() string {
-	return text.Count(int(t.roundsWanted()), "round")
+func (t Trial) runsText(round int32, node string) string {
+	return fmt.Sprintf("Round %d of %d runs on %s", round, t.roundsWanted(), node)
 }
 
 // advance brings a trial to its next order, or to its end.
@@ -178,7 +178,7 @@ func (p *planner) bringWork(t Trial, wanted int32) {
 	n, there := p.nodeOf(choice.Node)
 	if !chosen || !there || !isFree(n) || !t.selects(n) {
 		if n, there = p.findFree(t); !there || !p.hasRoom() {
-			p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for a node: none that it may run on is in service, has an agent and no other trial")
+			p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for a node: none that it may run on is in service, has an agent and no other trial. A profile that selects a node brings its agent, except in mode Plan")
 			return
 		}
 		choice = Choice{Node: n.Node.Name, At: p.Now}

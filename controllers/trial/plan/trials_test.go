@@ -297,7 +297,7 @@ func TestHowATrialFails(t *testing.T) {
 		"a claim that never comes":            {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
 		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "no Pod of DaemonSet"},
 		"a trial runner that is never Ready":  {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
-		"an agent that never answers":         {func(l *lab) { l.answer = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 6 rounds runs on n1"},
+		"an agent that never answers":         {func(l *lab) { l.answer = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "n1")

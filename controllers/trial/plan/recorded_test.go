@@ -70,7 +70,12 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	different, decided := 0, 0
 	for i := range draws {
-		v := VerdictOf(resample(trials[i%len(trials)], random))
+		trial := resample(trials[i%len(trials)], random)
+		if i >= draws/2 {
+			// Nine rounds on these machines leave every time undecided.
+			trial.Spec.Goal.Metric = verdict.Operations
+		}
+		v := VerdictOf(trial)
 		switch outcome := v1alpha1.TrialVerdict(v.Outcome); {
 		case isDifferent(outcome):
 			different++

@@ -292,8 +292,8 @@ var _ = Describe("A trial", func() {
 			s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nfsvers=4.1"}
 		},
 			"", v1alpha1.TrialReasonNotPossible, "already"),
-		Entry("it is to observe", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.Workload.Name = "", v1alpha1.WorkloadObserve },
-			"", v1alpha1.TrialReasonNotPossible, "kubectl storageclient recommend projects"),
+		Entry("it is to observe what nobody has mounted", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.Workload.Name = "", v1alpha1.WorkloadObserve },
+			"", v1alpha1.TrialReasonNotPossible, "start a pod that uses it"),
 	)
 
 	It("keeps what is stronger of the volume's own list", func() {

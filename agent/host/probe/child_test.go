@@ -1,0 +1,136 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/workload"
+)
+
+// onAnyMount is the name of work that the process of this test does where it stands: on the machine of a test, there is no mount of NFS.
+const onAnyMount = "played-"
+
+// TestMain makes this program the one that works, as node-agent is: it tells errors as that one does.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 2 || os.Args[1] != WorkCommand {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	err := playWork(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "node-agent: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func playWork(ctx context.Context) error {
+	input, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	var order workOrder
+	if err := json.Unmarshal(input, &order); err != nil {
+		return err
+	}
+	work, played := strings.CutPrefix(order.Options.ID, onAnyMount)
+	if !played {
+		return RunWork(ctx, strings.NewReader(string(input)), os.Stdout)
+	}
+	if len(os.Environ()) > 0 {
+		return fmt.Errorf("it has an environment: %q", os.Environ())
+	}
+	if work == "fails" {
+		return errors.New(strings.Repeat("x", 2*maxWorkText))
+	}
+	result, err := workload.Run(ctx, order.Options)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+func TestWhatAProcessThatWorksRefuses(t *testing.T) {
+	work := workload.Options{Name: workload.ListDirectory, Path: ".", Workers: 1, BlockKiB: 4}
+	for name, test := range map[string]struct {
+		order workOrder
+		want  string
+	}{
+		"root":                 {workOrder{User: 0, Options: work}, "a trial's work is never done as root"},
+		"a user below root":    {workOrder{User: -1, Options: work}, "a trial's work is never done as root"},
+		"a node without mount": {workOrder{User: 65534, Options: work}, "nothing of NFS is mounted here: only the trial runner starts this"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := os.Stat(volumeDir); err != nil && test.order.User > 0 {
+				// Where the place of the volume is not there at all, that is what it refuses.
+				test.want = "statfs: no such file or directory"
+			}
+			if _, err := startWork(t.Context(), test.order); err == nil || err.Error() != test.want {
+				t.Errorf("error is %v, want %s", err, test.want)
+			}
+		})
+	}
+	if err := RunWork(t.Context(), strings.NewReader("yes"), io.Discard); err == nil || !strings.Contains(err.Error(), "read the work") {
+		t.Errorf("an order that cannot be read: %v", err)
+	}
+}
+
+func TestWhatAProcessThatWorksTells(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := workload.Options{Name: workload.ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, ID: onAnyMount + "1"}
+	result, err := startWork(t.Context(), workOrder{User: 1000, Options: options})
+	if err != nil || len(result.Passes) != 1 || result.Passes[0].Units != 1 || durationOf(result.Passes[0]) <= 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	options.Path = filepath.Join(dir, "gone")
+	if _, err := startWork(t.Context(), workOrder{User: 1000, Options: options}); err == nil || !strings.HasPrefix(err.Error(), "ListDirectory in ") ||
+		!strings.Contains(err.Error(), "no such file or directory") {
+		t.Errorf("its own words are not those of %v", err)
+	}
+	options.ID = onAnyMount + "fails"
+	if _, err := startWork(t.Context(), workOrder{User: 1000, Options: options}); err == nil || err.Error() != strings.Repeat("x", maxWorkText) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A workload that writes removes what it has written when it is ended: it is told to end, and not killed.
+func TestWorkThatIsEndedCleansUp(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	order := workOrder{User: 1000, Options: workload.Options{
+		Name: workload.CreateUnlink, Path: dir, For: time.Hour, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: onAnyMount + "1",
+	}}
+	go func() {
+		for ctx.Err() == nil {
+			if begun, _ := filepath.Glob(filepath.Join(dir, ".*", "*")); len(begun) > 0 {
+				cancel()
+			}
+		}
+	}()
+	if _, err := startWork(ctx, order); err == nil || !strings.HasPrefix(err.Error(), "the process that works: ") {
+		t.Errorf("error is %v", err)
+	}
+	if ctx.Err() == context.DeadlineExceeded {
+		t.Error("it never began")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,70 @@
+package workload
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A pass ends at its bound, and the next one at the same place: passes of unequal work could not be compared.
+func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
+	dir := directory(t, 5, 3<<20)
+	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "below", "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		work  Options
+		least Pass
+		most  Pass
+	}{
+		"entries of a directory":  {Options{Name: ListDirectory, MaxEntries: 3}, Pass{Units: 3}, Pass{Units: 3}},
+		"entries of a tree":       {Options{Name: WalkTree, MaxEntries: 4}, Pass{Units: 4}, Pass{Units: 4}},
+		"all that there is":       {Options{Name: ListDirectory, MaxEntries: 20}, Pass{Units: 6}, Pass{Units: 6}},
+		"files of few entries":    {Options{Name: ReadSequential, MaxEntries: 2}, Pass{Bytes: 3 << 20}, Pass{Units: 2, Bytes: 6 << 20}},
+		"bytes in sequence":       {Options{Name: ReadSequential, MaxBytes: 4 << 20}, Pass{Units: 1, Bytes: 4 << 20}, Pass{Units: 2, Bytes: 5 << 20}},
+		"bytes at random":         {Options{Name: ReadRandom, MaxBytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}},
+		"bytes that are written":  {Options{Name: WriteSequential, MaxBytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}},
+		"bytes that make a block": {Options{Name: WriteSequential, MaxBytes: 1}, Pass{Units: 1, Bytes: 64 << 10}, Pass{Units: 1, Bytes: 64 << 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := test.work
+			o.Path, o.Workers, o.BlockKiB, o.AllowWrites, o.ID = dir, 1, 64, true, "1"
+			var first Pass
+			for i := range 3 {
+				r, err := Run(t.Context(), o)
+				if err != nil || len(r.Passes) != 1 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				p := r.Passes[0]
+				p.Seconds = 0
+				if i == 0 {
+					first = p
+				}
+				if p != first {
+					t.Errorf("pass %d did %+v, the first %+v", i, p, first)
+				}
+			}
+			if first.Units < test.least.Units || first.Bytes < test.least.Bytes || first.Units > test.most.Units || first.Bytes > test.most.Bytes {
+				t.Errorf("it did %+v, want %+v to %+v", first, test.least, test.most)
+			}
+		})
+	}
+}
+
+// Which entries are read first is the server's affair, but the passes of one run have the same ones.
+func TestThePassesOfARunDoTheSame(t *testing.T) {
+	dir := directory(t, 5, 1<<20)
+	r, err := Run(t.Context(), Options{Name: ReadSequential, Path: dir, Workers: 1, BlockKiB: 4, MaxEntries: 3, MaxBytes: 2 << 20, For: 50 * time.Millisecond})
+	if err != nil || len(r.Passes) < 2 {
+		t.Fatalf("%d passes, %v", len(r.Passes), err)
+	}
+	for _, p := range r.Passes {
+		if p.Units != r.Passes[0].Units || p.Bytes != 2<<20 {
+			t.Errorf("%+v, the first was %+v", p, r.Passes[0])
+		}
+	}
+}

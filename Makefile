@@ -184,7 +184,7 @@ e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, 
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
 .PHONY: e2e-all
-e2e-all: ## The same with the specs that "make e2e" leaves out for their length, about an hour more
+e2e-all: ## The same with the specs that "make e2e" leaves out for their length, two to three hours more
 	SCO_E2E_LABELS= $(MAKE) --no-print-directory e2e
 
 .PHONY: mutate

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/probe"
-	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -28,9 +27,6 @@ const (
 	maxPauseSeconds  = 60
 	maxOperationName = 24
 )
-
-// phaseNames are those that the API knows, in their order.
-var phaseNames = []string{probe.First, probe.Repeated}
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
 
@@ -53,7 +49,7 @@ func refuseWork(order v1alpha1.NodeTrial) string {
 		return fmt.Sprintf("a Trial has work, and 1 to %d passes", v1alpha1.MaxOrderPasses)
 	case order.RunAsUser < 1:
 		return "a Trial's work is never done as root"
-	case string(work.Name) != probe.MountOnly && !slices.Contains(workload.Names, workload.Name(work.Name)):
+	case !slices.Contains(v1alpha1.MountedWorkloads, work.Name):
 		return "workload " + string(work.Name) + " is not known"
 	case work.Name.Writes() && !work.AllowWrites:
 		return "workload " + string(work.Name) + " writes, and allowWrites is not true"
@@ -121,8 +117,8 @@ func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
 
 func trialPhases(phases []probe.Phase) []v1alpha1.TrialPassPhase {
 	var list []v1alpha1.TrialPassPhase
-	for i, phase := range firstOf(phases, len(phaseNames)) {
-		if phase.Name != phaseNames[i] {
+	for i, phase := range firstOf(phases, len(v1alpha1.PassPhases)) {
+		if phase.Name != v1alpha1.PassPhases[i] {
 			break
 		}
 		told := v1alpha1.TrialPassPhase{

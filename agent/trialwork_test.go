@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -75,14 +76,17 @@ func TestWorkIsHandedOverAndReported(t *testing.T) {
 
 func TestWorkThatIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.NodeTrial){
-		"no work":                      func(o *v1alpha1.NodeTrial) { o.Work = nil },
-		"no passes":                    func(o *v1alpha1.NodeTrial) { o.Passes = nil },
-		"too many passes":              func(o *v1alpha1.NodeTrial) { o.Passes = make([]v1alpha1.NodeTrialPass, v1alpha1.MaxOrderPasses+1) },
-		"an arm that nobody knows":     func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
-		"a round before the first":     func(o *v1alpha1.NodeTrial) { o.Passes[0].Round = 0 },
-		"root":                         func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
-		"a program":                    func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
-		"to observe":                   func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
+		"no work":                  func(o *v1alpha1.NodeTrial) { o.Work = nil },
+		"no passes":                func(o *v1alpha1.NodeTrial) { o.Passes = nil },
+		"too many passes":          func(o *v1alpha1.NodeTrial) { o.Passes = make([]v1alpha1.NodeTrialPass, v1alpha1.MaxOrderPasses+1) },
+		"an arm that nobody knows": func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
+		"a round before the first": func(o *v1alpha1.NodeTrial) { o.Passes[0].Round = 0 },
+		"root":                     func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
+		"a program":                func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
+		"to observe":               func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
+		"work that no trial does": func(o *v1alpha1.NodeTrial) {
+			o.Work.Name, o.Work.AllowWrites = v1alpha1.TrialWorkloadName(workload.CopyFiles), true
+		},
 		"to create without permission": func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadCreateUnlink },
 		"to write without permission":  func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadWriteSequential },
 		"an absolute path":             func(o *v1alpha1.NodeTrial) { o.Work.Path = "/etc" },

@@ -66,6 +66,11 @@ const (
 	WorkloadWriteSequential TrialWorkloadName = "WriteSequential"
 )
 
+// MountedWorkloads are those that trials do on mounts of their own: all but Observe.
+var MountedWorkloads = []TrialWorkloadName{
+	WorkloadMount, WorkloadListDirectory, WorkloadWalkTree, WorkloadReadSequential, WorkloadReadRandom, WorkloadCreateUnlink, WorkloadWriteSequential,
+}
+
 // Writes says whether the workload writes.
 func (n TrialWorkloadName) Writes() bool {
 	return n == WorkloadCreateUnlink || n == WorkloadWriteSequential
@@ -261,6 +266,15 @@ type TrialOperation struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int64 `json:"count,omitempty"`
 }
+
+// Names of a pass's phases, in their order.
+const (
+	PhaseFirst    = "First"
+	PhaseRepeated = "Repeated"
+)
+
+// PassPhases are both.
+var PassPhases = []string{PhaseFirst, PhaseRepeated}
 
 // TrialPassPhase is a part of a pass: the work for the first time on a fresh mount, or repeated after a pause.
 type TrialPassPhase struct {

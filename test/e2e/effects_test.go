@@ -84,7 +84,7 @@ func claims() []claim {
 	xfs := func(options string) way {
 		return way{options: options, work: workCommand + " --name=CreateUnlink --allow-writes --workers=10 && sync -f " + effectDir}
 	}
-	all := []claim{
+	return []claim{
 		{seed: "A1", name: "a directory listed again after 5 s: actimeo=30", before: twice, after: twice.with(func(w *way) { w.options += ",actimeo=30" }), metric: "GETATTR", want: verdict.Better},
 		{seed: "A5", name: "ls --color=always -> ls --color=never", before: ls("--color=always"), after: ls("--color=never"), metric: verdict.Bytes},
 		{seed: "A5", name: "ls -1 -> ls -1U", before: ls("--color=never -1"), after: ls("--color=never -1U"), metric: verdict.Bytes, want: verdict.NoDifference},
@@ -107,7 +107,6 @@ func claims() []claim {
 		{seed: "B1", name: "XFS, 2,000 files created and removed: logbsize=256k with logbufs=8, noatime, nodiratime, noquota", before: xfs("noatime,nodiratime,noquota"), after: xfs("noatime,nodiratime,noquota,logbufs=8,logbsize=256k"), export: "/dev/effect"},
 		{seed: "B1", name: "the same: logbufs=8 alone", before: xfs("noatime,nodiratime,noquota"), after: xfs("noatime,nodiratime,noquota,logbufs=8"), export: "/dev/effect"},
 	}
-	return all
 }
 
 // expectEffects measures what the source documents claim, on one node without the operator, and prints a table of it.
@@ -158,12 +157,18 @@ mkdir -p `+effectDir)
 // copyAgent brings the node agent to a node, as a program for people.
 func copyAgent(ctx context.Context, node *cluster.Machine) {
 	GinkgoHelper()
-	program := filepath.Join(GinkgoT().TempDir(), "node-agent")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/storageclient/operator/cmd/node-agent")
+	Expect(node.Copy(ctx, buildProgram(ctx, "node-agent"), "/usr/local/bin/node-agent")).To(Succeed())
+}
+
+// buildProgram builds one of the programs of cmd, and says where it is.
+func buildProgram(ctx context.Context, name string) string {
+	GinkgoHelper()
+	program := filepath.Join(GinkgoT().TempDir(), name)
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/storageclient/operator/cmd/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), "%s", out)
-	Expect(node.Copy(ctx, program, "/usr/local/bin/node-agent")).To(Succeed())
+	return program
 }
 
 // measure runs each round as one script: the way to the node is no part of it.

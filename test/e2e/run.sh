@@ -37,9 +37,9 @@ long="health mount-options shadowed in-vain probe evidence csi confirm failing-b
 labels=${SCO_E2E_LABELS-$(echo "$long" | sed 's/[^ ]*/!&/g; s/ / \&\& /g')}
 minutes=60
 if [ -z "$labels" ]; then
-	minutes=140
+	minutes=240
 elif [ -z "${SCO_E2E_LABELS-}" ]; then
-	echo "Left out for their length: $long. \"make e2e-all\" plays them too, about an hour more; SCO_E2E_LABELS=LABEL plays one alone"
+	echo "Left out for their length: $long. \"make e2e-all\" plays them too, two to three hours more; SCO_E2E_LABELS=LABEL plays one alone"
 else
 	echo "Only specs with the labels \"$labels\""
 fi

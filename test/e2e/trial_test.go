@@ -107,16 +107,11 @@ func waitUntilManaged(ctx context.Context) {
 func expectFewerGetAttrs(ctx context.Context) {
 	GinkgoHelper()
 	By("the plugin compares the volume's list with the profile's, which keeps attributes for 30 s")
-	plugin := filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
-	build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "github.com/storageclient/operator/cmd/kubectl-storageclient")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s", out)
 	var html, progress bytes.Buffer
-	cmd := exec.CommandContext(ctx, plugin, "--kubeconfig="+dirs.Kubeconfig(), "trial", appName, "-n", appSpace, "--profile", tried, "--path", "many",
+	cmd := exec.CommandContext(ctx, buildProgram(ctx, "kubectl-storageclient"), "--kubeconfig="+dirs.Kubeconfig(), "trial", appName, "-n", appSpace, "--profile", tried, "--path", "many",
 		"--metric", "GETATTR", "--keep", "-o", "html")
 	cmd.Stdout, cmd.Stderr = &html, &progress
-	err = cmd.Run()
+	err := cmd.Run()
 	GinkgoWriter.Println(progress.String())
 	Expect(err).NotTo(HaveOccurred(), progress.String())
 	Expect(html.String()).To(And(HavePrefix("<!doctype html>"), ContainSubstring("actimeo=30"), ContainSubstring("GETATTR")))

@@ -72,7 +72,7 @@ func (t *Trial) WriteHTML(w io.Writer) error {
 	shown := report.Trial{
 		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: plan.GoalOf(trial),
 		Verdict: plan.VerdictOf(trial), Rounds: t.Status.RoundsReason, Before: t.Status.Before, After: t.Status.After,
-		Cold:        []report.Cold{{Phase: "First", Caches: plan.ColdCaches}},
+		Cold:        []report.Cold{{Phase: v1alpha1.PhaseFirst, Caches: plan.ColdCaches}},
 		Validity:    []string{"a network namespace of its own", "an NFSv4 identifier of its own", "no other mount of the server in it", "a superblock of its own", "as many connections as the list asks for"},
 		Environment: []report.Fact{{Name: "Volume", Value: t.Status.Volume}, {Name: "Node", Value: t.Status.Node}, {Name: "Trial", Value: t.Namespace + "/" + t.Name}},
 	}

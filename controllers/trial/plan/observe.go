@@ -79,19 +79,11 @@ func (p *planner) observe(t Trial) {
 
 // chooseNodes takes nodes that have the volume mounted, those that can be asked at once before others.
 func (p *planner) chooseNodes(t Trial) {
-	var having []Node
-	agents := 0
-	for _, n := range p.Nodes {
-		if n.ClientNode == nil {
-			continue
-		}
-		agents++
-		if hasMounted(n, t.Volume) && t.selects(n) {
-			having = append(having, n)
-		}
-	}
+	having := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool {
+		return n.ClientNode == nil || !hasMounted(n, t.Volume) || !t.selects(n)
+	})
 	if len(having) == 0 {
-		p.fail(t, v1alpha1.TrialReasonNotPossible, t.nowhere(agents))
+		p.fail(t, v1alpha1.TrialReasonNotPossible, t.nowhere())
 		return
 	}
 	slices.SortStableFunc(having, func(a, b Node) int { return cmp.Compare(rank(a), rank(b)) })
@@ -113,13 +105,12 @@ func rank(n Node) int {
 	return 1
 }
 
-func (t Trial) nowhere(agents int) string {
+func (t Trial) nowhere() string {
 	selected := ""
 	if len(t.Spec.NodeSelector) > 0 {
 		selected = " and that nodeSelector selects"
 	}
-	return fmt.Sprintf("volume %s is mounted on none of the %s that have an agent%s: start a pod that uses it, and let it work. Agents tell of NFS, SMB and XFS",
-		t.Volume, text.Count(agents, "node"), selected)
+	return fmt.Sprintf("no node that has an agent%s has volume %s mounted: start a pod that uses it, and let it work. Agents tell of NFS, SMB and XFS", selected, t.Volume)
 }
 
 // hasMounted says whether the node reports a mount of the volume: nobody asks other nodes of it.
@@ -250,7 +241,7 @@ func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	var why string
 	switch {
 	case !hasMounted(n, t.Volume):
-		s.Message = "it has the volume mounted no more"
+		s.Message = "it does not have the volume mounted any more"
 		return
 	case !p.Now.Before(startBefore):
 		why = "there is no time left for a window"

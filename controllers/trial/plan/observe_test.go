@@ -166,7 +166,7 @@ func TestHowObservingEnds(t *testing.T) {
 		kind, reason, message string
 		recommends            string
 	}{
-		"nobody has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "volume pv-1 is mounted on none of the 1 node", ""},
+		"nobody has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "no node that has an agent has volume pv-1 mounted", ""},
 		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
 		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "after 3600 s, PersistentVolumeClaim projects", ""},
@@ -318,7 +318,7 @@ func TestWhatIsNotWaitedFor(t *testing.T) {
 	}{
 		"a node that is gone":                   {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone, or has no agent any more"},
 		"one whose agent has gone":              {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone, or has no agent any more"},
-		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it has the volume mounted no more"},
+		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it does not have the volume mounted any more"},
 		"one that the rollout holds":            {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout has it"},
 		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + late, "its agent has not begun in time"},
 		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + late + time.Minute, "its agent has not ended in time"},

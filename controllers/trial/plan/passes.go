@@ -71,7 +71,7 @@ func (p *planner) bringClone(t Trial) {
 	case p.Refused[t.hash()] != "":
 		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Refused[t.hash()])
 	case s.Voids >= maxVoids:
-		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row counted for nothing, the last one since %s", s.Voids, s.Void))
+		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row counted for nothing. The last one: %s", s.Voids, s.Void))
 	case !found:
 		p.awaitNode(t, s)
 	case !p.hasRoom():
@@ -326,7 +326,6 @@ const (
 )
 
 var (
-	passPhases       = []string{"First", "Repeated"}
 	passOperation    = regexp.MustCompile(`\A[A-Z][A-Z0-9_]{0,23}\z`)
 	errUnreadable    = errors.New("told what nobody can read")
 	errUnlikelyPass  = errors.New("told of numbers that cannot be")
@@ -342,11 +341,11 @@ func decodePass(message string) (told v1alpha1.ClonePass, err error) {
 	if told.Failed != "" || told.Void != "" {
 		return v1alpha1.ClonePass{Failed: sayable(told.Failed), Void: sayable(told.Void)}, nil
 	}
-	if len(told.Phases) != len(passPhases) {
+	if len(told.Phases) != len(v1alpha1.PassPhases) {
 		return v1alpha1.ClonePass{}, errUnknownPhases
 	}
 	for i, phase := range told.Phases {
-		if phase.Name != passPhases[i] {
+		if phase.Name != v1alpha1.PassPhases[i] {
 			return v1alpha1.ClonePass{}, errUnknownPhases
 		}
 		if !isLikely(phase) {

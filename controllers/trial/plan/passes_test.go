@@ -348,7 +348,7 @@ func TestHowATrialByClonesFails(t *testing.T) {
 		}, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: ", "After, round"},
 		"a server that is down":               {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
 		"work that fails":                     {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
-		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row counted for nothing, the last one since //filer/share has 2 connections", ""},
+		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row counted for nothing. The last one: //filer/share has 2 connections", ""},
 		"a Pod that tells nothing":            {tells(""), v1alpha1.TrialReasonVoid, "ended without a result: Completed, exit code 0", ""},
 		"a Pod that tells nonsense":           {tells("hello"), v1alpha1.TrialReasonVoid, "told what nobody can read", ""},
 		"an agent that reports no mount":      {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},

@@ -67,6 +67,47 @@ func (w *world) profiles() *fleet.ProfileSet {
 	return fleet.NewProfileSet([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{})
 }
 
+// write carries a step out that writes a node.
+func (w *world) write(n *Node, step Step) {
+	w.t.Helper()
+	switch step.Kind {
+	case StepLabel:
+		n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
+		n.Runner = Runner{There: w.runners, Ready: w.runners && !w.stuck}
+	case StepUnlabel:
+		delete(n.Node.Labels, v1alpha1.TrialLabel)
+		n.Runner = Runner{}
+		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
+			w.t.Errorf("%s loses its runner while it has an order", n.Node.Name)
+		}
+	case StepOrder:
+		if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || !n.Writable || n.Node.Spec.Unschedulable {
+			w.t.Errorf("order for %s, which is not to have one", n.Node.Name)
+		}
+		n.ClientNode.Spec.Trial = step.Order
+		if w.answer != nil {
+			n.ClientNode.Status.Trial = w.answer(*step.Order)
+		}
+	case StepClear:
+		if !n.Writable {
+			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+		}
+		n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
+	case StepAsk:
+		if n.ClientNode.Spec.Sample != nil || !n.Writable {
+			w.t.Errorf("%s is asked, which is not to be", n.Node.Name)
+		}
+		n.ClientNode.Spec.Sample = step.Sample
+	case StepTakeBack:
+		if !n.Writable {
+			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+		}
+		n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample = nil, nil
+	default:
+		w.t.Errorf("step %s", step)
+	}
+}
+
 // pass plans once, and carries the steps out.
 func (w *world) pass() Plan {
 	w.t.Helper()
@@ -83,28 +124,7 @@ func (w *world) pass() Plan {
 			w.carryOut(step)
 			continue
 		}
-		n := w.nodes[step.Node.Node.Name]
-		switch step.Kind {
-		case StepLabel:
-			n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
-			n.Runner = Runner{There: w.runners, Ready: w.runners && !w.stuck}
-		case StepUnlabel:
-			delete(n.Node.Labels, v1alpha1.TrialLabel)
-			n.Runner = Runner{}
-			if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
-				w.t.Errorf("%s loses its runner while it has an order", n.Node.Name)
-			}
-		case StepOrder:
-			if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || !n.Writable {
-				w.t.Errorf("order for %s, which is not to have one", n.Node.Name)
-			}
-			n.ClientNode.Spec.Trial = step.Order
-			if w.answer != nil {
-				n.ClientNode.Status.Trial = w.answer(*step.Order)
-			}
-		case StepClear:
-			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
-		}
+		w.write(w.nodes[step.Node.Node.Name], step)
 	}
 	ordered := len(w.clones)
 	for _, n := range w.nodes {

@@ -106,40 +106,7 @@ func (l *lab) step() Plan {
 			l.carryOut(step)
 			continue
 		}
-		n := l.nodes[step.Node.Node.Name]
-		switch step.Kind {
-		case StepLabel:
-			n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
-			n.Runner = Runner{There: l.runners, Ready: l.runners && !l.stuck}
-		case StepUnlabel:
-			delete(n.Node.Labels, v1alpha1.TrialLabel)
-			n.Runner = Runner{}
-		case StepOrder:
-			if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || !n.Writable || n.Node.Spec.Unschedulable {
-				l.t.Errorf("order for %s, which is not to have one", n.Node.Name)
-			}
-			n.ClientNode.Spec.Trial = step.Order
-			if l.answer != nil {
-				n.ClientNode.Status.Trial = l.answer(*step.Order)
-			}
-		case StepClear:
-			if !n.Writable {
-				l.t.Errorf("%s is written, which the rollout has", n.Node.Name)
-			}
-			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
-		case StepAsk:
-			if n.ClientNode.Spec.Sample != nil || !n.Writable {
-				l.t.Errorf("%s is asked, which is not to be", n.Node.Name)
-			}
-			n.ClientNode.Spec.Sample = step.Sample
-		case StepTakeBack:
-			if !n.Writable {
-				l.t.Errorf("%s is written, which the rollout has", n.Node.Name)
-			}
-			n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample = nil, nil
-		default:
-			l.t.Errorf("step is %s", step)
-		}
+		l.write(l.nodes[step.Node.Node.Name], step)
 	}
 	for _, n := range l.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {

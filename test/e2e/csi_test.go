@@ -44,12 +44,7 @@ var (
 // own, of SMB and of an NFS server that lets the nodes in alone by clones through the driver, a list that mount.cifs refuses, and the way
 // back.
 func expectDrivers(ctx SpecContext) {
-	dir := os.Getenv(programsVariable)
-	if dir == "" {
-		Skip("CSI_SOURCES is not set: the CSI drivers of NFS and SMB are NOT tried. Set it to a directory with the source trees csi-driver-nfs, csi-driver-smb and external-provisioner")
-	}
-	installOperator(ctx)
-	startDrivers(ctx, dir)
+	startDriversOrSkip(ctx)
 	serveSMB(ctx)
 	serveEvidence(ctx)
 	serveNodesOnly(ctx)
@@ -91,6 +86,22 @@ func expectDrivers(ctx SpecContext) {
 		Expect(ours(volume.Annotations)).To(BeEmpty(), name)
 	}
 }
+
+// startDriversOrSkip installs the operator and runs the drivers, where their source trees are given.
+func startDriversOrSkip(ctx context.Context) {
+	GinkgoHelper()
+	dir := os.Getenv(programsVariable)
+	if dir == "" {
+		Skip("CSI_SOURCES is not set: the CSI drivers of NFS and SMB are NOT tried. Set it to a directory with the source trees csi-driver-nfs, csi-driver-smb and external-provisioner")
+	}
+	installOperator(ctx)
+	if !driversStarted {
+		startDrivers(ctx, dir)
+		driversStarted = true
+	}
+}
+
+var driversStarted bool
 
 // serveNodesOnly has another address of the server, from which a directory is exported to the nodes and not to their pods' network.
 func serveNodesOnly(ctx context.Context) {

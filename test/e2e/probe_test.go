@@ -36,9 +36,8 @@ func expectProbed(ctx SpecContext) {
 	installOperator(ctx)
 	_, err := nodes.Server.Run(ctx, "echo empty >"+cluster.ServerExport+"/greeting")
 	Expect(err).NotTo(HaveOccurred())
-	mustKubectl(ctx, "create", "-f", "testdata/app.yaml")
-	waitForReplicas(ctx)
-	mustKubectl(ctx, "create", "-f", "testdata/fresh.yaml")
+	startApp(ctx)
+	createUnlessThere(ctx, "testdata/fresh.yaml")
 	waitUntilRunning(ctx, freshName)
 	pods := appPods(ctx)
 	before := map[string]string{}

@@ -32,8 +32,10 @@ fi
 
 cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
+# What the upgrade begins with: the first manifests that somebody may have installed.
+FORMER=${FORMER:-682a90a}
 # Left out unless they are asked for, for their length; each needs nothing but a fresh cluster.
-long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects"
+long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects upgrade"
 labels=${SCO_E2E_LABELS-$(echo "$long" | sed 's/[^ ]*/!&/g; s/ / \&\& /g')}
 minutes=60
 if [ -z "$labels" ]; then
@@ -55,6 +57,22 @@ if [ -n "${CSI_SOURCES-}" ]; then
 	echo "Building csi-provisioner from $CSI_SOURCES/external-provisioner"
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$CSI_SOURCES/external-provisioner" -mod=vendor -trimpath -o "$SCO_CSI_PROGRAMS/csi-provisioner" ./cmd/csi-provisioner
 fi
+# An earlier commit is built for its upgrade, with images that have a name of their own.
+case ${SCO_E2E_LABELS-none} in
+'' | *upgrade*)
+	former=$cache/e2e/former
+	rm -rf "$former"
+	if git cat-file -e "$FORMER^{commit}" 2>/dev/null; then
+		echo "Building the images and the manifest of commit $FORMER"
+		mkdir -p "$former/dist"
+		git -C "$(git rev-parse --show-toplevel)" archive "$FORMER" | tar -x -C "$former"
+		make -s -C "$former" images MANAGER_IMAGE=storageclient/manager:former AGENT_IMAGE=storageclient/node-agent:former
+		"$cache/sets/kustomize/kustomize" build "$former/config/default" |
+			sed -e 's|storageclient/manager:dev|storageclient/manager:former|' -e 's|storageclient/node-agent:dev|storageclient/node-agent:former|' >"$former/dist/install.yaml"
+		export SCO_FORMER=$former
+	fi
+	;;
+esac
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .
 exec "$cache/e2e/e2e.test" -test.timeout=$((minutes + 10))m -test.v -ginkgo.timeout=${minutes}m -ginkgo.v -ginkgo.no-color -ginkgo.label-filter="$labels" "$@"

@@ -72,7 +72,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	nodes = cluster.New(dirs)
 	// What runs alone has the processors to itself.
 	switch GinkgoLabelFilter() {
-	case documents, csiDrivers, failingBoot, shadowed, confirmed, evident, inVain, probed, reRegistered, unhealthy, recorded, tried:
+	case documents, csiDrivers, failingBoot, shadowed, confirmed, evident, inVain, probed, reRegistered, unhealthy, recorded, tried, upgraded:
 		nodes.Small = nil
 	case mountOptions:
 		nodes.Nodes = nodes.Nodes[:1]

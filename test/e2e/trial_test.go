@@ -10,18 +10,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/test/e2e/cluster"
 )
 
@@ -60,10 +64,10 @@ seq -f tree/a/b/file-%03.0f 60 | xargs touch
 seq -f tree/c/file-%03.0f 60 | xargs touch
 dd if=/dev/urandom of=data/1 bs=1M count=8 2>/dev/null
 dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
-	mustKubectl(ctx, "create", "-f", "testdata/app.yaml")
-	waitForReplicas(ctx)
+	startApp(ctx)
 	mustKubectl(ctx, "create", "-f", "testdata/trial.yaml")
 	waitUntilManaged(ctx)
+	expectObserved(ctx)
 	pods := appPods(ctx)
 	before := map[string]facts{}
 	for _, member := range nodes.Nodes {
@@ -87,10 +91,78 @@ dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
 	left, err := nodes.Server.Run(ctx, "ls -A "+cluster.ServerExport+"/writable")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(strings.TrimSpace(left)).To(BeEmpty(), "of the work that writes")
+	deleteTrialProfiles(ctx)
+}
+
+func deleteTrialProfiles(ctx context.Context) {
+	GinkgoHelper()
 	for _, name := range []string{tried, "agents"} {
 		mustKubectl(ctx, "delete", "storageclientprofile", name, "--wait=false")
 		waitUntilGone(ctx, podStart, name)
 	}
+}
+
+// expectObserved has a pod on one node list the large directory again and again, beside the application, and asks the plugin what would help
+// the volume: that attributes are kept for longer, on that node, and nothing else anywhere. What it proposes can be applied.
+func expectObserved(ctx context.Context) {
+	GinkgoHelper()
+	By("the plugin says what would help a pod that lists a large directory again and again")
+	busy, idle := nodes.Nodes[0].Name, nodes.Nodes[1].Name
+	lister := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lister", Namespace: appSpace}, Spec: corev1.PodSpec{
+		NodeName: busy, TerminationGracePeriodSeconds: ptr.To(int64(10)),
+		Containers: []corev1.Container{{Name: "main", Image: cluster.WorkloadImage, ImagePullPolicy: corev1.PullNever, Args: []string{"list", "/data/many"},
+			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
+		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: appName}}}},
+	}}
+	Expect(api.Create(ctx, lister)).To(Succeed())
+	eventually(ctx, podStart, "the lister runs, and both agents report their mounts", func(g Gomega) {
+		g.Expect(api.Get(ctx, client.ObjectKeyFromObject(lister), lister)).To(Succeed())
+		g.Expect(lister.Status.Phase).To(Equal(corev1.PodRunning))
+		for _, member := range nodes.Nodes {
+			g.Expect(getSCN(ctx, g, member.Name).Status.Mounts).To(ContainElement(HaveField("Volume", appName)), member.Name)
+		}
+	})
+	recommended := plugin(ctx, "recommend", appName, "-n", appSpace, "--window", "60s", "-o", "json")
+	keepRecord("recommended.json", recommended)
+	var report view.Recommendation
+	Expect(json.Unmarshal(recommended, &report)).To(Succeed())
+	found := map[string][]string{}
+	for _, m := range report.Mounts {
+		found[m.Node] = append(found[m.Node], "")
+		for _, f := range m.Verdict.Findings {
+			found[m.Node] = append(found[m.Node], f.Rule)
+		}
+		slices.Sort(found[m.Node])
+		found[m.Node] = slices.Compact(found[m.Node])
+	}
+	Expect(found).To(Equal(map[string][]string{busy: {"", "AttributeRevalidation"}, idle: {""}}), "%s", recommended)
+	Expect(report.Proposal.Profiles).To(HaveLen(1))
+	proposed := &report.Proposal.Profiles[0]
+	Expect(proposed.Spec.Volumes).To(HaveLen(1))
+	Expect(proposed.Spec.Volumes[0].MountOptions).To(ContainElement(HavePrefix("actimeo=")), "%s", recommended)
+	By("declare " + fmt.Sprint(proposed.Spec.Volumes[0].MountOptions) + ": " + report.Summary)
+	proposed.Name = "recommended"
+	Expect(api.Create(ctx, proposed, client.DryRunAll)).To(Succeed())
+
+	Expect(api.Delete(ctx, lister)).To(Succeed())
+	eventually(ctx, podStart, "the lister and what was asked of the nodes are gone", func(g Gomega) {
+		g.Expect(apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(lister), lister))).To(BeTrue())
+		for _, member := range nodes.Nodes {
+			g.Expect(getSCN(ctx, g, member.Name).Spec.Sample).To(BeNil(), member.Name)
+		}
+	})
+}
+
+// plugin runs kubectl-storageclient, and returns what it prints.
+func plugin(ctx context.Context, args ...string) []byte {
+	GinkgoHelper()
+	var out, progress bytes.Buffer
+	cmd := exec.CommandContext(ctx, buildProgram(ctx, "kubectl-storageclient"), append([]string{"--kubeconfig=" + dirs.Kubeconfig()}, args...)...)
+	cmd.Stdout, cmd.Stderr = &out, &progress
+	err := cmd.Run()
+	GinkgoWriter.Println(progress.String())
+	Expect(err).NotTo(HaveOccurred(), progress.String())
+	return out.Bytes()
 }
 
 // waitUntilManaged waits for the agents of the profile's nodes.
@@ -107,15 +179,9 @@ func waitUntilManaged(ctx context.Context) {
 func expectFewerGetAttrs(ctx context.Context) {
 	GinkgoHelper()
 	By("the plugin compares the volume's list with the profile's, which keeps attributes for 30 s")
-	var html, progress bytes.Buffer
-	cmd := exec.CommandContext(ctx, buildProgram(ctx, "kubectl-storageclient"), "--kubeconfig="+dirs.Kubeconfig(), "trial", appName, "-n", appSpace, "--profile", tried, "--path", "many",
-		"--metric", "GETATTR", "--keep", "-o", "html")
-	cmd.Stdout, cmd.Stderr = &html, &progress
-	err := cmd.Run()
-	GinkgoWriter.Println(progress.String())
-	Expect(err).NotTo(HaveOccurred(), progress.String())
-	Expect(html.String()).To(And(HavePrefix("<!doctype html>"), ContainSubstring("actimeo=30"), ContainSubstring("GETATTR")))
-	keepRecord("fewer-getattrs.html", html.Bytes())
+	html := plugin(ctx, "trial", appName, "-n", appSpace, "--profile", tried, "--path", "many", "--metric", "GETATTR", "--keep", "-o", "html")
+	Expect(string(html)).To(And(HavePrefix("<!doctype html>"), ContainSubstring("actimeo=30"), ContainSubstring("GETATTR")))
+	keepRecord("fewer-getattrs.html", html)
 
 	var trials v1alpha1.StorageClientTrialList
 	Expect(api.List(ctx, &trials, client.InNamespace(appSpace))).To(Succeed())

@@ -18,7 +18,11 @@ const usage = `usage:
   workload                   hold the pod's namespaces
   workload serve FILE        write FILE.HOSTNAME, then answer on :8080/ready by whether FILE can be read, until SIGTERM
   workload cat FILE          print FILE
-  workload write FILE TEXT   write TEXT to FILE, down to the server's disk`
+  workload write FILE TEXT   write TEXT to FILE, down to the server's disk
+  workload list DIRECTORY    list DIRECTORY with the attributes of its entries, as ls -l does, every four seconds until SIGTERM`
+
+// listPause is longer than attributes are kept by default.
+const listPause = 4 * time.Second
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -39,6 +43,8 @@ func run(args []string) error {
 		return err
 	case len(args) == 3 && args[0] == "write":
 		return write(args[1], args[2])
+	case len(args) == 2 && args[0] == "list":
+		return list(args[1])
 	}
 	return errors.New(usage)
 }
@@ -93,4 +99,25 @@ func write(path, text string) error {
 	}
 	_, err = file.WriteString(text)
 	return errors.Join(err, file.Sync(), file.Close())
+}
+
+func list(dir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	for ctx.Err() == nil {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if _, err := entry.Info(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listPause):
+		}
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -137,14 +136,9 @@ systemd-run --quiet --collect --unit=PROGRAM-registrar registrar /var/lib/kubele
 // startDrivers runs both drivers on each node, and makes them known to its kubelet.
 func startDrivers(ctx context.Context, dir string) {
 	GinkgoHelper()
-	registrar := filepath.Join(GinkgoT().TempDir(), "registrar")
-	build := exec.CommandContext(ctx, "go", "build", "-o", registrar, "./registrar")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s", out)
 	mustKubectl(ctx, "create", "-f", "testdata/csi-drivers.yaml")
 	for _, m := range nodes.Nodes {
-		Expect(m.Copy(ctx, registrar, "/usr/local/bin/registrar")).To(Succeed())
+		Expect(m.Copy(ctx, findProgram("registrar"), "/usr/local/bin/registrar")).To(Succeed())
 		start := startDriver
 		if m == nodes.Nodes[0] {
 			start += provisioner

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -440,11 +439,6 @@ const recordedMounts = 60
 
 // expectRecorded needs no operator. Half of the nodes is 20 ms away from the server.
 func expectRecorded(ctx SpecContext) {
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(GinkgoT().TempDir(), "recorder"), "./recorder")
-	recorder := build.Args[3]
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s", out)
 	serveSMB(ctx)
 	run(ctx, nodes.Server, fmt.Sprintf(`chmod 777 %s
 for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route get %s | sed 's/.* dev \([^ ]*\).*/\1/'); done`, cluster.ServerExport, recordedMounts, nodes.Nodes[0].Address))
@@ -452,7 +446,7 @@ for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route 
 	for i, node := range nodes.Nodes {
 		all.Go(func() {
 			defer GinkgoRecover()
-			recordOn(ctx, node, recorder, i%2 == 1)
+			recordOn(ctx, node, i%2 == 1)
 		})
 	}
 	all.Wait()
@@ -461,9 +455,9 @@ for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route 
 // recordedFor times the number of mounts and nodes is over a thousand minutes.
 const recordedFor = 12 * time.Minute
 
-func recordOn(ctx context.Context, node *cluster.Machine, recorder string, far bool) {
+func recordOn(ctx context.Context, node *cluster.Machine, far bool) {
 	GinkgoHelper()
-	Expect(node.Copy(ctx, recorder, "/usr/local/bin/recorder")).To(Succeed())
+	Expect(node.Copy(ctx, findProgram("recorder"), "/usr/local/bin/recorder")).To(Succeed())
 	delay := ""
 	if far {
 		delay = "tc qdisc add dev $(ip -o route get " + cluster.ServerAddress + " | sed 's/.* dev \\([^ ]*\\).*/\\1/') root netem delay 20ms 5ms"

@@ -73,6 +73,13 @@ case ${SCO_E2E_LABELS-none} in
 	fi
 	;;
 esac
+# What long specs bring to nodes or run themselves: nothing can be downloaded where the tests run.
+if [ -n "${SCO_E2E_LABELS+set}" ]; then
+	SCO_PROGRAMS=$cache/e2e/programs
+	export SCO_PROGRAMS
+	mkdir -p "$SCO_PROGRAMS"
+	CGO_ENABLED=0 go build -o "$SCO_PROGRAMS/" ../../cmd/node-agent ../../cmd/kubectl-storageclient ./registrar ./recorder
+fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .
 exec "$cache/e2e/e2e.test" -test.timeout=$((minutes + 10))m -test.v -ginkgo.timeout=${minutes}m -ginkgo.v -ginkgo.no-color -ginkgo.label-filter="$labels" "$@"

@@ -157,7 +157,7 @@ func expectObserved(ctx context.Context) {
 func plugin(ctx context.Context, args ...string) []byte {
 	GinkgoHelper()
 	var out, progress bytes.Buffer
-	cmd := exec.CommandContext(ctx, buildProgram(ctx, "kubectl-storageclient"), append([]string{"--kubeconfig=" + dirs.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, findProgram("kubectl-storageclient"), append([]string{"--kubeconfig=" + dirs.Kubeconfig()}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &progress
 	err := cmd.Run()
 	GinkgoWriter.Println(progress.String())

@@ -35,6 +35,7 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 	got := w.clientNode.Status
 	want := v1alpha1.StorageClientNodeStatus{
 		ObservedGeneration: 1, Hash: w.clientNode.Spec.Hash, BootID: "boot-1", KernelVersion: "6.1.0-test",
+		Conditions: conditions(metav1.ConditionFalse, metav1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+ihash, time.Unix(1700000000, 0)),
 		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true},
 		Settings: []v1alpha1.SettingStatus{
 			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending},

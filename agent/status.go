@@ -66,6 +66,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		// What is mounted is not known, and that holds a reboot back as well.
 		status.BusyMountsOmitted++
 	}
+	status.Conditions = conditionsOf(&status, isAsked{carriedOut: a.outcome.carriedOut, release: a.clientNode.Spec.Release}, a.reporter.conditions(a.clientNode), a.clock.Now())
 	return status
 }
 
@@ -180,6 +181,14 @@ type reporter struct {
 
 // forgetReports forgets what was written: there is another client node, or none.
 func (r *reporter) forgetReports() { *r = reporter{clock: r.clock} }
+
+// conditions are those reported last, by an agent before this one too.
+func (r *reporter) conditions(clientNode *v1alpha1.StorageClientNode) []metav1.Condition {
+	if r.last != nil {
+		return r.last.Conditions
+	}
+	return clientNode.Status.Conditions
+}
 
 // isDue tells whether a status is to be written now.
 func (r *reporter) isDue(status v1alpha1.StorageClientNodeStatus) bool {

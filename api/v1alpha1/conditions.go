@@ -113,6 +113,14 @@ const (
 	ReasonAllEffective = "AllEffective"
 )
 
+// Condition types of a StorageClientNode, written by its agent. Their reasons are those of the Node condition tuning.storageclient.dev/Tuned.
+const (
+	// ClientNodeConditionReady is True when every setting was read back with the value wanted, exceptions aside, or restored as asked.
+	ClientNodeConditionReady = "Ready"
+	// ClientNodeConditionStalled is True when a setting could not be applied or restored. True means a problem. Never True together with Ready.
+	ClientNodeConditionStalled = "Stalled"
+)
+
 // Reasons of the Node condition tuning.storageclient.dev/Tuned.
 const (
 	// NodeReasonTuned is set on Tuned=True when every setting was read back with the value wanted.
@@ -145,6 +153,9 @@ const (
 	// NodeReasonRestoring is set on Tuned=False while the node gets its original values back.
 	// Nothing to do.
 	NodeReasonRestoring = "Restoring"
+	// NodeReasonRestored is set on a StorageClientNode's Ready=True when the node has its original values back.
+	// Nothing to do.
+	NodeReasonRestored = "Restored"
 )
 
 // Reasons of the Node condition tuning.storageclient.dev/StorageReachable.

@@ -863,6 +863,13 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// conditions sum up the settings: Ready and Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
 	// hash is the hash of the settings that were applied, or staged if they take effect later.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

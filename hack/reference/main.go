@@ -30,6 +30,7 @@ var tables = []constants{
 	{"Reasons of these conditions", "Events on a profile have them too: one each time that it comes to stand otherwise. `kubectl describe scp NAME` shows them.", "api/v1alpha1/conditions.go", "Reason"},
 	{"Conditions of a StorageClientTrial", "", "api/v1alpha1/trial_types.go", "TrialCondition"},
 	{"Reasons of these conditions of a trial", "", "api/v1alpha1/trial_types.go", "TrialReason"},
+	{"Conditions of a StorageClientNode", "Its agent writes them; their reasons are those of the Node condition `Tuned`.", "api/v1alpha1/conditions.go", "ClientNodeCondition"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/StorageReachable`", "", "api/v1alpha1/conditions.go", "StorageReason"},
 	{"Reasons of storage servers", "`status.servers[].reason` of a StorageClientNode.", "api/v1alpha1/conditions.go", "ServerReason"},

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// conditions are both of a first report at a time.
+func conditions(ready, stalled metav1.ConditionStatus, reason, message string, at time.Time) []metav1.Condition {
+	c := metav1.Condition{Type: "Ready", Status: ready, ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(at.UTC()), Reason: reason, Message: message}
+	other := c
+	other.Type, other.Status = "Stalled", stalled
+	return []metav1.Condition{c, other}
+}
+
+func TestConditionsSumUpTheSettings(t *testing.T) {
+	settings := func(states ...v1alpha1.SettingState) v1alpha1.StorageClientNodeStatus {
+		status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 7}
+		for i, state := range states {
+			status.Settings = append(status.Settings, v1alpha1.SettingStatus{Key: string(rune('a' + i)), State: state})
+		}
+		return status
+	}
+	due := settings(v1alpha1.SettingPending, v1alpha1.SettingDrifted)
+	due.RebootRequired, due.RebootRequiredBy = true, []string{"a"}
+	restored := settings()
+	restored.Restored = true
+	carriedOut := isAsked{carriedOut: true}
+	for name, test := range map[string]struct {
+		status         v1alpha1.StorageClientNodeStatus
+		asked          isAsked
+		ready, stalled metav1.ConditionStatus
+		reason, says   string
+	}{
+		"nothing was gone through yet":      {settings(), isAsked{}, "False", "False", "Applying", "The settings have not been applied yet"},
+		"all read back":                     {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), carriedOut, "True", "False", "Tuned", "2 settings verified"},
+		"one failed, which counts most":     {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), carriedOut, "False", "True", "SettingsFailed", "Settings failed: a"},
+		"a reboot is due":                   {due, carriedOut, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
+		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), carriedOut, "False", "False", "Drifted", "Changed by something else: b"},
+		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), carriedOut, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
+		"what the next mount brings":        {settings(v1alpha1.SettingPending), carriedOut, "True", "False", "Tuned", "1 setting verified"},
+		"the originals are being put back":  {settings(v1alpha1.SettingInSync), isAsked{carriedOut: true, release: true}, "False", "False", "Restoring", "Restoring the original values"},
+		"the originals are back":            {restored, isAsked{release: true}, "True", "False", "Restored", "Original values restored"},
+		"an original that cannot come back": {settings(v1alpha1.SettingFailed), isAsked{release: true}, "False", "True", "SettingsFailed", "Settings failed: a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := conditionsOf(&test.status, test.asked, nil, time.Unix(1000, 5))
+			want := conditions(test.ready, test.stalled, test.reason, test.says, time.Unix(1000, 0))
+			for i := range want {
+				want[i].ObservedGeneration = 7
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Nothing is written for a condition that stays: an idle node would write for ever.
+func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
+	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
+	first := conditionsOf(&status, isAsked{carriedOut: true}, nil, time.Unix(1000, 0))
+	later := conditionsOf(&status, isAsked{carriedOut: true}, first, time.Unix(2000, 0))
+	if diff := cmp.Diff(first, later); diff != "" {
+		t.Error(diff)
+	}
+	status.Settings[0].State = v1alpha1.SettingFailed
+	failed := conditionsOf(&status, isAsked{carriedOut: true}, later, time.Unix(3000, 0))
+	for _, c := range failed {
+		if !c.LastTransitionTime.Time.Equal(time.Unix(3000, 0)) {
+			t.Errorf("%s changed at %s, want 3000", c.Type, c.LastTransitionTime)
+		}
+	}
+	if diff := cmp.Diff(metav1.ConditionFalse, meta.FindStatusCondition(later, "Stalled").Status); diff != "" {
+		t.Errorf("the conditions reported before were changed: %s", diff)
+	}
+}
+
+func TestTheNextAgentKeepsTheTimes(t *testing.T) {
+	reported := conditions("True", "False", "Tuned", "1 setting verified", time.Unix(1000, 0))
+	clientNode := &v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Conditions: reported}}
+	if diff := cmp.Diff(reported, (&reporter{}).conditions(clientNode)); diff != "" {
+		t.Error(diff)
+	}
+}

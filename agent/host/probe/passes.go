@@ -137,11 +137,13 @@ func (m meter) runPhases(ctx context.Context, options workload.Options, pause ti
 	return phases, nil
 }
 
-// options are those of one phase: one pass of one worker.
-func (work Work) options(id string) workload.Options {
+// options are those of one phase: one pass of one worker. All orders of a trial write below one directory, since the next one begins when
+// the one before is over.
+func (work Work) options(orderID string) workload.Options {
+	trial, _, _ := strings.Cut(orderID, "-")
 	o := workload.Options{
 		Name: workload.Name(work.Name), Path: work.Path, Workers: 1, BlockKiB: readBlockKiB, AllowWrites: work.AllowWrites,
-		ID: id, MaxEntries: work.MaxEntries, MaxBytes: work.MaxBytes,
+		ID: trial, TakeOver: true, MaxEntries: work.MaxEntries, MaxBytes: work.MaxBytes,
 	}
 	if o.Name == workload.WriteSequential {
 		o.BlockKiB = writeBlockKiB

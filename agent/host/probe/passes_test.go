@@ -71,6 +71,14 @@ func TestWhatWritesHasAWritableMount(t *testing.T) {
 	}
 }
 
+// A runner that is killed leaves its directory to the trial's next order, and to no other trial.
+func TestOrdersOfATrialWriteBelowOneDirectory(t *testing.T) {
+	first, next, other := Work{}.options("abc-1"), Work{}.options("abc-2"), Work{}.options("abd-1")
+	if first.ID != next.ID || !next.TakeOver || first.ID == other.ID {
+		t.Errorf("below %s, %s and %s", first.ID, next.ID, other.ID)
+	}
+}
+
 func TestWhatEndsATrial(t *testing.T) {
 	candidate := func(data string) error {
 		if strings.Contains(data, "actimeo=30") {

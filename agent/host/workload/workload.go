@@ -96,6 +96,8 @@ type Options struct {
 	AllowWrites bool
 	// ID ends the name of the directory that is written into; no two that run at a time have the same.
 	ID string
+	// TakeOver is set where nobody else has that ID: what a killed program has left under it is removed.
+	TakeOver bool
 	// MaxEntries bounds the entries of a pass, MaxBytes the bytes; 0: no bound. A pass ends there, at the same place each time.
 	MaxEntries int
 	MaxBytes   uint64
@@ -159,7 +161,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	place := o.Path
 	if o.writes() {
 		place = filepath.Join(o.Path, directoryPrefix+o.ID)
-		if err := os.Mkdir(place, 0o700); err != nil {
+		if err := o.makeDirectory(place); err != nil {
 			return Result{}, err
 		}
 		defer func() { _ = os.RemoveAll(place) }()
@@ -193,6 +195,18 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return r, cause
 	}
 	return r, nil
+}
+
+// makeDirectory takes no directory of another.
+func (o Options) makeDirectory(place string) error {
+	err := os.Mkdir(place, 0o700)
+	if !errors.Is(err, fs.ErrExist) || !o.TakeOver {
+		return err
+	}
+	if err := os.RemoveAll(place); err != nil {
+		return err
+	}
+	return os.Mkdir(place, 0o700)
 }
 
 func wait(ctx context.Context, pause time.Duration) {

@@ -105,6 +105,20 @@ func TestRunTakesNoDirectoryOfAnother(t *testing.T) {
 	}
 }
 
+// A program that is killed cannot remove its directory; the next one of the same trial does.
+func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, directoryPrefix+"1", "left"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1", TakeOver: true}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v (%v)", left, err)
+	}
+}
+
 func TestNothingToRead(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Name: ReadRandom, Path: t.TempDir(), Workers: 1, BlockKiB: 4}); err == nil {
 		t.Error("an empty directory was read")

@@ -35,7 +35,7 @@ mkdir -p "$cache/e2e"
 # What the upgrade begins with: the first manifests that somebody may have installed.
 FORMER=${FORMER:-682a90a}
 # Left out unless they are asked for, for their length; each needs nothing but a fresh cluster.
-long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects upgrade"
+long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects upgrade chart"
 labels=${SCO_E2E_LABELS-$(echo "$long" | sed 's/[^ ]*/!&/g; s/ / \&\& /g')}
 minutes=60
 if [ -z "$labels" ]; then
@@ -71,6 +71,13 @@ case ${SCO_E2E_LABELS-none} in
 			sed -e 's|storageclient/manager:dev|storageclient/manager:former|' -e 's|storageclient/node-agent:dev|storageclient/node-agent:former|' >"$former/dist/install.yaml"
 		export SCO_FORMER=$former
 	fi
+	;;
+esac
+case ${SCO_E2E_LABELS-none} in
+'' | *chart*)
+	make -s -C ../.. chart
+	SCO_HELM=$cache/sets/helm/helm
+	export SCO_HELM
 	;;
 esac
 # What long specs bring to nodes or run themselves: nothing can be downloaded where the tests run.

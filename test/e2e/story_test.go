@@ -59,6 +59,8 @@ const oneByOne = "drains and reboots one node, then the other, and returns them 
 var _ = Describe("A profile for large directories", Ordered, func() {
 	It("outlives an upgrade of the operator while a node is rebooted for it, a downgrade and another upgrade, and is removed with it", Label(upgraded), expectUpgraded)
 
+	It("is applied by an operator that Helm has installed, which leaves nothing but the definitions", Label(charted), expectChart)
+
 	It("is preceded by the operator with its components, from dist/e2e.yaml", func(ctx SpecContext) {
 		installOperator(ctx)
 	})

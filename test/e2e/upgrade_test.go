@@ -100,6 +100,68 @@ func expectUpgraded(ctx SpecContext) {
 	Expect(ours(restored.Annotations)).To(BeEmpty())
 }
 
+const (
+	// charted labels the spec.
+	charted = "chart"
+	// helmVariable names the Helm that run.sh has built.
+	helmVariable = "SCO_HELM"
+	// chartFile is what "make chart" has written.
+	chartFile = "../../dist/chart/storage-client-operator-0.0.0-dev.tgz"
+)
+
+// expectChart installs the operator as docs/install.md says for Helm, and removes it as docs/upgrade.md says.
+func expectChart(ctx SpecContext) {
+	if os.Getenv(helmVariable) == "" {
+		Skip("No Helm was built, so that the chart is NOT tried: set SCO_E2E_LABELS")
+	}
+	startApp(ctx)
+	rememberOriginals(ctx)
+	helm(ctx, "install", "storage-client-operator", chartFile, "--namespace", "kube-system")
+	waitForManagers(ctx, 2)
+	watched.watchRollouts()
+	mustKubectl(ctx, "apply", "-f", "testdata/upgrade.yaml")
+	waitUntilUpgradedReady(ctx)
+	expectUpgradeInForce(ctx)
+	before := bootsNow()
+	began := time.Now()
+
+	By("helm upgrade changes nothing")
+	hashes := hashesNow(ctx)
+	helm(ctx, "upgrade", "storage-client-operator", chartFile, "--namespace", "kube-system")
+	waitForManagers(ctx, 2)
+	expectUndisturbed(ctx, began, before, hashes)
+	expectUpgradeInForce(ctx)
+
+	By("it is removed: the profiles first, then the release; the definitions stay")
+	mustKubectl(ctx, "delete", "storageclientprofile", upgraded, "--wait=false")
+	waitUntilGone(ctx, rebootAll, upgraded)
+	eventually(ctx, podStart, "no StorageClientNode is left", func(g Gomega) {
+		var left v1alpha1.StorageClientNodeList
+		g.Expect(api.List(ctx, &left)).To(Succeed())
+		g.Expect(left.Items).To(BeEmpty())
+	})
+	helm(ctx, "uninstall", "storage-client-operator", "--namespace", "kube-system")
+	expectNamespacesGone(ctx)
+	mustKubectl(ctx, "get", "crd", "storageclientprofiles.tuning.storageclient.dev")
+	for _, m := range nodes.Members() {
+		expectNodeAsBefore(ctx, m.Name)
+		expectHostAsBefore(m.Name, factsOf(ctx, m))
+	}
+	volume := getVolume(ctx, Default, appName)
+	Expect(volume.Spec.MountOptions).To(Equal(original.options))
+	Expect(ours(volume.Annotations)).To(BeEmpty())
+}
+
+// helm runs Helm as people do.
+func helm(ctx context.Context, args ...string) {
+	GinkgoHelper()
+	cmd := exec.CommandContext(ctx, os.Getenv(helmVariable), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+dirs.Kubeconfig())
+	out, err := cmd.CombinedOutput()
+	GinkgoWriter.Println(string(out))
+	Expect(err).NotTo(HaveOccurred(), "%s", out)
+}
+
 // installVersion applies a manifest, and waits for its managers alone.
 func installVersion(ctx context.Context, manifest string, isFormer bool) {
 	GinkgoHelper()
@@ -232,6 +294,11 @@ func uninstall(ctx context.Context, manifest string) {
 	operatorInstalled = false
 	var left v1alpha1.StorageClientNodeList
 	Expect(api.List(ctx, &left)).NotTo(Succeed(), "the definitions have gone")
+	expectNamespacesGone(ctx)
+}
+
+func expectNamespacesGone(ctx context.Context) {
+	GinkgoHelper()
 	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
 		eventually(ctx, podStart, "namespace "+name+" has gone", func(g Gomega) {
 			g.Expect(client.IgnoreNotFound(api.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{}))).To(Succeed())

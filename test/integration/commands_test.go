@@ -43,13 +43,13 @@ var _ = Describe("The documentation's commands", func() {
 			}
 		}
 		Expect(problems).To(BeEmpty(), strings.Join(problems, "\n"))
-		Expect(ran).To(BeNumerically(">=", 70), "commands that were found and run")
+		Expect(ran).To(BeNumerically(">=", 50), "commands that were found and run")
 	})
 })
 
 type documentedCommand struct{ page, command string }
 
-// documentedCommands are the commands of all shell blocks, each once a page, without their comments.
+// documentedCommands are the commands of all shell blocks, each once, without their comments.
 func documentedCommands() []documentedCommand {
 	GinkgoHelper()
 	var commands []documentedCommand
@@ -58,8 +58,9 @@ func documentedCommands() []documentedCommand {
 		Expect(err).NotTo(HaveOccurred())
 		for _, block := range shellFence.FindAllStringSubmatch(string(content), -1) {
 			for _, command := range commandsOf(block[1]) {
-				if entry := (documentedCommand{page, command}); !slices.Contains(commands, entry) {
-					commands = append(commands, entry)
+				same := func(other documentedCommand) bool { return asTyped(other.command) == asTyped(command) }
+				if !slices.ContainsFunc(commands, same) {
+					commands = append(commands, documentedCommand{page, command})
 				}
 			}
 		}

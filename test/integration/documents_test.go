@@ -40,13 +40,20 @@ var _ = Describe("The documentation's YAML", func() {
 
 // pages are the Markdown files that users read.
 func pages() []TableEntry {
-	root := filepath.Join(configDir, "..")
 	var entries []TableEntry
-	add := func(path string) { entries = append(entries, Entry(path, path)) }
+	for _, path := range pagePaths() {
+		entries = append(entries, Entry(path, path))
+	}
+	return entries
+}
+
+func pagePaths() []string {
+	root := filepath.Join(configDir, "..")
+	var paths []string
 	for _, folder := range []string{"docs", "config"} {
 		err := fs.WalkDir(os.DirFS(root), folder, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && filepath.Ext(path) == ".md" {
-				add(path)
+				paths = append(paths, path)
 			}
 			return err
 		})
@@ -55,13 +62,13 @@ func pages() []TableEntry {
 		}
 	}
 	top, err := filepath.Glob(filepath.Join(root, "*.md"))
-	if err != nil || len(top) == 0 || len(entries) == 0 {
+	if err != nil || len(top) == 0 || len(paths) == 0 {
 		panic("no documentation is found")
 	}
 	for _, path := range top {
-		add(filepath.Base(path))
+		paths = append(paths, filepath.Base(path))
 	}
-	return entries
+	return paths
 }
 
 // block is fenced YAML. A fragment is part of an object, and has a comment above it that says so.

@@ -1,0 +1,62 @@
+package dashboards
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// docs/monitoring.md tells of each alert, how severe it is and how long it waits, in the order of the rules.
+func TestThePageTellsOfEachAlert(t *testing.T) {
+	content, err := os.ReadFile("../../config/components/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert  string            `json:"alert"`
+				For    string            `json:"for"`
+				Labels map[string]string `json:"labels"`
+			} `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.Unmarshal(content, &rules); err != nil {
+		t.Fatal(err)
+	}
+	var want, got [][3]string
+	for _, group := range rules.Groups {
+		for _, r := range group.Rules {
+			if r.For == "" {
+				r.For = "at once"
+			}
+			want = append(want, [3]string{r.Alert, r.Labels["severity"], r.For})
+		}
+	}
+	page, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(runbooks/\w+\.md\) \| ([^|]+) \| ([^|]+) \|`).FindAllStringSubmatch(string(page), -1) {
+		got = append(got, [3]string{row[1], row[2], row[3]})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("alerts (-rules +page):\n%s", diff)
+	}
+}
+
+// It tells of each dashboard, too.
+func TestThePageTellsOfEachDashboard(t *testing.T) {
+	page, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file := range readDashboards(t) {
+		if !regexp.MustCompile(`(?m)^\| ` + file + ` \|`).Match(page) {
+			t.Errorf("docs/monitoring.md has no row for the dashboard %s", file)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// What a reader copies is run by a shell, with kubectl and the plugin, in a cluster that has something to show for each command: a
+// path, a column or a filter that is misspelt shows nothing.
+var _ = Describe("The documentation's commands", func() {
+	It("show something, or are taken by the API server", func() {
+		needAProfileThatShowsAll()
+		dir, environment := atTheReadersDesk()
+		ran := 0
+		var problems []string
+		for _, entry := range documentedCommands() {
+			if reason := notHere(entry.command); reason != "" {
+				continue
+			}
+			ran++
+			shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", asTyped(entry.command))
+			shell.Dir, shell.Env = dir, environment
+			var complaints strings.Builder
+			shell.Stderr = &complaints
+			output, err := shell.Output()
+			// What goes to a file shows nothing.
+			if quiet := strings.Contains(entry.command, " > "); err != nil || !quiet && !shows(string(output)) {
+				problems = append(problems, fmt.Sprintf("%s: %s: %v\n%s%s", entry.page, entry.command, err, output, complaints.String()))
+			}
+		}
+		Expect(problems).To(BeEmpty(), strings.Join(problems, "\n"))
+		Expect(ran).To(BeNumerically(">=", 50), "commands that were found and run")
+	})
+})
+
+type documentedCommand struct{ page, command string }
+
+// documentedCommands are the commands of all shell blocks, each once, without their comments.
+func documentedCommands() []documentedCommand {
+	GinkgoHelper()
+	var commands []documentedCommand
+	for _, page := range pagePaths() {
+		content, err := os.ReadFile(filepath.Join(configDir, "..", page))
+		Expect(err).NotTo(HaveOccurred())
+		for _, block := range shellFence.FindAllStringSubmatch(string(content), -1) {
+			for _, command := range commandsOf(block[1]) {
+				same := func(other documentedCommand) bool { return asTyped(other.command) == asTyped(command) }
+				if !slices.ContainsFunc(commands, same) {
+					commands = append(commands, documentedCommand{page, command})
+				}
+			}
+		}
+	}
+	return commands
+}
+
+var (
+	shellFence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+	// comment begins a line or follows a blank; no jsonpath or jq of the pages has a # after one.
+	comment = regexp.MustCompile(`(^|\s+)#.*`)
+)
+
+// commandsOf joins lines as long as a quote is open.
+func commandsOf(block string) []string {
+	var commands []string
+	open := ""
+	for line := range strings.Lines(block) {
+		line = comment.ReplaceAllString(strings.TrimRight(line, "\n"), "")
+		if open += line; strings.Count(open, "'")%2 == 1 {
+			open += "\n"
+			continue
+		}
+		if open = strings.TrimSpace(open); open != "" {
+			commands = append(commands, open)
+		}
+		open = ""
+	}
+	return commands
+}
+
+// elsewhere are commands that need more than an API server, and what plays them.
+var elsewhere = map[string]string{
+	"make ":       "Makefile",
+	"docker ":     "needs a container runtime",
+	"helm ":       "hack/chart",
+	"node-agent ": "cmd/node-agent",
+	"gh ":         "needs a pull request",
+	"git clone ":  "needs the network",
+	"hostname":    "on a node",
+	"cat ":        "on a node",
+	"base64 ":     "a release's files", "openssl ": "a release's files", "sha256sum ": "a release's files", "skopeo ": "a release's files", "cosign ": "a release's files",
+	"kubectl apply --server-side --force-conflicts -f dist/install.yaml": "daemonset_test.go",
+	"kubectl delete -f install.yaml":                                     "test/cluster, hack/uninstall.sh",
+	"kubectl -n storage-client-system rollout status ":                   "needs a controller manager",
+	"kubectl -n storage-client-agent logs ":                              "needs a kubelet",
+}
+
+// notHere says why a command is not run by this spec, or nothing.
+func notHere(command string) string {
+	for beginning, reason := range elsewhere {
+		if strings.HasPrefix(command, beginning) {
+			return reason
+		}
+	}
+	if strings.Contains(command, "| jq ") {
+		if _, err := exec.LookPath("jq"); err != nil {
+			fmt.Fprintf(GinkgoWriter, "SKIPPED, as it needs jq: %s\n", command)
+			return "jq is not installed"
+		}
+	}
+	return ""
+}
+
+const theProfile, theNode, theVolume = "azure-files-large-directories", "node-1", "share"
+
+// asTyped puts the reader's own names in, and leaves the cluster as it is: commands that write are dry runs of the server.
+func asTyped(command string) string {
+	command = regexp.MustCompile(`\b(PROFILE|NAME)\b`).ReplaceAllString(command, theProfile)
+	command = regexp.MustCompile(`([ =])NODE\b`).ReplaceAllString(command, "${1}"+theNode)
+	command = regexp.MustCompile(`([ "])VOLUME\b`).ReplaceAllString(command, "${1}"+theVolume)
+	command = regexp.MustCompile(`^kubectl (apply|annotate|delete) `).ReplaceAllString(command, "kubectl $1 --dry-run=server ")
+	return strings.ReplaceAll(command, " --watch", "")
+}
+
+// shows is whether the output has more than blanks and the headings of a table.
+func shows(output string) bool {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	if heading := regexp.MustCompile(`^[A-Z][A-Z0-9 -]*$`); heading.MatchString(lines[0]) {
+		lines = lines[1:]
+	}
+	text := strings.ReplaceAll(strings.Join(lines, ""), "<none>", "")
+	return strings.Trim(text, " \t\n:") != "" && !strings.Contains(output, "<error>")
+}
+
+// atTheReadersDesk is a directory with the files that pages speak of, and an environment with kubectl and its plugin.
+func atTheReadersDesk() (string, []string) {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	profile := "apiVersion: tuning.storageclient.dev/v1alpha1\nkind: StorageClientProfile\nmetadata: {name: %s}\nspec: {nodeSelector: {matchLabels: {pool: eda}}, node: {sysctls: {net.core.rmem_max: \"16777216\"}}}\n"
+	for path, content := range map[string]string{
+		"profile.yaml": fmt.Sprintf(profile, "eda"), "first.yaml": fmt.Sprintf(profile, "first-of-all"),
+		"more.yaml": fmt.Sprintf(profile, "more"), "profiles/eda.yaml": fmt.Sprintf(profile, "hpc"),
+		"overlays/prod/eda.yaml": fmt.Sprintf(profile, "eda"), "overlays/prod/kustomization.yaml": "resources: [eda.yaml]\n",
+	} {
+		Expect(os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(dir, path), []byte(content), 0o600)).To(Succeed())
+	}
+	config, err := filepath.Abs(configDir)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.Symlink(config, filepath.Join(dir, "config"))).To(Succeed())
+	path := strings.Join([]string{os.Getenv("KUBEBUILDER_ASSETS"), filepath.Dir(buildPlugin()), os.Getenv("PATH")}, ":")
+	return dir, append(os.Environ(), "KUBECONFIG="+kubeconfig(), "PATH="+path, "HOME="+dir)
+}
+
+// needAProfileThatShowsAll makes a cluster in which every documented filter finds something: one node with an agent and all troubles at
+// once, and one whose agent is silent.
+func needAProfileThatShowsAll() {
+	GinkgoHelper()
+	newNode(theNode).Label("pool", "eda").Create()
+	agentPod(theNode)
+	newNode("node-2").Label("pool", "eda").Create()
+	newVolume(theVolume).Options("nconnect=2").Claim("default", "projects").Create()
+	names := []string{theProfile}
+	newProfile(theProfile).Select("pool", "eda").KernelArgument("ihash_entries=16777216").Sysctl("net.core.rmem_max", "16777216").Volumes(nfsRule("actimeo=30")).Create()
+	for _, name := range []string{"first", "azure-files-nfs", "anf-eda", "efs", "filestore", "smb-shares", "xfs-builds"} {
+		newProfile(name).Select("pool", "none").Volumes(nfsRule("hard")).Create()
+		names = append(names, name)
+	}
+	manager := newKeeper(k8s)
+	for range 4 {
+		if findObject(theNode) != nil {
+			agentReports(theNode, allTroubles)
+		}
+		reconcileVolume(theVolume)
+		fakeClock.Step(2 * time.Minute)
+		manager.settle(names, []string{theNode, "node-2"})
+	}
+	claims := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: "storage-client-rollout"}}
+	if err := k8s.Create(ctx, claims); err != nil {
+		Expect(err).To(MatchError(ContainSubstring("already exists")))
+	}
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "timed-out"}, Reason: "DrainTimedOut", Type: corev1.EventTypeWarning,
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: theNode},
+	}
+	Expect(k8s.Create(ctx, event)).To(Succeed())
+	DeferCleanup(func() { deleteNow(event) })
+}
+
+// allTroubles is a report with something for each filter of the runbooks.
+func allTroubles(status *v1alpha1.StorageClientNodeStatus) {
+	rebootDue("kernelArgument/ihash_entries")(status)
+	for i := range status.Settings {
+		if setting := &status.Settings[i]; setting.Key == "sysctl/net.core.rmem_max" {
+			setting.State, setting.Observed, setting.Message = v1alpha1.SettingDrifted, "212992", "Something else sets it to 212992"
+		}
+	}
+	now := ptr.To(metav1.NewTime(fakeClock.Now()))
+	status.NFS4ClientName = "Linux NFSv4.1 node"
+	status.Mounts = []v1alpha1.MountStatus{{
+		MountPoint: "/var/lib/kubelet/pods/1/volumes/kubernetes.io~nfs/" + theVolume, Volume: theVolume, PodUIDs: []string{"pod-1"}, Server: "filer",
+		Protocol: "nfs4", Options: []string{"nconnect=2"}, Connections: 2, Since: now, Used: true, State: v1alpha1.MountStale, Message: "Has not actimeo=30",
+	}}
+	status.Servers = []v1alpha1.ServerStatus{
+		{Server: "filer", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerSilent, Reason: "NoAnswer", Message: "Answers nothing", Since: now, Volumes: []string{theVolume}, Forgetting: true},
+		{Server: "filer2", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering, Reason: "StaleHandles", Message: "Stale handles", Since: now, Volumes: []string{theVolume}, PodUIDs: []string{"pod-1"}},
+	}
+}

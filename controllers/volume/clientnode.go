@@ -9,7 +9,7 @@ import (
 )
 
 // CacheTransformClientNode is for the manager's cache of client nodes: of a node's mounts it keeps what is compared with
-// volumes, which is little of what a large node reports: not where they are, and nothing of what they did in a sample. What thousands of nodes say in the same
+// volumes, which is little of what a large node reports: not where they are, and of those of no volume the server alone. What thousands of nodes say in the same
 // words is kept once. Client nodes of the cache are therefore only ever patched, never updated.
 func CacheTransformClientNode(object any) (any, error) {
 	clientNode, ok := object.(*v1alpha1.StorageClientNode)
@@ -18,9 +18,6 @@ func CacheTransformClientNode(object any) (any, error) {
 	}
 	clientNode.ManagedFields = nil
 	clientNode.Status.Mounts = keptMounts(clientNode.Status.Mounts)
-	if clientNode.Status.Sample != nil {
-		clientNode.Status.Sample.Mounts = nil
-	}
 	for i := range clientNode.Spec.Settings {
 		s := &clientNode.Spec.Settings[i]
 		s.Key, s.Value, s.Profile, s.OnRemoval = shared(s.Key), shared(s.Value), shared(s.Profile), shared(s.OnRemoval)
@@ -38,6 +35,7 @@ func keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
 	lists := map[string][]string{}
 	for _, mount := range mounts {
 		if mount.Volume == "" {
+			kept = append(kept, v1alpha1.MountStatus{Server: shared(mount.Server), Protocol: shared(mount.Protocol)})
 			continue
 		}
 		kept = append(kept, v1alpha1.MountStatus{

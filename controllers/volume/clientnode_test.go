@@ -18,16 +18,21 @@ import (
 func TestCacheOfClientNodesKeepsWhatIsComparedWithVolumes(t *testing.T) {
 	since := ptr.To(metav1.Now())
 	clientNode := &v1alpha1.StorageClientNode{}
+	sample := v1alpha1.NodeSampleStatus{ID: "asked", Mounts: []v1alpha1.MountSample{{Volume: "pv", Server: "filer"}}}
+	clientNode.Status.Sample = sample.DeepCopy()
 	clientNode.Status.Mounts = []v1alpha1.MountStatus{
-		{MountPoint: "/data", Server: "filer", Options: []string{"rw"}},
+		{MountPoint: "/data", Server: "filer", Protocol: "NFSv4.1", Options: []string{"rw"}},
 		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true},
 	}
 	if _, err := CacheTransformClientNode(clientNode); err != nil {
 		t.Fatal(err)
 	}
-	want := []v1alpha1.MountStatus{{Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
+	want := []v1alpha1.MountStatus{{Server: "filer", Protocol: "NFSv4.1"}, {Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
 	if diff := cmp.Diff(want, clientNode.Status.Mounts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(&sample, clientNode.Status.Sample); diff != "" {
+		t.Errorf("a trial that observes loses what a node has counted (-want +got):\n%s", diff)
 	}
 }
 

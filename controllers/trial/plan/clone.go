@@ -228,14 +228,21 @@ func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v
 		case m.Volume == clone.Volume.Name:
 			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
 		case strings.HasPrefix(m.Protocol, string(o.Protocol)) && p.isServerOf(o.Server, m.Server):
-			return found, fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
-				m.Volume, name, o.Volume.Name, m.Volume), true
+			return found, besideText(m, name, o.Volume.Name), true
 		}
 	}
 	if shown {
 		return found, "", false
 	}
 	return found, fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", o.Volume.Name, name, doubt), false
+}
+
+func besideText(m v1alpha1.MountStatus, node, volume string) string {
+	if m.Volume == "" {
+		return fmt.Sprintf("something of no PersistentVolume was mounted from %s on %s beside a clone of %s, and may keep its connections until it is mounted anew",
+			m.Server, node, volume)
+	}
+	return fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart", m.Volume, node, volume, m.Volume)
 }
 
 func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {

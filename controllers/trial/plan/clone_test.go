@@ -127,6 +127,10 @@ func TestWhatACloneShows(t *testing.T) {
 		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "other", Server: "filer", Protocol: "NFSv4.1"},
 			v1alpha1.MountStatus{Volume: "theirs", Server: "FILER", Protocol: "SMB3.1.1"})
 	}
+	byHand := func(clone *Clone, n *Node) {
+		mounts(clone, n)
+		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Server: "filer", Protocol: "SMB3.1.1"})
+	}
 	otherwise := func(clone *Clone, n *Node) {
 		mounts(clone, n)
 		n.ClientNode.Status.Mounts[0].Options = []string{"acregmax=1"}
@@ -149,6 +153,7 @@ func TestWhatACloneShows(t *testing.T) {
 		"the agent reports no mount":                       {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
 		"the agent reports another list":                   {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
 		"somebody mounts from the server beside the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 beside a clone of pv-s, and may keep its connections", 10 * time.Second},
+		"somebody mounts from the server by hand":          {byHand, volumeplan.ProbeUnknown, "something of no PersistentVolume was mounted from filer on n1 beside a clone of pv-s", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")

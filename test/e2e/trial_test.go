@@ -139,7 +139,7 @@ func expectObserved(ctx context.Context) {
 	Expect(report.Proposal.Profiles).To(HaveLen(1))
 	proposed := &report.Proposal.Profiles[0]
 	Expect(proposed.Spec.Volumes).To(HaveLen(1))
-	Expect(proposed.Spec.Volumes[0].MountOptions).To(ContainElement(HavePrefix("actimeo=")), "%s", recommended)
+	Expect(proposed.Spec.Volumes[0].MountOptions).To(ContainElement(v1alpha1.MountOption("actimeo=30")), "%s", recommended)
 	By("declare " + fmt.Sprint(proposed.Spec.Volumes[0].MountOptions) + ": " + report.Summary)
 	proposed.Name = "recommended"
 	Expect(api.Create(ctx, proposed, client.DryRunAll)).To(Succeed())

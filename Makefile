@@ -238,6 +238,11 @@ bench-peers: tool-sandbox ## Have this operator and peers do the same job, PEERS
 	@bin/peers -binaries $(SETS)/sandbox -manager bin/manager -kured $(CURDIR)/bin/peer-kured -nodewright bin/peer-nodewright -nodewright-source $(PEERS)/nodewright $(BENCH_PEERS)
 
 # The page is written by hand around what the measurements leave in dist.
+.PHONY: bench-alone
+bench-alone: ## Measure CPU and memory of the manager alone, beside an API server that is played; BENCH_ALONE="-nodes=1000 -pprof=DIR" plays others
+	@$(DEVBUILD) ./cmd/manager ./test/cluster/alone
+	@bin/alone -manager bin/manager $(BENCH_ALONE)
+
 .PHONY: scale-page
 scale-page: ## Bring the figures of dist/scale.json and dist/peers.json into docs/scale.md, with its plots
 	go run ./test/cluster/page -scale dist/scale.json -peers dist/peers.json -page docs/scale.md -plots docs/scale

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,11 @@ type Reconciler struct {
 	Patience plan.Patience
 
 	profileSets fleet.ProfileSets
+	// profiles are those that were listed last. profilesChanged counts what the watch of profiles tells of, before it asks for a node.
+	profiles        *fleet.ProfileSet
+	profilesAt      int64
+	profilesChanged atomic.Int64
+	isWatching      bool
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -67,7 +73,7 @@ type Reconciler struct {
 // Reconcile brings one Node's client node, label and condition to what the profiles want of it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var node corev1.Node
-	if err := r.Get(ctx, req.NamespacedName, &node); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, &node, client.UnsafeDisableDeepCopy); err != nil {
 		// The client node of a Node that is gone goes by its owner reference.
 		r.Patience.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -148,18 +154,24 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	return s, nil
 }
 
+// readProfiles lists profiles only where the watch has told of a change: thousands of nodes ask.
 func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error) {
+	changes := r.profilesChanged.Load()
+	if r.isWatching && r.profiles != nil && r.profilesAt == changes {
+		return r.profiles, nil
+	}
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	return r.profileSets.Of(profiles.Items, r.Allow), nil
+	r.profiles, r.profilesAt = r.profileSets.Of(profiles.Items, r.Allow), changes
+	return r.profiles, nil
 }
 
 // getClientNode returns the client node of that name, or nil.
 func (r *Reconciler) getClientNode(ctx context.Context, name string) (*v1alpha1.StorageClientNode, error) {
 	var clientNode v1alpha1.StorageClientNode
-	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode); err != nil {
+	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode, client.UnsafeDisableDeepCopy); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,10 +21,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/node/plan"
 )
+
+// sourceField is the field by which client nodes are indexed that carry settings of a profile.
+const sourceField = "spec.settings.profile"
 
 // SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts
 // nodes that are on their way, and two that count at once could both go.
@@ -31,15 +36,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, read.NodeNameField, read.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
 	}
-	r.Gate, r.Patience = plan.NewGate(), plan.NewPatience()
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StorageClientNode{}, sourceField, indexSources); err != nil {
+		return fmt.Errorf("index StorageClientNodes by profile: %w", err)
+	}
+	r.Gate, r.Patience, r.isWatching = plan.NewGate(), plan.NewPatience(), true
+	// The first of the predicates: it sees what the other leaves out, before a node is asked for.
+	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.profilesChanged.Add(1); return true })
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&v1alpha1.StorageClientNode{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
-		Watches(&v1alpha1.StorageClientProfile{}, handler.EnqueueRequestsFromMapFunc(r.allNodes),
-			builder.WithPredicates(watch.ProfileChanged())).
+		Watches(&v1alpha1.StorageClientProfile{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfProfile),
+			builder.WithPredicates(counted, watch.ProfileChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.allNodes),
 			builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
@@ -54,9 +64,50 @@ func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.
 	}
 	requests := make([]reconcile.Request, 0, len(nodes.Items))
 	for i := range nodes.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: nodes.Items[i].Name}})
+		requests = append(requests, requestFor(nodes.Items[i].Name))
 	}
 	return requests
+}
+
+// nodesOfProfile are the nodes that one version of a profile selects, and those that carry settings of it. A change asks for both versions.
+func (r *Reconciler) nodesOfProfile(ctx context.Context, object client.Object) []reconcile.Request {
+	profile, ok := object.(*v1alpha1.StorageClientProfile)
+	if !ok {
+		return r.allNodes(ctx, object)
+	}
+	selector := match.SelectorOf(profile)
+	var selected corev1.NodeList
+	var carrying v1alpha1.StorageClientNodeList
+	if err := errors.Join(
+		r.List(ctx, &selected, client.MatchingLabelsSelector{Selector: selector.Labels()}, client.UnsafeDisableDeepCopy),
+		r.List(ctx, &carrying, client.MatchingFields{sourceField: profile.Name}, client.UnsafeDisableDeepCopy),
+	); err != nil {
+		log.FromContext(ctx).Error(err, "Cannot list the nodes of a profile; each is reconciled at its next event", "StorageClientProfile", profile.Name)
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range selected.Items {
+		if selector.Matches(&selected.Items[i]) {
+			requests = append(requests, requestFor(selected.Items[i].Name))
+		}
+	}
+	for i := range carrying.Items {
+		requests = append(requests, requestFor(carrying.Items[i].Name))
+	}
+	return requests
+}
+
+// indexSources is the index function of sourceField.
+func indexSources(object client.Object) []string {
+	clientNode, ok := object.(*v1alpha1.StorageClientNode)
+	if !ok {
+		return nil
+	}
+	return fleet.SourcesOf(clientNode)
+}
+
+func requestFor(node string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
 func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
@@ -64,7 +115,7 @@ func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
 	if !ok || pod.Spec.NodeName == "" {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pod.Spec.NodeName}}}
+	return []reconcile.Request{requestFor(pod.Spec.NodeName)}
 }
 
 // nodeChanged leaves out heartbeats.

@@ -1,6 +1,8 @@
 package overview
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -13,17 +15,26 @@ import (
 func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
 	servers []advice.Server, leftOut []advice.LeftOut,
 ) advice.Input {
-	in := advice.Input{Profile: profile, Servers: servers, LeftOut: leftOut}
 	selector := match.SelectorOf(profile)
-	for i := range nodes {
-		if node := &nodes[i]; selector.Matches(node) && !match.Ignored(node) {
-			// The kubelet reports MemTotal as the memory's capacity.
-			known := advice.Node{Name: node.Name, Kernel: node.Status.NodeInfo.KernelVersion, Memory: node.Status.Capacity.Memory().Value()}
-			if clientNode := clientNodes[node.Name]; clientNode != nil {
-				known.Settings = clientNode.Status.Settings
-			}
-			in.Nodes = append(in.Nodes, known)
+	selected := slices.DeleteFunc(pointersTo(nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
+	return AdviceAbout(profile, selected, clientNodes, servers, leftOut)
+}
+
+// AdviceAbout is AdviceInput where it is known which nodes the profile selects.
+func AdviceAbout(profile *v1alpha1.StorageClientProfile, selected []*corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
+	servers []advice.Server, leftOut []advice.LeftOut,
+) advice.Input {
+	in := advice.Input{Profile: profile, Servers: servers, LeftOut: leftOut}
+	for _, node := range selected {
+		if match.Ignored(node) {
+			continue
 		}
+		// The kubelet reports MemTotal as the memory's capacity.
+		known := advice.Node{Name: node.Name, Kernel: node.Status.NodeInfo.KernelVersion, Memory: node.Status.Capacity.Memory().Value()}
+		if clientNode := clientNodes[node.Name]; clientNode != nil {
+			known.Settings = clientNode.Status.Settings
+		}
+		in.Nodes = append(in.Nodes, known)
 	}
 	return in
 }

@@ -94,6 +94,8 @@ type benchWorld struct {
 	versions    int
 	// readings counts how often volumes were listed.
 	readings int
+	// readingTakes is how long that takes.
+	readingTakes time.Duration
 }
 
 func newBenchWorld(profiles, nodes, volumes int) *benchWorld {
@@ -248,6 +250,7 @@ func (w *benchWorld) List(_ context.Context, list client.ObjectList, _ ...client
 		items = w.agents
 	case *corev1.PersistentVolumeList:
 		w.readings++
+		w.clock.SetTime(w.clock.Now().Add(w.readingTakes))
 		items = w.volumes
 	case *metav1.PartialObjectMetadataList:
 		items = w.claims

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -17,8 +19,11 @@ import (
 )
 
 const (
-	// readEvery is the shortest time between two readings of the cluster where it goes on changing.
+	// readEvery is the shortest time between two readings of the cluster where it goes on changing. A reading that took long is followed by
+	// a rest of restShare times as long, maxRest at most.
 	readEvery = time.Second
+	restShare = 5
+	maxRest   = 10 * time.Second
 	// readingLasts is how long a reading serves while no watch tells of a change: of some things that it holds there is no watch.
 	readingLasts = 2 * time.Second
 )
@@ -30,6 +35,8 @@ type cluster struct {
 	volumes  *volumeplan.View
 	// paused is whether the manager's namespace is.
 	paused bool
+	// served are the profiles that have had a pass by it.
+	served map[string]bool
 }
 
 // clusterReader reads the cluster once for the passes over many profiles. It is for one goroutine, but for the count of changes.
@@ -41,56 +48,69 @@ type clusterReader struct {
 
 	profileSets fleet.ProfileSets
 	volumes     *volumesnapshot.Reader
-	// last is the last reading, at which time, and how many changes there were before it.
+	// last is the last reading, lastAt when it was done, lastRest for how long it rests after it, and lastChanges how many changes there
+	// were before it.
 	last        *cluster
 	lastAt      time.Time
+	lastRest    time.Duration
 	lastChanges int64
 }
 
-// readCluster returns the cluster for a pass over a profile, with that as it was just read or written. It returns how long to wait
-// where the last reading is too old for the pass and too young for another.
-func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageClientProfile) (*cluster, time.Duration, error) {
+// readCluster returns the cluster for a pass over a profile, with that as it was just read or written, and when to make another pass since
+// the cluster has changed after it was read. Without a cluster the pass has to wait for that long.
+//
+// While the cluster goes on changing, each profile has a pass by each reading: hundreds of profiles would otherwise wait for as many
+// readings. Only one that is being deleted goes by what has been read after all that it was told of: its finalizer hangs on it.
+func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageClientProfile) (all *cluster, again time.Duration, err error) {
 	c, now := &r.cluster, r.Clock.Now()
-	changes, age := c.changes.Load(), now.Sub(c.lastAt)
+	age := now.Sub(c.lastAt)
 	isKnown := c.isWatching && c.last != nil && age >= 0
-	switch {
-	case isKnown && changes == c.lastChanges && age < readingLasts && c.last.declares(profile):
-	case isKnown && age < readEvery:
-		return nil, readEvery - age, nil
+	isCurrent := isKnown && c.changes.Load() == c.lastChanges && age < max(readingLasts, c.lastRest) && c.last.declares(profile)
+	switch mayServe := isKnown && profile.DeletionTimestamp.IsZero() && !c.last.served[profile.Name] && c.last.declares(profile); {
+	case isCurrent:
+	case isKnown && age < c.lastRest && mayServe:
+		again = c.lastRest - age
+	case isKnown && age < c.lastRest:
+		return nil, c.lastRest - age, nil
 	default:
-		next, err := r.readAnew(ctx, now)
-		if err != nil {
+		if err := r.readAnew(ctx, now); err != nil {
 			return nil, 0, err
 		}
-		c.last, c.lastAt, c.lastChanges = next, now, changes
 	}
+	c.last.served[profile.Name] = true
 	own := *c.last
-	own.fleet.Profiles = c.profileSets.Of(withCurrent(own.profiles, profile), r.Allow)
-	return &own, 0, nil
+	own.fleet.Profiles = own.fleet.Profiles.With(profile, r.Allow)
+	return &own, again, nil
 }
 
-func (r *Reconciler) readAnew(ctx context.Context, now time.Time) (*cluster, error) {
+func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	c := &r.cluster
 	if c.volumes == nil {
 		c.volumes = &volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}
 	}
+	changes := c.changes.Load()
 	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles); err != nil {
-		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	next := &cluster{profiles: profiles.Items}
-	var err error
-	if next.fleet, err = read.FleetSnapshot(ctx, r, nil, r.AgentNamespace); err != nil {
-		return nil, err
+	next := &cluster{profiles: profiles.Items, served: map[string]bool{}}
+	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
+	if err != nil {
+		return err
 	}
+	next.fleet = all.ForAllProfiles(c.profileSets.Of(next.profiles, r.Allow))
 	volumes, err := c.volumes.Read(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	volumes.Now, volumes.ClientNodes = now, clientNodesOf(next.fleet)
 	next.volumes = volumeplan.NewView(volumes)
-	next.paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace)
-	return next, err
+	if next.paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
+		return err
+	}
+	c.last, c.lastAt, c.lastChanges = next, r.Clock.Now(), changes
+	c.lastRest = max(readEvery, min(restShare*c.lastAt.Sub(now), maxRest))
+	return nil
 }
 
 func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
@@ -104,22 +124,4 @@ func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
 // declares reports whether the cluster was read with the profile as it is: what it asks of volumes is compiled there.
 func (c *cluster) declares(profile *v1alpha1.StorageClientProfile) bool {
 	return slices.ContainsFunc(c.profiles, func(p v1alpha1.StorageClientProfile) bool { return match.IsSameDeclaration(&p, profile) })
-}
-
-// withCurrent puts the profile as it was just written in the place of what the list holds of it.
-func withCurrent(profiles []v1alpha1.StorageClientProfile, current *v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
-	out := make([]v1alpha1.StorageClientProfile, 0, len(profiles)+1)
-	found := false
-	for i := range profiles {
-		if profiles[i].Name == current.Name {
-			found = true
-			out = append(out, *current)
-			continue
-		}
-		out = append(out, profiles[i])
-	}
-	if !found {
-		out = append(out, *current)
-	}
-	return out
 }

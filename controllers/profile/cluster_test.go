@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Passes over many profiles share a reading, none goes by an older one than its event, and a cluster that goes on changing is read once
-// a second.
+// Passes over many profiles share a reading, and a cluster that goes on changing is read once a second.
 func TestPassesShareAReading(t *testing.T) {
 	w := newBenchWorld(3, 3, 3)
 	r := w.newReconciler()
@@ -70,4 +70,64 @@ func TestPassesShareAReading(t *testing.T) {
 	pass(0)
 	pass(0)
 	readings("without a watch", 6)
+}
+
+// In a cluster that goes on changing, each of many profiles has a pass by each reading, and comes back for the next one.
+func TestEachProfileHasAPassByAReading(t *testing.T) {
+	w := newBenchWorld(3, 3, 3)
+	r := w.newReconciler()
+	pass := func(profile int) time.Duration {
+		t.Helper()
+		r.pacer.forget(w.profiles[profile].Name)
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: w.profiles[profile].Name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.RequeueAfter
+	}
+	later := func(d time.Duration) {
+		w.clock.SetTime(w.clock.Now().Add(d))
+		r.cluster.changes.Add(1)
+	}
+	pass(0)
+	later(400 * time.Millisecond)
+	if got := pass(1); got != 600*time.Millisecond || w.readings != 1 || w.profiles[1].Status.ObservedGeneration != 1 {
+		t.Errorf("a profile that has had no pass comes back after %s, after %d readings, and has observed generation %d", got, w.readings, w.profiles[1].Status.ObservedGeneration)
+	}
+	w.profiles[1].Status.Nodes.Matched = 99
+	if got := pass(1); got != 600*time.Millisecond || w.profiles[1].Status.Nodes.Matched != 99 {
+		t.Errorf("a second pass by one reading waits %s, and finds %d nodes", got, w.profiles[1].Status.Nodes.Matched)
+	}
+	// Its finalizer hangs on what has happened until now.
+	w.profiles[2].DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
+	w.profiles[2].ResourceVersion = w.version()
+	later(readEvery)
+	pass(0)
+	if later(400 * time.Millisecond); pass(2) != 600*time.Millisecond || len(w.profiles[2].Status.Conditions) != 0 {
+		t.Errorf("a profile that is being deleted goes by an older reading: %+v", w.profiles[2].Status)
+	}
+}
+
+// A reading that takes long is followed by a longer rest, and lasts for as long where nothing changes.
+func TestALongReadingIsFollowedByALongRest(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: readEvery, 100 * time.Millisecond: readEvery, time.Second: 5 * time.Second, time.Minute: maxRest} {
+		w := newBenchWorld(2, 3, 3)
+		w.readingTakes = took
+		r := w.newReconciler()
+		for i, profile := range w.profiles {
+			r.cluster.changes.Add(int64(i))
+			if _, _, err := r.readCluster(t.Context(), &profile); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, again, err := r.readCluster(t.Context(), &w.profiles[0])
+		if err != nil || again != want || w.readings != 1 {
+			t.Errorf("after a reading of %s: another one after %s, want %s; %d readings, %v", took, again, want, w.readings, err)
+		}
+		w.clock.SetTime(w.clock.Now().Add(want - 1))
+		r.cluster.lastChanges = r.cluster.changes.Load()
+		if all, _, err := r.readCluster(t.Context(), &w.profiles[0]); err != nil || all == nil || w.readings != 1 {
+			t.Errorf("after a reading of %s: %d readings until the end of the rest, %v", took, w.readings, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,12 +126,12 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 			return 0, err
 		}
 	}
-	snapshot, wait, err := r.readSnapshot(ctx, profile)
-	if err != nil || wait > 0 {
-		return wait, err
+	snapshot, again, err := r.readSnapshot(ctx, profile)
+	if err != nil || snapshot == nil {
+		return again, err
 	}
 	r.pacer.markPass(profile.Name, r.Clock.Now())
-	report := status.Judge(profile.Name, snapshot, r.Clock.Now())
+	report := status.Judge(profile.Name, *snapshot, r.Clock.Now())
 	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
 	if err != nil {
 		return 0, err
@@ -147,28 +148,30 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	case report.IsDeleting():
 		return removalEvery, nil
 	case snapshot.FenceMissing != "":
-		return fenceEvery, nil
+		return firstOf(again, fenceEvery), nil
 	}
-	if after := report.RequeueAfter(now); after > 0 {
-		return min(after, fenceAtLeastEvery), nil
-	}
-	return fenceAtLeastEvery, nil
+	return firstOf(report.RequeueAfter(now), again, fenceAtLeastEvery), nil
 }
 
-// readSnapshot reads all that a profile's status rests on. It returns how long to wait where the cluster was read a moment ago and has
-// changed since.
-func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, time.Duration, error) {
-	s := status.Snapshot{Allow: r.Allow, MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
-	all, wait, err := r.readCluster(ctx, profile)
-	if err != nil || wait > 0 {
-		return s, wait, err
+// firstOf is the shortest of some times; one that is not positive is none.
+func firstOf(times ...time.Duration) time.Duration {
+	return slices.Min(slices.DeleteFunc(times, func(d time.Duration) bool { return d <= 0 }))
+}
+
+// readSnapshot reads all that a profile's status rests on, and tells when to read again without an event. It is nil where the cluster was
+// read a moment ago and has changed since.
+func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (*status.Snapshot, time.Duration, error) {
+	s := &status.Snapshot{MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
+	all, again, err := r.readCluster(ctx, profile)
+	if err != nil || all == nil {
+		return nil, again, err
 	}
 	s.All, s.Volumes, s.PausedAll = all.fleet, all.volumes, all.paused
-	if err := r.readMemory(ctx, profile.Name, &s); err != nil {
-		return s, 0, err
+	if err := r.readMemory(ctx, profile.Name, s); err != nil {
+		return nil, 0, err
 	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)
-	return s, 0, err
+	return s, again, err
 }
 
 // readMemory reads what the rollout remembers: of claims only whether it can write them, of failures those of a profile.

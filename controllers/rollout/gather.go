@@ -360,19 +360,27 @@ type plannedProfiles struct {
 	mutex    sync.Mutex
 	of       *fleet.ProfileSet
 	profiles []plan.Profile
+	known    map[*fleet.Profile]plan.Profile
 }
 
-// planProfiles works out once for a set what the planner is told, and changes nothing of. Only profiles decide on it.
+// planProfiles works out once for each version of a profile what the planner is told, and changes nothing of. Only the profile decides on it.
 func (s *scope) planProfiles(set *fleet.ProfileSet) []plan.Profile {
-	s.planned.mutex.Lock()
-	defer s.planned.mutex.Unlock()
-	if s.planned.of != set {
-		s.planned.of, s.planned.profiles = set, nil
-		for _, profile := range set.All() {
-			s.planned.profiles = append(s.planned.profiles, s.planProfile(profile))
-		}
+	p := &s.planned
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.of == set {
+		return p.profiles
 	}
-	return s.planned.profiles
+	before := p.known
+	p.of, p.profiles, p.known = set, nil, make(map[*fleet.Profile]plan.Profile, len(set.All()))
+	for _, profile := range set.All() {
+		planned, known := before[profile]
+		if !known {
+			planned = s.planProfile(profile)
+		}
+		p.profiles, p.known[profile] = append(p.profiles, planned), planned
+	}
+	return p.profiles
 }
 
 func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
@@ -394,8 +402,8 @@ func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 	}
 	if profile.Standing == match.Held {
 		out.Inert = v1alpha1.ReasonPending
-		if reason, _ := match.Check(profile.StorageClientProfile, s.Allow); reason != "" {
-			out.Inert = reason
+		if profile.InvalidReason != "" {
+			out.Inert = profile.InvalidReason
 		} else if profile.Spec.Mode == v1alpha1.ModePlan {
 			out.Inert = v1alpha1.ReasonPlanMode
 		}
@@ -447,10 +455,14 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		out.Mark = new(readDisruption(mark))
 	}
 	clientNode := s.clientNodeOf(node)
-	for _, profile := range s.profiles.All() {
-		if (profile.Selects(node) && !out.Ignored) || fleet.CarriesSettingsOf(profile.Name, clientNode) {
-			out.Profiles = append(out.Profiles, profile.Name)
+	concerned := s.profiles.Carried
+	if !out.Ignored {
+		concerned = func(clientNode *v1alpha1.StorageClientNode) []*fleet.Profile {
+			return s.profiles.Concerning(node, clientNode)
 		}
+	}
+	for _, profile := range concerned(clientNode) {
+		out.Profiles = append(out.Profiles, profile.Name)
 	}
 	out.ApplyingSince = s.rememberApplying(clientNode, node.Name)
 	if clientNode != nil {

@@ -64,6 +64,8 @@ type Reconciler struct {
 	memory  plan.Memory
 	refused map[string]string
 	reader  *snapshot.Reader
+	// profileSets keeps what has been worked out of the profiles while these stay as they are.
+	profileSets fleet.ProfileSets
 }
 
 // Results are what probes have shown, for all who ask. They are lost with the manager: what has no other evidence by then is
@@ -164,7 +166,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	s := plan.Snapshot{
-		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
+		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
 	}
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles.Items); err != nil {
 		return plan.Snapshot{}, err

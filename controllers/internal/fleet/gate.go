@@ -44,7 +44,7 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 			continue
 		}
 		entry.Wanted = wanted.Hash
-		for _, profile := range all.Profiles.concerning(node, clientNode) {
+		for _, profile := range all.Profiles.Concerning(node, clientNode) {
 			if canaries[profile.Name] == nil {
 				canaries[profile.Name] = CanarySelector(profile)
 			}
@@ -53,17 +53,6 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 		}
 	}
 	return gates
-}
-
-// concerning are the profiles that select a node, and those whose settings it carries.
-func (s *ProfileSet) concerning(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []*Profile {
-	profiles := s.Selecting(node)
-	for _, name := range SourcesOf(clientNode) {
-		if profile := s.byName[name]; profile != nil && !slices.Contains(profiles, profile) {
-			profiles = append(slices.Clip(profiles), profile)
-		}
-	}
-	return profiles
 }
 
 // CanarySelector selects the nodes that a profile chooses for its canary; where it chooses none, no node.

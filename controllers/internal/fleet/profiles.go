@@ -6,7 +6,6 @@ package fleet
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +25,9 @@ type Profile struct {
 	*v1alpha1.StorageClientProfile
 	Standing match.Standing
 	Paused   bool
-	selector match.Selector
+	// InvalidReason and InvalidMessage are those of match.Check: why nothing of the profile may be applied.
+	InvalidReason, InvalidMessage string
+	selector                      match.Selector
 }
 
 // Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
@@ -36,24 +37,17 @@ func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(no
 type ProfileSet struct {
 	profiles []*Profile
 	byName   map[string]*Profile
+	index    selectorIndex
+	// paused are those that are, and held is whether one is Held.
+	paused []*Profile
+	held   bool
 	// mutex guards what follows.
 	mutex sync.Mutex
 	// merged remembers results that depend on the profiles, and on what is in force for the keys that they disagree about, and on nothing
 	// else: thousands of nodes share a few of them. disputed are those keys.
 	merged   map[string]nodesettings.Result
 	disputed map[string][]string
-	// selecting are the profiles that select a node, by the node's name.
-	selecting map[string]selection
 }
-
-// selection is the profiles that select a node with these labels, sorted by name.
-type selection struct {
-	labels   map[string]string
-	profiles []*Profile
-}
-
-// maxSelections bounds how many nodes a set remembers the profiles of: in a cluster whose nodes come and go, names do not come back.
-const maxSelections = 20_000
 
 // NewProfileSet takes all profiles as they are now. It does not keep the slice, but its elements.
 func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
@@ -65,22 +59,30 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 }
 
 func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
-	return &Profile{
-		StorageClientProfile: profile, Standing: match.StandingOf(profile, allow), Paused: pause.Profile(profile), selector: match.SelectorOf(profile),
-	}
+	p := &Profile{StorageClientProfile: profile, Paused: pause.Profile(profile), selector: match.SelectorOf(profile)}
+	p.InvalidReason, p.InvalidMessage = match.Check(profile, allow)
+	p.Standing = match.StandingOfChecked(profile, p.InvalidReason)
+	return p
 }
 
 func newProfileSet(profiles []*Profile) *ProfileSet {
 	set := &ProfileSet{
 		profiles: profiles, byName: make(map[string]*Profile, len(profiles)),
-		merged: map[string]nodesettings.Result{}, disputed: map[string][]string{}, selecting: map[string]selection{},
+		merged: map[string]nodesettings.Result{}, disputed: map[string][]string{},
 	}
-	for _, profile := range profiles {
+	slices.SortFunc(set.profiles, byName)
+	for _, profile := range set.profiles {
 		set.byName[profile.Name] = profile
+		set.held = set.held || profile.Standing == match.Held
+		if profile.Paused {
+			set.paused = append(set.paused, profile)
+		}
 	}
-	slices.SortFunc(set.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
+	set.index = newSelectorIndex(set.profiles)
 	return set
 }
+
+func byName(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) }
 
 // Acting is the set with one profile as if it acted, whatever its mode and its pause.
 func (s *ProfileSet) Acting(name string) *ProfileSet {
@@ -93,6 +95,16 @@ func (s *ProfileSet) Acting(name string) *ProfileSet {
 		}
 	}
 	return newProfileSet(profiles)
+}
+
+// With is the set with one profile as it is now: the very set where that asks for the same.
+func (s *ProfileSet) With(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
+	known := s.byName[profile.Name]
+	if known != nil && showsSamePlan(known.StorageClientProfile, profile) && match.IsSameDeclaration(known.StorageClientProfile, profile) {
+		return s
+	}
+	profiles := slices.DeleteFunc(slices.Clone(s.profiles), func(p *Profile) bool { return p == known })
+	return newProfileSet(append(profiles, newProfile(profile.DeepCopy(), allow)))
 }
 
 // ByName returns a profile by its name, or nil.
@@ -121,7 +133,7 @@ func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClien
 			contributing = append(contributing, profile)
 		}
 	}
-	slices.SortFunc(contributing, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(contributing, byName)
 	wanted := Wanted{Managed: len(contributing) > 0}
 	for _, profile := range contributing {
 		wanted.Profiles = append(wanted.Profiles, profile.Name)
@@ -132,6 +144,9 @@ func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClien
 
 // heldSources are the profiles that are Held and that a node carries settings of.
 func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
+	if !s.held {
+		return nil
+	}
 	var held []*Profile
 	for _, setting := range inForce {
 		if profile := s.byName[setting.Profile]; profile != nil && profile.Standing == match.Held && !slices.Contains(held, profile) {
@@ -141,24 +156,31 @@ func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
 	return held
 }
 
-// Selecting are the profiles that select a node, whatever they do for it, sorted by name. The slice is not to be changed.
+// Selecting are the profiles that select a node, whatever they do for it, sorted by name.
 func (s *ProfileSet) Selecting(node *corev1.Node) []*Profile {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if known, found := s.selecting[node.Name]; found && maps.Equal(known.labels, node.Labels) {
-		return known.profiles
-	}
-	found := selection{labels: maps.Clone(node.Labels)}
-	for _, profile := range s.profiles {
-		if profile.Selects(node) {
-			found.profiles = append(found.profiles, profile)
+	selecting := slices.DeleteFunc(s.index.candidates(node), func(p *Profile) bool { return !p.Selects(node) })
+	slices.SortFunc(selecting, byName)
+	return selecting
+}
+
+// Concerning are the profiles that select a node, and those whose settings it carries, sorted by name.
+func (s *ProfileSet) Concerning(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []*Profile {
+	return s.withSources(s.Selecting(node), clientNode)
+}
+
+// Carried are the profiles whose settings a node carries, sorted by name.
+func (s *ProfileSet) Carried(clientNode *v1alpha1.StorageClientNode) []*Profile {
+	return s.withSources(nil, clientNode)
+}
+
+func (s *ProfileSet) withSources(profiles []*Profile, clientNode *v1alpha1.StorageClientNode) []*Profile {
+	for _, name := range SourcesOf(clientNode) {
+		if profile := s.byName[name]; profile != nil && !slices.Contains(profiles, profile) {
+			profiles = append(profiles, profile)
 		}
 	}
-	if len(s.selecting) >= maxSelections {
-		clear(s.selecting)
-	}
-	s.selecting[node.Name] = found
-	return found.profiles
+	slices.SortFunc(profiles, byName)
+	return profiles
 }
 
 func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
@@ -243,7 +265,9 @@ func (s *ProfileSet) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) 
 func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	var sources []string
 	for _, setting := range settingsInForce(clientNode) {
-		sources = append(sources, setting.Profile)
+		if last := len(sources) - 1; last < 0 || sources[last] != setting.Profile {
+			sources = append(sources, setting.Profile)
+		}
 	}
 	slices.Sort(sources)
 	return slices.Compact(sources)

@@ -145,8 +145,8 @@ func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready
 // profile on its way out with Retain is not held up by its own pause.
 func (s *ProfileSet) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var paused []string
-	for _, profile := range s.profiles {
-		if !profile.Paused || (profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain) {
+	for _, profile := range s.paused {
+		if profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 			continue
 		}
 		if CarriesSettingsOf(profile.Name, clientNode) || (profile.Standing == match.Active && profile.Selects(node)) {

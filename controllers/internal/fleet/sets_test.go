@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,6 +87,129 @@ func TestASetRemembersWhichProfilesSelectANode(t *testing.T) {
 		if got := set.Wanted(pool(name), nil).Profiles; !slices.Equal(got, want) {
 			t.Errorf("in pool %s the node gets %v", name, got)
 		}
+	}
+}
+
+// The profiles that select a node are found by its labels, and are those that select it if each is asked.
+func TestASetFindsTheProfilesThatSelectANode(t *testing.T) {
+	var profiles []v1alpha1.StorageClientProfile
+	add := func(name string, selector metav1.LabelSelector, change func(*v1alpha1.StorageClientProfile)) {
+		p := stored(name, "1", "4096")
+		p.Spec.AllNodes, p.Spec.NodeSelector = false, selector
+		if change != nil {
+			change(&p)
+		}
+		profiles = append(profiles, p)
+	}
+	labels := func(pairs ...string) map[string]string {
+		out := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[pairs[i]] = pairs[i+1]
+		}
+		return out
+	}
+	for i := range 12 {
+		add(fmt.Sprintf("pool-%d", i), metav1.LabelSelector{MatchLabels: labels("fleet", "x", "pool", fmt.Sprint(i%6))}, nil)
+	}
+	add("fleet", metav1.LabelSelector{MatchLabels: labels("fleet", "x")}, nil)
+	add("by expression", metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"1", "2"}}}}, nil)
+	add("both", metav1.LabelSelector{MatchLabels: labels("pool", "3"), MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "gpu", Operator: metav1.LabelSelectorOpDoesNotExist}}}, nil)
+	add("all", metav1.LabelSelector{}, func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = true })
+	add("all, and labels", metav1.LabelSelector{MatchLabels: labels("pool", "nowhere")}, func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = true })
+	add("none", metav1.LabelSelector{}, nil)
+	for _, test := range []map[string]string{
+		labels("fleet", "x", "pool", "1"), labels("fleet", "x", "pool", "3"), labels("fleet", "x", "pool", "3", "gpu", "yes"), labels("fleet", "y", "pool", "2"), labels("fleet", "x"), {},
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: test}}
+		node.Labels[corev1.LabelOSStable] = "linux"
+		var clientNode v1alpha1.StorageClientNode
+		clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: "k", Profile: "none"}, {Key: "l", Profile: "all"}, {Key: "m", Profile: "gone"}}
+		for _, some := range [][]v1alpha1.StorageClientProfile{profiles, profiles[10:13]} {
+			set := NewProfileSet(some, catalogue.AllowList{})
+			var selecting, concerning []string
+			for _, p := range set.All() {
+				if p.Selects(node) {
+					selecting = append(selecting, p.Name)
+				}
+				if p.Selects(node) || CarriesSettingsOf(p.Name, &clientNode) {
+					concerning = append(concerning, p.Name)
+				}
+			}
+			if diff := cmp.Diff(selecting, namesOf(set.Selecting(node))); diff != "" {
+				t.Errorf("%v (-each +found):\n%s", test, diff)
+			}
+			if diff := cmp.Diff(concerning, namesOf(set.Concerning(node, &clientNode))); diff != "" {
+				t.Errorf("%v, with what it carries (-each +found):\n%s", test, diff)
+			}
+		}
+	}
+}
+
+func namesOf(profiles []*Profile) []string {
+	var names []string
+	for _, p := range profiles {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// One look at all nodes tells for each profile what a look for it alone does, also once the profile selects others.
+func TestASnapshotTellsWhichNodesConcernAProfile(t *testing.T) {
+	pool := func(name string) *v1alpha1.StorageClientProfile {
+		p := stored(name, "1", "4096")
+		p.Generation, p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = 1, false, map[string]string{"pool": name}
+		return &p
+	}
+	a, b := pool("a"), pool("b")
+	alone := Snapshot{ClientNodes: map[string]*v1alpha1.StorageClientNode{"n3": {}}}
+	alone.ClientNodes["n3"].Spec.Settings = []v1alpha1.NodeSetting{{Key: "k", Profile: "b"}}
+	for i, name := range []string{"a", "b", "a", "a"} {
+		alone.Nodes = append(alone.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("n%d", 3-i), Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": name},
+		}})
+	}
+	shared := alone.ForAllProfiles(NewProfileSet([]v1alpha1.StorageClientProfile{*a, *b}, catalogue.AllowList{}))
+	moved := a.DeepCopy()
+	moved.Generation, moved.ResourceVersion, moved.Spec.NodeSelector.MatchLabels = 2, "2", map[string]string{"pool": "b"}
+	paused := a.DeepCopy()
+	paused.ResourceVersion, paused.Annotations = "2", map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
+	for what, test := range map[string]struct {
+		profile *v1alpha1.StorageClientProfile
+		want    []string
+	}{
+		"as it is": {a, []string{"n0", "n1", "n3"}}, "one that a node carries": {b, []string{"n2", "n3"}}, "paused": {paused, []string{"n0", "n1", "n3"}},
+		"with another selector": {moved, []string{"n2"}}, "new": {pool("c"), nil},
+	} {
+		for _, all := range []Snapshot{alone, shared} {
+			profile := NewProfileSet([]v1alpha1.StorageClientProfile{*test.profile}, catalogue.AllowList{}).ByName(test.profile.Name)
+			var got []string
+			for _, node := range all.Concerned(profile) {
+				got = append(got, node.Name)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+	}
+}
+
+// With one profile as it is now, a set is the same where that asks for the same.
+func TestASetWithOneProfileAsItIsNow(t *testing.T) {
+	a, b := stored("a", "1", "4096"), stored("b", "2", "8192")
+	set := NewProfileSet([]v1alpha1.StorageClientProfile{a, b}, catalogue.AllowList{})
+	counted := *b.DeepCopy()
+	counted.ResourceVersion, counted.Status.Nodes.Matched = "3", 7
+	if set.With(&counted, catalogue.AllowList{}) != set {
+		t.Error("other counts make another set")
+	}
+	edited := stored("b", "3", "1024")
+	got := set.With(&edited, catalogue.AllowList{})
+	if text := got.ByName("b").Spec.Node.Sysctls["net.core.somaxconn"]; len(got.All()) != 2 || text != "1024" || got.ByName("a") != set.ByName("a") {
+		t.Errorf("the edited profile says %s among %v", text, namesOf(got.All()))
+	}
+	added := stored("c", "4", "1024")
+	if diff := cmp.Diff([]string{"a", "b", "c"}, namesOf(set.With(&added, catalogue.AllowList{}).All())); diff != "" {
+		t.Errorf("a new profile (-want +got):\n%s", diff)
 	}
 }
 

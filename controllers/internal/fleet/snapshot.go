@@ -1,6 +1,10 @@
 package fleet
 
 import (
+	"cmp"
+	"slices"
+	"sync"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -14,4 +18,54 @@ type Snapshot struct {
 	ClientNodes map[string]*v1alpha1.StorageClientNode
 	// Ready holds the nodes whose agent's Pod is Ready.
 	Ready map[string]bool
+	// concerned are the nodes that concern each profile, worked out once for all; nil: each time.
+	concerned func() concernedNodes
+}
+
+// concernedNodes are nodes by the names of the profiles that they concern, as these were then.
+type concernedNodes struct {
+	profiles *ProfileSet
+	nodes    map[string][]*corev1.Node
+}
+
+// ForAllProfiles is the snapshot with its profiles, for questions about each of hundreds of these.
+func (s Snapshot) ForAllProfiles(profiles *ProfileSet) Snapshot {
+	s.Profiles = profiles
+	s.concerned = sync.OnceValue(func() concernedNodes {
+		found := concernedNodes{profiles: profiles, nodes: map[string][]*corev1.Node{}}
+		for _, node := range nodesByName(s.Nodes) {
+			for _, profile := range profiles.Concerning(node, s.ClientNodes[node.Name]) {
+				found.nodes[profile.Name] = append(found.nodes[profile.Name], node)
+			}
+		}
+		return found
+	})
+	return s
+}
+
+// Concerned are the nodes that a profile selects, and those that carry settings of it, by name. The slice is not to be changed.
+func (s Snapshot) Concerned(profile *Profile) []*corev1.Node {
+	if s.concerned != nil {
+		if known := s.concerned(); known.profiles.selectsAs(profile) {
+			return known.nodes[profile.Name]
+		}
+	}
+	return slices.DeleteFunc(nodesByName(s.Nodes), func(node *corev1.Node) bool {
+		return !profile.Selects(node) && !CarriesSettingsOf(profile.Name, s.ClientNodes[node.Name])
+	})
+}
+
+// selectsAs reports whether the set has the profile, with the selector that it has now.
+func (s *ProfileSet) selectsAs(profile *Profile) bool {
+	known := s.byName[profile.Name]
+	return known == profile || known != nil && known.UID == profile.UID && known.Generation == profile.Generation && known.Generation != 0
+}
+
+func nodesByName(nodes []corev1.Node) []*corev1.Node {
+	out := make([]*corev1.Node, len(nodes))
+	for i := range nodes {
+		out[i] = &nodes[i]
+	}
+	slices.SortFunc(out, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }

@@ -37,6 +37,7 @@ func IsClone(obj metav1.Object) bool {
 // Selector is a profile's choice of nodes, parsed once for many nodes.
 type Selector struct {
 	labels       labels.Selector
+	required     map[string]string
 	controlPlane bool
 }
 
@@ -50,8 +51,18 @@ func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	case err != nil || selector.Empty():
 		selector = labels.Nothing()
 	}
-	return Selector{labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
+	out := Selector{labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
+	if !profile.Spec.AllNodes {
+		out.required = profile.Spec.NodeSelector.MatchLabels
+	}
+	return out
 }
+
+// Labels is what the selector asks of a node's labels; Matches asks for more.
+func (s Selector) Labels() labels.Selector { return s.labels }
+
+// RequiredLabels are labels that a node must have, with these values, for the selector to match; there may be more that it asks for.
+func (s Selector) RequiredLabels() map[string]string { return s.required }
 
 // Matches reports whether the profile's node selector, its control-plane rule and the node's operating system (label
 // kubernetes.io/os, which the agent's DaemonSet goes by too) bring profile and node together.
@@ -118,13 +129,16 @@ const (
 
 // StandingOf says what a profile does for the nodes that it selects, whatever is paused.
 func StandingOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) Standing {
-	if !profile.DeletionTimestamp.IsZero() {
+	reason, _ := Check(profile, allow)
+	return StandingOfChecked(profile, reason)
+}
+
+// StandingOfChecked is StandingOf where Check has been asked: invalid is the reason that it gave.
+func StandingOfChecked(profile *v1alpha1.StorageClientProfile, invalid string) Standing {
+	switch {
+	case !profile.DeletionTimestamp.IsZero():
 		return Leaving
-	}
-	if profile.Spec.Mode == v1alpha1.ModePlan || !slices.Contains(profile.Finalizers, v1alpha1.Finalizer) {
-		return Held
-	}
-	if reason, _ := Check(profile, allow); reason != "" {
+	case profile.Spec.Mode == v1alpha1.ModePlan, !slices.Contains(profile.Finalizers, v1alpha1.Finalizer), invalid != "":
 		return Held
 	}
 	return Active

@@ -35,8 +35,9 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 	nodes, wanted := map[string]*corev1.Node{}, sets.New[string]()
 	matched := 0
 	for i := range all.Nodes {
-		node := &all.Nodes[i]
-		nodes[node.Name] = node
+		nodes[all.Nodes[i].Name] = &all.Nodes[i]
+	}
+	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]
 		if (!profile.Selects(node) || match.Ignored(node)) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
 			continue

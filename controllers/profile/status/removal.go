@@ -50,12 +50,8 @@ func (m removal) messages() []string {
 // reached and know what to do, do not keep the profile.
 func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) removal {
 	var found removal
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]
-		if !profile.Selects(node) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
-			continue
-		}
 		reachable := agentpod.NodeReady(node) && (clientNode == nil || isReporting(node, clientNode, all.Ready[node.Name], now))
 		what := remainingOn(profile, node, clientNode, reachable)
 		switch {

@@ -16,7 +16,6 @@ import (
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
-	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 // Snapshot is all that a profile's status rests on.
@@ -25,8 +24,6 @@ type Snapshot struct {
 	All fleet.Snapshot
 	// Volumes are all volumes; nil: they could not be read.
 	Volumes *plan.View
-	// Allow holds the parameters that are accepted beyond the catalogue.
-	Allow catalogue.AllowList
 	// PausedAll is whether the manager's namespace is paused.
 	PausedAll bool
 	// FenceMissing says what of the agent's fence is missing.
@@ -77,8 +74,8 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.nodes.addStuck(profile, s.All, now)
 	r.stale = r.volumes.Stale
-	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
-	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers, r.volumes.LeftOut))
+	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
+	r.advice = advice.For(overview.AdviceAbout(profile.StorageClientProfile, selectedNodes(profile, s.All), s.All.ClientNodes, r.volumes.Servers, r.volumes.LeftOut))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r
 }

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,7 +68,7 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 	if inPlanMode {
 		all.Profiles = all.Profiles.Acting(profile.Name)
 	}
-	for _, node := range selectedNodes(profile, all.Nodes) {
+	for _, node := range selectedNodes(profile, all) {
 		switch {
 		case match.Ignored(node):
 			sum.ignored = append(sum.ignored, node.Name)
@@ -87,15 +86,8 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 }
 
 // selectedNodes are the nodes that a profile selects, by name.
-func selectedNodes(profile *fleet.Profile, all []corev1.Node) []*corev1.Node {
-	var selected []*corev1.Node
-	for i := range all {
-		if profile.Selects(&all[i]) {
-			selected = append(selected, &all[i])
-		}
-	}
-	slices.SortFunc(selected, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return selected
+func selectedNodes(profile *fleet.Profile, all fleet.Snapshot) []*corev1.Node {
+	return slices.DeleteFunc(slices.Clone(all.Concerned(profile)), func(node *corev1.Node) bool { return !profile.Selects(node) })
 }
 
 func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
@@ -45,11 +46,23 @@ func Judge(in Input) *Judged {
 		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
-	j.withNconnectInForce = sync.OnceValue(func() Verdict {
-		in.nconnectInForce = true
-		return Volume(in)
-	})
+	// What is asked for later holds on to none of the other profiles: a judgement outlives many versions of these.
+	in.Profiles, in.nconnectInForce = in.Profiles.among(j), true
+	j.withNconnectInForce = sync.OnceValue(func() Verdict { return Volume(in) })
 	return j
+}
+
+// profilesOf are the names of the profiles whose rules select the volume, and of those that it carries.
+func (j *Judged) profilesOf() []string {
+	names := slices.Concat(j.Verdict.Profiles, j.Record.Profiles)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// remembersFailure says whether the verdict rests on all profiles: whether any still declares what could not be mounted.
+func (j *Judged) remembersFailure() bool {
+	_, marked := j.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
+	return marked
 }
 
 // MountsPerPod says whether each pod of a node has a mount of its own.
@@ -59,6 +72,8 @@ func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).Mounts
 type Memory struct {
 	mutex sync.Mutex
 	known map[string]remembered
+	// last is the difference that was asked for last: one volume after the other comes from the same profiles to the same ones.
+	last difference
 }
 
 // remembered is a judgement with the versions of what it was made from.
@@ -91,8 +106,11 @@ func (m *Memory) Judge(in Input) *Judged {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	was, known := m.known[in.Volume.Name]
-	if known && was.profiles == now.profiles && was.volume == now.volume && was.volumeClaim == now.volumeClaim &&
-		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.hasClass == now.hasClass && was.entry.IsSame(now.entry) {
+	if known && was.isBy(now) && (was.profiles == now.profiles || m.difference(was.profiles, now.profiles).spares(was.Judged, in)) {
+		if was.profiles != now.profiles {
+			was.profiles = now.profiles
+			m.known[in.Volume.Name] = was
+		}
 		return was.Judged
 	}
 	// A pointer into a list would keep the whole list of that pass in memory.
@@ -103,6 +121,19 @@ func (m *Memory) Judge(in Input) *Judged {
 	now.Judged = Judge(in)
 	m.known[in.Volume.Name] = now
 	return now.Judged
+}
+
+// isBy says whether a judgement was made from the same as another, profiles aside.
+func (r remembered) isBy(other remembered) bool {
+	return r.volume == other.volume && r.volumeClaim == other.volumeClaim && other.volume.resourceVersion != "" &&
+		slices.Equal(r.class, other.class) && r.hasClass == other.hasClass && r.entry.IsSame(other.entry)
+}
+
+func (m *Memory) difference(from, to *Profiles) difference {
+	if m.last.from != from || m.last.to != to {
+		m.last = differenceOf(from, to)
+	}
+	return m.last
 }
 
 // Limit drops the volumes that are not there any more, where more are remembered than there are.

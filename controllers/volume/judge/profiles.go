@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +77,8 @@ type Profiles struct {
 	// classes holds the mount options of each StorageClass, where a rule follows them.
 	classes map[string][]string
 	memory  *memory
+	// parts are the Profiles of a few of these, by their names: see among.
+	parts sync.Map
 }
 
 // Compile compiles profiles. pausedAll says whether the manager's namespace carries the pause annotation.
@@ -163,6 +167,26 @@ func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav
 		}
 	}
 	return rules
+}
+
+// among are those of the profiles that a volume was judged by, all of them where it remembers a failure.
+func (ps *Profiles) among(j *Judged) *Profiles {
+	if j.remembersFailure() {
+		return ps
+	}
+	names := j.profilesOf()
+	key := strings.Join(names, "\n")
+	if known, found := ps.parts.Load(key); found {
+		return known.(*Profiles)
+	}
+	var some []*Profile
+	for _, name := range names {
+		if p := ps.Get(name); p != nil {
+			some = append(some, p)
+		}
+	}
+	part, _ := ps.parts.LoadOrStore(key, newProfiles(some, ps.pausedAll, ps.classes))
+	return part.(*Profiles)
 }
 
 // Get returns nil for a profile that is gone.

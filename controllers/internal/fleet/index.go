@@ -1,0 +1,60 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// selectorIndex finds the profiles that may select a node by the node's labels: of hundreds of profiles, all but a few require a label that
+// it does not have.
+type selectorIndex struct {
+	// requiring are the profiles by one of the labels that they require; any are those that require none.
+	requiring map[label][]*Profile
+	any       []*Profile
+}
+
+type label struct{ key, value string }
+
+// newSelectorIndex files each profile under the label that the fewest profiles require: one that all share would tell nothing.
+func newSelectorIndex(profiles []*Profile) selectorIndex {
+	requiredBy := map[label]int{}
+	for _, profile := range profiles {
+		for key, value := range profile.selector.RequiredLabels() {
+			requiredBy[label{key, value}]++
+		}
+	}
+	index := selectorIndex{requiring: map[label][]*Profile{}}
+	for _, profile := range profiles {
+		required, rarest := profile.selector.RequiredLabels(), label{}
+		for _, key := range slices.Sorted(maps.Keys(required)) {
+			if one := (label{key, required[key]}); rarest == (label{}) || requiredBy[one] < requiredBy[rarest] {
+				rarest = one
+			}
+		}
+		if rarest == (label{}) {
+			index.any = append(index.any, profile)
+			continue
+		}
+		index.requiring[rarest] = append(index.requiring[rarest], profile)
+	}
+	return index
+}
+
+// candidates are the profiles that may select a node, each once, in no order. The slice is the caller's.
+func (i selectorIndex) candidates(node *corev1.Node) []*Profile {
+	found := slices.Clone(i.any)
+	if len(i.requiring) < len(node.Labels) {
+		for required, profiles := range i.requiring {
+			if value, has := node.Labels[required.key]; has && value == required.value {
+				found = append(found, profiles...)
+			}
+		}
+		return found
+	}
+	for key, value := range node.Labels {
+		found = append(found, i.requiring[label{key, value}]...)
+	}
+	return found
+}

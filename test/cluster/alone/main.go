@@ -1,0 +1,244 @@
+// Command alone measures what the manager's own binary uses, CPU and memory, beside an API server of which only objects and watches are
+// played, by the same process that plays the agents' writes. Nothing else takes part, so that a change of the manager shows on a machine that
+// has other work. What a real control plane adds is for package scale.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+)
+
+type settings struct {
+	manager                                    string
+	nodes, volumes, mounts, settings, profiles int
+	writeDelay, idle                           time.Duration
+	profileDir                                 string
+	parts                                      string
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.manager, "manager", "bin/manager", "The manager binary.")
+	flag.IntVar(&s.nodes, "nodes", 5000, "How many nodes there are.")
+	flag.IntVar(&s.volumes, "volumes", 20000, "How many volumes there are.")
+	flag.IntVar(&s.mounts, "mounts", 0, "How many mounts each node reports.")
+	flag.IntVar(&s.settings, "settings", 2, "How many settings each node has.")
+	flag.IntVar(&s.profiles, "profiles", 500, "How many profiles are added at the end.")
+	flag.DurationVar(&s.writeDelay, "delay", 4*time.Millisecond, "How long a write takes.")
+	flag.DurationVar(&s.idle, "idle", 30*time.Second, "For how long nothing happens.")
+	flag.StringVar(&s.profileDir, "pprof", "", "Directory for CPU profiles of each part, and heaps after it. Empty: none.")
+	flag.StringVar(&s.parts, "parts", "tuning,volumes,live,idle,profiles", "What is played, after another.")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "alone:", err)
+		os.Exit(1)
+	}
+}
+
+// world is what is measured.
+type world struct {
+	settings
+	*server
+
+	agents *agents
+
+	address string
+	process *os.Process
+}
+
+func run(ctx context.Context, s settings) error {
+	w := &world{settings: s, server: newServer(s.writeDelay)}
+	w.agents = newAgents(w.server, s.mounts)
+	w.wrote = w.agents.see
+	w.fill()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go func() { _ = http.Serve(listener, w.server) }()
+	go w.agents.run(ctx)
+	dir, err := os.MkdirTemp("", "storage-client-alone-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := w.startManager(ctx, listener.Addr().String(), dir); err != nil {
+		return err
+	}
+	defer func() { _ = w.process.Kill() }()
+	for _, part := range strings.Split(s.parts, ",") {
+		if err := w.play(ctx, part); err != nil {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			return fmt.Errorf("%s: %w\n%s", part, err, log[max(0, len(log)-3000):])
+		}
+	}
+	return nil
+}
+
+func (w *world) startManager(ctx context.Context, server, dir string) error {
+	w.address = "127.0.0.1:16060"
+	config := filepath.Join(dir, "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n" +
+		"clusters: [{name: a, cluster: {server: \"http://" + server + "\"}}]\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, w.manager, "--kubeconfig="+config, "--health-probe-bind-address=0", "--min-live-soak=0s", "--max-concurrent-live=100%",
+		"--pprof-bind-address="+w.address)
+	command.Env = append(os.Environ(), "CONTAINER_MEMORY_LIMIT="+strconv.Itoa(1<<30))
+	command.Stdout, command.Stderr = log, log
+	if err := command.Start(); err != nil {
+		return err
+	}
+	w.process = command.Process
+	return nil
+}
+
+var errUnknown = errors.New("no such part")
+
+func (w *world) play(ctx context.Context, part string) error {
+	do, known := map[string]func(context.Context) error{
+		"tuning": w.startTuning, "volumes": w.declareVolumes, "live": w.changeLive, "idle": w.stayIdle, "profiles": w.addProfiles, "none": func(context.Context) error { return nil },
+	}[part]
+	if !known {
+		return errUnknown
+	}
+	before, err := controlplane.UsageOf(w.process.Pid)
+	if err != nil {
+		return err
+	}
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.process.Pid), []byte("5"), 0)
+	w.mutex.Lock()
+	w.writes = map[string]int{}
+	w.mutex.Unlock()
+	began, profiled := time.Now(), make(chan error, 1)
+	if w.profileDir != "" {
+		go func() { profiled <- w.profile(ctx, part) }()
+	}
+	if err := do(ctx); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if err := w.awaitQuiet(ctx); err != nil {
+		return err
+	}
+	after, err := controlplane.UsageOf(w.process.Pid)
+	if err != nil {
+		return err
+	}
+	w.mutex.Lock()
+	fmt.Printf("%-9s %6.1f s, manager's CPU %6.1f s, peak %4d MiB, now %4d MiB, writes %v\n", part, took.Seconds(), (after.CPU - before.CPU).Seconds(),
+		after.PeakBytes>>20, after.AnonymousBytes>>20, w.writes)
+	w.mutex.Unlock()
+	if w.profileDir != "" {
+		return errors.Join(<-profiled, w.fetch(ctx, "heap", part+".heap"))
+	}
+	return nil
+}
+
+// profile takes the first seconds of a part.
+func (w *world) profile(ctx context.Context, part string) error {
+	seconds := 20
+	if part == "profiles" || part == "tuning" {
+		seconds = 60
+	}
+	return w.fetch(ctx, "profile?seconds="+strconv.Itoa(seconds), part+".cpu")
+}
+
+func (w *world) fetch(ctx context.Context, what, file string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.address+"/debug/pprof/"+what, http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(w.profileDir, file), data, 0o600)
+}
+
+// awaitQuiet waits until nobody has written for five seconds.
+func (w *world) awaitQuiet(ctx context.Context) error {
+	return w.await(ctx, func() bool { return time.Since(w.lastWrite) > 5*time.Second })
+}
+
+// await asks with the lock held.
+func (w *world) await(ctx context.Context, done func() bool) error {
+	for {
+		w.mutex.Lock()
+		ok := done()
+		w.mutex.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// profileNow is what a profile has now. The lock is held.
+func (w *world) profileNow(name string) *v1alpha1.StorageClientProfile {
+	profile := &v1alpha1.StorageClientProfile{}
+	if o := w.kinds[prefixOf(v1alpha1.GroupVersion)+"storageclientprofiles"].objects["/"+name]; o != nil {
+		_ = json.Unmarshal(o.raw, profile)
+	}
+	return profile
+}
+
+func (w *world) awaitDone(ctx context.Context, generation int64) error {
+	return w.await(ctx, func() bool {
+		p := w.profileNow("scale")
+		ready := slices.ContainsFunc(conditionsOf(p), func(s string) bool { return s == "Ready=True" })
+		return ready && p.Status.ObservedGeneration >= generation && int(p.Status.Nodes.UpToDate) == w.nodes &&
+			(len(p.Spec.Volumes) == 0 || int(p.Status.Volumes.UpToDate) == w.volumes)
+	})
+}
+
+func conditionsOf(p *v1alpha1.StorageClientProfile) []string {
+	var out []string
+	for _, c := range p.Status.Conditions {
+		out = append(out, c.Type+"="+string(c.Status))
+	}
+	return out
+}
+
+func (w *world) stayIdle(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(w.idle):
+	}
+	return ctx.Err()
+}

@@ -26,6 +26,7 @@ const (
 // with the volume's Secret. A list that mount.cifs refuses ends in its words.
 func expectCloneTrials(ctx SpecContext) {
 	startDriversOrSkip(ctx)
+	installOperator(ctx)
 	serveSMB(ctx)
 	serveEvidence(ctx)
 	run(ctx, nodes.Server, "mkdir -p /srv/share/many && cd /srv/share/many && seq -f file-%03.0f 300 | xargs touch")

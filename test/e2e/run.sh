@@ -43,6 +43,7 @@ if [ -z "$labels" ]; then
 elif [ -z "${SCO_E2E_LABELS-}" ]; then
 	echo "Left out for their length: $long. \"make e2e-all\" plays them too, two to three hours more; SCO_E2E_LABELS=LABEL plays one alone"
 else
+	minutes=120
 	echo "Only specs with the labels \"$labels\""
 fi
 # The CSI drivers are no modules of a proxy: their source trees are given, and bring along what they are built of.

@@ -39,15 +39,15 @@ func (t Trial) roundsWanted() int32 {
 func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, why string) {
 	switch {
 	case t.Spec.Rounds > 0:
-		return t.Spec.Rounds, "as the trial says"
+		return t.Spec.Rounds, "The trial asks for so many."
 	case status.Rounds < firstRounds:
-		return firstRounds, "these tell how many a decision needs"
+		return firstRounds, "These tell how many a decision needs."
 	case t.Status.Rounds >= firstRounds:
 		return status.RoundsWanted, status.RoundsReason
 	}
 	// Orders end with the last of the first rounds: this is the first of the two looks that a verdict allows for.
 	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).judge().IsDecidedByCounts() {
-		return status.Rounds, "so clear a difference needs no more"
+		return status.Rounds, "So clear a difference needs no more."
 	}
 	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
 	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(why, maxNote)

@@ -19,7 +19,7 @@ var arms = []v1alpha1.TrialArm{v1alpha1.ArmBefore, v1alpha1.ArmAgain, v1alpha1.A
 func recordedTrials(t *testing.T) []*v1alpha1.StorageClientTrial {
 	t.Helper()
 	files, err := filepath.Glob("testdata/same/*.json")
-	if err != nil || len(files) < 4 {
+	if err != nil || len(files) < 9 {
 		t.Fatalf("%d recorded trials, %v", len(files), err)
 	}
 	var trials []*v1alpha1.StorageClientTrial

@@ -66,8 +66,6 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 	})
 
 	It("is preceded by an application with its data on an NFS volume", func(ctx SpecContext) {
-		_, err := nodes.Server.Run(ctx, "echo empty >"+cluster.ServerExport+"/greeting")
-		Expect(err).NotTo(HaveOccurred())
 		startApp(ctx)
 		mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "write", "/data/greeting", greeting)
 		rememberOriginals(ctx)
@@ -246,6 +244,7 @@ func waitForManagers(ctx context.Context, count int32) {
 // left alone.
 func startApp(ctx context.Context) {
 	GinkgoHelper()
+	run(ctx, nodes.Server, "test -e "+cluster.ServerExport+"/greeting || echo empty >"+cluster.ServerExport+"/greeting")
 	createUnlessThere(ctx, "testdata/app.yaml")
 	waitForReplicas(ctx)
 }

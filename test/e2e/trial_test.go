@@ -55,7 +55,6 @@ func expectTrials(ctx SpecContext) {
 	installOperator(ctx)
 	run(ctx, nodes.Server, `
 cd `+cluster.ServerExport+`
-echo empty >greeting
 mkdir -p many few data tree/a/b tree/c writable
 chmod 777 writable
 seq -f many/file-%05.0f `+strconv.Itoa(trialEntries)+` | xargs touch

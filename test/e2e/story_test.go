@@ -246,7 +246,7 @@ func startApp(ctx context.Context) {
 	GinkgoHelper()
 	run(ctx, nodes.Server, "test -e "+cluster.ServerExport+"/greeting || echo empty >"+cluster.ServerExport+"/greeting")
 	createUnlessThere(ctx, "testdata/app.yaml")
-	waitForReplicas(ctx)
+	spreadReplicas(ctx)
 }
 
 func createUnlessThere(ctx context.Context, file string) {
@@ -277,6 +277,7 @@ func spreadReplicas(ctx context.Context) {
 	for _, pod := range replicas(ctx, Default) {
 		on[pod.Spec.NodeName] = append(on[pod.Spec.NodeName], pod)
 	}
+	delete(on, "") // not scheduled yet
 	for _, pods := range on {
 		for _, extra := range pods[1:] {
 			Expect(api.Delete(ctx, &extra)).To(Succeed())

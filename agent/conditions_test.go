@@ -29,25 +29,28 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 	}
 	due := settings(v1alpha1.SettingPending, v1alpha1.SettingDrifted)
 	due.RebootRequired, due.RebootRequiredBy = true, []string{"a"}
+	atBoot := settings(v1alpha1.SettingPending)
+	atBoot.Settings[0].TakesEffect = v1alpha1.EffectReboot
 	restored := settings()
 	restored.Restored = true
-	carriedOut := isAsked{carriedOut: true}
+	carriedOut := request{carriedOut: true}
 	for name, test := range map[string]struct {
 		status         v1alpha1.StorageClientNodeStatus
-		asked          isAsked
+		asked          request
 		ready, stalled metav1.ConditionStatus
 		reason, says   string
 	}{
-		"nothing was gone through yet":      {settings(), isAsked{}, "False", "False", "Applying", "The settings have not been applied yet"},
+		"nothing was gone through yet":      {settings(), request{}, "False", "False", "Applying", "The settings have not been applied yet"},
 		"all read back":                     {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), carriedOut, "True", "False", "Tuned", "2 settings verified"},
 		"one failed, which counts most":     {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), carriedOut, "False", "True", "SettingsFailed", "Settings failed: a"},
 		"a reboot is due":                   {due, carriedOut, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
+		"a boot is due that is not staged":  {atBoot, carriedOut, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
 		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), carriedOut, "False", "False", "Drifted", "Changed by something else: b"},
 		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), carriedOut, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
 		"what the next mount brings":        {settings(v1alpha1.SettingPending), carriedOut, "True", "False", "Tuned", "1 setting verified"},
-		"the originals are being put back":  {settings(v1alpha1.SettingInSync), isAsked{carriedOut: true, release: true}, "False", "False", "Restoring", "Restoring the original values"},
-		"the originals are back":            {restored, isAsked{release: true}, "True", "False", "Restored", "Original values restored"},
-		"an original that cannot come back": {settings(v1alpha1.SettingFailed), isAsked{release: true}, "False", "True", "SettingsFailed", "Settings failed: a"},
+		"the originals are being put back":  {settings(v1alpha1.SettingInSync), request{carriedOut: true, release: true}, "False", "False", "Restoring", "Restoring the original values"},
+		"the originals are back":            {restored, request{release: true}, "True", "False", "Restored", "Original values restored"},
+		"an original that cannot come back": {settings(v1alpha1.SettingFailed), request{release: true}, "False", "True", "SettingsFailed", "Settings failed: a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := conditionsOf(&test.status, test.asked, nil, time.Unix(1000, 5))
@@ -65,13 +68,13 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 // Nothing is written for a condition that stays: an idle node would write for ever.
 func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
 	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
-	first := conditionsOf(&status, isAsked{carriedOut: true}, nil, time.Unix(1000, 0))
-	later := conditionsOf(&status, isAsked{carriedOut: true}, first, time.Unix(2000, 0))
+	first := conditionsOf(&status, request{carriedOut: true}, nil, time.Unix(1000, 0))
+	later := conditionsOf(&status, request{carriedOut: true}, first, time.Unix(2000, 0))
 	if diff := cmp.Diff(first, later); diff != "" {
 		t.Error(diff)
 	}
 	status.Settings[0].State = v1alpha1.SettingFailed
-	failed := conditionsOf(&status, isAsked{carriedOut: true}, later, time.Unix(3000, 0))
+	failed := conditionsOf(&status, request{carriedOut: true}, later, time.Unix(3000, 0))
 	for _, c := range failed {
 		if !c.LastTransitionTime.Time.Equal(time.Unix(3000, 0)) {
 			t.Errorf("%s changed at %s, want 3000", c.Type, c.LastTransitionTime)

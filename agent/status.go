@@ -66,7 +66,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		// What is mounted is not known, and that holds a reboot back as well.
 		status.BusyMountsOmitted++
 	}
-	status.Conditions = conditionsOf(&status, isAsked{carriedOut: a.outcome.carriedOut, release: a.clientNode.Spec.Release}, a.reporter.conditions(a.clientNode), a.clock.Now())
+	status.Conditions = conditionsOf(&status, request{carriedOut: a.outcome.carriedOut, release: a.clientNode.Spec.Release}, a.reporter.conditions(a.clientNode), a.clock.Now())
 	return status
 }
 

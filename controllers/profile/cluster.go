@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +29,8 @@ const (
 
 // cluster is nodes and volumes as all profiles are judged by them.
 type cluster struct {
-	profiles []v1alpha1.StorageClientProfile
-	fleet    fleet.Snapshot
-	volumes  *volumeplan.View
+	fleet   fleet.Snapshot
+	volumes *volumeplan.View
 	// paused is whether the manager's namespace is.
 	paused bool
 	// served are the profiles that have had a pass by it.
@@ -93,12 +91,12 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	next := &cluster{profiles: profiles.Items, served: map[string]bool{}}
+	next := &cluster{served: map[string]bool{}}
 	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
 	if err != nil {
 		return err
 	}
-	next.fleet = all.ForAllProfiles(c.profileSets.Of(next.profiles, r.Allow))
+	next.fleet = all.ForAllProfiles(c.profileSets.Of(profiles.Items, r.Allow))
 	volumes, err := c.volumes.Read(ctx)
 	if err != nil {
 		return err
@@ -123,5 +121,6 @@ func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
 
 // declares reports whether the cluster was read with the profile as it is: what it asks of volumes is compiled there.
 func (c *cluster) declares(profile *v1alpha1.StorageClientProfile) bool {
-	return slices.ContainsFunc(c.profiles, func(p v1alpha1.StorageClientProfile) bool { return match.IsSameDeclaration(&p, profile) })
+	known := c.fleet.Profiles.ByName(profile.Name)
+	return known != nil && match.IsSameDeclaration(known.StorageClientProfile, profile)
 }

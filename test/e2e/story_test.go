@@ -222,6 +222,10 @@ func installOperator(ctx context.Context) {
 	}
 	mustKubectl(ctx, "apply", "--server-side", "--force-conflicts", "-f", "../../dist/e2e.yaml")
 	waitForManagers(ctx, 2)
+	eventually(ctx, podStart, "the API server knows the guardrails", func(g Gomega) {
+		_, err := kubectl(ctx, "create", "--dry-run=server", "-f", "testdata/upgrade.yaml")
+		g.Expect(err).NotTo(HaveOccurred())
+	})
 	watched.watchRollouts()
 	operatorInstalled = true
 }

@@ -167,11 +167,11 @@ func TestReportOf(t *testing.T) {
 		"a report of an earlier boot":     {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status.BootID = "boot-0" }), want: Report{Silent: "the node's agent has not reported since the node's last boot"}},
 		"no report yet":                   {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status = v1alpha1.StorageClientNodeStatus{} }), want: Report{Silent: "the node's agent has not reported yet", Applying: true}},
 		"a report of other settings":      {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "g" }), want: Report{Applying: true}},
-		"a boot argument that is staged":  {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), want: Report{RebootPending: []string{arg.Key}}},
+		"a boot argument that is staged":  {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), want: Report{ByState: catalogue.ByState{RebootPending: []string{arg.Key}}}},
 		"one that is not the profile's":   {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), profile: "a", tuned: true},
-		"clamped and shadowed":            {clientNode: clientNode(states(v1alpha1.SettingShadowed, v1alpha1.SettingClamped)), want: Report{Exceptions: []string{arg.Key, "sysctl/net.core.rmem_max"}, Shadowed: []string{"sysctl/net.core.rmem_max"}}, tuned: true},
-		"drifted is no exception":         {clientNode: clientNode(states(v1alpha1.SettingDrifted, v1alpha1.SettingInSync)), want: Report{Drifted: []string{"sysctl/net.core.rmem_max"}}},
-		"unsupported alone does not hurt": {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingUnsupported)), want: Report{Exceptions: []string{arg.Key}}, tuned: true},
+		"clamped and shadowed":            {clientNode: clientNode(states(v1alpha1.SettingShadowed, v1alpha1.SettingClamped)), want: Report{ByState: catalogue.ByState{Exceptions: []string{arg.Key, "sysctl/net.core.rmem_max"}, Shadowed: []string{"sysctl/net.core.rmem_max"}}}, tuned: true},
+		"drifted is no exception":         {clientNode: clientNode(states(v1alpha1.SettingDrifted, v1alpha1.SettingInSync)), want: Report{ByState: catalogue.ByState{Drifted: []string{"sysctl/net.core.rmem_max"}}}},
+		"unsupported alone does not hurt": {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingUnsupported)), want: Report{ByState: catalogue.ByState{Exceptions: []string{arg.Key}}}, tuned: true},
 		"a removal that waits for the boot": {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) {
 			s.Status.RebootRequiredBy = []string{"kernelArgument/dhash_entries"}
 		}), tuned: true},

@@ -21,15 +21,8 @@ type Report struct {
 	Silent string
 	// Applying is true until the agent has reported on the settings that the client node holds.
 	Applying bool
-	// Failed, Drifted and Exceptions are by state: Clamped, Unsupported and Shadowed are exceptions.
-	Failed, Drifted, Exceptions []string
-	// Shadowed are those of the exceptions that another file overrides.
-	Shadowed []string
-	// RebootPending take effect at the next boot only.
-	RebootPending []string
-	// Unconfirmed are live settings that new connections have yet to confirm, and UnconfirmedNote why the first is not being proven
-	// now; empty while it is.
-	Unconfirmed     []string
+	catalogue.ByState
+	// UnconfirmedNote says why the first of the unconfirmed settings is not being proven now; empty while it is.
 	UnconfirmedNote string
 }
 
@@ -79,27 +72,9 @@ func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready b
 }
 
 func (r *Report) addSetting(setting v1alpha1.SettingStatus) {
-	switch setting.State {
-	case v1alpha1.SettingFailed:
-		r.Failed = append(r.Failed, setting.Key)
-	case v1alpha1.SettingDrifted:
-		r.Drifted = append(r.Drifted, setting.Key)
-	case v1alpha1.SettingShadowed:
-		r.Shadowed = append(r.Shadowed, setting.Key)
-		r.Exceptions = append(r.Exceptions, setting.Key)
-	case v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
-		r.Exceptions = append(r.Exceptions, setting.Key)
-	case v1alpha1.SettingPending:
-		if setting.TakesEffect == v1alpha1.EffectReboot {
-			r.RebootPending = append(r.RebootPending, setting.Key)
-		}
-		if catalogue.IsUnconfirmed(setting) {
-			r.Unconfirmed = append(r.Unconfirmed, setting.Key)
-			if !strings.HasPrefix(setting.Message, catalogue.ProvingNote) {
-				r.UnconfirmedNote = cmp.Or(r.UnconfirmedNote, setting.Message)
-			}
-		}
-	case v1alpha1.SettingInSync:
+	r.Add(setting)
+	if catalogue.IsUnconfirmed(setting) && !strings.HasPrefix(setting.Message, catalogue.ProvingNote) {
+		r.UnconfirmedNote = cmp.Or(r.UnconfirmedNote, setting.Message)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 func TestJudgeTuned(t *testing.T) {
@@ -21,14 +22,14 @@ func TestJudgeTuned(t *testing.T) {
 		reason  string
 	}{
 		"all read back":                      {status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTuned},
-		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Failed: []string{rmem}}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
+		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", ByState: catalogue.ByState{Failed: []string{rmem}}}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
 		"a release":                          {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
 		"settings not reported yet":          {report: fleet.Report{Applying: true}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"settings that wait for their turn":  {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"a failure comes before a reboot":    {report: fleet.Report{Failed: []string{rmem}, RebootPending: []string{wmem}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
-		"a reboot comes before drift":        {report: fleet.Report{RebootPending: []string{wmem}, Drifted: []string{rmem}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
-		"drift":                              {report: fleet.Report{Drifted: []string{rmem}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
-		"what cannot be had is an exception": {report: fleet.Report{Exceptions: []string{rmem}}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
+		"a failure comes before a reboot":    {report: fleet.Report{ByState: catalogue.ByState{Failed: []string{rmem}, RebootPending: []string{wmem}}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a reboot comes before drift":        {report: fleet.Report{ByState: catalogue.ByState{RebootPending: []string{wmem}, Drifted: []string{rmem}}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
+		"drift":                              {report: fleet.Report{ByState: catalogue.ByState{Drifted: []string{rmem}}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
+		"what cannot be had is an exception": {report: fleet.Report{ByState: catalogue.ByState{Exceptions: []string{rmem}}}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clientNode := clientNodeWith()
@@ -57,9 +58,9 @@ func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
 func TestJudgeTunedNamesExceptions(t *testing.T) {
 	clientNode := clientNodeWith()
 	for want, report := range map[string]fleet.Report{
-		"This node cannot take: " + rmem:                                              {Exceptions: []string{rmem}},
-		"Other files override settings of this node: " + rmem:                         {Exceptions: []string{rmem}, Shadowed: []string{rmem}},
-		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {Exceptions: []string{rmem, wmem}, Shadowed: []string{rmem}},
+		"This node cannot take: " + rmem:                                              {ByState: catalogue.ByState{Exceptions: []string{rmem}}},
+		"Other files override settings of this node: " + rmem:                         {ByState: catalogue.ByState{Exceptions: []string{rmem}, Shadowed: []string{rmem}}},
+		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {ByState: catalogue.ByState{Exceptions: []string{rmem, wmem}, Shadowed: []string{rmem}}},
 	} {
 		if got := judgeTuned(clientNode, report, true, ""); got.Message != want+fleet.SettingsName(clientNode.Spec.Hash) || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)

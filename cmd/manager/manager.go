@@ -29,6 +29,7 @@ import (
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/nodevolumes"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/rollout/drain"
@@ -53,8 +54,9 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme: scheme,
-		Cache:  cacheOptions(),
+		Scheme:    scheme,
+		Cache:     cacheOptions(),
+		NewClient: objects.ShareCache,
 		Client: client.Options{Cache: &client.CacheOptions{
 			// Who counts nodes that are on their way has to see the one that was sent off a moment ago.
 			EnableReadYourWritesConsistency: ptr.To(true),

@@ -254,8 +254,7 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	}
 	t := newTally()
 	var believed []v1alpha1.StorageClientNode
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Nodes {
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil {
 			if t.addNode(node, clientNode, all.Ready[node.Name]) {
 				believed = append(believed, *clientNode)

@@ -2,14 +2,19 @@ package node
 
 import corev1 "k8s.io/api/core/v1"
 
-// CacheTransform is for the manager's cache of Nodes. It drops what no controller reads and what most of a Node is: images and volumes.
+// CacheTransform is for the manager's cache of Nodes. Of their status it keeps what controllers read: conditions, what runs there, and how
+// much memory there is. Images and volumes are most of a Node.
 func CacheTransform(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
 		return object, nil
 	}
 	node.ManagedFields = nil
-	node.Status.Images, node.Status.VolumesInUse, node.Status.VolumesAttached = nil, nil, nil
+	kept := corev1.NodeStatus{Conditions: node.Status.Conditions, NodeInfo: node.Status.NodeInfo}
+	if memory, known := node.Status.Capacity[corev1.ResourceMemory]; known {
+		kept.Capacity = corev1.ResourceList{corev1.ResourceMemory: memory}
+	}
+	node.Status = kept
 	return node, nil
 }
 

@@ -130,7 +130,9 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	return r.Gate.Judge(snapshot, next, all, now), nil
+	judged := r.Gate.Judge(snapshot, next, all, now)
+	r.Gate.Stretch(r.Clock.Now().Sub(now))
+	return judged, nil
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {

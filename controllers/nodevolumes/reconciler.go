@@ -114,8 +114,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Nodes {
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
 			s.Nodes = append(s.Nodes, plan.Node{Node: node, ClientNode: clientNode, Writable: !pausedAll && writable[node.Name]})
 		}

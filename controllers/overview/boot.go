@@ -18,7 +18,7 @@ const onlyControlPlane = "the only control-plane node is not rebooted by the rol
 
 // RebootOf is what a profile's plan says of one node. due is false where the node needs no boot for settings of that profile. wanted
 // is what all profiles want of the node, clientNode is nil where no agent has reported.
-func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []corev1.Node, wanted nodesettings.Result,
+func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []*corev1.Node, wanted nodesettings.Result,
 	clientNode *v1alpha1.StorageClientNode,
 ) (reboot Reboot, due bool) {
 	reboot = Reboot{Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Why: rebootsFor(profile, wanted.Settings, clientNode)}
@@ -38,11 +38,11 @@ func SettingsOf(profile string, settings []v1alpha1.NodeSetting) []v1alpha1.Node
 
 // WhyNotRebooted says why the rollout would not reboot a node for boot settings among these, empty if it would: the node would not
 // be accepted after the boot, its boot loader is not proven, or nothing would stand in for it.
-func WhyNotRebooted(node *corev1.Node, all []corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
+func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	if obstacles := acceptance.Judge(settings, reportsOn(settings, clientNode)).Obstacles(); len(obstacles) > 0 {
 		return acceptance.Describe(obstacles)
 	}
-	if match.ControlPlane(node) && !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != node.Name && match.ControlPlane(&n) }) {
+	if match.ControlPlane(node) && !slices.ContainsFunc(all, func(n *corev1.Node) bool { return n.Name != node.Name && match.ControlPlane(n) }) {
 		return onlyControlPlane
 	}
 	if clientNode != nil && clientNode.Status.Bootloader != nil && !clientNode.Status.Bootloader.Proven {
@@ -68,9 +68,7 @@ func reportsOn(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClie
 // one to be rid of where the profile asks for that.
 func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
 	var why []string
-	wanted := map[string]bool{}
 	for _, s := range settings {
-		wanted[s.Key] = true
 		if s.Profile == profile.Name && nodesettings.TakesEffectAtBoot(s.Key) {
 			if reason := bootReason(s, clientNode); reason != "" {
 				why = append(why, reason)
@@ -81,7 +79,8 @@ func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.Node
 		return why
 	}
 	for _, s := range SettingsOf(profile.Name, clientNode.Spec.Settings) {
-		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
+		isWanted := slices.ContainsFunc(settings, func(wanted v1alpha1.NodeSetting) bool { return wanted.Key == s.Key })
+		if nodesettings.TakesEffectAtBoot(s.Key) && !isWanted && s.OnRemoval == v1alpha1.DeletionRestore {
 			why = append(why, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
 		}
 	}

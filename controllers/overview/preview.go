@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -70,7 +71,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	view := fleet.NewProfileSet(withProfileActing(profile, c.Profiles), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
-	reboots := map[string]Reboot{}
+	reboots, nodes := map[string]Reboot{}, objects.PointersTo(c.Nodes)
 	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue
@@ -78,7 +79,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 		wanted := view.Wanted(m.node, m.clientNode)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
-		if reboot, due := RebootOf(profile, m.node, c.Nodes, wanted.Result, m.clientNode); due {
+		if reboot, due := RebootOf(profile, m.node, nodes, wanted.Result, m.clientNode); due {
 			turn.Blocked = turn.Blocked || reboot.Refused
 			reboots[m.node.Name] = reboot
 		}

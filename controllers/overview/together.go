@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -108,8 +109,9 @@ func PlanTogether(names []string, c Cluster) Together {
 	for i := range c.StorageClientNodes {
 		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
 	}
-	nodes := slices.SortedFunc(slices.Values(pointersTo(c.Nodes)), func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, node := range nodes {
+	t.nodes = objects.PointersTo(c.Nodes)
+	slices.SortFunc(t.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, node := range t.nodes {
 		t.addNode(node, clientNodes[node.Name])
 	}
 	return t.result(names)
@@ -118,8 +120,10 @@ func PlanTogether(names []string, c Cluster) Together {
 // together holds one plan of several profiles.
 type together struct {
 	Cluster
-	all  []v1alpha1.StorageClientProfile
-	view *fleet.ProfileSet
+	// nodes are those of the cluster by name.
+	nodes []*corev1.Node
+	all   []v1alpha1.StorageClientProfile
+	view  *fleet.ProfileSet
 	// ours are the profiles that were asked for and may be applied.
 	ours    map[string]*v1alpha1.StorageClientProfile
 	shares  map[string]*Share
@@ -130,14 +134,6 @@ type together struct {
 	// turns are the places of a profile's nodes, reboots the nodes that are due, by name.
 	turns   map[string][]order.Turn
 	reboots map[string]JointReboot
-}
-
-func pointersTo(nodes []corev1.Node) []*corev1.Node {
-	out := make([]*corev1.Node, len(nodes))
-	for i := range nodes {
-		out[i] = &nodes[i]
-	}
-	return out
 }
 
 // actingTogether returns all profiles, those of the names as they would be in mode Enforce, taken up by the manager.
@@ -279,7 +275,7 @@ func (t *together) addDispute(text, node string) {
 func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted) {
 	joint, isOurs, never := JointReboot{}, false, ""
 	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
-		reboot, due := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.Nodes, wanted.Result, clientNode)
+		reboot, due := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.nodes, wanted.Result, clientNode)
 		if !due {
 			continue
 		}

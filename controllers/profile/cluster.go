@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -111,12 +113,8 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
-	clientNodes := make([]v1alpha1.StorageClientNode, 0, len(all.ClientNodes))
-	for _, clientNode := range all.ClientNodes {
-		clientNodes = append(clientNodes, *clientNode)
-	}
-	return clientNodes
+func clientNodesOf(all fleet.Snapshot) []*v1alpha1.StorageClientNode {
+	return slices.Collect(maps.Values(all.ClientNodes))
 }
 
 // declares reports whether the cluster was read with the profile as it is: what it asks of volumes is compiled there.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -201,9 +202,8 @@ func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v
 // writeNote writes the note, and emits an event where somebody has to act on it.
 func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.RolloutStatus) error {
 	before := s.clientNodeNow(name)
-	clientNode := before.DeepCopy()
-	clientNode.Status.Rollout = &note
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	clientNode := bareWithNote(before, &note)
+	patch := client.MergeFromWithOptions(bareWithNote(before, before.Status.Rollout), client.MergeFromWithOptimisticLock{})
 	if err := s.Status().Patch(ctx, clientNode, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
 	}
@@ -214,4 +214,11 @@ func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.Rollou
 	}
 	s.emitNoteEvent(name, was, note)
 	return nil
+}
+
+// bareWithNote is a client node without all that a note does not change: to compare all that a large node reports takes longer than to write.
+func bareWithNote(of *v1alpha1.StorageClientNode, note *v1alpha1.RolloutStatus) *v1alpha1.StorageClientNode {
+	return &v1alpha1.StorageClientNode{
+		ObjectMeta: metav1.ObjectMeta{Name: of.Name, UID: of.UID, ResourceVersion: of.ResourceVersion}, Status: v1alpha1.StorageClientNodeStatus{Rollout: note},
+	}
 }

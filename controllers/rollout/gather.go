@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +21,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/windows"
@@ -64,8 +62,8 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	}
 	s.clientNodes, s.ready = all.ClientNodes, all.Ready
 	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
-	for i := range all.Nodes {
-		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
+	for _, node := range all.Nodes {
+		s.nodes[node.Name] = node
 	}
 	return s.currentSnapshot(), nil
 }
@@ -103,47 +101,18 @@ func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	var nodes, clientNodes map[string]string
 	err := parallel.TryEach(s.workers(), []func() error{
 		func() (err error) {
-			nodes, err = s.listVersions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
+			nodes, err = objects.ListVersions(ctx, s.APIReader, corev1.SchemeGroupVersion.WithKind("NodeList"))
 			return err
 		},
 		func() (err error) {
-			clientNodes, err = s.listVersions(ctx, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
+			clientNodes, err = objects.ListVersions(ctx, s.APIReader, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
 			return err
 		},
 	}, func(read func() error) error { return read() })
 	if err != nil {
 		return nil, err
 	}
-	return differingNames(nodes, s.nodes).Union(differingNames(clientNodes, s.clientNodes)), nil
-}
-
-func (s *scope) listVersions(ctx context.Context, kind schema.GroupVersionKind) (map[string]string, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kind)
-	if err := s.APIReader.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("list the versions of %ss: %w", strings.TrimSuffix(kind.Kind, "List"), err)
-	}
-	versions := make(map[string]string, len(list.Items))
-	for i := range list.Items {
-		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
-	}
-	return versions, nil
-}
-
-// differingNames names the objects that are not known in the version that there is: newer, new or gone.
-func differingNames[T client.Object](versions map[string]string, known map[string]T) sets.Set[string] {
-	out := sets.New[string]()
-	for name, version := range versions {
-		if object, found := known[name]; !found || object.GetResourceVersion() != version {
-			out.Insert(name)
-		}
-	}
-	for name := range known {
-		if _, found := versions[name]; !found {
-			out.Insert(name)
-		}
-	}
-	return out
+	return objects.FindOutdated(nodes, s.nodes).Union(objects.FindOutdated(clientNodes, s.clientNodes)), nil
 }
 
 // readPods finds which nodes with the untuned taint that are to be rebooted serve anything. Until it has read them, a

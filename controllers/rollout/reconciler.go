@@ -109,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 // restShare is how many times as long as it took to read the cluster the rollout rests after a pass: with thousands of nodes that is what
 // passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it.
 const (
-	restShare = 5
+	restShare = 10
 	maxRest   = 2 * time.Second
 )
 

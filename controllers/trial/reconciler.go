@@ -186,11 +186,11 @@ func isByClones(t plan.Trial) bool {
 }
 
 // serversOf are the servers of volumes, by the volumes' names.
-func serversOf(volumes []corev1.PersistentVolume) map[string]string {
+func serversOf(volumes []*corev1.PersistentVolume) map[string]string {
 	servers := make(map[string]string, len(volumes))
-	for i := range volumes {
-		if server := judge.SourceOf(&volumes[i]).Server; server != "" {
-			servers[volumes[i].Name] = server
+	for _, pv := range volumes {
+		if server := judge.SourceOf(pv).Server; server != "" {
+			servers[pv.Name] = server
 		}
 	}
 	return servers
@@ -210,8 +210,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 		return nil, err
 	}
 	nodes := make([]plan.Node, 0, len(all.Nodes))
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Nodes {
 		n := plan.Node{Node: node, Runner: runners[node.Name]}
 		if agent := agents[node.Name]; agent != nil {
 			n.Image, n.PullSecrets = agent.Spec.Containers[0].Image, agent.Spec.ImagePullSecrets

@@ -1,16 +1,17 @@
 package volume
 
 import (
+	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // CacheTransformClientNode is for the manager's cache of client nodes: of a node's mounts it keeps what is compared with
-// volumes, which is little of what a large node reports: not where they are, and of those of no volume the server alone. What thousands of nodes say in the same
-// words is kept once. Client nodes of the cache are therefore only ever patched, never updated.
+// volumes, which is little of what a large node reports: not where they are, and of those of no volume the server alone. It drops the
+// conditions, which sum the rest up for others. What thousands of nodes say in the same words is kept once, whole lists of settings too.
+// Client nodes of the cache are therefore only ever patched, never updated.
 func CacheTransformClientNode(object any) (any, error) {
 	clientNode, ok := object.(*v1alpha1.StorageClientNode)
 	if !ok {
@@ -18,21 +19,58 @@ func CacheTransformClientNode(object any) (any, error) {
 	}
 	clientNode.ManagedFields = nil
 	clientNode.Status.Mounts = keptMounts(clientNode.Status.Mounts)
-	for i := range clientNode.Spec.Settings {
-		s := &clientNode.Spec.Settings[i]
-		s.Key, s.Value, s.Profile, s.OnRemoval = shared(s.Key), shared(s.Value), shared(s.Profile), shared(s.OnRemoval)
+	clientNode.Status.Conditions = nil
+	clientNode.Spec.Settings = sharedSettings.share(keyOfSettings(clientNode.Spec.Settings), func() []v1alpha1.NodeSetting {
+		return slices.Clip(clientNode.Spec.Settings)
+	})
+	for i := range clientNode.Spec.Volumes {
+		v := &clientNode.Spec.Volumes[i]
+		v.Name, v.MountOptions = shared(v.Name), sharedList(v.MountOptions)
 	}
-	for i := range clientNode.Status.Settings {
-		s := &clientNode.Status.Settings[i]
-		s.Key, s.Desired, s.Observed, s.Original = shared(s.Key), shared(s.Desired), shared(s.Observed), shared(s.Original)
-		s.TakesEffect, s.State, s.Message = shared(s.TakesEffect), shared(s.State), shared(s.Message)
-	}
+	clientNode.Status.Settings = keptReports(clientNode.Status.Settings)
 	return clientNode, nil
 }
 
+func keyOfSettings(settings []v1alpha1.NodeSetting) string {
+	var key strings.Builder
+	for _, s := range settings {
+		writeKey(&key, s.Key, s.Value, s.Profile, string(s.OnRemoval))
+	}
+	return key.String()
+}
+
+// keptReports are what nodes of one kind report alike, but for a drift, which is one node's.
+func keptReports(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
+	var key strings.Builder
+	for _, s := range reports {
+		if s.Drift != nil {
+			return withSharedTexts(reports)
+		}
+		writeKey(&key, s.Key, s.Desired, s.Observed, s.Original, string(s.TakesEffect), string(s.State), s.Message)
+	}
+	return sharedReports.share(key.String(), func() []v1alpha1.SettingStatus { return withSharedTexts(reports) })
+}
+
+func writeKey(key *strings.Builder, texts ...string) {
+	for _, text := range texts {
+		fmt.Fprintf(key, "%d:%s", len(text), text)
+	}
+}
+
+func withSharedTexts(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
+	for i := range reports {
+		s := &reports[i]
+		s.Key, s.Desired, s.Observed, s.Original = shared(s.Key), shared(s.Desired), shared(s.Observed), shared(s.Original)
+		s.TakesEffect, s.State, s.Message = shared(s.TakesEffect), shared(s.State), shared(s.Message)
+	}
+	return slices.Clip(reports)
+}
+
 func keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
-	var kept []v1alpha1.MountStatus
-	lists := map[string][]string{}
+	if len(mounts) == 0 {
+		return mounts
+	}
+	kept := make([]v1alpha1.MountStatus, 0, len(mounts))
 	for _, mount := range mounts {
 		if mount.Volume == "" {
 			kept = append(kept, v1alpha1.MountStatus{Server: shared(mount.Server), Protocol: shared(mount.Protocol)})
@@ -40,51 +78,22 @@ func keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
 		}
 		kept = append(kept, v1alpha1.MountStatus{
 			Volume: shared(mount.Volume), Server: shared(mount.Server), Protocol: shared(mount.Protocol),
-			Options: sharedList(lists, mount.Options), Connections: mount.Connections, SlotLimit: mount.SlotLimit,
+			Options: sharedList(mount.Options), Connections: mount.Connections, SlotLimit: mount.SlotLimit,
 			ReadAheadKiB: mount.ReadAheadKiB, Since: mount.Since, Used: mount.Used, State: shared(mount.State), Message: shared(mount.Message),
 		})
 	}
-	return slices.Clip(kept)
+	return kept
 }
 
-// sharedList is the first equal list of the same node: its mounts have few different ones.
-func sharedList(lists map[string][]string, options []string) []string {
-	key := strings.Join(options, ",")
-	if _, seen := lists[key]; !seen {
+// sharedList is the one copy of a list of options: of tens of thousands of mounts few have different ones.
+func sharedList(options []string) []string {
+	if len(options) == 0 {
+		return options
+	}
+	return sharedOptions.share(strings.Join(options, ","), func() []string {
 		for i := range options {
 			options[i] = shared(options[i])
 		}
-		lists[key] = slices.Clip(options)
-	}
-	return lists[key]
-}
-
-// maxTexts is how many different texts are known before those that nobody has said for that long are forgotten.
-const maxTexts = 1 << 16
-
-// texts has equal texts be one copy. What is not said again goes after two generations.
-type texts struct {
-	mutex      sync.Mutex
-	young, old map[string]string
-}
-
-var sharedTexts texts
-
-// shared is the one copy of a text.
-func shared[S ~string](text S) S { return S(sharedTexts.share(string(text))) }
-
-func (t *texts) share(text string) string {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	if known, found := t.young[text]; found {
-		return known
-	}
-	if known, found := t.old[text]; found {
-		text = known
-	}
-	if t.young == nil || len(t.young) >= maxTexts {
-		t.young, t.old = map[string]string{}, t.young
-	}
-	t.young[text] = text
-	return text
+		return slices.Clip(options)
+	})
 }

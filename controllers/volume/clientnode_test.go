@@ -74,6 +74,7 @@ func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
 		for i := range want.Status.Mounts {
 			want.Status.Mounts[i].PodUIDs, want.Status.Mounts[i].MountPoint = nil, ""
 		}
+		want.Status.Conditions = nil
 		if _, err := CacheTransformClientNode(clientNode); err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +83,8 @@ func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
 		}
 	}
 	for name, texts := range map[string][2]string{
-		"a setting's key":      {a.Spec.Settings[63].Key, b.Status.Settings[63].Key},
-		"a setting's value":    {a.Spec.Settings[0].Value, b.Status.Settings[63].Observed},
+		"a setting's key":      {a.Spec.Settings[63].Key, b.Spec.Settings[63].Key},
+		"a setting's value":    {a.Status.Settings[0].Desired, b.Status.Settings[63].Observed},
 		"a mount's volume":     {a.Status.Mounts[127].Volume, b.Status.Mounts[127].Volume},
 		"a mount's option":     {a.Status.Mounts[0].Options[11], b.Status.Mounts[127].Options[11]},
 		"a setting's original": {a.Status.Settings[0].Original, b.Status.Settings[63].Original},
@@ -92,18 +93,22 @@ func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
 			t.Errorf("%s is kept twice", name)
 		}
 	}
-	if &a.Status.Mounts[0].Options[0] != &a.Status.Mounts[127].Options[0] {
-		t.Error("a node's mounts keep equal lists twice")
+	if &a.Status.Mounts[0].Options[0] != &b.Status.Mounts[127].Options[0] {
+		t.Error("mounts keep equal lists of options twice")
+	}
+	if &a.Spec.Settings[0] != &b.Spec.Settings[0] || &a.Status.Settings[0] != &b.Status.Settings[0] {
+		t.Error("nodes keep equal lists of settings twice")
 	}
 }
 
 // What is said again and again is one copy for good; what nobody says any more is not kept for ever.
 func TestSharedTextsAreForgotten(t *testing.T) {
-	var all texts
-	first := all.share(strings.Clone("hard"))
+	all := pool[string]{max: maxTexts}
+	share := func(text string) string { return all.share(text, func() string { return text }) }
+	first := share(strings.Clone("hard"))
 	for i := range 10 * maxTexts {
-		all.share(fmt.Sprintf("text %d", i))
-		if i%1000 == 0 && unsafe.StringData(all.share(strings.Clone("hard"))) != unsafe.StringData(first) {
+		share(fmt.Sprintf("text %d", i))
+		if i%1000 == 0 && unsafe.StringData(share(strings.Clone("hard"))) != unsafe.StringData(first) {
 			t.Fatalf("after %d others it is another copy", i)
 		}
 	}

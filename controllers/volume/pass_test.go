@@ -75,7 +75,7 @@ func TestAPassThatBeginsABatchReadsVolumesLiveOnce(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}})
 	r.APIReader = interceptor.NewClient(under, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-		if _, ok := list.(*corev1.PersistentVolumeList); ok {
+		if list.GetObjectKind().GroupVersionKind().Kind == "PersistentVolumeList" {
 			live++
 		}
 		return c.List(ctx, list, opts...)

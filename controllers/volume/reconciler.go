@@ -5,15 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -68,7 +74,7 @@ type Reconciler struct {
 	reported map[string]string
 }
 
-// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
@@ -131,11 +137,10 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	var clientNodes v1alpha1.StorageClientNodeList
-	if err := s.Client.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
+	if out.ClientNodes, err = objects.All[*v1alpha1.StorageClientNode](ctx, s.Client, &v1alpha1.StorageClientNodeList{}); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	out.Now, out.Refused, out.Evidence, out.ClientNodes = s.now, s.refused, s.evidence, clientNodes.Items
+	out.Now, out.Refused, out.Evidence = s.now, s.refused, s.evidence
 	if s.ledger = out.Ledger; s.ledger == nil {
 		return plan.Snapshot{}, errNoLedger
 	}
@@ -149,11 +154,37 @@ func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.
 	if s.ledger, err = s.reader.ReadLedgerLive(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
 	}
-	if cached.Volumes, err = snapshot.ListVolumes(ctx, s.APIReader); err != nil {
+	if cached.Volumes, err = s.refresh(ctx, cached.Volumes); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
 	}
 	cached.Ledger, cached.Live, s.kept = s.ledger, true, s.now
 	return cached, nil
+}
+
+// refresh returns the volumes as the API server has them. Those that are not as the cache has them are read.
+func (s *scope) refresh(ctx context.Context, cached []*corev1.PersistentVolume) ([]*corev1.PersistentVolume, error) {
+	versions, err := objects.ListVersions(ctx, s.APIReader, corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"))
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]*corev1.PersistentVolume, len(cached))
+	for _, pv := range cached {
+		known[pv.Name] = pv
+	}
+	outdated := objects.FindOutdated(versions, known)
+	current := slices.DeleteFunc(slices.Clone(cached), func(pv *corev1.PersistentVolume) bool { return outdated.Has(pv.Name) })
+	var mutex sync.Mutex
+	err = parallel.TryEach(workers, sets.List(outdated), func(name string) error {
+		pv := &corev1.PersistentVolume{}
+		if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil || match.IsClone(pv) {
+			return client.IgnoreNotFound(err)
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		current = append(current, pv)
+		return nil
+	})
+	return current, err
 }
 
 // isInspectionDue says whether it is time to look for failed mounts while nothing begins.

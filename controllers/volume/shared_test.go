@@ -36,7 +36,7 @@ func TestControllersShareWhatTheyKnow(t *testing.T) {
 				return
 			}
 			for i := range s.Volumes {
-				judged[k] = s.Memory.Judge(judge.Input{Volume: &s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
+				judged[k] = s.Memory.Judge(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
 			}
 		})
 	}

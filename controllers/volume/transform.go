@@ -8,7 +8,7 @@ import (
 )
 
 // CacheTransform is for the manager's cache of PersistentVolumes: of the managed fields it keeps only what tells whether the mount
-// options are declared elsewhere.
+// options are declared elsewhere. Most volumes have one of a few sizes.
 func CacheTransform(object any) (any, error) {
 	pv, ok := object.(*corev1.PersistentVolume)
 	if !ok {
@@ -27,5 +27,8 @@ func CacheTransform(object any) (any, error) {
 		kept = append(kept, entry)
 	}
 	pv.ManagedFields = kept
+	if storage, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok && len(pv.Spec.Capacity) == 1 {
+		pv.Spec.Capacity = sharedCapacities.share(storage.String(), func() corev1.ResourceList { return pv.Spec.Capacity })
+	}
 	return pv, nil
 }

@@ -222,7 +222,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		return
 	}
 	s := w.live()
-	others := judge.NewOthers(slices.DeleteFunc(s.Volumes, func(pv corev1.PersistentVolume) bool { return pv.Name == name }))
+	others := judge.NewOthers(slices.DeleteFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name }))
 	verdict, stopped := judge.AmongOthers(judge.Judge(judge.Input{Volume: v.pv, Profiles: s.Profiles}), others,
 		func(set string) *judge.FailedSet { return judge.DecodeFailedSet(s.Ledger.FailedSets()[set]) })
 	if stopped != "" || verdict.Action != judge.ActionWrite {
@@ -243,7 +243,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 func (w *world) live() plan.Snapshot {
 	s := plan.Snapshot{Now: w.now, Profiles: judge.Compile(w.profileList(), catalogue.AllowList{}, w.paused), ClientNodes: w.clientNodes(), Ledger: w.readLedger()}
 	for _, name := range w.names() {
-		s.Volumes = append(s.Volumes, *w.volumes[name].pv)
+		s.Volumes = append(s.Volumes, w.volumes[name].pv.DeepCopy())
 	}
 	return s
 }
@@ -265,8 +265,8 @@ func (w *world) profileList() []v1alpha1.StorageClientProfile {
 	return out
 }
 
-func (w *world) clientNodes() []v1alpha1.StorageClientNode {
-	node := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+func (w *world) clientNodes() []*v1alpha1.StorageClientNode {
+	node := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	for _, name := range slices.Sorted(maps.Keys(w.mounts)) {
 		if w.bare[name] {
 			continue
@@ -281,7 +281,7 @@ func (w *world) clientNodes() []v1alpha1.StorageClientNode {
 			Connections: int32(connectionsOf(w.mounts[name])), Since: ptr.To(metav1.NewTime(w.mountedAt[name].Add(w.skew))), Used: !w.idle[name],
 		})
 	}
-	return []v1alpha1.StorageClientNode{node}
+	return []*v1alpha1.StorageClientNode{node}
 }
 
 // connectionsOf is how many a mount opens.
@@ -374,7 +374,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	s.Volumes = nil
 	for _, name := range m.names() {
 		if pv := m.stale(m.volumes[name]); pv != nil {
-			s.Volumes = append(s.Volumes, *pv)
+			s.Volumes = append(s.Volumes, pv.DeepCopy())
 		}
 	}
 	m.rng.Shuffle(len(s.Volumes), func(i, j int) { s.Volumes[i], s.Volumes[j] = s.Volumes[j], s.Volumes[i] })
@@ -709,7 +709,7 @@ func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 func (w *world) sets() map[string]string {
 	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Judged{}
 	for i := range s.Volumes {
-		j := judge.Judge(judge.Input{Volume: &s.Volumes[i], Profiles: s.Profiles})
+		j := judge.Judge(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles})
 		judged[j.Volume.Name] = j
 		servers.Add(j)
 	}

@@ -35,14 +35,11 @@ type Verdict struct {
 
 // Judge judges what the agent reports of the wanted settings. A setting that it does not report is awaited.
 func Judge(wanted []v1alpha1.NodeSetting, reported []v1alpha1.SettingStatus) Verdict {
-	known := make(map[string]v1alpha1.SettingStatus, len(reported))
-	for _, s := range reported {
-		known[s.Key] = s
-	}
 	var out Verdict
-	for _, s := range wanted {
-		if list := out.listOf(known[s.Key]); list != nil {
-			*list = append(*list, Setting{Key: s.Key, Message: known[s.Key].Message})
+	for i, s := range wanted {
+		report := reportOn(s.Key, reported, i)
+		if list := out.listOf(report); list != nil {
+			*list = append(*list, Setting{Key: s.Key, Message: report.Message})
 		}
 	}
 	for _, list := range []*[]Setting{&out.Refused, &out.Unstaged, &out.Awaited, &out.Exceptions, &out.Drifted} {
@@ -51,8 +48,20 @@ func Judge(wanted []v1alpha1.NodeSetting, reported []v1alpha1.SettingStatus) Ver
 	return out
 }
 
+// reportOn is what is reported of a setting, nothing where nothing is. Agents report in the order that they are asked in: at is where it
+// stands then.
+func reportOn(key string, reported []v1alpha1.SettingStatus, at int) *v1alpha1.SettingStatus {
+	if at >= len(reported) || reported[at].Key != key {
+		at = slices.IndexFunc(reported, func(s v1alpha1.SettingStatus) bool { return s.Key == key })
+	}
+	if at < 0 {
+		return &v1alpha1.SettingStatus{}
+	}
+	return &reported[at]
+}
+
 // listOf is the list that a setting belongs to, nil where it has its value or waits for something that is no boot.
-func (v *Verdict) listOf(s v1alpha1.SettingStatus) *[]Setting {
+func (v *Verdict) listOf(s *v1alpha1.SettingStatus) *[]Setting {
 	boots := s.TakesEffect == v1alpha1.EffectReboot
 	switch s.State {
 	case v1alpha1.SettingInSync:
@@ -72,7 +81,7 @@ func (v *Verdict) listOf(s v1alpha1.SettingStatus) *[]Setting {
 		}
 		return &v.Drifted
 	case v1alpha1.SettingPending:
-		if s.TakesEffect == v1alpha1.EffectNextMount || s.TakesEffect == v1alpha1.EffectNewTransport || catalogue.IsUnconfirmed(s) {
+		if s.TakesEffect == v1alpha1.EffectNextMount || s.TakesEffect == v1alpha1.EffectNewTransport || catalogue.IsUnconfirmed(*s) {
 			return nil
 		}
 	}

@@ -29,8 +29,7 @@ type Gates struct {
 func GatesOf(all Snapshot, untunedTaint string) Gates {
 	gates := Gates{Nodes: map[string][]livegate.Node{}}
 	canaries := map[string]labels.Selector{}
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
 		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) {
 			continue

@@ -47,20 +47,23 @@ func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready b
 		Silent:   agentpod.WhySilent(node, clientNode, ready),
 		Applying: clientNode.Status.Hash != clientNode.Spec.Hash || clientNode.Status.ObservedGeneration == 0,
 	}
-	wanted := map[string]bool{}
-	for _, setting := range clientNode.Spec.Settings {
-		wanted[setting.Key] = profile == "" || setting.Profile == profile
+	// Most settings of most nodes are in sync: these are passed over before anything is looked up.
+	wanted := func(key string) bool {
+		i := slices.IndexFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
+		return i >= 0 && (profile == "" || clientNode.Spec.Settings[i].Profile == profile)
 	}
-	for _, setting := range clientNode.Status.Settings {
-		if wanted[setting.Key] {
-			report.addSetting(setting)
+	for i := range clientNode.Status.Settings {
+		if setting := &clientNode.Status.Settings[i]; setting.State != v1alpha1.SettingInSync && wanted(setting.Key) {
+			report.addSetting(*setting)
 		}
 	}
-	if _, carried := nodesettings.Hashes(clientNode.Spec.Settings); bootedInVain(clientNode) && carried != clientNode.Spec.BootHash {
-		report.Failed = append(report.Failed, "boot settings that had no effect and were removed again")
+	if bootedInVain(clientNode) {
+		if _, carried := nodesettings.Hashes(clientNode.Spec.Settings); carried != clientNode.Spec.BootHash {
+			report.Failed = append(report.Failed, "boot settings that had no effect and were removed again")
+		}
 	}
 	for _, key := range clientNode.Status.RebootRequiredBy {
-		if wanted[key] {
+		if wanted(key) {
 			report.RebootPending = append(report.RebootPending, key)
 		}
 	}

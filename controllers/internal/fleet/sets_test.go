@@ -164,7 +164,7 @@ func TestASnapshotTellsWhichNodesConcernAProfile(t *testing.T) {
 	alone := Snapshot{ClientNodes: map[string]*v1alpha1.StorageClientNode{"n3": {}}}
 	alone.ClientNodes["n3"].Spec.Settings = []v1alpha1.NodeSetting{{Key: "k", Profile: "b"}}
 	for i, name := range []string{"a", "b", "a", "a"} {
-		alone.Nodes = append(alone.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		alone.Nodes = append(alone.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("n%d", 3-i), Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": name},
 		}})
 	}

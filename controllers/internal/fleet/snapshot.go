@@ -13,7 +13,7 @@ import (
 // Snapshot is all nodes at one moment. What is in it belongs to the cache and is not to be changed.
 type Snapshot struct {
 	Profiles *ProfileSet
-	Nodes    []corev1.Node
+	Nodes    []*corev1.Node
 	// ClientNodes holds the client nodes by the name of their node.
 	ClientNodes map[string]*v1alpha1.StorageClientNode
 	// Ready holds the nodes whose agent's Pod is Ready.
@@ -61,11 +61,6 @@ func (s *ProfileSet) selectsAs(profile *Profile) bool {
 	return known == profile || known != nil && known.UID == profile.UID && known.Generation == profile.Generation && known.Generation != 0
 }
 
-func nodesByName(nodes []corev1.Node) []*corev1.Node {
-	out := make([]*corev1.Node, len(nodes))
-	for i := range nodes {
-		out[i] = &nodes[i]
-	}
-	slices.SortFunc(out, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+func nodesByName(nodes []*corev1.Node) []*corev1.Node {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/objects"
 )
 
 // NodeNameField is the field of Pods that IsAgentReady selects by; a cached client needs an index of that name.
@@ -31,21 +32,21 @@ func IndexNodeName(obj client.Object) []string {
 
 // FleetSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
 func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, agentNamespace string) (fleet.Snapshot, error) {
-	var nodes corev1.NodeList
-	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	nodes, err := objects.All[*corev1.Node](ctx, reader, &corev1.NodeList{})
+	if err != nil {
 		return fleet.Snapshot{}, fmt.Errorf("list Nodes: %w", err)
 	}
-	var clientNodes v1alpha1.StorageClientNodeList
-	if err := reader.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
+	clientNodes, err := objects.All[*v1alpha1.StorageClientNode](ctx, reader, &v1alpha1.StorageClientNodeList{})
+	if err != nil {
 		return fleet.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
 	ready, err := ReadyAgents(ctx, reader, agentNamespace)
 	if err != nil {
 		return fleet.Snapshot{}, err
 	}
-	all := fleet.Snapshot{Profiles: profiles, Nodes: nodes.Items, Ready: ready, ClientNodes: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
-	for i := range clientNodes.Items {
-		all.ClientNodes[clientNodes.Items[i].Name] = &clientNodes.Items[i]
+	all := fleet.Snapshot{Profiles: profiles, Nodes: nodes, Ready: ready, ClientNodes: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes))}
+	for _, clientNode := range clientNodes {
+		all.ClientNodes[clientNode.Name] = clientNode
 	}
 	return all, nil
 }
@@ -62,15 +63,14 @@ func IsAgentReady(ctx context.Context, reader client.Reader, agentNamespace, nod
 }
 
 func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace string, opts ...client.ListOption) (map[string]bool, error) {
-	opts = append(opts, client.InNamespace(agentNamespace), client.MatchingLabels{agentpod.ComponentLabel: agentpod.Component}, client.UnsafeDisableDeepCopy)
-	var pods corev1.PodList
-	if err := reader.List(ctx, &pods, opts...); err != nil {
+	pods, err := objects.All[*corev1.Pod](ctx, reader, &corev1.PodList{}, append(opts, client.InNamespace(agentNamespace))...)
+	if err != nil {
 		return nil, fmt.Errorf("list agent Pods in %s: %w", agentNamespace, err)
 	}
-	ready := make(map[string]bool, len(pods.Items))
-	for i := range pods.Items {
-		if agentpod.IsReady(&pods.Items[i]) {
-			ready[pods.Items[i].Spec.NodeName] = true
+	ready := make(map[string]bool, len(pods))
+	for _, pod := range pods {
+		if pod.Labels[agentpod.ComponentLabel] == agentpod.Component && agentpod.IsReady(pod) {
+			ready[pod.Spec.NodeName] = true
 		}
 	}
 	return ready, nil
@@ -102,8 +102,7 @@ func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 		return fleet.Snapshot{}, nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
 	writable := map[string]bool{}
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
 		_, claimed := budget.Data[node.Name]
 		writable[node.Name] = clientNode != nil && !claimed && fleet.Owns(node, clientNode) && !match.Ignored(node) &&

@@ -94,6 +94,13 @@ func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Pl
 	return got
 }
 
+// Stretch has the round last the longer the longer it took to look at all nodes and to judge them.
+func (g Gate) Stretch(took time.Duration) {
+	if g.round != nil && *g.round != nil {
+		(*g.round).age = min(max(RoundAge, roundShare*took), MaxRoundAge)
+	}
+}
+
 // judgeIn asks every profile concerned in a round. It is not known where the round does not speak of the node as it is, or has no place
 // for it: then all nodes have to be read.
 func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -49,7 +50,7 @@ func TestRestoreNote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := fleet.Snapshot{
-				Profiles: view, Nodes: []corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
+				Profiles: view, Nodes: objects.PointersTo([]corev1.Node{node("a"), node("b")}), Ready: map[string]bool{"a": true, "b": true},
 				ClientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
 			if got := restoresOf(all, view.ByName("p")).note(); (got != "") != test.waits {
@@ -62,7 +63,7 @@ func TestRestoreNote(t *testing.T) {
 func TestGateRemembersWhomItHasRefused(t *testing.T) {
 	s := snapshotOf(nil, profile("a", nil))
 	next := For(s)
-	nobodyReady := fleet.Snapshot{Profiles: s.Profiles, Nodes: []corev1.Node{*s.Node}}
+	nobodyReady := fleet.Snapshot{Profiles: s.Profiles, Nodes: []*corev1.Node{s.Node}}
 	gate := NewGate()
 	if _, known := gate.Recall(s, next, now); known {
 		t.Fatal("a gate that was never asked knows an answer")

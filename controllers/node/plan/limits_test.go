@@ -27,14 +27,14 @@ func clusterOf(nodes int, profiles ...v1alpha1.StorageClientProfile) *fleet.Snap
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		clientNode := clientNodeWith(setting(wmem, "a", v1alpha1.DeletionRestore))
 		clientNode.Name = node.Name
-		all.Nodes, all.ClientNodes[node.Name], all.Ready[node.Name] = append(all.Nodes, *node), clientNode, true
+		all.Nodes, all.ClientNodes[node.Name], all.Ready[node.Name] = append(all.Nodes, node), clientNode, true
 	}
 	return all
 }
 
 // give has a node hold what its profiles want; take has it report that, some time ago.
 func give(all *fleet.Snapshot, n int) *v1alpha1.StorageClientNode {
-	node := &all.Nodes[n]
+	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
 	clientNode.Spec.Hash = all.Profiles.Wanted(node, clientNode).Hash
 	return clientNode
@@ -50,7 +50,7 @@ func take(all *fleet.Snapshot, n int, ago time.Duration) {
 
 // ask asks the gate for one node.
 func ask(all *fleet.Snapshot, n int, limits Limits) Plan {
-	node := &all.Nodes[n]
+	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: all.Ready[node.Name], Profiles: all.Profiles, Limits: limits}
 	s.Wanted = all.Profiles.Wanted(node, clientNode)
@@ -117,7 +117,7 @@ func TestAllProfilesShareTheClustersPlaces(t *testing.T) {
 		t.Errorf("%d of 20 nodes take a change at once, want a tenth", gone)
 	}
 	count := func(change func(*v1alpha1.StorageClientNode, *corev1.Node)) int {
-		change(all.ClientNodes[all.Nodes[2].Name], &all.Nodes[2])
+		change(all.ClientNodes[all.Nodes[2].Name], all.Nodes[2])
 		return runningIn(usualLimits, all, now)
 	}
 	if got := count(func(*v1alpha1.StorageClientNode, *corev1.Node) {}); got != 2 {

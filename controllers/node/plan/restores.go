@@ -17,8 +17,7 @@ type restores struct{ limit, releasing int }
 
 func restoresOf(all fleet.Snapshot, profile *fleet.Profile) *restores {
 	carrying, out := 0, &restores{}
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
+	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
 		if clientNode == nil || !fleet.CarriesSettingsOf(profile.Name, clientNode) {
 			continue

@@ -11,9 +11,14 @@ import (
 	"github.com/storageclient/operator/controllers/internal/livegate"
 )
 
-// RoundAge is how long a round lasts. Each of thousands that may go would otherwise look at all of them; what is seen to fail later
-// than that stops the next one.
-const RoundAge = 250 * time.Millisecond
+// RoundAge is how long a round lasts, where the look at all nodes took no longer than a tenth of it; otherwise it lasts ten times as long
+// as the look, MaxRoundAge at most. Each of thousands that may go would otherwise look at all of them; what is seen to fail later than that
+// stops the next one.
+const (
+	RoundAge    = 250 * time.Millisecond
+	MaxRoundAge = time.Second
+	roundShare  = 10
+)
 
 // round is what one look at all nodes says of those who may go now: there is room for all of them at once, as long as nothing else is
 // changed in between.
@@ -21,6 +26,8 @@ type round struct {
 	limits Limits
 	all    fleet.Snapshot
 	at     time.Time
+	// age is how long it lasts.
+	age time.Duration
 	// gates and cluster, what all profiles together keep to when it begins, are looked at once somebody asks, like the nodes by name.
 	gates   func() fleet.Gates
 	cluster func() *livegate.Cluster
@@ -34,7 +41,7 @@ type round struct {
 
 func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	r := &round{
-		limits: limits, all: all, at: now,
+		limits: limits, all: all, at: now, age: RoundAge,
 		verdicts: map[string]verdict{}, restores: map[string]*restores{}, gone: map[string]bool{},
 	}
 	r.gates = sync.OnceValue(func() fleet.Gates { return fleet.GatesOf(all, limits.UntunedTaint) })
@@ -43,8 +50,8 @@ func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	})
 	r.byName = sync.OnceValue(func() map[string]*corev1.Node {
 		nodes := make(map[string]*corev1.Node, len(all.Nodes))
-		for i := range all.Nodes {
-			nodes[all.Nodes[i].Name] = &all.Nodes[i]
+		for _, node := range all.Nodes {
+			nodes[node.Name] = node
 		}
 		return nodes
 	})
@@ -54,7 +61,7 @@ func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 // isOpen reports whether others may still follow those that went first.
 func (r *round) isOpen(profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(r.at)
-	return len(r.gone) > 0 && r.all.Profiles == profiles && age >= 0 && age < RoundAge
+	return len(r.gone) > 0 && r.all.Profiles == profiles && age >= 0 && age < r.age
 }
 
 // verdictOf asks the gate of a profile, once.

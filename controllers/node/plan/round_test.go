@@ -33,7 +33,7 @@ func (r *remembering) ask(n int, limits Limits, at time.Time) Plan {
 
 // askFor asks whether the node may go with a plan, and forgets what its change makes untrue.
 func (r *remembering) askFor(n int, next Plan, limits Limits, at time.Time) Plan {
-	node := &r.all.Nodes[n]
+	node := r.all.Nodes[n]
 	clientNode := r.all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: limits}
 	s.Wanted = r.all.Profiles.Wanted(node, clientNode)

@@ -121,7 +121,7 @@ func currentVolumes(clientNode *v1alpha1.StorageClientNode) map[string]v1alpha1.
 
 // volumesOf are the volumes that a node reports as mounted, sorted.
 func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
-	var names []string
+	names := make([]string, 0, len(clientNode.Status.Mounts))
 	for i := range clientNode.Status.Mounts {
 		if name := clientNode.Status.Mounts[i].Volume; name != "" {
 			names = append(names, name)

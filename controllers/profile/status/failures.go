@@ -34,8 +34,8 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 	}
 	nodes, wanted := map[string]*corev1.Node{}, sets.New[string]()
 	matched := 0
-	for i := range all.Nodes {
-		nodes[all.Nodes[i].Name] = &all.Nodes[i]
+	for _, node := range all.Nodes {
+		nodes[node.Name] = node
 	}
 	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]

@@ -496,7 +496,7 @@ func TestWhoseMountsAreCounted(t *testing.T) {
 				key: {ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "1"}},
 			}}
 			if test.bound != "" {
-				volumes.Volumes = []corev1.PersistentVolume{pv}
+				volumes.Volumes = []*corev1.PersistentVolume{&pv}
 			}
 			got := Resolve(observing(test.began), volumes, nil, catalogue.AllowList{})
 			if got.Volume != test.volume || got.Lacks != test.lacks || got.Impossible != test.impossible {

@@ -24,10 +24,10 @@ type other struct {
 }
 
 // NewOthers knows these volumes.
-func NewOthers(volumes []corev1.PersistentVolume) *Others {
+func NewOthers(volumes []*corev1.PersistentVolume) *Others {
 	o := &Others{volumes: map[string]other{}, asking: map[string]map[connection][]string{}, failed: map[string]map[string]*FailedMount{}}
-	for i := range volumes {
-		o.Keep(&volumes[i])
+	for _, pv := range volumes {
+		o.Keep(pv)
 	}
 	return o
 }

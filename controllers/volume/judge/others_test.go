@@ -37,9 +37,9 @@ func TestOthersAreKeptAsTheyWouldBeRead(t *testing.T) {
 			now[name] = *pv
 			kept.Keep(pv)
 		}
-		var all []corev1.PersistentVolume
+		var all []*corev1.PersistentVolume
 		for _, pv := range now {
-			all = append(all, pv)
+			all = append(all, &pv)
 		}
 		read := NewOthers(all)
 		if diff := cmp.Diff(read, kept, cmp.AllowUnexported(Others{}, other{}, demand{}, connection{}), cmp.FilterPath(isMutex, cmp.Ignore())); diff != "" {
@@ -55,9 +55,9 @@ func isMutex(path cmp.Path) bool { return path.Last().String() == ".mutex" }
 
 // BenchmarkAmongOthers judges a new volume among 20,000 of one server.
 func BenchmarkAmongOthers(b *testing.B) {
-	volumes := make([]corev1.PersistentVolume, 20000)
+	volumes := make([]*corev1.PersistentVolume, 20000)
 	for i := range volumes {
-		volumes[i] = *builders.NFSVolume([]string{"nconnect=4"}, func(pv *corev1.PersistentVolume) { pv.Name = fmt.Sprintf("pv%05d", i) })
+		volumes[i] = builders.NFSVolume([]string{"nconnect=4"}, func(pv *corev1.PersistentVolume) { pv.Name = fmt.Sprintf("pv%05d", i) })
 	}
 	others := NewOthers(volumes)
 	profile := builders.NFSProfile("p", []string{"nconnect=4"})

@@ -14,7 +14,7 @@ import (
 // VolumeBoundTo is the volume that a PersistentVolumeClaim is bound to, nil where there is none: both have to name each other.
 func (s Snapshot) VolumeBoundTo(volumeClaim types.NamespacedName) *corev1.PersistentVolume {
 	metadata := s.VolumeClaims[volumeClaim]
-	i := slices.IndexFunc(s.Volumes, func(pv corev1.PersistentVolume) bool {
+	i := slices.IndexFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool {
 		ref := pv.Spec.ClaimRef
 		return metadata != nil && ref != nil && ref.Namespace == volumeClaim.Namespace && ref.Name == volumeClaim.Name &&
 			ref.UID == metadata.UID && pv.Status.Phase == corev1.VolumeBound
@@ -22,7 +22,7 @@ func (s Snapshot) VolumeBoundTo(volumeClaim types.NamespacedName) *corev1.Persis
 	if i < 0 {
 		return nil
 	}
-	return &s.Volumes[i]
+	return s.Volumes[i]
 }
 
 // TrialTarget is what a trial of a profile's rules would mount of a volume. why says why there is no list to try; empty where there is.

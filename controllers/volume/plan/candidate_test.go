@@ -41,7 +41,7 @@ func TestWhatATrialOfAProfileWouldMount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := probedBy(other, test.volume)
-			target, why := s.TrialTarget(&s.Volumes[0], &test.profile, catalogue.AllowList{})
+			target, why := s.TrialTarget(s.Volumes[0], &test.profile, catalogue.AllowList{})
 			if !slices.Equal(target.Options, test.want) || (why == "") != (test.why == "") || !strings.Contains(why, test.why) {
 				t.Errorf("%v, %q; want %v, %q", target.Options, why, test.want, test.why)
 			}
@@ -66,7 +66,7 @@ func TestWhichVolumeAClaimIsBoundTo(t *testing.T) {
 		"a volume of nobody":            {created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Snapshot{Volumes: []corev1.PersistentVolume{*test.volume}, VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{
+			s := Snapshot{Volumes: []*corev1.PersistentVolume{test.volume}, VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{
 				key: {ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "tools", UID: "1"}},
 			}}
 			if got := s.VolumeBoundTo(key); (got != nil) != test.found {

@@ -74,8 +74,7 @@ func (p *planner) findEvidence() evidences {
 	if len(carriers) == 0 {
 		return out
 	}
-	for i := range p.ClientNodes {
-		clientNode := &p.ClientNodes[i]
+	for _, clientNode := range p.ClientNodes {
 		for k := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[k]
 			j, carries := carriers[m.Volume]
@@ -155,9 +154,9 @@ func (p *planner) awaitEvidence() {
 // findMounted names the volumes that nodes report mounts of.
 func (p *planner) findMounted() map[string]bool {
 	out := map[string]bool{}
-	for i := range p.ClientNodes {
-		for k := range p.ClientNodes[i].Status.Mounts {
-			out[p.ClientNodes[i].Status.Mounts[k].Volume] = true
+	for _, clientNode := range p.ClientNodes {
+		for k := range clientNode.Status.Mounts {
+			out[clientNode.Status.Mounts[k].Volume] = true
 		}
 	}
 	return out

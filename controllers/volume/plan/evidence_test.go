@@ -20,7 +20,7 @@ import (
 )
 
 // mountOf is a client node's mount of a volume as it looks with nocto, made some seconds before noon and used since.
-func mountOf(volume string, secondsAgo int, change ...func(*v1alpha1.MountStatus)) v1alpha1.StorageClientNode {
+func mountOf(volume string, secondsAgo int, change ...func(*v1alpha1.MountStatus)) *v1alpha1.StorageClientNode {
 	m := v1alpha1.MountStatus{
 		MountPoint: "/m", Volume: volume, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"},
 		Since: ptr.To(metav1.NewTime(noon.Add(-time.Duration(secondsAgo) * time.Second))), Used: true, State: v1alpha1.MountEffective,
@@ -28,7 +28,7 @@ func mountOf(volume string, secondsAgo int, change ...func(*v1alpha1.MountStatus
 	for _, c := range change {
 		c(&m)
 	}
-	return v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{m}}}
+	return &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{m}}}
 }
 
 func unproven(m *judge.Mark) { m.Unproven = true }
@@ -73,7 +73,7 @@ func TestEvidence(t *testing.T) {
 	tests := map[string]struct {
 		volumes  []*corev1.PersistentVolume
 		profile  *v1alpha1.StorageClientProfile
-		nodes    []v1alpha1.StorageClientNode
+		nodes    []*v1alpha1.StorageClientNode
 		seen     map[string]Evidence
 		coming   []string
 		want     []string
@@ -83,27 +83,27 @@ func TestEvidence(t *testing.T) {
 	}{
 		"a soak shows nothing":                    {volumes: with(canary), message: unmounted},
 		"however long it is":                      {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
-		"nor does a mount from before the write":  {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
-		"nor one that clocks may have misplaced":  {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
-		"nor one of the future":                   {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
-		"nor one of which nobody knows the age":   {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
-		"nor one on which no operation has ended": {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
+		"nor does a mount from before the write":  {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
+		"nor one that clocks may have misplaced":  {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
+		"nor one of the future":                   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
+		"nor one of which nobody knows the age":   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
+		"nor one on which no operation has ended": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
 		"nor one that looks otherwise": {
-			volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}, message: unmounted,
+			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}, message: unmounted,
 		},
-		"nor one of another volume": {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
+		"nor one of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
 		"a mount made since does, and is remembered": {
-			volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"what is remembered needs no mount any more": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 		"but not before the soak is over": {
-			volumes: with(created("a", 9, written(wait, 100, unproven))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 50)},
+			volumes: with(created("a", 9, written(wait, 100, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 50)},
 			message: "profile p: the canary a soaks until 2026-11-21T12:03:20Z", kept: "a",
 		},
 		"nor does a volume join the canary then": {
-			volumes: with(created("a", 9, written(wait, 20, unproven))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 10)},
+			volumes: with(created("a", 9, written(wait, 20, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 10)},
 			message: "profile p: the canary a soaks until 2026-11-21T12:04:40Z", kept: "a",
 		},
 		"a kubelet's mount does": {
@@ -117,37 +117,37 @@ func TestEvidence(t *testing.T) {
 			volumes: with(), seen: map[string]Evidence{"b": {Text: "a probe"}}, want: []string{"b", "c"}, message: another, evidence: "a probe",
 		},
 		"of what an earlier release wrote, it is enough that it is in force": {
-			volumes: with(created("a", 9, written(wait, 400))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
+			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
 			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"and of the first releases, which left no marks": {
-			volumes: with(created("a", 9, noMark)), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
+			volumes: with(created("a", 9, noMark)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
 			want: []string{"b", "c"}, message: another, evidence: "n1 has mounted a",
 		},
 		"but not where the node says that it is stale": {
-			volumes: with(created("a", 9, written(wait, 400))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
+			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
 			message: unmounted,
 		},
 		"a volume that was created with the list shows it": {
-			volumes: with(created("a", 9, createdWith)), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			volumes: with(created("a", 9, createdWith)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"and is no canary": {volumes: with(created("a", 9, createdWith)), want: []string{"b"}, message: another},
 		"of connections, those that are open count": {
 			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
-			nodes:   []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 1 })},
+			nodes:   []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 1 })},
 			message: unmounted,
 		},
 		"and show it": {
 			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
-			nodes: []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 4 })},
+			nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 4 })},
 			want:  []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"what the kernel shows nowhere is shown by a mount that was made with it": {
-			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300)},
+			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)},
 			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"and not by one from before": {
-			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted,
+			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted,
 		},
 		"a canary that was released waits for nobody, and nobody for it": {
 			volumes: with(created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased))), want: []string{"b"}, message: another,
@@ -156,7 +156,7 @@ func TestEvidence(t *testing.T) {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased)), created("b", 3, ofPhase(corev1.VolumeAvailable))}, message: unmounted,
 		},
 		"a volume that a pod is about to mount is the canary": {volumes: with(), coming: []string{"c"}, want: []string{"c"}, message: another},
-		"then one that pods have mounted":                     {volumes: with(), nodes: []v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
+		"then one that pods have mounted":                     {volumes: with(), nodes: []*v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
 		"what is proven goes by age":                          {volumes: with(), seen: map[string]Evidence{"b": {Text: "a probe"}}, coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "a probe"},
 	}
 	for name, test := range tests {

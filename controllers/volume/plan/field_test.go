@@ -100,7 +100,7 @@ func fieldSnapshot(rules ...v1alpha1.VolumeRule) Snapshot {
 	p.Spec.AllNodes, p.Spec.Volumes = true, rules
 	s := Snapshot{Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
 	for _, v := range field {
-		pv := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name, UID: types.UID("uid-of-" + v.name)}}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name, UID: types.UID("uid-of-" + v.name)}}
 		pv.Spec.PersistentVolumeSource = v.source
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		s.Volumes = append(s.Volumes, pv)
@@ -174,9 +174,9 @@ func TestTheFieldHasEveryDriver(t *testing.T) {
 func TestVolumesOfUnknownDriversAreCountedAndNamed(t *testing.T) {
 	s := fieldSnapshot(ruleFor(nfs, "actimeo=45"))
 	add := func(name string, source corev1.PersistentVolumeSource, options ...string) *corev1.PersistentVolume {
-		pv := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, MountOptions: options}}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, MountOptions: options}}
 		s.Volumes = append(s.Volumes, pv)
-		return &s.Volumes[len(s.Volumes)-1]
+		return pv
 	}
 	add("by-name-2", csiOf("nfs.example.com", "1"))
 	add("by-name-1", csiOf("nfs.example.com", "1"))

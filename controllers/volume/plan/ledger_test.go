@@ -19,7 +19,7 @@ func TestTheLedgerIsKeptByLiveVolumesOnly(t *testing.T) {
 	page := corev1.ConfigMap{Data: map[string]string{"uid-of-gone": "{}"}}
 	page.Name = "storage-client-volumes-0"
 	s := Snapshot{Profiles: judge.Compile(nil, catalogue.AllowList{}, true), Ledger: ledger.Read([]corev1.ConfigMap{page}),
-		Volumes: []corev1.PersistentVolume{*builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
+		Volumes: []*corev1.PersistentVolume{builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
 	cached := For(s)
 	if !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {
 		t.Errorf("by the cache: due %t, changes %v, next %s", cached.LedgerDue, cached.Ledger, cached.Next)

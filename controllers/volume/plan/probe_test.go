@@ -19,7 +19,7 @@ import (
 func probedBy(p v1alpha1.StorageClientProfile, volumes ...*corev1.PersistentVolume) Snapshot {
 	s := Snapshot{Now: noon, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
 	for _, pv := range volumes {
-		s.Volumes = append(s.Volumes, *pv)
+		s.Volumes = append(s.Volumes, pv)
 	}
 	return s
 }
@@ -35,12 +35,8 @@ func probing(policy v1alpha1.ProbePolicy) builders.ProfileOption {
 // carryOutAll does what a plan asks for.
 func carryOutAll(t *testing.T, s *Snapshot, plan Plan) {
 	t.Helper()
-	volumes := make([]*corev1.PersistentVolume, len(s.Volumes))
-	for i := range s.Volumes {
-		volumes[i] = &s.Volumes[i]
-	}
 	for _, step := range plan.Steps {
-		carryOut(t, step, volumes)
+		carryOut(t, step, s.Volumes)
 	}
 }
 
@@ -191,7 +187,7 @@ func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
 	if want := "no pod has mounted b"; !strings.Contains(plan.Notes["c"].Message, want) {
 		t.Errorf("note is %q, want %q in it", plan.Notes["c"].Message, want)
 	}
-	s.ClientNodes = []v1alpha1.StorageClientNode{mountOf("b", -3700)}
+	s.ClientNodes = []*v1alpha1.StorageClientNode{mountOf("b", -3700)}
 	if diff := cmp.Diff([]string{"b", "c"}, targets(For(s))); diff != "" {
 		t.Errorf("steps once b is mounted, which is remembered (-want +got):\n%s", diff)
 	}

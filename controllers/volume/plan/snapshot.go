@@ -14,7 +14,7 @@ import (
 
 // Snapshot is what is known of all volumes at one time. Its objects are shared with the cache: read only.
 type Snapshot struct {
-	Volumes []corev1.PersistentVolume
+	Volumes []*corev1.PersistentVolume
 	// VolumeClaims are the metadata of all PersistentVolumeClaims.
 	VolumeClaims map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// Classes holds the mount options of each StorageClass.
@@ -35,7 +35,7 @@ type Snapshot struct {
 	// Live is true where volumes and ledger were read past the cache.
 	Live bool
 	// ClientNodes tell what is mounted.
-	ClientNodes []v1alpha1.StorageClientNode
+	ClientNodes []*v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts, by volume, of those volumes that a plan has asked for.
 	FailedMounts map[string]Failure
 	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
@@ -100,7 +100,7 @@ func (s Snapshot) judgeAll() []judged {
 			all[i].Judged = s.judgedBefore(i)
 		}
 		if all[i].Judged == nil {
-			all[i].Judged = s.judgeAlone(&s.Volumes[i])
+			all[i].Judged = s.judgeAlone(s.Volumes[i])
 		}
 		servers.Add(all[i].Judged)
 	}
@@ -135,8 +135,8 @@ func (s Snapshot) volumeClaimOf(pv *corev1.PersistentVolume) *metav1.PartialObje
 func (s Snapshot) forgetGone() {
 	s.Memory.Limit(len(s.Volumes), func() map[string]bool {
 		names := make(map[string]bool, len(s.Volumes))
-		for i := range s.Volumes {
-			names[s.Volumes[i].Name] = true
+		for _, pv := range s.Volumes {
+			names[pv.Name] = true
 		}
 		return names
 	})

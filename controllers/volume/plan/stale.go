@@ -26,20 +26,20 @@ type Stale struct {
 
 // StaleMounts finds the mounts of a profile's volumes that nodes report as stale. A difference that rounding or a limit
 // accounts for is none: a new mount would show the same.
-func StaleMounts(volumes []Volume, clientNodes []v1alpha1.StorageClientNode) Stale {
+func StaleMounts(volumes []Volume, clientNodes []*v1alpha1.StorageClientNode) Stale {
 	wanted := make(map[string][]string, len(volumes))
 	for _, v := range volumes {
 		wanted[v.Name] = v.Wanted
 	}
 	var out Stale
-	for i := range clientNodes {
-		for k := range clientNodes[i].Status.Mounts {
-			m := &clientNodes[i].Status.Mounts[k]
+	for _, clientNode := range clientNodes {
+		for k := range clientNode.Status.Mounts {
+			m := &clientNode.Status.Mounts[k]
 			options, ours := wanted[m.Volume]
 			if !ours || m.Volume == "" {
 				continue
 			}
-			if mount, isStale := staleMountOf(&clientNodes[i], options, m); isStale {
+			if mount, isStale := staleMountOf(clientNode, options, m); isStale {
 				out = out.with(mount)
 			}
 		}

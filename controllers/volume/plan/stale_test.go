@@ -22,7 +22,7 @@ func TestStaleMountsByProtocol(t *testing.T) {
 		"XFS that was only remount": {mount("xfs", "xfs", "rw,noatime,attr2,inode64,logbufs=8,logbsize=32k,noquota"), "logbsize is 32768, wanted 262144"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := StaleMounts(volumes, []v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}})
+			got := StaleMounts(volumes, []*v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}})
 			if test.want == "" && got.Count > 0 || test.want != "" && (got.Count != 1 || !strings.Contains(got.Mounts[0].Message, test.want)) {
 				t.Errorf("%+v, want %q", got.Mounts, test.want)
 			}

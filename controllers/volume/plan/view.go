@@ -125,8 +125,7 @@ func (v *View) findStaleMounts() map[string]Stale {
 		}
 	}
 	stale := map[string]Stale{}
-	for i := range v.snapshot.ClientNodes {
-		clientNode := &v.snapshot.ClientNodes[i]
+	for _, clientNode := range v.snapshot.ClientNodes {
 		for k := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[k]
 			for profile, wanted := range carried[m.Volume] {

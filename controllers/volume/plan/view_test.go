@@ -56,8 +56,8 @@ func summarizeAnew(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) 
 // unrestored are the volumes that carry a profile and have still to be put back.
 func unrestored(s Snapshot, profile string) []string {
 	var names []string
-	for i := range s.Volumes {
-		j := s.judgeAlone(&s.Volumes[i])
+	for _, pv := range s.Volumes {
+		j := s.judgeAlone(pv)
 		isOpen := j.Verdict.State == judge.StatePending || j.Verdict.State == judge.StateHeld || j.Verdict.Action == judge.ActionRelease
 		if slices.Contains(j.Record.Profiles, profile) && isOpen {
 			names = append(names, j.Volume.Name)
@@ -104,6 +104,6 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 	}
 	s := snapshotOf(volumes, profiles...)
 	s.Profiles = judge.Compile(profiles, catalogue.AllowList{}, chance.IntN(4) == 0)
-	s.Now, s.ClientNodes = noon, []v1alpha1.StorageClientNode{node}
+	s.Now, s.ClientNodes = noon, []*v1alpha1.StorageClientNode{&node}
 	return s, profiles
 }

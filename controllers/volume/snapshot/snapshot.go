@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
@@ -78,13 +79,14 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	if s.Ledger, err = r.readLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
 		return plan.Snapshot{}, err
 	}
-	volumeClaims := metav1.PartialObjectMetadataList{}
-	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
-	if err := r.List(ctx, &volumeClaims, client.UnsafeDisableDeepCopy); err != nil {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
+	volumeClaims, err := objects.All[*metav1.PartialObjectMetadata](ctx, r, list)
+	if err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list PersistentVolumeClaims: %w", err)
 	}
-	for i := range volumeClaims.Items {
-		s.VolumeClaims[client.ObjectKeyFromObject(&volumeClaims.Items[i])] = &volumeClaims.Items[i]
+	for _, volumeClaim := range volumeClaims {
+		s.VolumeClaims[client.ObjectKeyFromObject(volumeClaim)] = volumeClaim
 	}
 	if r.Probes != nil {
 		s.Probes = r.Probes()
@@ -113,12 +115,12 @@ func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
 }
 
 // ListVolumes lists all volumes but clones, shared with the cache where the reader is one.
-func ListVolumes(ctx context.Context, reader client.Reader) ([]corev1.PersistentVolume, error) {
-	var volumes corev1.PersistentVolumeList
-	if err := reader.List(ctx, &volumes, client.UnsafeDisableDeepCopy); err != nil {
+func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.PersistentVolume, error) {
+	volumes, err := objects.All[*corev1.PersistentVolume](ctx, reader, &corev1.PersistentVolumeList{})
+	if err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
 	}
-	return slices.DeleteFunc(volumes.Items, func(pv corev1.PersistentVolume) bool { return match.IsClone(&pv) }), nil
+	return slices.DeleteFunc(volumes, func(pv *corev1.PersistentVolume) bool { return match.IsClone(pv) }), nil
 }
 
 // JudgeNew judges a volume that does not exist yet. stopped says which other volume keeps it from getting its options; empty:

@@ -109,6 +109,7 @@ func (w *world) startManager(ctx context.Context, server, dir string) error {
 		return err
 	}
 	command := exec.CommandContext(ctx, w.manager, "--kubeconfig="+config, "--health-probe-bind-address=0", "--min-live-soak=0s", "--max-concurrent-live=100%",
+		`--allow-parameter=sysctl/fs\.scale\.s[0-9]+`,
 		"--pprof-bind-address="+w.address)
 	command.Env = append(os.Environ(), "CONTAINER_MEMORY_LIMIT="+strconv.Itoa(1<<30))
 	command.Stdout, command.Stderr = log, log
@@ -116,7 +117,21 @@ func (w *world) startManager(ctx context.Context, server, dir string) error {
 		return err
 	}
 	w.process = command.Process
-	return nil
+	return w.awaitAnswer(ctx)
+}
+
+// awaitAnswer waits until the manager can be asked for a profile.
+func (w *world) awaitAnswer(ctx context.Context) error {
+	for {
+		if connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.address); err == nil {
+			return connection.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 var errUnknown = errors.New("no such part")

@@ -1,0 +1,60 @@
+package volume
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
+)
+
+// What the cache has of a volume is what the API server has, where both name the same version: nothing else is read.
+func TestVolumesAreReadLiveWhereTheCacheIsBehind(t *testing.T) {
+	clone := created(v1alpha1.ClonePrefix+"1", 1)
+	clone.Labels = map[string]string{v1alpha1.TrialLabel: "t"}
+	if !match.IsClone(clone) {
+		t.Fatal("the volume is no clone")
+	}
+	var read []string
+	r, _ := newReconciler(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		read = append(read, key.Name)
+		return c.Get(ctx, key, object, opts...)
+	}}, created("same", 1), created("changed", 2), created("new", 3), clone)
+	r.APIReader = r.Client
+	ctx := context.Background()
+	var before corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &before); err != nil {
+		t.Fatal(err)
+	}
+	cached := []*corev1.PersistentVolume{created("gone", 4)}
+	for i := range before.Items {
+		if name := before.Items[i].Name; name == "same" || name == "changed" {
+			cached = append(cached, &before.Items[i])
+		}
+	}
+	changed := cached[slices.IndexFunc(cached, func(pv *corev1.PersistentVolume) bool { return pv.Name == "changed" })].DeepCopy()
+	changed.Spec.MountOptions = []string{"nocto"}
+	if err := r.Client.Update(ctx, changed); err != nil {
+		t.Fatal(err)
+	}
+	got, err := (&scope{Reconciler: r}).refresh(ctx, cached)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := map[string][]string{}
+	for _, pv := range got {
+		options[pv.Name] = pv.Spec.MountOptions
+	}
+	if diff := cmp.Diff(map[string][]string{"same": {"hard"}, "changed": {"nocto"}, "new": {"hard"}}, options); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if slices.Sort(read); !slices.Equal(read, []string{"changed", "gone", "new", v1alpha1.ClonePrefix + "1"}) {
+		t.Errorf("read %q", read)
+	}
+}

@@ -56,7 +56,7 @@ func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList
 // staleMounts are the stale mounts of a profile's volumes, with pods by UID.
 func staleMounts(profile string, volumes volumeplan.Snapshot, cluster overview.Cluster) []view.StaleMount {
 	var out []view.StaleMount
-	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, objects.PointersTo(cluster.StorageClientNodes)).Mounts {
+	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, objects.PointersTo(cluster.StorageClientNodes)) {
 		out = append(out, view.StaleMount{Node: m.Node, Volume: m.Volume, MountPoint: m.MountPoint, Pods: m.PodUIDs, Message: m.Message})
 	}
 	return out

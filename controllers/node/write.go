@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
@@ -82,9 +83,8 @@ func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, nex
 		return 0, err
 	}
 	// settings is one value to a JSON merge patch, so the patch holds for the version that was read only.
-	patch := client.MergeFromWithOptions(s.ClientNode, client.MergeFromWithOptimisticLock{})
-	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return 0, fmt.Errorf("patch StorageClientNode %s: %w", changed.Name, err)
+	if _, err := write.PatchSpec(ctx, r, s.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { *spec = changed.Spec }); err != nil {
+		return 0, err
 	}
 	log.FromContext(ctx).Info("Settings of the node changed", "hash", changed.Spec.Hash, "release", changed.Spec.Release)
 	return wait, nil

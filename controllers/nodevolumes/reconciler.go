@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/nodevolumes/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -91,13 +92,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return result, errors.Join(failed...)
 }
 
-// patchVolumes changes the client node as it was read: a permit or a release that has come since makes it a conflict.
 func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.StorageClientNode, list []v1alpha1.NodeVolume) error {
-	changed := clientNode.DeepCopy()
-	changed.Spec.Volumes = list
-	patch := client.MergeFromWithOptions(clientNode, client.MergeFromWithOptimisticLock{})
-	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)
+	if _, err := write.PatchSpec(ctx, r, clientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = list }); err != nil {
+		return err
 	}
 	log.FromContext(ctx).V(1).Info("Listed the volumes of a node", "StorageClientNode", clientNode.Name, "volumes", len(list))
 	return nil

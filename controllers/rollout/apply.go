@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
@@ -174,7 +174,7 @@ func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.
 }
 
 func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
-	err := s.patchClientNode(ctx, step.Node, func(clientNode *v1alpha1.StorageClientNode) { clientNode.Spec.RebootPermit = &step.Permit })
+	err := s.patchClientNode(ctx, step.Node, func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = &step.Permit })
 	if err != nil {
 		return err
 	}
@@ -184,16 +184,13 @@ func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
 }
 
 func (s *scope) clearPermit(ctx context.Context, step plan.ClearPermit) error {
-	return s.patchClientNode(ctx, step.Node, func(clientNode *v1alpha1.StorageClientNode) { clientNode.Spec.RebootPermit = nil })
+	return s.patchClientNode(ctx, step.Node, func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 }
 
-func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNode)) error {
-	before := s.clientNodeNow(name)
-	clientNode := before.DeepCopy()
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	change(clientNode)
-	if err := s.Patch(ctx, clientNode, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch StorageClientNode %s: %w", name, err)
+func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNodeSpec)) error {
+	clientNode, err := write.PatchSpec(ctx, s.Client, s.clientNodeNow(name), change)
+	if err != nil {
+		return err
 	}
 	s.keepClientNode(clientNode)
 	return nil
@@ -202,10 +199,9 @@ func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v
 // writeNote writes the note, and emits an event where somebody has to act on it.
 func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.RolloutStatus) error {
 	before := s.clientNodeNow(name)
-	clientNode := bareWithNote(before, &note)
-	patch := client.MergeFromWithOptions(bareWithNote(before, before.Status.Rollout), client.MergeFromWithOptimisticLock{})
-	if err := s.Status().Patch(ctx, clientNode, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
+	clientNode, err := write.PatchNote(ctx, s.Client, before, note)
+	if err != nil {
+		return err
 	}
 	s.keepClientNode(clientNode)
 	var was v1alpha1.RolloutStatus
@@ -214,11 +210,4 @@ func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.Rollou
 	}
 	s.emitNoteEvent(name, was, note)
 	return nil
-}
-
-// bareWithNote is a client node without all that a note does not change: to compare all that a large node reports takes longer than to write.
-func bareWithNote(of *v1alpha1.StorageClientNode, note *v1alpha1.RolloutStatus) *v1alpha1.StorageClientNode {
-	return &v1alpha1.StorageClientNode{
-		ObjectMeta: metav1.ObjectMeta{Name: of.Name, UID: of.UID, ResourceVersion: of.ResourceVersion}, Status: v1alpha1.StorageClientNodeStatus{Rollout: note},
-	}
 }

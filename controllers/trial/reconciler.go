@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -276,9 +277,9 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.StepUnlabel:
 		return r.patchLabel(ctx, step.Node.Node.Name, nil)
 	case plan.StepOrder, plan.StepClear:
-		return r.patchClientNode(ctx, step.Node.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
+		return r.patchSpec(ctx, step, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
 	case plan.StepAsk, plan.StepTakeBack:
-		return r.patchClientNode(ctx, step.Node.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = step.Sample })
+		return r.patchSpec(ctx, step, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = step.Sample })
 	case plan.StepClone:
 		return r.createClone(ctx, step.Clone)
 	case plan.StepCollect:
@@ -301,13 +302,7 @@ func (r *Reconciler) patchLabel(ctx context.Context, node string, value any) err
 	return nil
 }
 
-// patchClientNode changes the client node as it was read: a permit or a release that has come since makes it a conflict.
-func (r *Reconciler) patchClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode, change func(*v1alpha1.StorageClientNodeSpec)) error {
-	changed := clientNode.DeepCopy()
-	change(&changed.Spec)
-	patch := client.MergeFromWithOptions(clientNode, client.MergeFromWithOptimisticLock{})
-	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)
-	}
-	return nil
+func (r *Reconciler) patchSpec(ctx context.Context, step plan.Step, change func(*v1alpha1.StorageClientNodeSpec)) error {
+	_, err := write.PatchSpec(ctx, r, step.Node.ClientNode, change)
+	return err
 }

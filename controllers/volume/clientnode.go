@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -18,7 +20,7 @@ func CacheTransformClientNode(object any) (any, error) {
 		return object, nil
 	}
 	clientNode.ManagedFields = nil
-	clientNode.Status.Mounts = keptMounts(clientNode.Status.Mounts)
+	clientNode.Status.Mounts = lastMounts.keep(clientNode.Name, keptMounts(clientNode.Status.Mounts))
 	clientNode.Status.Conditions = nil
 	clientNode.Spec.Settings = sharedSettings.share(keyOfSettings(clientNode.Spec.Settings), func() []v1alpha1.NodeSetting {
 		return slices.Clip(clientNode.Spec.Settings)
@@ -83,6 +85,27 @@ func keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
 		})
 	}
 	return kept
+}
+
+// maxNodes is of how many nodes the last mounts are known, before those that have not reported for that long are forgotten.
+const maxNodes = 1 << 13
+
+var lastMounts = versions{pool[[]v1alpha1.MountStatus]{max: maxNodes}}
+
+// versions have the versions of an object share what has not changed in between: while a report is on its way to all who read, both are there.
+type versions struct{ pool[[]v1alpha1.MountStatus] }
+
+// keep is what was kept of the version before, where it is equal.
+func (v *versions) keep(name string, mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
+	if len(mounts) == 0 {
+		return mounts
+	}
+	last := v.share(name, func() []v1alpha1.MountStatus { return mounts })
+	if equality.Semantic.DeepEqual(last, mounts) {
+		return last
+	}
+	v.replace(name, mounts)
+	return mounts
 }
 
 // sharedList is the one copy of a list of options: of tens of thousands of mounts few have different ones.

@@ -47,6 +47,13 @@ func (p *pool[V]) share(key string, make func() V) V {
 	return value
 }
 
+// replace has another value be the one of a key that is known.
+func (p *pool[V]) replace(key string, value V) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.young[key] = value
+}
+
 // shared is the one copy of a text.
 func shared[S ~string](text S) S {
 	return S(sharedTexts.share(string(text), func() string { return string(text) }))

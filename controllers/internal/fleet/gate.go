@@ -27,7 +27,7 @@ type Gates struct {
 
 // GatesOf looks at each node once for all profiles.
 func GatesOf(all Snapshot, untunedTaint string) Gates {
-	gates := Gates{Nodes: map[string][]livegate.Node{}}
+	gates := Gates{Nodes: map[string][]livegate.Node{}, Managed: make([]livegate.Node, 0, len(all.Nodes))}
 	canaries := map[string]labels.Selector{}
 	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]

@@ -48,12 +48,12 @@ type Node struct {
 const LostAfter = 10 * time.Minute
 
 // IsSilentForLong reports whether the node's agent has not reported for LostAfter.
-func (n Node) IsSilentForLong(now time.Time) bool {
+func (n *Node) IsSilentForLong(now time.Time) bool {
 	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
 }
 
 // hasWanted reports whether the node has been given the wanted settings.
-func (n Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
+func (n *Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
 
 // Policy is what a profile's rollout says about changes of settings.
 type Policy struct {
@@ -136,10 +136,13 @@ func (d *Decision) AdmitQueued(canGo func(name string) bool) {
 // Admit decides for all of a profile's nodes. Nodes with equal wanted settings form a group, and each group is
 // proven on nodes of its own, so that a canary that another profile overrides proves nothing for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
-	gate := &gate{policy: policy, now: now, nodes: slices.Clone(nodes), Decision: Decision{
+	gate := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
 		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{},
 	}}
-	slices.SortFunc(gate.nodes, func(a, b Node) int {
+	for i := range nodes {
+		gate.nodes = append(gate.nodes, &nodes[i])
+	}
+	slices.SortFunc(gate.nodes, func(a, b *Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 	if failed := failedOf(gate.nodes); len(failed) >= max(policy.FailureThreshold, 1) {
@@ -156,13 +159,13 @@ type gate struct {
 	Decision
 	policy  Policy
 	now     time.Time
-	nodes   []Node
+	nodes   []*Node
 	share   int
 	running int
 }
 
 // isLost reports whether a node has the wanted settings and its agent has not started for too long to be waited for.
-func (g *gate) isLost(node Node) bool {
+func (g *gate) isLost(node *Node) bool {
 	return node.hasWanted() && node.NeverStarted && node.IsSilentForLong(g.now)
 }
 
@@ -183,7 +186,7 @@ func (g *gate) nameLost() {
 }
 
 // failedOf names the nodes on which the wanted settings have failed.
-func failedOf(nodes []Node) []string {
+func failedOf(nodes []*Node) []string {
 	var failed []string
 	for _, node := range nodes {
 		if node.hasWanted() && node.Failed {
@@ -194,7 +197,7 @@ func failedOf(nodes []Node) []string {
 }
 
 // hasSoaked reports whether a node has stayed well for long enough, and remembers when it will have.
-func (g *gate) hasSoaked(node Node) bool {
+func (g *gate) hasSoaked(node *Node) bool {
 	if !node.hasWanted() || !node.Taken || node.TakenSince.IsZero() {
 		return false
 	}
@@ -207,7 +210,7 @@ func (g *gate) hasSoaked(node Node) bool {
 
 func (g *gate) admitGroups() {
 	var order []string
-	groups := map[string][]Node{}
+	groups := map[string][]*Node{}
 	for _, node := range g.nodes {
 		if _, seen := groups[node.Wanted]; !seen {
 			order = append(order, node.Wanted)
@@ -230,7 +233,7 @@ func (g *gate) admitGroups() {
 
 // canaryOf is which nodes of a group prove its settings, and how many of them have to. A chosen node that is not alive and
 // has not begun is passed over; where no chosen one is left, those that carry the settings already are proof enough.
-func (g *gate) canaryOf(all []Node) (members []Node, count int) {
+func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
 	group := slices.DeleteFunc(slices.Clone(all), g.isLost)
 	if !g.policy.Chosen {
 		return group, max(min(g.policy.Canaries, len(group)), 1)
@@ -252,7 +255,7 @@ func (g *gate) canaryOf(all []Node) (members []Node, count int) {
 }
 
 // isProven reports whether enough of a group have carried the settings for long enough.
-func (g *gate) isProven(group []Node) bool {
+func (g *gate) isProven(group []*Node) bool {
 	members, count := g.canaryOf(group)
 	soaked := 0
 	for _, node := range members {
@@ -264,7 +267,7 @@ func (g *gate) isProven(group []Node) bool {
 }
 
 // admitCanary lets the canary of a group go, and nobody else.
-func (g *gate) admitCanary(group []Node) {
+func (g *gate) admitCanary(group []*Node) {
 	members, count := g.canaryOf(group)
 	begun := nodesWithWanted(members)
 	switch {
@@ -287,7 +290,7 @@ func (g *gate) admitCanary(group []Node) {
 	}
 }
 
-func nodesWithWanted(group []Node) []string {
+func nodesWithWanted(group []*Node) []string {
 	var names []string
 	for _, node := range group {
 		if node.hasWanted() {
@@ -298,7 +301,7 @@ func nodesWithWanted(group []Node) []string {
 }
 
 // unconfirmedOf says of the nodes that have begun why their settings are not being proven, where that is so.
-func unconfirmedOf(group []Node) string {
+func unconfirmedOf(group []*Node) string {
 	for _, node := range group {
 		if node.hasWanted() && node.Unconfirmed != "" {
 			return "; not confirmed on " + node.Name + ": " + node.Unconfirmed
@@ -309,7 +312,7 @@ func unconfirmedOf(group []Node) string {
 
 // countRunning counts the nodes that use up the limit: those that have neither taken their settings nor failed, and in a group
 // that is not proven also those that have not soaked. Failed ones count against the threshold.
-func (g *gate) countRunning(group []Node, proven bool) {
+func (g *gate) countRunning(group []*Node, proven bool) {
 	for _, node := range group {
 		isRunning := !node.Taken && !node.Failed || !proven && !g.hasSoaked(node)
 		if node.hasWanted() && !g.isLost(node) && isRunning {
@@ -319,7 +322,7 @@ func (g *gate) countRunning(group []Node, proven bool) {
 }
 
 // admitUpTo lets at most count nodes of a group go while fewer than limit are running; the others get a note.
-func (g *gate) admitUpTo(group []Node, count, limit int, proven bool) {
+func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 	from := len(g.Order)
 	queue := Queue{Group: from, Room: limit - (g.running - from), GroupRoom: count}
 	for _, node := range group {
@@ -340,17 +343,19 @@ func (g *gate) admitUpTo(group []Node, count, limit int, proven bool) {
 			g.Queued[node.Name] = queue
 		}
 	}
-	if g.running >= limit {
-		for _, node := range group {
-			if note, waits := g.Notes[node.Name]; waits && node.Alive {
-				g.Notes[node.Name] = note + unconfirmedOf(g.nodes)
-			}
+	if g.running < limit {
+		return
+	}
+	unconfirmed := unconfirmedOf(g.nodes)
+	for _, node := range group {
+		if note, waits := g.Notes[node.Name]; waits && node.Alive {
+			g.Notes[node.Name] = note + unconfirmed
 		}
 	}
 }
 
 // whyNotNow says why a node of a group in which left more may go has to wait, or nothing.
-func (g *gate) whyNotNow(node Node, left, limit int, proven bool) string {
+func (g *gate) whyNotNow(node *Node, left, limit int, proven bool) string {
 	switch {
 	case !node.Alive:
 		return "waiting until the node and its agent are Ready"
@@ -366,12 +371,12 @@ func (g *gate) whyNotNow(node Node, left, limit int, proven bool) string {
 
 // isClusterFull reports whether the cluster has no place for a node beside as many others that may go. A node without work takes
 // none for values that are proven.
-func (g *gate) isClusterFull(node Node, proven bool, others int) bool {
+func (g *gate) isClusterFull(node *Node, proven bool, others int) bool {
 	c := g.policy.Cluster
 	return c != nil && !(node.Empty && proven) && c.Running+others >= c.Limit
 }
 
-func (g *gate) refuse(group []Node, note string) {
+func (g *gate) refuse(group []*Node, note string) {
 	for _, node := range group {
 		if !node.hasWanted() {
 			g.Notes[node.Name] = note

@@ -114,7 +114,7 @@ func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
 			return refused, true
 		}
 		v := r.verdictOf(profile)
-		if len(r.gone) > 0 && v.nodes[s.Node.Name] != s.gateEntry(profile) {
+		if len(r.gone) > 0 && !v.knows(s.gateEntry(profile)) {
 			return Plan{}, false
 		}
 		if !v.Admitted[s.Node.Name] && len(r.gone) == 0 {

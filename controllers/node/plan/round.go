@@ -115,7 +115,8 @@ func (r *round) mayGo(name string, by *fleet.Profile) bool {
 // countRunning counts the nodes of the cluster that have been given settings and have not taken them. Those that failed have put
 // back what they could, and a node whose agent is silent holds up its profile, but not for long the cluster.
 func countRunning(managed []livegate.Node, now time.Time) (running int) {
-	for _, node := range managed {
+	for i := range managed {
+		node := &managed[i]
 		if !node.Taken && !node.Failed && !node.Empty && !node.IsSilentForLong(now) {
 			running++
 		}

@@ -70,10 +70,14 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	out := Plan{Lists: map[string][]v1alpha1.NodeVolume{}, Since: map[Carrier]time.Time{}}
 	admitted := s.admitNodes(&out)
+	var list []v1alpha1.NodeVolume
 	for _, n := range s.Nodes {
-		list := s.listFor(n, admitted)
-		if n.Writable && !slices.EqualFunc(list, n.ClientNode.Spec.Volumes, isSame) {
-			out.Lists[n.Node.Name] = list
+		if !n.Writable {
+			continue
+		}
+		// Of thousands of nodes few get another list: there is room for one.
+		if list = s.listFor(n, admitted, list[:0]); !slices.EqualFunc(list, n.ClientNode.Spec.Volumes, isSame) {
+			out.Lists[n.Node.Name] = slices.Clone(list)
 		}
 	}
 	return out
@@ -83,13 +87,11 @@ func isSame(a, b v1alpha1.NodeVolume) bool {
 	return a.Name == b.Name && slices.Equal(a.MountOptions, b.MountOptions) && ptr.Equal(a.ReadAheadKiB, b.ReadAheadKiB)
 }
 
-// listFor is what a node's list is to be: the volumes of profiles that it has mounted, sorted by name.
-func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool) []v1alpha1.NodeVolume {
-	current := currentVolumes(n.ClientNode)
-	var list []v1alpha1.NodeVolume
+// listFor appends what a node's list is to be: the volumes of profiles that it has mounted, sorted by name.
+func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool, list []v1alpha1.NodeVolume) []v1alpha1.NodeVolume {
 	for _, name := range volumesOf(n.ClientNode) {
 		m, concerned := s.Mounted[name]
-		was, known := current[name]
+		was, known := currentVolume(n.ClientNode, name)
 		if !concerned || m.Keep && !known && m.ReadAhead == nil {
 			continue
 		}
@@ -111,12 +113,14 @@ func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool) []v1alpha1.NodeVol
 	return list[:min(len(list), maxVolumes)]
 }
 
-func currentVolumes(clientNode *v1alpha1.StorageClientNode) map[string]v1alpha1.NodeVolume {
-	current := make(map[string]v1alpha1.NodeVolume, len(clientNode.Spec.Volumes))
-	for _, v := range clientNode.Spec.Volumes {
-		current[v.Name] = v
+// currentVolume is what a node has been told of a volume. Its list is sorted; of one that somebody else has made, volumes may be unknown:
+// they are told anew.
+func currentVolume(clientNode *v1alpha1.StorageClientNode, name string) (v v1alpha1.NodeVolume, known bool) {
+	i, known := slices.BinarySearchFunc(clientNode.Spec.Volumes, name, func(v v1alpha1.NodeVolume, name string) int { return cmp.Compare(v.Name, name) })
+	if known {
+		v = clientNode.Spec.Volumes[i]
 	}
-	return current
+	return v, known
 }
 
 // volumesOf are the volumes that a node reports as mounted, sorted.
@@ -135,6 +139,9 @@ func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
 // nodes that carry it or may.
 func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	candidates := map[Window][]livegate.Node{}
+	if !s.declaresReadAhead() {
+		return nil
+	}
 	for _, n := range s.Nodes {
 		for w, carries := range s.windowsOf(n) {
 			candidates[w] = append(candidates[w], s.candidateOf(n, w, carries))
@@ -157,20 +164,30 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	return admitted
 }
 
+func (s *Snapshot) declaresReadAhead() bool {
+	for _, m := range s.Mounted {
+		if m.ReadAhead != nil {
+			return true
+		}
+	}
+	return false
+}
+
 func compareWindows(a, b Window) int {
 	return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.KiB, b.KiB))
 }
 
 // windowsOf are the windows that a node's volumes are to have, with whether its list has each for all of them.
 func (s *Snapshot) windowsOf(n Node) map[Window]bool {
-	current, windows := currentVolumes(n.ClientNode), map[Window]bool{}
+	windows := map[Window]bool{}
 	for _, name := range volumesOf(n.ClientNode) {
 		m := s.Mounted[name]
 		if m.ReadAhead == nil || m.KeepReadAhead {
 			continue
 		}
+		current, _ := currentVolume(n.ClientNode, name)
 		carries, seen := windows[*m.ReadAhead]
-		windows[*m.ReadAhead] = (carries || !seen) && ptr.Deref(current[name].ReadAheadKiB, 0) == m.ReadAhead.KiB
+		windows[*m.ReadAhead] = (carries || !seen) && ptr.Deref(current.ReadAheadKiB, 0) == m.ReadAhead.KiB
 	}
 	return windows
 }

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -334,11 +333,7 @@ func (r Report) judgeMounts() verdict {
 }
 
 func (r Report) staleMessage() string {
-	nodes := sets.New[string]()
-	for _, mount := range r.stale.Mounts {
-		nodes.Insert(mount.Node)
-	}
-	named := text.List(nodes.UnsortedList())
+	named := text.List(r.stale.Nodes)
 	if r.stale.Count == 1 {
 		return "1 mount on " + named + " still has old options: restart its pods"
 	}

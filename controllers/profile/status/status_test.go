@@ -341,7 +341,7 @@ func TestConditions(t *testing.T) {
 		},
 		"old mounts never hold Ready back": {
 			world:  newWorld(nil).node("a", nil),
-			change: func(f *Report) { f.stale = plan.Stale{Count: 1, Mounts: []plan.StaleMount{{Node: "a"}}} },
+			change: func(f *Report) { f.stale = plan.Stale{Count: 1, Nodes: []string{"a"}} },
 			want:   "Ready=True/UpToDate MountsEffective=False/StaleMounts",
 		},
 		"the profile is being deleted": {
@@ -415,8 +415,8 @@ func TestPlanModeForeseesNoRebootForLiveSettings(t *testing.T) {
 }
 
 func TestStaleMountsAreNamedByNode(t *testing.T) {
-	one := plan.Stale{Count: 1, Mounts: []plan.StaleMount{{Node: "a"}}}
-	three := plan.Stale{Count: 3, Mounts: []plan.StaleMount{{Node: "b"}, {Node: "b"}, {Node: "a"}}}
+	one := plan.Stale{Count: 1, Nodes: []string{"a"}}
+	three := plan.Stale{Count: 3, Nodes: []string{"b", "a"}}
 	for want, stale := range map[string]plan.Stale{
 		"1 mount on a still has old options: restart its pods":        one,
 		"3 mounts on a, b still have old options: restart their pods": three,

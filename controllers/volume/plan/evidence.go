@@ -103,14 +103,11 @@ func (p *planner) findProbed() map[ProbeKey]Evidence {
 // isShownBy says whether a mount shows the volume's list to work: it was made with it, and operations on it have ended. Of what an
 // earlier release wrote, it is enough that it is in force.
 func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
-	declared := j.verdict.DeclaredOptions()
-	if !ShowsOptions(m, declared) {
-		return false
+	isMadeWithIt := m.State == v1alpha1.MountEffective
+	if !j.Mark.IsOfEarlierRelease() {
+		isMadeWithIt = m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
 	}
-	if j.Mark.IsOfEarlierRelease() {
-		return m.State == v1alpha1.MountEffective
-	}
-	return m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
+	return isMadeWithIt && ShowsOptions(m, j.verdict.DeclaredOptions())
 }
 
 // ShowsOptions says whether a mount looks as one with these options does. What the kernel shows nowhere cannot be compared; of

@@ -19,7 +19,7 @@ import (
 func probedBy(p v1alpha1.StorageClientProfile, volumes ...*corev1.PersistentVolume) Snapshot {
 	s := Snapshot{Now: noon, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
 	for _, pv := range volumes {
-		s.Volumes = append(s.Volumes, pv)
+		s.Volumes = append(s.Volumes, pv.DeepCopy())
 	}
 	return s
 }

@@ -23,8 +23,8 @@ func TestStaleMountsByProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := StaleMounts(volumes, []*v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}})
-			if test.want == "" && got.Count > 0 || test.want != "" && (got.Count != 1 || !strings.Contains(got.Mounts[0].Message, test.want)) {
-				t.Errorf("%+v, want %q", got.Mounts, test.want)
+			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0].Message, test.want)) {
+				t.Errorf("%+v, want %q", got, test.want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) Snapshot {
 	s := Snapshot{Profiles: judge.Compile(list, catalogue.AllowList{}, false), VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
 	for _, pv := range volumes {
-		s.Volumes = append(s.Volumes, pv)
+		s.Volumes = append(s.Volumes, pv.DeepCopy())
 		s.VolumeClaims[types.NamespacedName{Namespace: "eda", Name: "data"}] = builders.VolumeClaimOf(pv, nil)
 	}
 	return s
@@ -162,9 +162,9 @@ func TestStaleMounts(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			node := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}
-			var want Stale
+			var want []StaleMount
 			if test.want != "" {
-				want = Stale{Count: 1, Mounts: []StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt/pv1", PodUIDs: []string{"uid"}, Message: test.want}}}
+				want = []StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt/pv1", PodUIDs: []string{"uid"}, Message: test.want}}
 			}
 			if diff := cmp.Diff(want, StaleMounts(volumes, []*v1alpha1.StorageClientNode{&node})); diff != "" {
 				t.Errorf("stale mounts (-want +got):\n%s", diff)

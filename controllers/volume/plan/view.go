@@ -109,7 +109,7 @@ func concernedBy(volumes []judged) map[string][]*judged {
 // staleMounts are those of a profile's volumes.
 func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stale {
 	if planner != v.acting {
-		return StaleMounts(volumes, v.snapshot.ClientNodes)
+		return countStale(carriedBy(name, volumes), v.snapshot.ClientNodes)[name]
 	}
 	if v.stale == nil {
 		v.stale = v.findStaleMounts()
@@ -118,25 +118,11 @@ func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stal
 }
 
 func (v *View) findStaleMounts() map[string]Stale {
-	carried := map[string]map[string][]string{}
+	all := carried{}
 	for _, j := range v.acting.volumes {
 		if j.verdict.State == judge.StateUpToDate {
-			carried[j.Volume.Name] = j.verdict.Carried
+			all[j.Volume.Name] = j.verdict.Carried
 		}
 	}
-	stale := map[string]Stale{}
-	for _, clientNode := range v.snapshot.ClientNodes {
-		for k := range clientNode.Status.Mounts {
-			m := &clientNode.Status.Mounts[k]
-			for profile, wanted := range carried[m.Volume] {
-				if mount, isStale := staleMountOf(clientNode, wanted, m); isStale {
-					stale[profile] = stale[profile].with(mount)
-				}
-			}
-		}
-	}
-	for _, s := range stale {
-		s.sort()
-	}
-	return stale
+	return countStale(all, v.snapshot.ClientNodes)
 }

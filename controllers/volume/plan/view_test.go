@@ -49,7 +49,12 @@ func summarizeAnew(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) 
 	s.Profiles = judge.Compile(free, catalogue.AllowList{}, false)
 	view := NewView(s)
 	summary := view.Summarize(free[i].Name)
-	summary.Stale = StaleMounts(summary.Volumes, s.ClientNodes)
+	summary.Stale = Stale{}
+	for _, mount := range StaleMounts(summary.Volumes, s.ClientNodes) {
+		summary.Stale.Count++
+		summary.Stale.Nodes = append(summary.Stale.Nodes, mount.Node)
+	}
+	summary.Stale.Nodes = slices.Compact(summary.Stale.Nodes)
 	return summary
 }
 
@@ -84,7 +89,7 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 		profiles = append(profiles, p)
 	}
 	var volumes []*corev1.PersistentVolume
-	var node v1alpha1.StorageClientNode
+	nodes := []*v1alpha1.StorageClientNode{{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
 	for i := range 1 + chance.IntN(8) {
 		own, carried := []string{"hard"}, []string{"hard", "nconnect=4"}
 		more := []builders.VolumeOption{builders.Named(fmt.Sprintf("pv%d", i)), func(pv *corev1.PersistentVolume) {
@@ -97,6 +102,7 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 			more = append(more, builders.Carrying(own, carried, fmt.Sprintf("p%d", chance.IntN(3))))
 		}
 		volumes = append(volumes, builders.NFSVolume(list, more...))
+		node := nodes[chance.IntN(2)]
 		node.Status.Mounts = append(node.Status.Mounts, v1alpha1.MountStatus{
 			Volume: fmt.Sprintf("pv%d", i), MountPoint: fmt.Sprintf("/m%d", i), Protocol: "NFSv4.1", Options: []string{"hard"}, Connections: 1,
 			State: v1alpha1.MountStale, Message: "mounted before",
@@ -104,6 +110,6 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 	}
 	s := snapshotOf(volumes, profiles...)
 	s.Profiles = judge.Compile(profiles, catalogue.AllowList{}, chance.IntN(4) == 0)
-	s.Now, s.ClientNodes = noon, []*v1alpha1.StorageClientNode{&node}
+	s.Now, s.ClientNodes = noon, nodes
 	return s, profiles
 }

@@ -1,0 +1,47 @@
+// Package write is what several controllers write to the cluster.
+package write
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// owner names the manager's fields.
+var owner = client.FieldOwner(v1alpha1.ManagerFieldManager)
+
+// PatchSpec changes the spec of a client node as it was read, and returns what the server made of it: a permit or a release that has come
+// since makes it a conflict.
+func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, change func(*v1alpha1.StorageClientNodeSpec)) (*v1alpha1.StorageClientNode, error) {
+	before := bare(clientNode)
+	before.Spec = clientNode.Spec
+	changed := before.DeepCopy()
+	change(&changed.Spec)
+	if err := c.Patch(ctx, changed, patchOf(before), owner); err != nil {
+		return nil, fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)
+	}
+	return changed, nil
+}
+
+// PatchNote writes the rollout's note of a client node as it was read, and returns what the server made of it.
+func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, note v1alpha1.RolloutStatus) (*v1alpha1.StorageClientNode, error) {
+	before, changed := bare(clientNode), bare(clientNode)
+	before.Status.Rollout, changed.Status.Rollout = clientNode.Status.Rollout, &note
+	if err := c.Status().Patch(ctx, changed, patchOf(before), owner); err != nil {
+		return nil, fmt.Errorf("patch status of StorageClientNode %s: %w", clientNode.Name, err)
+	}
+	return changed, nil
+}
+
+// bare is a client node without what is written: to compare all that a large node reports takes longer than to write.
+func bare(of *v1alpha1.StorageClientNode) *v1alpha1.StorageClientNode {
+	return &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: of.Name, UID: of.UID, ResourceVersion: of.ResourceVersion}}
+}
+
+func patchOf(before *v1alpha1.StorageClientNode) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+}

@@ -7,6 +7,20 @@ import (
 	"testing"
 )
 
+// Where thousands of nodes report, the manager keeps less garbage than Go's own share, unless somebody says how much.
+func TestGarbageIsLimited(t *testing.T) {
+	for goGC, want := range map[string]int{"": garbageShare, "80": 77} {
+		defer debug.SetGCPercent(debug.SetGCPercent(77))
+		t.Setenv("GOGC", goGC)
+		if err := limitMemory(); err != nil {
+			t.Fatal(err)
+		}
+		if got := debug.SetGCPercent(77); got != want {
+			t.Errorf("GOGC=%q: the share is %d, want %d", goGC, got, want)
+		}
+	}
+}
+
 func TestLimitMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		container, goLimit string

@@ -20,15 +20,16 @@ func CacheTransformClientNode(object any) (any, error) {
 		return object, nil
 	}
 	clientNode.ManagedFields = nil
-	clientNode.Status.Mounts = lastMounts.keep(clientNode.Name, keptMounts(clientNode.Status.Mounts))
+	clientNode.Status.Mounts = keepVersion(&lastMounts, clientNode.Name, keptMounts(clientNode.Status.Mounts))
 	clientNode.Status.Conditions = nil
 	clientNode.Spec.Settings = sharedSettings.share(keyOfSettings(clientNode.Spec.Settings), func() []v1alpha1.NodeSetting {
-		return slices.Clip(clientNode.Spec.Settings)
+		return slices.Clone(clientNode.Spec.Settings)
 	})
 	for i := range clientNode.Spec.Volumes {
 		v := &clientNode.Spec.Volumes[i]
 		v.Name, v.MountOptions = shared(v.Name), sharedList(v.MountOptions)
 	}
+	clientNode.Spec.Volumes = keepVersion(&lastVolumes, clientNode.Name, clientNode.Spec.Volumes)
 	clientNode.Status.Settings = keptReports(clientNode.Status.Settings)
 	return clientNode, nil
 }
@@ -65,7 +66,7 @@ func withSharedTexts(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus 
 		s.Key, s.Desired, s.Observed, s.Original = shared(s.Key), shared(s.Desired), shared(s.Observed), shared(s.Original)
 		s.TakesEffect, s.State, s.Message = shared(s.TakesEffect), shared(s.State), shared(s.Message)
 	}
-	return slices.Clip(reports)
+	return slices.Clone(reports)
 }
 
 func keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
@@ -87,25 +88,17 @@ func keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
 	return kept
 }
 
-// maxNodes is of how many nodes the last mounts are known, before those that have not reported for that long are forgotten.
-const maxNodes = 1 << 13
-
-var lastMounts = versions{pool[[]v1alpha1.MountStatus]{max: maxNodes}}
-
-// versions have the versions of an object share what has not changed in between: while a report is on its way to all who read, both are there.
-type versions struct{ pool[[]v1alpha1.MountStatus] }
-
-// keep is what was kept of the version before, where it is equal.
-func (v *versions) keep(name string, mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
-	if len(mounts) == 0 {
-		return mounts
+// keepVersion has the versions of a node's object share a list that has not changed in between: while a report is on its way to all who
+// read, both versions are there. A list that has changed is copied: decoding leaves room behind it.
+func keepVersion[T any](last *pool[[]T], node string, list []T) []T {
+	if len(list) == 0 {
+		return nil
 	}
-	last := v.share(name, func() []v1alpha1.MountStatus { return mounts })
-	if equality.Semantic.DeepEqual(last, mounts) {
-		return last
+	was := last.share(node, func() []T { return slices.Clone(list) })
+	if equality.Semantic.DeepEqual(was, list) {
+		return was
 	}
-	v.replace(name, mounts)
-	return mounts
+	return last.replace(node, slices.Clone(list))
 }
 
 // sharedList is the one copy of a list of options: of tens of thousands of mounts few have different ones.
@@ -117,6 +110,6 @@ func sharedList(options []string) []string {
 		for i := range options {
 			options[i] = shared(options[i])
 		}
-		return slices.Clip(options)
+		return slices.Clone(options)
 	})
 }

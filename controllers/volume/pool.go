@@ -8,10 +8,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Limits of what is known before what nobody has said for that long is forgotten: texts, and lists of whole nodes.
+// Limits of what is known before what nobody has said for that long is forgotten: texts, lists, and nodes.
 const (
 	maxTexts = 1 << 16
 	maxLists = 1 << 10
+	maxNodes = 1 << 13
 )
 
 var (
@@ -19,6 +20,8 @@ var (
 	sharedSettings   = pool[[]v1alpha1.NodeSetting]{max: maxLists}
 	sharedReports    = pool[[]v1alpha1.SettingStatus]{max: maxLists}
 	sharedOptions    = pool[[]string]{max: maxLists}
+	lastMounts       = pool[[]v1alpha1.MountStatus]{max: maxNodes}
+	lastVolumes      = pool[[]v1alpha1.NodeVolume]{max: maxNodes}
 	sharedCapacities = pool[corev1.ResourceList]{max: maxLists}
 )
 
@@ -48,10 +51,11 @@ func (p *pool[V]) share(key string, make func() V) V {
 }
 
 // replace has another value be the one of a key that is known.
-func (p *pool[V]) replace(key string, value V) {
+func (p *pool[V]) replace(key string, value V) V {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.young[key] = value
+	return value
 }
 
 // shared is the one copy of a text.

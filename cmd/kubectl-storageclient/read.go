@@ -11,7 +11,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -56,7 +55,7 @@ func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList
 // staleMounts are the stale mounts of a profile's volumes, with pods by UID.
 func staleMounts(profile string, volumes volumeplan.Snapshot, cluster overview.Cluster) []view.StaleMount {
 	var out []view.StaleMount
-	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, objects.PointersTo(cluster.StorageClientNodes)) {
+	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, overview.PointersTo(cluster.StorageClientNodes)) {
 		out = append(out, view.StaleMount{Node: m.Node, Volume: m.Volume, MountPoint: m.MountPoint, Pods: m.PodUIDs, Message: m.Message})
 	}
 	return out

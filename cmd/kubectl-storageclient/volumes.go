@@ -12,7 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
-	"github.com/storageclient/operator/controllers/objects"
+	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -130,7 +130,7 @@ func listVolumes(ctx context.Context, env *environment, c client.Client, profile
 	if err := c.List(ctx, &clientNodes); err != nil {
 		return nil, false, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	s.Now, s.ClientNodes = env.now(), objects.PointersTo(clientNodes.Items)
+	s.Now, s.ClientNodes = env.now(), overview.PointersTo(clientNodes.Items)
 	listed, held = volumeplan.List(profile, s)
 	return listed, held, nil
 }

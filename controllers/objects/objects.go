@@ -53,15 +53,6 @@ func objectsOf[T client.Object](objects []any) ([]T, error) {
 	return out, nil
 }
 
-// PointersTo points to the objects of a slice.
-func PointersTo[T any](all []T) []*T {
-	out := make([]*T, len(all))
-	for i := range all {
-		out[i] = &all[i]
-	}
-	return out
-}
-
 // shareObjects is an option of All that a client which shares its cache answers.
 type shareObjects struct {
 	isAnswered bool

@@ -7,7 +7,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/advice"
 )
 
@@ -17,7 +16,7 @@ func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, cl
 	servers []advice.Server, leftOut []advice.LeftOut,
 ) advice.Input {
 	selector := match.SelectorOf(profile)
-	selected := slices.DeleteFunc(objects.PointersTo(nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
+	selected := slices.DeleteFunc(PointersTo(nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
 	return AdviceAbout(profile, selected, clientNodes, servers, leftOut)
 }
 

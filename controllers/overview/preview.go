@@ -14,7 +14,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -71,7 +70,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	view := fleet.NewProfileSet(withProfileActing(profile, c.Profiles), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
-	reboots, nodes := map[string]Reboot{}, objects.PointersTo(c.Nodes)
+	reboots, nodes := map[string]Reboot{}, PointersTo(c.Nodes)
 	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue

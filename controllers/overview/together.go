@@ -17,7 +17,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -109,7 +108,7 @@ func PlanTogether(names []string, c Cluster) Together {
 	for i := range c.StorageClientNodes {
 		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
 	}
-	t.nodes = objects.PointersTo(c.Nodes)
+	t.nodes = PointersTo(c.Nodes)
 	slices.SortFunc(t.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, node := range t.nodes {
 		t.addNode(node, clientNodes[node.Name])
@@ -134,6 +133,15 @@ type together struct {
 	// turns are the places of a profile's nodes, reboots the nodes that are due, by name.
 	turns   map[string][]order.Turn
 	reboots map[string]JointReboot
+}
+
+// PointersTo points to the objects of a list.
+func PointersTo[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
 }
 
 // actingTogether returns all profiles, those of the names as they would be in mode Enforce, taken up by the manager.

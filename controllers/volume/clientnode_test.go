@@ -101,6 +101,38 @@ func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
 	}
 }
 
+func TestVersionsOfANodeShareWhatHasNotChanged(t *testing.T) {
+	first, again, other := largeNode(t, 3), largeNode(t, 3), largeNode(t, 3)
+	other.Status.Mounts[5].State = v1alpha1.MountStale
+	other.Spec.Volumes = []v1alpha1.NodeVolume{{Name: "pvc-1"}}
+	for _, clientNode := range []*v1alpha1.StorageClientNode{first, again, other} {
+		if _, err := CacheTransformClientNode(clientNode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if &first.Status.Mounts[0] != &again.Status.Mounts[0] {
+		t.Error("equal mounts are kept twice")
+	}
+	if first.Status.Mounts[5].State == v1alpha1.MountStale || other.Status.Mounts[5].State != v1alpha1.MountStale || len(other.Spec.Volumes) != 1 {
+		t.Errorf("a change was missed, or reached an earlier version: %+v", other.Status.Mounts[5])
+	}
+}
+
+func TestADriftIsOneNodes(t *testing.T) {
+	var kept []*v1alpha1.StorageClientNode
+	for i := range int32(2) {
+		clientNode := largeNode(t, int(4+i))
+		clientNode.Status.Settings[0].Drift = &v1alpha1.Drift{Count: i}
+		if _, err := CacheTransformClientNode(clientNode); err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, clientNode)
+	}
+	if kept[0].Status.Settings[0].Drift.Count != 0 || kept[1].Status.Settings[0].Drift.Count != 1 {
+		t.Error("one node's drift is told of another")
+	}
+}
+
 // What is said again and again is one copy for good; what nobody says any more is not kept for ever.
 func TestSharedTextsAreForgotten(t *testing.T) {
 	all := pool[string]{max: maxTexts}

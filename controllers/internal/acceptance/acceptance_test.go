@@ -64,6 +64,15 @@ func TestJudgeGoesByWhatIsWanted(t *testing.T) {
 	}
 }
 
+func TestAReportIsFoundWhereverItStands(t *testing.T) {
+	wanted := []v1alpha1.NodeSetting{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+	reported := []v1alpha1.SettingStatus{{Key: "c", State: v1alpha1.SettingInSync}, {Key: "a", State: v1alpha1.SettingFailed, Message: "no"}}
+	got := Judge(wanted, reported)
+	if diff := cmp.Diff(Verdict{Refused: []Setting{{Key: "a", Message: "no"}}, Awaited: []Setting{{Key: "b"}}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	settings := []Setting{{"b", "in the way"}, {"a", ""}, {"c", "x, y"}, {"d", "z"}}
 	if got, want := Describe(settings), "a; b: in the way; c: x, y and 1 more"; got != want {

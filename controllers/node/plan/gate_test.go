@@ -8,7 +8,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -16,8 +15,8 @@ func TestRestoreNote(t *testing.T) {
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	profile.Spec.AllNodes = true
 	view := fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
-	node := func(name string) corev1.Node {
-		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node := func(name string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		n.Status.NodeInfo.BootID = "boot-" + name
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		return n
@@ -50,7 +49,7 @@ func TestRestoreNote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := fleet.Snapshot{
-				Profiles: view, Nodes: objects.PointersTo([]corev1.Node{node("a"), node("b")}), Ready: map[string]bool{"a": true, "b": true},
+				Profiles: view, Nodes: []*corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
 				ClientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
 			if got := restoresOf(all, view.ByName("p")).note(); (got != "") != test.waits {

@@ -114,6 +114,19 @@ func TestARoundEnds(t *testing.T) {
 			t.Errorf("%q, read %d times", got.Note, r.reads)
 		}
 	})
+	for took, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
+		t.Run("after a look of "+took.String()+" it lasts "+want.String(), func(t *testing.T) {
+			r := fresh()
+			r.Stretch(took)
+			if got := r.ask(2, usualLimits, now.Add(want-1)); got.Step != StepWrite || r.reads != 0 {
+				t.Errorf("%q, read %d times before", got.Note, r.reads)
+			}
+			fail(r)
+			if got := r.ask(3, usualLimits, now.Add(want)); got.Step != StepStay || r.reads != 1 {
+				t.Errorf("step %v, read %d times after", got.Step, r.reads)
+			}
+		})
+	}
 	t.Run("a failure stops those that come after it", func(t *testing.T) {
 		r := fresh()
 		fail(r)

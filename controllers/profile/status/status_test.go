@@ -14,7 +14,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
@@ -79,7 +78,7 @@ func (w *world) snapshot() fleet.Snapshot {
 	for name := range w.objects {
 		ready[name] = !w.silent[name]
 	}
-	return fleet.Snapshot{Profiles: fleet.NewProfileSet(w.profiles, catalogue.AllowList{}), Nodes: objects.PointersTo(w.nodes), ClientNodes: w.objects, Ready: ready}
+	return fleet.Snapshot{Profiles: fleet.NewProfileSet(w.profiles, catalogue.AllowList{}), Nodes: overview.PointersTo(w.nodes), ClientNodes: w.objects, Ready: ready}
 }
 
 func (w *world) report() Report {

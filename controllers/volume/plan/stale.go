@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"slices"
-	"unsafe"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -103,8 +102,15 @@ type comparison struct {
 	lengths       [2]int
 }
 
+func addressOf(list []string) *string {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[0]
+}
+
 func (c comparisons) compare(protocol string, wanted, shown []string) string {
-	key := comparison{protocol: protocol, wanted: unsafe.SliceData(wanted), shown: unsafe.SliceData(shown), lengths: [2]int{len(wanted), len(shown)}}
+	key := comparison{protocol: protocol, wanted: addressOf(wanted), shown: addressOf(shown), lengths: [2]int{len(wanted), len(shown)}}
 	difference, known := c[key]
 	if !known {
 		if outdated := mountoptions.Outdated(protocol, wanted, shown); len(outdated) > 0 {

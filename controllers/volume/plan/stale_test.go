@@ -7,6 +7,20 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
+// Two mounts of one volume, of which one was made before the change.
+func TestMountsOfOneVolumeAreComparedEach(t *testing.T) {
+	mount := func(point, options string) v1alpha1.MountStatus {
+		return v1alpha1.MountStatus{MountPoint: point, Volume: "pv1", Protocol: "NFSv4.1", Options: strings.Split(options, ","), State: v1alpha1.MountEffective}
+	}
+	nodes := []*v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{
+		mount("/old", "rw,vers=4.1,hard"), mount("/new", "rw,vers=4.1,nocto"), mount("/older", "rw,vers=4.1,hard"),
+	}}}}
+	got := StaleMounts([]Volume{{Name: "pv1", Wanted: []string{"nocto"}}}, nodes)
+	if len(got) != 2 || got[0].MountPoint != "/old" || got[1].MountPoint != "/older" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestStaleMountsByProtocol(t *testing.T) {
 	volumes := []Volume{{Name: "smb", Wanted: []string{"actimeo=30"}}, {Name: "xfs", Wanted: []string{"noatime", "logbsize=256k"}}}
 	mount := func(volume, protocol, options string) v1alpha1.MountStatus {

@@ -29,8 +29,12 @@ func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 
 // PatchNote writes the rollout's note of a client node as it was read, and returns what the server made of it.
 func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, note v1alpha1.RolloutStatus) (*v1alpha1.StorageClientNode, error) {
-	before, changed := bare(clientNode), bare(clientNode)
-	before.Status.Rollout, changed.Status.Rollout = clientNode.Status.Rollout, &note
+	before := bare(clientNode)
+	// A status that is left out as a whole would have the fields that are never left out written as if they were empty.
+	before.Status = clientNode.Status
+	before.Status.Settings, before.Status.Mounts, before.Status.Servers = nil, nil, nil
+	changed := before.DeepCopy()
+	changed.Status.Rollout = &note
 	if err := c.Status().Patch(ctx, changed, patchOf(before), owner); err != nil {
 		return nil, fmt.Errorf("patch status of StorageClientNode %s: %w", clientNode.Name, err)
 	}

@@ -1,0 +1,95 @@
+package write
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// reporting is a client node of which much is known, but for what the rollout says of it.
+func reporting() *v1alpha1.StorageClientNode {
+	return &v1alpha1.StorageClientNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", Labels: map[string]string{"somebody": "else"}},
+		Spec: v1alpha1.StorageClientNodeSpec{
+			Hash: "h", Settings: []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p", OnRemoval: v1alpha1.DeletionRestore}},
+			RebootPermit: &v1alpha1.RebootPermit{ID: "permit"},
+		},
+		Status: v1alpha1.StorageClientNodeStatus{
+			ObservedGeneration: 3, Hash: "h", BootID: "boot", RebootRequired: true, RebootRequiredBy: []string{"kernel/x"},
+			Settings: []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Desired: "20", State: v1alpha1.SettingInSync}},
+			Mounts:   []v1alpha1.MountStatus{{MountPoint: "/m", Volume: "pv"}},
+			Servers:  []v1alpha1.ServerStatus{{Server: "filer"}},
+		},
+	}
+}
+
+func newClient(t *testing.T) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(reporting()).WithStatusSubresource(&v1alpha1.StorageClientNode{}).Build()
+}
+
+func readNode(t *testing.T, c client.Client) *v1alpha1.StorageClientNode {
+	t.Helper()
+	var got v1alpha1.StorageClientNode
+	if err := c.Get(t.Context(), types.NamespacedName{Name: "a"}, &got); err != nil {
+		t.Fatal(err)
+	}
+	return &got
+}
+
+// Only what is meant is written, whatever else the object holds: the first note of a node too, before which it has none.
+func TestOnlyWhatIsMeantIsWritten(t *testing.T) {
+	c := newClient(t)
+	before := readNode(t, c)
+	for i, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutUpToDate} {
+		want := readNode(t, c)
+		want.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Message: "m"}
+		got, err := PatchNote(t.Context(), c, readNode(t, c), *want.Status.Rollout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.ResourceVersion = got.ResourceVersion
+		if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
+			t.Errorf("note %d (-want +got):\n%s", i, diff)
+		}
+	}
+	want := readNode(t, c)
+	want.Spec.RebootPermit, want.Spec.Volumes = nil, []v1alpha1.NodeVolume{{Name: "pv"}}
+	got, err := PatchSpec(t.Context(), c, readNode(t, c), func(spec *v1alpha1.StorageClientNodeSpec) {
+		spec.RebootPermit, spec.Volumes = nil, []v1alpha1.NodeVolume{{Name: "pv"}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.ResourceVersion = got.ResourceVersion
+	if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	if _, err := PatchNote(t.Context(), c, before, v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting}); err == nil {
+		t.Error("a note was written of a version that is gone")
+	}
+	if _, err := PatchSpec(t.Context(), c, before, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true }); err == nil {
+		t.Error("a spec was written of a version that is gone")
+	}
+}
+
+func asJSON(t *testing.T, object any) string {
+	t.Helper()
+	raw, err := json.MarshalIndent(object, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}

@@ -9,8 +9,9 @@ import (
 
 // Where thousands of nodes report, the manager keeps less garbage than Go's own share, unless somebody says how much.
 func TestGarbageIsLimited(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(77))
 	for goGC, want := range map[string]int{"": garbageShare, "80": 77} {
-		defer debug.SetGCPercent(debug.SetGCPercent(77))
+		debug.SetGCPercent(77)
 		t.Setenv("GOGC", goGC)
 		if err := limitMemory(); err != nil {
 			t.Fatal(err)

@@ -32,8 +32,8 @@ type pool[V any] struct {
 	young, old map[string]V
 }
 
-// share is the one value of that key. make is called where there is none yet.
-func (p *pool[V]) share(key string, make func() V) V {
+// share is the one value of that key. create is called where there is none yet.
+func (p *pool[V]) share(key string, create func() V) V {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if known, found := p.young[key]; found {
@@ -41,7 +41,7 @@ func (p *pool[V]) share(key string, make func() V) V {
 	}
 	value, found := p.old[key]
 	if !found {
-		value = make()
+		value = create()
 	}
 	if p.young == nil || len(p.young) >= p.max {
 		p.young, p.old = map[string]V{}, p.young

@@ -149,9 +149,7 @@ func (r *Reconciler) noteOf(t *testing.T, volume string) plan.Note {
 
 func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) plan.Snapshot {
 	s := plan.Snapshot{Profiles: judge.Compile(list, catalogue.AllowList{}, false)}
-	for _, pv := range volumes {
-		s.Volumes = append(s.Volumes, pv)
-	}
+	s.Volumes = append(s.Volumes, volumes...)
 	return s
 }
 

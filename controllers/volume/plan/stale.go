@@ -79,6 +79,17 @@ func findStale(all carried, clientNodes []*v1alpha1.StorageClientNode, tell func
 	}
 }
 
+// comparisons are the first differences that lists of options have been found to have, empty where there is none. Of hundreds of thousands
+// of mounts few have lists of their own: those of one volume, and of many mounts in the cache, are the same.
+type comparisons map[comparison]string
+
+// comparison is two lists, by where they are: who holds it keeps them there.
+type comparison struct {
+	protocol      string
+	wanted, shown *string
+	lengths       [2]int
+}
+
 // differenceOn says what is stale about a mount, "" if nothing is. That is for the node's agent to say, which knows more than the
 // options. Where it has not been asked, its node being held by the rollout or the volume new to it, the options tell.
 func (c comparisons) differenceOn(clientNode *v1alpha1.StorageClientNode, wanted []string, m *v1alpha1.MountStatus) string {
@@ -89,17 +100,6 @@ func (c comparisons) differenceOn(clientNode *v1alpha1.StorageClientNode, wanted
 		return ""
 	}
 	return c.compare(m.Protocol, wanted, m.Options)
-}
-
-// comparisons are the first differences that lists of options have been found to have, empty where there is none. Of hundreds of thousands
-// of mounts few have lists of their own: those of one volume, and of many mounts in the cache, are the same.
-type comparisons map[comparison]string
-
-// comparison is two lists, by where they are: who holds it keeps them there.
-type comparison struct {
-	protocol      string
-	wanted, shown *string
-	lengths       [2]int
 }
 
 func addressOf(list []string) *string {

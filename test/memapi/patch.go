@@ -32,10 +32,10 @@ func emptyOf(kind Kind) client.Object {
 	return &corev1.ConfigMap{}
 }
 
-// patched is an object after a patch. One that was computed from the very version that is stored leads to the caller's object, so
-// that nothing need be encoded for it.
+// patched is an object after a patch. One that was computed from the very version that is stored, whole, leads to the caller's object, so
+// that nothing need be encoded for it. An object that was never created is no whole one: somebody compares no more than what is to change.
 func patched(kind Kind, before, wanted client.Object, patch client.Patch, status bool) (client.Object, error) {
-	if wanted.GetResourceVersion() == before.GetResourceVersion() {
+	if created := wanted.GetCreationTimestamp(); wanted.GetResourceVersion() == before.GetResourceVersion() && !created.IsZero() {
 		return join(before, copyOf(wanted), status), nil
 	}
 	data, err := patch.Data(wanted)

@@ -417,7 +417,8 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	}) {
 		o.w.fail("invariant 2: %s is returned to service and may yet reboot", name)
 	}
-	if r := c.Status.Rollout; r != nil && r.Reason == v1alpha1.RolloutReasonDrainTimedOut {
+	isSettled := o.rulesChanged.IsZero() || o.w.now.Sub(o.rulesChanged) > time.Minute
+	if r := c.Status.Rollout; isSettled && r != nil && r.Reason == v1alpha1.RolloutReasonDrainTimedOut {
 		o.backOff[string(c.UID)] = moment{c.Spec.BootHash, r.Since.Time}
 	}
 	mark, _ := v1alpha1.DecodeDisruption(before.Annotations[v1alpha1.DisruptionAnnotation])
@@ -711,6 +712,13 @@ func (o *observer) checkLosses() {
 			}
 		}
 	}
+}
+
+// forgetBackOffs is for an edit that changes which profiles act on which nodes: drains of other options are another matter. Managers may
+// take a moment to see it.
+func (o *observer) forgetBackOffs() {
+	clear(o.backOff)
+	o.rulesChanged = o.w.now
 }
 
 // allowRetries forgets what was held against nodes that are to be retried.

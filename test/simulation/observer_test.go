@@ -52,6 +52,8 @@ type observer struct {
 	permittedAt map[string]int
 	// backOff is when a drain of a node was given up, for which boot hash.
 	backOff map[string]moment
+	// rulesChanged is when somebody last changed which profiles act on which nodes.
+	rulesChanged time.Time
 }
 
 // moment is when something began, and for what.

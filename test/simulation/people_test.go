@@ -163,6 +163,9 @@ func (w *world) editProfile() {
 	what := w.rng.IntN(12)
 	w.narrate("somebody edits profile %s (%d)", name, what)
 	p := w.profile(name)
+	if what <= 4 || what == 8 {
+		w.forgetBackOffs()
+	}
 	switch what {
 	case 0:
 		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = !p.Spec.Paused })

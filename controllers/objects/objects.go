@@ -136,10 +136,8 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList) (li
 	}
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
 	_, isMetadata := list.(*metav1.PartialObjectMetadataList)
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
 	key := storeKey{kind: kind, isMetadata: isMetadata}
-	if known := c.stores[key]; known != nil {
+	if known := c.keep(key, nil); known != nil {
 		return known, nil
 	}
 	object, err := c.newObject(key)
@@ -154,8 +152,17 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList) (li
 	if err != nil {
 		return nil, fmt.Errorf("cache %ss: %w", kind.Kind, err)
 	}
-	c.stores[key] = store
-	return store, nil
+	return c.keep(key, store), nil
+}
+
+// keep knows the first store of a kind, and returns it. A kind that cannot be cached holds up nobody who asks for others.
+func (c *sharingClient) keep(key storeKey, store lister) lister {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.stores[key] == nil && store != nil {
+		c.stores[key] = store
+	}
+	return c.stores[key]
 }
 
 func (c *sharingClient) newObject(key storeKey) (client.Object, error) {

@@ -60,6 +60,13 @@ wait_until_restored() {
   done
 }
 
+# conditions prints the name of a Node and the type of a condition of ours, line by line. Maintenance has types that others set too.
+conditions() {
+  "${kubectl[@]}" get nodes -o go-template='{{range .items}}{{$node := .metadata.name}}{{range .status.conditions}}{{/*
+    */}}{{if or (eq .type "'"$group"'/Tuned") (eq .type "'"$group"'/StorageReachable") (eq (or .reason "") "StorageClientRollout")}}{{/*
+    */}}{{$node}} {{.type}}{{"\n"}}{{end}}{{end}}{{end}}'
+}
+
 definition=$("${kubectl[@]}" get crd "storageclientprofiles.$group" --ignore-not-found -o name)
 if [[ -n $definition ]]; then
   echo 'Deleting all StorageClientProfiles'
@@ -88,3 +95,8 @@ for kind in pods persistentvolumeclaims persistentvolumes; do
 done
 echo 'Deleting the operator'
 "${kubectl[@]}" delete -f "$manifest" --ignore-not-found --timeout=5m
+# The manager takes label and conditions off a Node after its StorageClientNode, the last of all, and may be gone by then.
+"${kubectl[@]}" label nodes --selector "$group/managed" "$group/managed-" >/dev/null
+conditions | while read -r node type; do
+  "${kubectl[@]}" patch node "$node" --subresource=status --type=strategic -p "{\"status\":{\"conditions\":[{\"type\":\"$type\",\"\$patch\":\"delete\"}]}}"
+done

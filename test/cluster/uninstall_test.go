@@ -99,13 +99,28 @@ func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
 	awaitNothingOfOurs(t, s)
 }
 
-// Trials and clones of a manager that was ended in the midst of them are left to the script.
-func TestUninstallTakesWhatTrialsHaveLeft(t *testing.T) {
+// What a manager that was ended in the midst has left is left to the script: trials and clones, and what it keeps on Nodes.
+func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
 	s := startSandbox(t, sandbox.Options{Nodes: 1, BootTime: time.Second})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.Names[0]}}
-	if err := s.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1alpha1.TrialLabel+`":"true"}}}`))); err != nil {
+	labelled := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true",%q:"true"}}}`, v1alpha1.TrialLabel, v1alpha1.ManagedLabel)
+	if err := s.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, labelled)); err != nil {
+		t.Fatal(err)
+	}
+	const ours, somebody = "StorageClientRollout", "Somebody"
+	conditions := []corev1.NodeCondition{
+		{Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned},
+		{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable},
+		{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: ours},
+		{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: somebody},
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 		t.Fatal(err)
 	}
 	name, labels := v1alpha1.ClonePrefix+"abc", map[string]string{v1alpha1.TrialLabel: "abc"}
@@ -152,6 +167,16 @@ func TestUninstallTakesWhatTrialsHaveLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitNothingOfOurs(t, s)
+	if err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]bool{}
+	for _, condition := range node.Status.Conditions {
+		reasons[condition.Reason] = true
+	}
+	if reasons[ours] || !reasons[somebody] {
+		t.Errorf("the Node has the conditions %v, which ought to have %s's and not ours", node.Status.Conditions, somebody)
+	}
 }
 
 // tunedSandbox is a cluster with a profile whose nodes and volume are Ready, and what the machines' files were before it.

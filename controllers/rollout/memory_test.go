@@ -153,9 +153,9 @@ func TestNothingIsTakenAwayThatIsNotRemembered(t *testing.T) {
 			delete(w.nodes, "a")
 			w.nodeNames = []string{"b"}
 			w.passTime(time.Minute)
-			_, unfinished, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
-			if !unfinished || (err != nil) != !apierrors.IsConflict(failure) {
-				t.Errorf("unfinished %t, error %v", unfinished, err)
+			_, left, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
+			if left == hasteNone || (err != nil) != !apierrors.IsConflict(failure) {
+				t.Errorf("left %d, error %v", left, err)
 			}
 			if _, claimed := w.claims["b"]; claimed || w.claims["a"].Permit == nil {
 				t.Errorf("claims are %v, want that of a alone", w.claims)
@@ -188,7 +188,7 @@ func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
 			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}
 			p := newPass(m, 1)
 			if p.live = nil; c.live != nil {
-				p.live = nodesToRead(plan.Plan{Failures: &plan.FailureChange{Nodes: c.live}})
+				p.live = nodesToRead(plan.Snapshot{}, plan.Plan{Failures: &plan.FailureChange{Nodes: c.live}})
 			}
 			before := w.failuresRV
 			p.rememberFailures(t.Context(), &c.change)
@@ -197,7 +197,7 @@ func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
 			}
 		})
 	}
-	if got := nodesToRead(plan.Plan{Failures: &plan.FailureChange{All: true}}); got != nil {
+	if got := nodesToRead(plan.Snapshot{}, plan.Plan{Failures: &plan.FailureChange{All: true}}); got != nil {
 		t.Errorf("a change about all nodes reads %v", got)
 	}
 }

@@ -90,8 +90,8 @@ type pass struct {
 	skipped sets.Set[string]
 	// written are the notes as they stand.
 	written map[string]v1alpha1.RolloutStatus
-	// unfinished is set when the next pass has something to do at once.
-	unfinished bool
+	// left is what the next pass has to do at once.
+	left haste
 	// refused is what the API server answered to a write about a node, errs what is about none.
 	refused map[string]error
 	errs    []error
@@ -104,12 +104,22 @@ func newPass(c cluster, workers int) *pass {
 	}
 }
 
-// runPass makes a pass, and returns when to make the next one, zero where nothing has to change by itself, and whether
-// something is left to do at once.
-func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
+// haste is what a pass has left to the next one.
+type haste int
+
+const (
+	hasteNone haste = iota
+	// hasteNotes is for notes of nodes that wait: there were too many.
+	hasteNotes
+	// hasteSteps is for steps that were not applied: a node stands still until they are.
+	hasteSteps
+)
+
+// runPass makes a pass, and returns when to make the next one, zero where nothing has to change by itself, and what is left to do at once.
+func runPass(ctx context.Context, c cluster, workers int) (time.Time, haste, error) {
 	snapshot, err := c.readSnapshot(ctx)
 	if err != nil {
-		return time.Time{}, false, err
+		return time.Time{}, hasteNone, err
 	}
 	p := newPass(c, workers)
 	next := p.inspectDrains(ctx, snapshot, p.planFor(snapshot))
@@ -117,9 +127,9 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 	stepped := len(next.Steps) > 0 || next.Failures != nil
 	if stepped {
 		most = maxNotesBeside
-		p.live = nodesToRead(next)
+		p.live = nodesToRead(snapshot, next)
 		if snapshot, err = c.refreshNodes(ctx, p.live); err != nil {
-			return time.Time{}, false, err
+			return time.Time{}, hasteNone, err
 		}
 		next = p.drainNodes(ctx, snapshot, p.planFor(snapshot))
 	}
@@ -135,7 +145,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 	if p.noteRefusals(ctx) {
 		next.Next = earlierOf(next.Next, snapshot.Now.Add(maxBackOff))
 	}
-	return next.Next, p.unfinished, errors.Join(p.errs...)
+	return next.Next, p.left, errors.Join(p.errs...)
 }
 
 // planFor plans with what has been seen of drains, and ends those that the plan no longer wants.
@@ -166,8 +176,9 @@ func (p *pass) stepOnClaimed(ctx context.Context) plan.Plan {
 	return next
 }
 
-// nodesToRead are the nodes that a plan changes; nil, for all, where it adds a claim: what others do counts then too.
-func nodesToRead(p plan.Plan) sets.Set[string] {
+// nodesToRead are the nodes that a plan changes; nil, for all, where it adds a claim: what others do counts then too. With one node of the
+// control plane the others of it are read: etcd would not survive two that are out.
+func nodesToRead(snapshot plan.Snapshot, p plan.Plan) sets.Set[string] {
 	names := sets.New[string]()
 	for _, step := range p.Steps {
 		if claim, ok := step.(plan.AddClaim); ok && !claim.Missing {
@@ -175,11 +186,24 @@ func nodesToRead(p plan.Plan) sets.Set[string] {
 		}
 		names.Insert(step.NodeName())
 	}
+	if all := controlPlaneOf(snapshot); all.HasAny(names.UnsortedList()...) {
+		names = names.Union(all)
+	}
 	if p.Failures != nil {
 		if p.Failures.All {
 			return nil
 		}
 		names.Insert(p.Failures.Nodes...)
+	}
+	return names
+}
+
+func controlPlaneOf(snapshot plan.Snapshot) sets.Set[string] {
+	names := sets.New[string]()
+	for i := range snapshot.Nodes {
+		if node := &snapshot.Nodes[i]; node.ControlPlane {
+			names.Insert(node.Name)
+		}
 	}
 	return names
 }
@@ -401,7 +425,7 @@ func (p *pass) skipNode(node string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.skipped.Insert(node)
-	p.unfinished = true
+	p.left = hasteSteps
 }
 
 func (p *pass) isSkipped(node string) bool {
@@ -471,7 +495,9 @@ func (p *pass) writeNotes(ctx context.Context, most int) {
 			outOfService = append(outOfService, node)
 		}
 	}
-	p.unfinished = p.unfinished || len(inService) > most
+	if len(inService) > most {
+		p.left = max(p.left, hasteNotes)
+	}
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
 	parallel.ForEach(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

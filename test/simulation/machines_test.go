@@ -335,6 +335,10 @@ func (w *world) ailAnything(m *machine) {
 		}
 	}
 	if w.chance(3) {
+		if _, ailed := m.ailments[key]; ailed && isBootKey(key) {
+			// What could not be staged for a boot that is under way is not in force after it.
+			m.foul++
+		}
 		delete(m.ailments, key)
 		return
 	}

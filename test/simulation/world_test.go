@@ -364,12 +364,20 @@ func play(seed uint64, verbose bool) *world {
 			return w
 		}
 		if w.whyUnfinished() == "" {
+			w.tidy()
 			w.upgrade()
 			return w
 		}
 	}
 	w.fail("livelock: %s", w.whyUnfinished())
 	return w
+}
+
+// tidy lets the manager forget what nobody needs to remember any more: it may rest when the last node is done.
+func (w *world) tidy() {
+	for range 3 {
+		w.playCalmly()
+	}
 }
 
 // upgrade is invariant 13: another manager finds all done, and does nothing.

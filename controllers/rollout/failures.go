@@ -40,7 +40,7 @@ func (p *pass) rememberFailures(ctx context.Context, change *plan.FailureChange)
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.left = hasteSteps
+	p.unfinished = true
 	if !errors.Is(err, errNotLive) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		p.errs = append(p.errs, err)
 	}

@@ -153,9 +153,9 @@ func TestNothingIsTakenAwayThatIsNotRemembered(t *testing.T) {
 			delete(w.nodes, "a")
 			w.nodeNames = []string{"b"}
 			w.passTime(time.Minute)
-			_, left, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
-			if left == hasteNone || (err != nil) != !apierrors.IsConflict(failure) {
-				t.Errorf("left %d, error %v", left, err)
+			_, unfinished, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
+			if !unfinished || (err != nil) != !apierrors.IsConflict(failure) {
+				t.Errorf("unfinished %t, error %v", unfinished, err)
 			}
 			if _, claimed := w.claims["b"]; claimed || w.claims["a"].Permit == nil {
 				t.Errorf("claims are %v, want that of a alone", w.claims)

@@ -59,7 +59,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	p.snapshot = snapshotOf("new")
 	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: v1alpha1.Disruption{Profile: "eda"}})
 	p.applySteps(t.Context(), steps)
-	if p.skipped.Len() > 0 || len(p.errs) > 0 || p.left != hasteNone {
+	if p.skipped.Len() > 0 || len(p.errs) > 0 || p.unfinished {
 		t.Fatalf("behind: %v, errors: %v", p.skipped.UnsortedList(), p.errs)
 	}
 	got := &corev1.ConfigMap{}
@@ -226,8 +226,8 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	if diff := cmp.Diff(want, c.taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if p.left == hasteNone || !p.skipped.Equal(sets.New("b", "d")) {
-		t.Errorf("left %d, behind %v, want b and d to be left for the next pass", p.left, p.skipped)
+	if !p.unfinished || !p.skipped.Equal(sets.New("b", "d")) {
+		t.Errorf("unfinished %t, behind %v, want b and d to be left for the next pass", p.unfinished, p.skipped)
 	}
 }
 

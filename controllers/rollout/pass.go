@@ -90,8 +90,8 @@ type pass struct {
 	skipped sets.Set[string]
 	// written are the notes as they stand.
 	written map[string]v1alpha1.RolloutStatus
-	// left is what the next pass has to do at once.
-	left haste
+	// unfinished is set when the next pass has something to do at once.
+	unfinished bool
 	// refused is what the API server answered to a write about a node, errs what is about none.
 	refused map[string]error
 	errs    []error
@@ -104,22 +104,12 @@ func newPass(c cluster, workers int) *pass {
 	}
 }
 
-// haste is what a pass has left to the next one.
-type haste int
-
-const (
-	hasteNone haste = iota
-	// hasteNotes is for notes of nodes that wait: there were too many.
-	hasteNotes
-	// hasteSteps is for steps that were not applied: a node stands still until they are.
-	hasteSteps
-)
-
-// runPass makes a pass, and returns when to make the next one, zero where nothing has to change by itself, and what is left to do at once.
-func runPass(ctx context.Context, c cluster, workers int) (time.Time, haste, error) {
+// runPass makes a pass, and returns when to make the next one, zero where nothing has to change by itself, and whether
+// something is left to do at once.
+func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
 	snapshot, err := c.readSnapshot(ctx)
 	if err != nil {
-		return time.Time{}, hasteNone, err
+		return time.Time{}, false, err
 	}
 	p := newPass(c, workers)
 	next := p.inspectDrains(ctx, snapshot, p.planFor(snapshot))
@@ -129,7 +119,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, haste, err
 		most = maxNotesBeside
 		p.live = nodesToRead(snapshot, next)
 		if snapshot, err = c.refreshNodes(ctx, p.live); err != nil {
-			return time.Time{}, hasteNone, err
+			return time.Time{}, false, err
 		}
 		next = p.drainNodes(ctx, snapshot, p.planFor(snapshot))
 	}
@@ -145,7 +135,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, haste, err
 	if p.noteRefusals(ctx) {
 		next.Next = earlierOf(next.Next, snapshot.Now.Add(maxBackOff))
 	}
-	return next.Next, p.left, errors.Join(p.errs...)
+	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
 // planFor plans with what has been seen of drains, and ends those that the plan no longer wants.
@@ -425,7 +415,7 @@ func (p *pass) skipNode(node string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.skipped.Insert(node)
-	p.left = hasteSteps
+	p.unfinished = true
 }
 
 func (p *pass) isSkipped(node string) bool {
@@ -495,9 +485,7 @@ func (p *pass) writeNotes(ctx context.Context, most int) {
 			outOfService = append(outOfService, node)
 		}
 	}
-	if len(inService) > most {
-		p.left = max(p.left, hasteNotes)
-	}
+	p.unfinished = p.unfinished || len(inService) > most
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
 	parallel.ForEach(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

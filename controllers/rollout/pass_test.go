@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
@@ -125,12 +126,12 @@ func TestNoNodeIsClaimedThatWasReadFromTheCache(t *testing.T) {
 	cached["a"].Ready = false
 	w.makeUnready(b)
 	m := &manager{world: w, name: "m", stale: func(n *simNode) *simNode { return cached[n.Name] }}
-	_, left, err := runPass(t.Context(), m, 1)
+	_, unfinished, err := runPass(t.Context(), m, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.claims) > 0 || left == hasteNone || a.Guarded {
-		t.Errorf("claims %v, left %d, guards on a %t; want none, and another pass at once", w.claims, left, a.Guarded)
+	if len(w.claims) > 0 || !unfinished || a.Guarded {
+		t.Errorf("claims %v, unfinished %t, guards on a %t; want none, and another pass at once", w.claims, unfinished, a.Guarded)
 	}
 }
 
@@ -185,8 +186,8 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 	c := &counting{manager: &manager{world: w, name: "m"}}
 	for i, want := range []int{maxNotesBeside, maxNotes} { // the node that is claimed has no new note yet
 		c.notes = 0
-		if _, left, err := runPass(t.Context(), c, 1); err != nil || left == hasteNone {
-			t.Fatalf("pass %d: left %d, error %v", i+1, left, err)
+		if _, unfinished, err := runPass(t.Context(), c, 1); err != nil || !unfinished {
+			t.Fatalf("pass %d: unfinished %t, error %v", i+1, unfinished, err)
 		}
 		if c.notes != want {
 			t.Errorf("pass %d wrote %d notes, want %d", i+1, c.notes, want)
@@ -264,9 +265,9 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 		w.followProfiles(w.nodes[name])
 		w.runAgent(w.nodes[name])
 	}
-	_, left, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
-	if err != nil || left == hasteNone || looks != looked || len(w.claims) != looked-1 {
-		t.Errorf("%d looks, %d claims, left %d, error %v", looks, len(w.claims), left, err)
+	_, unfinished, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
+	if err != nil || !unfinished || looks != looked || len(w.claims) != looked-1 {
+		t.Errorf("%d looks, %d claims, unfinished %t, error %v", looks, len(w.claims), unfinished, err)
 	}
 	note := w.nodes["node-01"].ClientNode.Status.Rollout
 	if _, claimed := w.claims["node-01"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {
@@ -274,5 +275,24 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 	}
 	if w.broken != nil {
 		t.Error(w.broken)
+	}
+}
+
+// TestTheControlPlaneIsReadAsOne is for steps on one of its nodes: what the cache says of the others may be a second old.
+func TestTheControlPlaneIsReadAsOne(t *testing.T) {
+	snapshot := plan.Snapshot{Nodes: []plan.Node{
+		{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "cp-2", ControlPlane: true}, {Name: "worker-2"},
+	}}
+	for _, c := range []struct {
+		step string
+		read []string
+	}{
+		{"worker-1", []string{"worker-1"}},
+		{"cp-1", []string{"cp-1", "cp-2"}},
+	} {
+		steps := []plan.Step{plan.Drain{OnNode: plan.OnNode{Node: c.step}}}
+		if diff := cmp.Diff(c.read, sets.List(nodesToRead(snapshot, plan.Plan{Steps: steps}))); diff != "" {
+			t.Errorf("for a step on %s (-want +got):\n%s", c.step, diff)
+		}
 	}
 }

@@ -85,10 +85,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: rest}, nil
 	}
 	s := &scope{Reconciler: r}
-	next, left, err := runPass(ctx, s, r.workers())
-	if left != hasteSteps {
-		r.rested = r.Clock.Now().Add(min(restShare*s.gathered, maxRest))
-	}
+	next, unfinished, err := runPass(ctx, s, r.workers())
+	r.rested = r.Clock.Now().Add(min(restShare*s.gathered, maxRest))
 	if err == nil {
 		if due := s.tellProgress(); !due.IsZero() {
 			next = earlierOf(next, due)
@@ -97,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case left != hasteNone:
+	case unfinished:
 		return reconcile.Result{RequeueAfter: retryDelay}, nil
 	case next.IsZero():
 		return reconcile.Result{}, nil
@@ -109,9 +107,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // restShare is how many times as long as it took to read the cluster the rollout rests after a pass: with thousands of nodes that is what
-// passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it. It does not rest while nodes stand still.
+// passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it.
 const (
-	restShare = 5
+	restShare = 10
 	maxRest   = 2 * time.Second
 )
 

@@ -301,8 +301,8 @@ func (m *manager) makePass() (next time.Time) {
 		m.narrate("%s dies", m.name)
 		delete(m.drains, m.name)
 	}()
-	next, left, err := runPass(context.Background(), m, m.workers)
-	if err == nil && left == hasteNone {
+	next, unfinished, err := runPass(context.Background(), m, m.workers)
+	if err == nil && !unfinished {
 		for name, n := range m.seen {
 			if live := m.nodes[name]; live != nil && live.ClientNode != nil && live.ClientNode.Spec.RebootPermit != nil {
 				live.known = n.meddled

@@ -327,6 +327,8 @@ func (w *world) repair(name string) {
 	c := w.present().clientNode(name)
 	if m.up && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Phase == v1alpha1.RolloutFailed && c.Status.Rollout.Reason == v1alpha1.RolloutReasonRebootTimedOut {
 		w.narrate("somebody reboots %s by hand, as its note says", name)
+		// Nobody reboots it before the agent has staged what was mended.
+		m.stage(c)
 		m.ends = bootWell
 		w.takeDown(m, time.Minute)
 	}

@@ -231,7 +231,7 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 		case claimed && before[node.Name] == "" && p != nil && c != nil && !slices.Contains(needers(c), profile):
 		case claimed, o.nodeStood(seen, node.Name, hasMark), o.clientNodeStood(seen, node.Name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) }):
 			out++
-		case o.nodeStood(seen, node.Name, isOut) && !o.mayBeForgiven(now, node):
+		case o.nodeStood(seen, node.Name, isOut) && !o.mayBeForgiven(now, node) && !o.mayBeForgiven(&seen.state, node):
 			out++
 		}
 	}
@@ -245,7 +245,7 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 
 func resolve(limit intstr.IntOrString, nodes int) int { return v1alpha1.ResolveShare(limit, nodes) }
 
-// mayBeForgiven reports whether a profile of the node may mind it no more.
+// mayBeForgiven reports whether a profile of the node may mind it no more. Its last profile may let it go during a pass.
 func (o *observer) mayBeForgiven(s *state, node *corev1.Node) bool {
 	for _, object := range s.profiles {
 		p := object.(*v1alpha1.StorageClientProfile)

@@ -309,6 +309,9 @@ func (w *world) repair(name string) {
 		w.replaceNode(node, false)
 		return
 	}
+	if m.ends == bootWithoutEffect {
+		m.ends = bootWell // of a boot that is under way
+	}
 	w.removeTaint(name)
 	m.silentUntil, m.mounted, m.locked = time.Time{}, time.Time{}, time.Time{}
 	for _, key := range slices.Sorted(maps.Keys(m.ailments)) {

@@ -64,14 +64,8 @@ func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-// claimChanges are claims that are changed together.
-type claimChanges struct {
-	// claims are what they are to be, empty for those that are released.
-	claims map[string]string
-	// err is what became of them, once done is closed.
-	err  error
-	done chan struct{}
-}
+// claimChange is what a node's claim is to be, empty for one that is released.
+type claimChange struct{ node, claim string }
 
 func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
 	return s.changeClaim(ctx, step.Node, "")
@@ -79,32 +73,18 @@ func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error 
 
 // changeClaim changes a claim, or releases it. What other workers change while a write is under way goes into the next one with it.
 func (s *scope) changeClaim(ctx context.Context, node, claim string) error {
-	s.mutex.Lock()
-	joint, first := s.changing, s.changing == nil
-	if first {
-		joint = &claimChanges{claims: map[string]string{}, done: make(chan struct{})}
-		s.changing = joint
-	}
-	joint.claims[node] = claim
-	s.mutex.Unlock()
-	if !first {
-		<-joint.done
-		return joint.err
-	}
-	s.claiming.Lock()
-	defer s.claiming.Unlock()
-	s.mutex.Lock()
-	s.changing = nil
-	s.mutex.Unlock()
-	defer close(joint.done)
-	claims := s.claims.DeepCopy()
-	for node, claim := range joint.claims {
-		if delete(claims.Data, node); claim != "" {
-			claims.Data[node] = claim
+	_, err := s.changes.Do(claimChange{node, claim}, func(changes []claimChange) (struct{}, error) {
+		s.claiming.Lock()
+		defer s.claiming.Unlock()
+		claims := s.claims.DeepCopy()
+		for _, change := range changes {
+			if delete(claims.Data, change.node); change.claim != "" {
+				claims.Data[change.node] = change.claim
+			}
 		}
-	}
-	joint.err = s.writeClaims(ctx, claims)
-	return joint.err
+		return struct{}{}, s.writeClaims(ctx, claims)
+	})
+	return err
 }
 
 // writeClaims is called with claiming held.

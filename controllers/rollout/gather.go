@@ -38,12 +38,13 @@ type scope struct {
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
+	// changes are of claims, rulings are reads of the rules for some nodes: workers share them.
+	changes parallel.Joint[claimChange, struct{}]
+	rulings parallel.Joint[[]string, plan.Rules]
 	// failures are what is remembered of failed nodes.
 	failures *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
 	mutex sync.Mutex
-	// changing are claims that are about to be changed, nil if there are none.
-	changing    *claimChanges
 	nodes       map[string]*corev1.Node
 	clientNodes map[string]*v1alpha1.StorageClientNode
 	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
@@ -166,23 +167,30 @@ func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.
 	return s.profileSets.Of(profiles.Items, s.Allow), nil
 }
 
-// readRules reads live what people have written down, and the clock, for some nodes.
+// readRules reads live what people have written down, and the clock, for some nodes. Workers that ask at the same time share one read, which
+// begins after all of them have asked.
 func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
-	paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
-	if err != nil {
-		return plan.Rules{}, err
-	}
-	profiles, err := s.readProfiles(ctx, s.APIReader)
-	if err != nil {
-		return plan.Rules{}, err
-	}
+	return s.rulings.Do(nodes, func(asked [][]string) (plan.Rules, error) {
+		paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
+		if err != nil {
+			return plan.Rules{}, err
+		}
+		profiles, err := s.readProfiles(ctx, s.APIReader)
+		if err != nil {
+			return plan.Rules{}, err
+		}
+		return s.rulesFor(slices.Concat(asked...), paused, profiles), nil
+	})
+}
+
+func (s *scope) rulesFor(nodes []string, paused bool, profiles *fleet.ProfileSet) plan.Rules {
 	out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), WantedBootHashes: make(map[string]string, len(nodes))}
 	for _, name := range nodes {
 		if node := s.nodeNow(name); node != nil {
 			out.WantedBootHashes[name] = profiles.Wanted(node, s.clientNodeOf(node)).BootHash
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {

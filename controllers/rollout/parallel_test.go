@@ -59,6 +59,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	p.snapshot = snapshotOf("new")
 	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: v1alpha1.Disruption{Profile: "eda"}})
 	p.applySteps(t.Context(), steps)
+	p.applyClaims(t.Context(), steps)
 	if p.skipped.Len() > 0 || len(p.errs) > 0 || p.unfinished {
 		t.Fatalf("behind: %v, errors: %v", p.skipped.UnsortedList(), p.errs)
 	}
@@ -85,7 +86,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	}
 }
 
-// TestClaimsThatAreReleasedDuringAWriteAreOneWrite holds the first write back until all others wait.
+// TestClaimsThatAreReleasedDuringAWriteAreOneWrite has all of them wait for one that is under way.
 func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	for name, overtaken := range map[string]bool{"all are given up": false, "or none, where somebody else was faster": true} {
@@ -105,19 +106,23 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.claiming.Lock()
+			began, goOn := make(chan struct{}), make(chan struct{})
+			go func() {
+				_, _ = s.changes.Do(claimChange{}, func([]claimChange) (struct{}, error) {
+					close(began)
+					<-goOn
+					return struct{}{}, nil
+				})
+			}()
+			<-began
 			failed := make(chan error, len(names))
 			for _, name := range names {
 				go func() { failed <- s.releaseClaim(t.Context(), plan.ReleaseClaim{OnNode: plan.OnNode{Node: name}}) }()
 			}
-			for waiting := 0; waiting < len(names); {
-				s.mutex.Lock()
-				if s.changing != nil {
-					waiting = len(s.changing.claims)
-				}
-				s.mutex.Unlock()
+			for s.changes.Waiting() < len(names) {
+				time.Sleep(time.Millisecond)
 			}
-			s.claiming.Unlock()
+			close(goOn)
 			for range names {
 				if err := <-failed; apierrors.IsConflict(err) != overtaken || (err != nil) != overtaken {
 					t.Errorf("got %v", err)
@@ -216,6 +221,7 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	p := newPass(c, DefaultWorkers)
 	p.snapshot = snapshotOf("a", "b", "c", "d")
 	p.applySteps(t.Context(), steps)
+	p.applyClaims(t.Context(), steps)
 	want := map[string][]string{
 		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},
 		"b":      {"cordon b", "drain b", "permit the reboot of b"},

@@ -86,6 +86,10 @@ type pass struct {
 	mutex sync.Mutex
 	// drains is how far drains are, as seen in this pass.
 	drains map[string]*plan.DrainProgress
+	// released is set once a claim has been released in this pass.
+	released bool
+	// stepped are the nodes that steps were to be applied to.
+	stepped sets.Set[string]
 	// skipped are the nodes of which a step was not applied.
 	skipped sets.Set[string]
 	// written are the notes as they stand.
@@ -99,7 +103,7 @@ type pass struct {
 
 func newPass(c cluster, workers int) *pass {
 	return &pass{
-		cluster: c, workers: workers, claimed: sets.New[string](), skipped: sets.New[string](),
+		cluster: c, workers: workers, claimed: sets.New[string](), skipped: sets.New[string](), stepped: sets.New[string](),
 		drains: map[string]*plan.DrainProgress{}, written: map[string]v1alpha1.RolloutStatus{}, refused: map[string]error{},
 	}
 }
@@ -127,9 +131,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 	if stepped {
 		p.rememberFailures(ctx, next.Failures)
 		p.applySteps(ctx, next.Steps)
-	}
-	if p.claimed.Len() > 0 {
-		next = p.stepOnClaimed(ctx)
+		next = p.claimNodes(ctx, next)
 	}
 	p.writeNotes(ctx, most)
 	if p.noteRefusals(ctx) {
@@ -149,29 +151,69 @@ func (p *pass) planFor(snapshot plan.Snapshot) plan.Plan {
 	return next
 }
 
+// claimNodes claims nodes when all else is done, those too that have room now that others have left theirs, and takes the first steps on them.
+func (p *pass) claimNodes(ctx context.Context, next plan.Plan) plan.Plan {
+	if p.released && p.live == nil {
+		next = p.planAgain(isNewClaim)
+		if slices.ContainsFunc(next.Steps, func(step plan.Step) bool { return !isNewClaim(step) && !isDrain(step) }) {
+			// Somebody has changed the rules meanwhile: what follows from that comes first.
+			return next
+		}
+	}
+	p.applyClaims(ctx, next.Steps)
+	if p.claimed.Len() == 0 {
+		return next
+	}
+	return p.stepOnClaimed(ctx)
+}
+
 // stepOnClaimed applies the first steps on nodes that have just been claimed: the API server has taken the claims, and all
 // nodes were read live in this pass.
 func (p *pass) stepOnClaimed(ctx context.Context) plan.Plan {
-	next := p.planFor(p.currentSnapshot())
-	p.notes = next.Notes
-	var steps []plan.Step
-	for _, step := range next.Steps {
-		if p.claimed.Has(step.NodeName()) {
-			steps = append(steps, step)
-		} else if claim, ok := step.(plan.AddClaim); !ok || claim.Missing {
-			p.skipNode(step.NodeName())
-		}
-	}
-	p.applySteps(ctx, steps)
+	isOnClaimed := func(step plan.Step) bool { return p.claimed.Has(step.NodeName()) }
+	next := p.planAgain(func(step plan.Step) bool { return isNewClaim(step) || isOnClaimed(step) })
+	p.applySteps(ctx, slices.DeleteFunc(slices.Clone(next.Steps), func(step plan.Step) bool { return !isOnClaimed(step) }))
 	return next
 }
 
-// nodesToRead are the nodes that a plan changes; nil, for all, where it adds a claim: what others do counts then too. With one node of the
-// control plane the others of it are read: etcd would not survive two that are out.
+// planAgain plans with what has been written so far. Nodes with steps that are not wanted now are left to the next pass, as are failures that
+// nobody remembers yet, before which nothing new begins. Of nodes that steps were applied to the notes stay: their agents are about to answer.
+func (p *pass) planAgain(wanted func(plan.Step) bool) plan.Plan {
+	next := p.planFor(p.currentSnapshot())
+	for node := range p.stepped.Difference(p.claimed) {
+		if note, noted := p.notes[node]; noted {
+			next.Notes[node] = note
+		}
+	}
+	p.notes = next.Notes
+	for _, step := range next.Steps {
+		if !wanted(step) {
+			p.skipNode(step.NodeName())
+		}
+	}
+	if next.Failures != nil {
+		p.unremembered, p.unfinished = true, true
+	}
+	return next
+}
+
+func isDrain(step plan.Step) bool {
+	drain, ok := step.(plan.Drain)
+	return ok && !drain.AfterCordon
+}
+
+// isNewClaim tells a claim with which a disruption begins from one that is written again.
+func isNewClaim(step plan.Step) bool {
+	claim, ok := step.(plan.AddClaim)
+	return ok && !claim.Missing
+}
+
+// nodesToRead are the nodes that a plan changes; nil, for all, where it adds a claim, or makes room for one: what others do counts then too.
+// With one node of the control plane the others of it are read: etcd would not survive two that are out.
 func nodesToRead(snapshot plan.Snapshot, p plan.Plan) sets.Set[string] {
 	names := sets.New[string]()
 	for _, step := range p.Steps {
-		if claim, ok := step.(plan.AddClaim); ok && !claim.Missing {
+		if _, releases := step.(plan.ReleaseClaim); isNewClaim(step) || releases && p.Queued {
 			return nil
 		}
 		names.Insert(step.NodeName())
@@ -221,8 +263,8 @@ func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan
 func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, observe func(plan.Drain) *plan.DrainProgress) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
-		if step, ok := step.(plan.Drain); ok && !step.AfterCordon {
-			drains = append(drains, step)
+		if isDrain(step) {
+			drains = append(drains, step.(plan.Drain))
 		}
 	}
 	before := len(p.drains)
@@ -239,17 +281,15 @@ func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, observe fun
 	return p.planFor(snapshot)
 }
 
-// applySteps applies the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
-// A node of which a step was not applied is left for the next pass.
+// applySteps applies the steps but for new claims: those of a node strictly in order, several nodes at a time. A node of which a step was not
+// applied is left for the next pass.
 func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	var order []string
 	chains := map[string][]plan.Step{}
-	var claims []plan.AddClaim
 	claiming := sets.New[string]()
 	for _, step := range steps {
 		node := step.NodeName()
-		if claim, ok := step.(plan.AddClaim); ok && !claim.Missing {
-			claims = append(claims, claim)
+		if isNewClaim(step) {
 			claiming.Insert(node)
 			continue
 		}
@@ -258,13 +298,13 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 		}
 		chains[node] = append(chains[node], step)
 	}
+	p.stepped.Insert(order...)
 	parallel.ForEach(p.workers, order, func(node string) {
 		p.applyChain(ctx, node, chains[node])
 		if !claiming.Has(node) {
 			p.writeLastNote(ctx, node)
 		}
 	})
-	p.applyClaims(ctx, slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.skipped.Has(c.Node) }))
 }
 
 // applyChain applies the steps of one node. No two of it are under way at once, and none is applied after one that was not.
@@ -289,6 +329,10 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 		case plan.Cordon, plan.GivePermit:
 			if p.areAllowed(ctx, step) {
 				p.finishStep(node, p.applyStep(ctx, step))
+			}
+		case plan.ReleaseClaim:
+			if p.finishStep(node, p.applyStep(ctx, step)) {
+				p.noteRelease()
 			}
 		default:
 			p.finishStep(node, p.applyStep(ctx, step))
@@ -338,8 +382,20 @@ func (p *pass) writeLastNote(ctx context.Context, node string) {
 	}
 }
 
-// applyClaims adds claims, which only a plan made of live nodes may.
-func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
+func (p *pass) noteRelease() {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.released = true
+}
+
+// applyClaims adds the new claims among the steps, which only a plan made of live nodes may.
+func (p *pass) applyClaims(ctx context.Context, steps []plan.Step) {
+	var claims []plan.AddClaim
+	for _, step := range steps {
+		if isNewClaim(step) && !p.isSkipped(step.NodeName()) {
+			claims = append(claims, step.(plan.AddClaim))
+		}
+	}
 	if len(claims) == 0 {
 		return
 	}

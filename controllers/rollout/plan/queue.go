@@ -31,6 +31,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 		}
 		if reason, message := p.checkTurn(n, refused); reason != "" {
 			refused++
+			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 			continue
 		}

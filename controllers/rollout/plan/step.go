@@ -57,6 +57,8 @@ type Plan struct {
 	Draining sets.Set[string]
 	// Failures is what is to be remembered of failures, before any step; nil: what is remembered now.
 	Failures *FailureChange
+	// Queued is true while nodes wait for their turn: others have to return to service first, or to be accepted.
+	Queued bool
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
 }

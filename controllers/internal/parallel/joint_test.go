@@ -1,0 +1,89 @@
+package parallel
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestWhatIsAskedForDuringACallGoesIntoTheNext holds the first call until all others wait: the second begins after they have asked.
+func TestWhatIsAskedForDuringACallGoesIntoTheNext(t *testing.T) {
+	refused := errors.New("refused")
+	var j Joint[int, int]
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var calls [][]int
+	call := func(asks []int) (int, error) {
+		slices.Sort(asks)
+		calls = append(calls, asks)
+		if len(calls) == 1 {
+			close(began)
+			<-goOn
+			return 1, nil
+		}
+		return 2, refused
+	}
+	type answer struct {
+		number  int
+		refused bool
+	}
+	answers := make(chan answer, 4)
+	ask := func(number int) {
+		got, err := j.Do(number, call)
+		answers <- answer{got, errors.Is(err, refused)}
+	}
+	go ask(1)
+	<-began
+	for _, number := range []int{2, 3, 4} {
+		go ask(number)
+	}
+	for j.Waiting() < 3 {
+		runtime.Gosched()
+	}
+	close(goOn)
+	var got []answer
+	for range 4 {
+		got = append(got, <-answers)
+	}
+	slices.SortFunc(got, func(a, b answer) int { return a.number - b.number })
+	if diff := cmp.Diff([]answer{{1, false}, {2, true}, {2, true}, {2, true}}, got, cmp.AllowUnexported(answer{})); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([][]int{{1}, {2, 3, 4}}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// Nobody takes the answer of a call that panicked for one.
+func TestWhoSharesACallThatPanicsGetsAnError(t *testing.T) {
+	var j Joint[int, int]
+	j.calling.Lock()
+	first := make(chan any)
+	go func() {
+		defer func() { first <- recover() }()
+		_, _ = j.Do(1, func([]int) (int, error) { panic("broken") })
+	}()
+	for j.Waiting() < 1 {
+		runtime.Gosched()
+	}
+	second := make(chan error)
+	go func() {
+		_, err := j.Do(2, func([]int) (int, error) { return 0, nil })
+		second <- err
+	}()
+	for j.Waiting() < 2 {
+		runtime.Gosched()
+	}
+	j.calling.Unlock()
+	if recovered := <-first; recovered != "broken" {
+		t.Errorf("recovered %v", recovered)
+	}
+	if err := <-second; !errors.Is(err, errBrokenOff) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := j.Do(3, func(asks []int) (int, error) { return asks[0], nil }); got != 3 || err != nil {
+		t.Errorf("got %d, %v", got, err)
+	}
+}

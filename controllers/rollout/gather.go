@@ -32,6 +32,8 @@ type scope struct {
 	*Reconciler
 	// gathered is how long it took to read the cluster.
 	gathered time.Duration
+	// stepping is set once nodes are read for steps.
+	stepping bool
 	paused   bool
 	profiles *fleet.ProfileSet
 	ready    map[string]bool
@@ -70,6 +72,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 }
 
 func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+	s.stepping = true
 	// The claims come first: what is released after they were read is written down on the nodes, or still counts.
 	if err := s.readCommon(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, err

@@ -154,8 +154,9 @@ func (p *pass) planFor(snapshot plan.Snapshot) plan.Plan {
 // claimNodes claims nodes when all else is done, those too that have room now that others have left theirs, and takes the first steps on them.
 func (p *pass) claimNodes(ctx context.Context, next plan.Plan) plan.Plan {
 	if p.released && p.live == nil {
+		behind := p.skipped.Clone()
 		next = p.planAgain(isNewClaim)
-		if slices.ContainsFunc(next.Steps, func(step plan.Step) bool { return !isNewClaim(step) && !isDrain(step) }) {
+		if slices.ContainsFunc(next.Steps, func(step plan.Step) bool { return !isNewClaim(step) && !isDrain(step) && !behind.Has(step.NodeName()) }) {
 			// Somebody has changed the rules meanwhile: what follows from that comes first.
 			return next
 		}

@@ -59,7 +59,7 @@ type Reconciler struct {
 	applying map[string]time.Time
 	// progress is what has not been told in events yet.
 	progress progress
-	// rested is when the next pass may be made.
+	// rested is when the next pass may be made: at once after one that took steps, since nodes wait for the next.
 	rested time.Time
 }
 
@@ -86,7 +86,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	s := &scope{Reconciler: r}
 	next, unfinished, err := runPass(ctx, s, r.workers())
-	r.rested = r.Clock.Now().Add(min(restShare*s.gathered, maxRest))
+	if r.rested = r.Clock.Now(); !s.stepping {
+		r.rested = r.rested.Add(min(restShare*s.gathered, maxRest))
+	}
 	if err == nil {
 		if due := s.tellProgress(); !due.IsZero() {
 			next = earlierOf(next, due)
@@ -106,8 +108,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
 
-// restShare is how many times as long as it took to read the cluster the rollout rests after a pass: with thousands of nodes that is what
-// passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it.
+// restShare is how many times as long as it took to read the cluster the rollout rests after a pass that had nothing to do: with thousands of
+// nodes that is what passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it.
 const (
 	restShare = 10
 	maxRest   = 2 * time.Second

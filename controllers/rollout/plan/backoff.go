@@ -34,9 +34,12 @@ type Outlook struct {
 // PassOver says how a node is noted that was to be claimed and is passed over, since its drain would not end. Pods that run to their end are
 // reason enough only once: they may have ended by the next time, and where every node runs some, one has to go first.
 func PassOver(s Snapshot, node string, outlook Outlook) (note v1alpha1.RolloutStatus, pass bool) {
+	if outlook.Reason == "" {
+		return v1alpha1.RolloutStatus{}, false
+	}
 	p := newPlanner(s)
 	n := p.byName[node]
-	if outlook.Reason == "" || n == nil || n.ClientNode == nil {
+	if n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false
 	}
 	pause := LookPause

@@ -168,6 +168,100 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	}
 }
 
+// TestWhatANodeHasLeftIsClaimedInTheSamePass has one node at a time, and nobody wait for a second pass once it is back.
+func TestWhatANodeHasLeftIsClaimedInTheSamePass(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly = true, true
+	w.addNode("a")
+	w.addNode("b")
+	w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }, "a", "b")
+	before := false
+	for range 100 {
+		w.playCalmly()
+		_, a := w.claims["a"]
+		_, b := w.claims["b"]
+		if before && !a {
+			if !b || !w.nodes["b"].Unschedulable {
+				t.Errorf("a has left its place: b is claimed %t, cordoned %t", b, w.nodes["b"].Unschedulable)
+			}
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+			return
+		}
+		before = a
+	}
+	t.Error("a has not come back")
+}
+
+// rethinking has somebody change something before a pass plans again with what it has written.
+type rethinking struct {
+	*manager
+	change func()
+}
+
+func (r *rethinking) currentSnapshot() plan.Snapshot {
+	r.change()
+	return r.manager.currentSnapshot()
+}
+
+// TestWhatFollowsFromRulesThatHaveChangedComesBeforeNewClaims has somebody pause a profile, one of whose nodes is drained, in the pass in which
+// another profile's node leaves its place.
+func TestWhatFollowsFromRulesThatHaveChangedComesBeforeNewClaims(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly, w.budget = true, true, 2
+	for _, name := range []string{"a", "b", "c"} {
+		w.addNode(name)
+	}
+	w.nodes["c"].pods = []simPod{{name: "db", goneAt: w.now.Add(time.Hour)}}
+	w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }, "a", "b")
+	w.addProfile("web", nil, "c")
+	m := &rethinking{manager: &manager{world: w, name: "m"}}
+	paused := false
+	m.change = func() {
+		if _, a := w.claims["a"]; !a && w.nodes["a"].BootID != "" && w.nodes["c"].Unschedulable && w.nodes["a"].ClientNode.Status.Rollout.Attempts > 0 {
+			web := m.rules["web"]
+			web.Paused = v1alpha1.ReasonPausedByField
+			m.rules["web"], paused = web, true
+		}
+	}
+	for range 100 {
+		_, unfinished, err := runPass(t.Context(), m, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if paused {
+			if _, b := w.claims["b"]; b || !unfinished || !w.nodes["c"].Unschedulable {
+				t.Errorf("b is claimed %t, unfinished %t, c is cordoned %t; want all of it left to the next pass", b, unfinished, w.nodes["c"].Unschedulable)
+			}
+			return
+		}
+		for _, name := range w.nodeNames {
+			w.followProfiles(w.nodes[name])
+			w.runAgent(w.nodes[name])
+		}
+		w.passTime(5 * time.Second)
+	}
+	t.Error("a has not come back while c is drained")
+}
+
+// TestRestAfterAPass: nodes wait for the pass after one that took steps.
+func TestRestAfterAPass(t *testing.T) {
+	for _, c := range []struct {
+		gathered time.Duration
+		stepping bool
+		want     time.Duration
+	}{
+		{gathered: 50 * time.Millisecond, want: 500 * time.Millisecond},
+		{gathered: time.Second, want: maxRest},
+		{gathered: time.Second, stepping: true},
+	} {
+		if got := (&scope{gathered: c.gathered, stepping: c.stepping}).restAfter(); got != c.want {
+			t.Errorf("read in %s, stepping %t: rests %s, want %s", c.gathered, c.stepping, got, c.want)
+		}
+	}
+}
+
 // TestNotesOfNodesInServiceAreFewBesideSteps has many nodes that wait while one is claimed.
 func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 	w := newWorld(1)

@@ -86,9 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	s := &scope{Reconciler: r}
 	next, unfinished, err := runPass(ctx, s, r.workers())
-	if r.rested = r.Clock.Now(); !s.stepping {
-		r.rested = r.rested.Add(min(restShare*s.gathered, maxRest))
-	}
+	r.rested = r.Clock.Now().Add(s.restAfter())
 	if err == nil {
 		if due := s.tellProgress(); !due.IsZero() {
 			next = earlierOf(next, due)
@@ -114,6 +112,13 @@ const (
 	restShare = 10
 	maxRest   = 2 * time.Second
 )
+
+func (s *scope) restAfter() time.Duration {
+	if s.stepping {
+		return 0
+	}
+	return min(restShare*s.gathered, maxRest)
+}
 
 // workers is how many nodes are dealt with at a time.
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }

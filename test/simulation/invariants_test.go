@@ -462,7 +462,7 @@ func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode, leader string) {
 	m := o.w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
-		if _, ails := m.ailments[s.Key]; !c.Spec.Release && isBootKey(s.Key) && !ails && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
+		if _, ailed := m.ailed[s.Key]; !c.Spec.Release && isBootKey(s.Key) && !ailed && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
 			o.w.fail("invariant 4: %s is accepted without %s", node.Name, s.Key)
 		}
 	}

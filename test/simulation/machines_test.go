@@ -45,8 +45,9 @@ type machine struct {
 	// foul counts what has gone wrong with its settings: foulSeen as of the agent's last report, foulThen as of the report that the
 	// last permit went by.
 	foul, foulSeen, foulThen int
-	// seen is what was in force when the agent reported last.
-	seen map[string]string
+	// seen is what was in force when the agent reported last, ailed what kept settings from their values then.
+	seen  map[string]string
+	ailed map[string]ailment
 }
 
 // bootEnd is how a boot ends.
@@ -135,7 +136,7 @@ func (m *machine) stage(c *v1alpha1.StorageClientNode) {
 
 func (w *world) report(m *machine, c *v1alpha1.StorageClientNode, status v1alpha1.StorageClientNodeStatus) {
 	status.Rollout = c.Status.Rollout
-	m.seen, m.foulSeen = maps.Clone(m.inForce), m.foul
+	m.seen, m.ailed, m.foulSeen = maps.Clone(m.inForce), maps.Clone(m.ailments), m.foul
 	if !equality.Semantic.DeepEqual(status, c.Status) {
 		memapi.Change(w.api, byAgent, c, func(c *v1alpha1.StorageClientNode) { c.Status = status })
 	}

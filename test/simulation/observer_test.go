@@ -267,8 +267,8 @@ func (o *observer) follow(name string) {
 	inService := isReadyNode(node) && !claimed && !hasMark(node) && !hasFailed(c)
 	done := well && inService
 	switch was := o.doneSince[name]; {
-	case !done && inService && was.of == c.Spec.BootHash && c.Status.Hash != c.Spec.Hash:
-		// Live values change; what it booted with stays, until its agent says otherwise.
+	case !done && inService && was.of == c.Spec.BootHash && (c.Status.Hash != c.Spec.Hash || hasSettings(node, c)):
+		// Live values change, or the agent has yet to see that its permit is gone; what it booted with stays, until its agent says otherwise.
 	case !done:
 		delete(o.doneSince, name)
 	case was.of != c.Spec.BootHash:
@@ -276,10 +276,15 @@ func (o *observer) follow(name string) {
 	}
 }
 
-// isWell reports whether an agent reports in this boot that it has all that it is to have, but for what no boot decides on.
+// isWell reports whether an agent that has seen all that it is told reports that its node has its settings.
 func isWell(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+	return c.Status.ObservedGeneration >= c.Generation && hasSettings(node, c)
+}
+
+// hasSettings reports whether an agent reports in this boot that it has all that it is to have, but for what no boot decides on.
+func hasSettings(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	s := &c.Status
-	if s.BootID != node.Status.NodeInfo.BootID || s.ObservedGeneration < c.Generation || (!c.Spec.Release && s.Hash != c.Spec.Hash) {
+	if s.BootID != node.Status.NodeInfo.BootID || (!c.Spec.Release && s.Hash != c.Spec.Hash) {
 		return false
 	}
 	if c.Spec.Release {

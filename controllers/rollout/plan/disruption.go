@@ -237,7 +237,7 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 	if n.claim != nil {
 		p.addStep(ReleaseClaim{OnNode{n.Name}})
 		n.released = true
-		// The budget that this frees is for the next pass to spend.
+		// What this frees counts once the claim is gone: for the same pass, or for the next.
 		p.wakeAt(p.Now)
 	}
 	p.plan.Draining.Delete(n.Name)

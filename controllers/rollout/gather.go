@@ -46,7 +46,7 @@ type scope struct {
 	// failures are what is remembered of failed nodes.
 	failures *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
-	mutex sync.Mutex
+	mutex       sync.Mutex
 	nodes       map[string]*corev1.Node
 	clientNodes map[string]*v1alpha1.StorageClientNode
 	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.

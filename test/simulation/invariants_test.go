@@ -437,7 +437,7 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	}) {
 		o.w.fail("invariant 4: %s is accepted and is not well", name)
 	}
-	o.checkAccepted(after, c, mark.Profile)
+	o.checkAccepted(after, c, mark.Profile, seen)
 }
 
 // checkUncordonFailed is that a node which has failed is returned to service only where it is Ready, and where a profile says so or it has
@@ -457,12 +457,12 @@ func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 	}
 }
 
-// checkAccepted is what the machine itself has, and for how long it was watched: as one of its profiles asks, or the one that it was
-// disrupted for.
-func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode, leader string) {
+// checkAccepted is what the machine itself has, by what was told before the manager looked, and for how long it was watched: as one of its
+// profiles asks, or the one that it was disrupted for.
+func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode, leader string, seen *look) {
 	m := o.w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
-		if _, ailed := m.ailed[s.Key]; !c.Spec.Release && isBootKey(s.Key) && !ailed && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
+		if _, ailed := m.ailed[s.Key]; m.told <= seen.write && !c.Spec.Release && isBootKey(s.Key) && !ailed && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
 			o.w.fail("invariant 4: %s is accepted without %s", node.Name, s.Key)
 		}
 	}

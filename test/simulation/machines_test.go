@@ -45,9 +45,11 @@ type machine struct {
 	// foul counts what has gone wrong with its settings: foulSeen as of the agent's last report, foulThen as of the report that the
 	// last permit went by.
 	foul, foulSeen, foulThen int
-	// seen is what was in force when the agent reported last, ailed what kept settings from their values then.
+	// seen is what was in force when the agent reported last, ailed what kept settings from their values then, told the write of its last
+	// report of something new.
 	seen  map[string]string
 	ailed map[string]ailment
+	told  int
 }
 
 // bootEnd is how a boot ends.
@@ -139,6 +141,7 @@ func (w *world) report(m *machine, c *v1alpha1.StorageClientNode, status v1alpha
 	m.seen, m.ailed, m.foulSeen = maps.Clone(m.inForce), maps.Clone(m.ailments), m.foul
 	if !equality.Semantic.DeepEqual(status, c.Status) {
 		memapi.Change(w.api, byAgent, c, func(c *v1alpha1.StorageClientNode) { c.Status = status })
+		m.told = w.writes
 	}
 }
 

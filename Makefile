@@ -27,11 +27,16 @@ KUSTOMIZE := $(SETS)/kustomize/kustomize
 GOLANGCI_LINT := $(SETS)/golangci-lint/golangci-lint
 HELM := $(SETS)/helm/helm
 
-# Whether a C compiler is there makes no difference, and packages are compiled once for tools, tests and programs.
+# The same flags for tools, linters, tests and programs: Go compiles each package once for all of them. A C compiler makes no difference,
+# and neither does the directory of the tree.
 export CGO_ENABLED := 0
-GOBUILD := go build -trimpath -ldflags "-s -w"
-# Programs that only run beside tests are built as tests are, for the same reason.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+GOBUILD := go build -ldflags "-s -w"
+# Programs that only run with tests need no smaller binary.
 DEVBUILD := hack/progress.sh compile programs go build -v -o bin/
+# go test; with SCO_TIMES=DIR the times of tests and specs are written there, see hack/slowest.sh.
+GOTEST := $(CURDIR)/hack/gotest.sh
+specs = $(if $(SCO_TIMES),-ginkgo.json-report=$(SCO_TIMES)/$(1).specs)
 
 .DEFAULT_GOAL := help
 
@@ -65,19 +70,18 @@ fmt: ## Format the code
 	gofmt -s -w agent api cmd controllers hack test tuning
 
 .PHONY: vet
-vet: ## Run go vet, the tests for virtual nodes included
-	go vet ./...
-	go vet -tags e2e ./test/e2e/...
-	go vet -tags kwok ./test/cluster/...
-	go vet -tags footprint ./test/footprint
-	go vet -tags attack ./test/attack
-	go vet -tags chart ./hack/chart
-	go vet -tags promtool ./test/dashboards
+vet: ## Run go vet alone, on all tests behind build tags too; "make lint" includes it
+	go vet -tags attack,chart,e2e,footprint,kwok,promtool ./...
 
 .PHONY: lint
-lint: tool-golangci-lint ## Run the linters
+lint: tool-golangci-lint ## Run the linters, go vet among them
 	$(GOLANGCI_LINT) run --timeout 15m
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
+
+# BASE is the revision to compare with.
+.PHONY: check
+check: tool-golangci-lint ## Check what changed before a commit: formatting, linters, unit tests of it and of what imports it; BASE=REVISION
+	@GOLANGCI_LINT=$(GOLANGCI_LINT) hack/check.sh $(BASE)
 
 .PHONY: verify
 verify: tool-controller-gen tool-crd-ref-docs tool-kustomize ## Check that generated files, formatting, modules and manifests are current
@@ -110,9 +114,9 @@ test: ## Run unit and integration tests, attacks and a short kwok run; needs Go 
 test-unit: ## Run the unit tests
 	@[ "$$(id -u)" = 0 ] || echo "SKIPPED, as it needs root: TestRunChangesTheRoot in agent/host (host commands in another root)"
 	@hack/progress.sh compile_imports ./...
-	@hack/progress.sh watch 'unit tests' go test $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
-	cd hack/images && go test ./... $(TESTFLAGS)
-	cd test/gitops && go test ./... $(TESTFLAGS)
+	@hack/progress.sh watch 'unit tests' $(GOTEST) unit $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
+	cd hack/images && $(GOTEST) images ./... $(TESTFLAGS)
+	cd test/gitops && $(GOTEST) gitops ./... $(TESTFLAGS)
 
 # Of the simulations only a few schedules are played: all of them would take many minutes.
 .PHONY: test-race
@@ -143,26 +147,26 @@ test-integration test-attack: tool-integration
 endif
 test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh compile_imports ./test/integration
-	@hack/progress.sh watch 'integration tests' go test -v -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
+	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -timeout 20m -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
 
 test-attack: ## Play attacks with real credentials against a real API server; TESTFLAGS=-update writes their table into SECURITY.md
-	@hack/progress.sh watch 'attacks' go test -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
+	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-chart
 test-chart: ## Compare the Helm chart with kustomize's manifests, value by value, and install, upgrade and uninstall it on a real API server
 	@hack/tools.sh chart
-	SCO_BINARIES=$(SETS)/chart go test -tags chart -count=1 ./hack/chart $(TESTFLAGS)
+	SCO_BINARIES=$(SETS)/chart $(GOTEST) chart -tags chart -count=1 ./hack/chart $(TESTFLAGS)
 
 .PHONY: test-kwok
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
 	@$(DEVBUILD) ./cmd/manager
-	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
+	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
 
 .PHONY: test-uninstall
 test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one of them cut off, and look for what is left, about three minutes
 	@hack/tools.sh uninstall
 	@$(DEVBUILD) ./cmd/manager
-	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster
+	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) uninstall -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster
 
 # SCO_SEED repeats the kills of an earlier run.
 .PHONY: test-rollout
@@ -261,7 +265,7 @@ KREW_URL ?= https://github.com/storageclient/operator/releases/download
 krew: ## Build the plugin's archives for five platforms and the krew manifest dist/krew/storageclient.yaml; VERSION=v1.2.3
 	@for platform in $$(go run ./hack/krew -platforms); do \
 	  echo "Compiling for $$platform"; \
-	  GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
+	  GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -ldflags "-s -w -X main.release=$(VERSION)" -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
 	done
 	go run ./hack/krew -version $(VERSION) -binaries bin/krew -url $(KREW_URL) -output dist/krew
 
@@ -300,6 +304,6 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 
 ##@ Tools
 
-.PHONY: tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox
-tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
+.PHONY: tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-integration tool-sandbox
+tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

@@ -24,7 +24,7 @@ members() {
       echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
       echo containerd containerd-shim-runc-v2 ctr
       ;;
-    controller-gen | crd-ref-docs | golangci-lint | kustomize | helm) echo "$1" ;;
+    controller-gen | crd-ref-docs | golangci-lint | gotestsum | kustomize | helm) echo "$1" ;;
     site) echo mkdocs ;;
     *)
       echo "hack/tools.sh: unknown set \"$1\"" >&2
@@ -50,6 +50,7 @@ build() {
     crd-ref-docs) go_build "$1" "$1" github.com/elastic/crd-ref-docs -ldflags "$small" ;;
     # golangci-lint with kube-api-linter as its plug-in.
     golangci-lint) go_build "$1" "$1" sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter -ldflags "$small" ;;
+    gotestsum) go_build "$1" "$1" gotest.tools/gotestsum -ldflags "$small" ;;
     helm) go_build "$1" "$1" helm.sh/helm/v4/cmd/helm -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
     kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;
@@ -57,8 +58,7 @@ build() {
   esac
 }
 
-# go_build TOOL MODULE PACKAGE [FLAG...] builds a tool unless it stands and was built from the same inputs. It is built without
-# -trimpath, as the tests are: Go then compiles the packages that both need once.
+# go_build TOOL MODULE PACKAGE [FLAG...] builds a tool unless it exists and was built from the same inputs.
 go_build() {
   local tool=$1 module=$root/hack/tools/$2 package=$3
   local output=$cache/bin/$1 stamp=$cache/bin/.$1.stamp inputs
@@ -110,7 +110,8 @@ link_set() {
 # A build in the background would outlive Ctrl-C.
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
-export CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off
+# The flags of the Makefile: Go compiles a package that two tools or tests need once.
+export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off
 mkdir -p "$cache"
 exec 9>"$cache/.lock"
 if ! flock -n 9; then

@@ -24,9 +24,25 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 2000, "how many random schedules the simulation plays")
+	schedules = flag.Int("schedules", 0, "number of random schedules to play; 0 plays at least 200, and more until -for has passed")
+	playFor   = flag.Duration("for", 20*time.Second, "how long to play without -schedules")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
+
+// leastSchedules is the number of schedules that are played without -schedules, however slow the machine is.
+const leastSchedules = 200
+
+// isWanted returns a function that reports whether the schedule of a seed must be played.
+func isWanted() func(seed uint64) bool {
+	deadline := time.Now().Add(*playFor)
+	return func(seed uint64) bool {
+		number := seed - *firstSeed
+		if *schedules > 0 {
+			return number < uint64(*schedules)
+		}
+		return number < leastSchedules || time.Now().Before(deadline)
+	}
+}
 
 // TestRandomSchedules plays random schedules with faults, and then asks for an end in which all is done and, once the profiles
 // are deleted, nothing of ours is left.
@@ -35,10 +51,10 @@ func TestRandomSchedules(t *testing.T) {
 	var next atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
-	end := *firstSeed + uint64(*schedules)
+	wanted := isWanted()
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
-			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
+			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
 				if w := play(seed, 1, false); w.broken != nil {
 					broken := w.broken
 					w = play(seed, 1, true)
@@ -48,7 +64,8 @@ func TestRandomSchedules(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	t.Logf("played %d schedules, seeds %d to %d", *schedules, *firstSeed, end-1)
+	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
+	t.Logf("played %d schedules, seeds %d to %d", played, *firstSeed, *firstSeed+played-1)
 }
 
 // TestSchedulesOfManyWorkers plays schedules in which a pass writes several volumes at a time. What is written first is left to

@@ -90,4 +90,5 @@ if [ -n "${SCO_E2E_LABELS+set}" ]; then
 fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .
+[ -z "${SCO_TIMES-}" ] || set -- "-ginkgo.json-report=$SCO_TIMES/e2e.specs" "$@"
 exec "$cache/e2e/e2e.test" -test.timeout=$((minutes + 10))m -test.v -ginkgo.timeout=${minutes}m -ginkgo.v -ginkgo.no-color -ginkgo.label-filter="$labels" "$@"

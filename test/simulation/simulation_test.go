@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,25 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 2000, "how many random schedules the simulation plays")
+	schedules = flag.Int("schedules", 0, "number of random schedules to play; 0 plays at least 200, and more until -for has passed")
+	playFor   = flag.Duration("for", time.Minute, "how long to play without -schedules")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
+
+// leastSchedules is the number of schedules that are played without -schedules, however slow the machine is.
+const leastSchedules = 200
+
+// isWanted returns a function that reports whether the schedule of a seed must be played.
+func isWanted() func(seed uint64) bool {
+	deadline := time.Now().Add(*playFor)
+	return func(seed uint64) bool {
+		number := seed - *firstSeed
+		if *schedules > 0 {
+			return number < uint64(*schedules)
+		}
+		return number < leastSchedules || time.Now().Before(deadline)
+	}
+}
 
 // TestTheManagersOwnCodeKeepsTheInvariants plays random schedules. One that breaks an invariant is played again, to be told:
 // go test ./test/simulation -seed=N -schedules=1
@@ -31,10 +48,10 @@ func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
 	var next atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
-	end := *firstSeed + uint64(*schedules)
+	wanted := isWanted()
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
-			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
+			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
 				if w := play(seed, false); w.broken != nil {
 					w = play(seed, true)
 					t.Errorf("-seed=%d -schedules=1: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
@@ -43,7 +60,8 @@ func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	t.Logf("played %d schedules, seeds %d to %d", *schedules, *firstSeed, end-1)
+	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
+	t.Logf("played %d schedules, seeds %d to %d", played, *firstSeed, *firstSeed+played-1)
 }
 
 // A seed that tells another story each time is of no use to whoever looks for the reason.

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs "go test", without its vet: "make lint" vets, and to vet for every test binary takes minutes. With SCO_TIMES=DIR the time of every test is also written to DIR/NAME.json, by gotestsum: hack/slowest.sh lists the slowest.
+#
+#   hack/gotest.sh NAME GO-TEST-ARGUMENT...
+set -euo pipefail
+
+name=$1
+shift
+if [[ -z ${SCO_TIMES-} ]]; then
+  exec go test -vet=off "$@"
+fi
+format=standard-quiet
+case " $* " in *' -v '*) format=standard-verbose ;; esac
+exec "${GOTESTSUM:-gotestsum}" --format "$format" --hide-summary=skipped,output --jsonfile-timing-events "$SCO_TIMES/$name.json" -- -vet=off "$@"

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -50,8 +51,11 @@ func Prepare(ctx context.Context, dirs Dirs, progress func(format string, args .
 		progress("base disk: %s, as before", disk.dir)
 		return nil
 	}
-	work, err := os.MkdirTemp(dirs.base(), "work-")
-	if err != nil {
+	if err := removeUnfinished(dirs); err != nil {
+		return err
+	}
+	work := filepath.Join(dirs.base(), fmt.Sprintf("work-%d", os.Getpid()))
+	if err := os.Mkdir(work, 0o700); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -63,6 +67,24 @@ func Prepare(ctx context.Context, dirs Dirs, progress func(format string, args .
 		return fmt.Errorf("make the base disk: %w", err)
 	}
 	progress("base disk: %s, made in %.0f s", disk.dir, time.Since(begin).Seconds())
+	return nil
+}
+
+// removeUnfinished removes what a process left that was killed while it made a disk.
+func removeUnfinished(dirs Dirs) error {
+	left, err := filepath.Glob(filepath.Join(dirs.base(), "work-*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		owner := strings.TrimPrefix(filepath.Base(path), "work-")
+		if _, err := os.Stat(filepath.Join("/proc", owner)); err == nil && owner != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

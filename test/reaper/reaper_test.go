@@ -1,0 +1,222 @@
+package reaper
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// runTest makes this program a run that a test cuts off.
+const runTest = "SCO_REAPER_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runTest) == "" {
+		os.Exit(m.Run())
+	}
+	if err := beRun(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// beRun starts a program as envtest does, prints its process id and the temporary directory, and ends with its input.
+func beRun() error {
+	if err := Start(os.Getenv(runTest)); err != nil {
+		return err
+	}
+	// The shell starts one more, in another session.
+	child := exec.CommandContext(context.Background(), "sh", "-c", "setsid sleep 1000 & echo $!; wait")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	grandchild, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 {
+		mounted := filepath.Join(os.TempDir(), "mounted point")
+		if err := os.Mkdir(mounted, 0o700); err != nil {
+			return err
+		}
+		if err := unix.Mount(os.Getenv("SCO_REAPER_TEST_MOUNT"), mounted, "", unix.MS_BIND, ""); err != nil {
+			fmt.Fprintln(os.Stderr, "mounts are left out:", err)
+		}
+	}
+	fmt.Printf("%d\n%s%s\n", child.Process.Pid, grandchild, os.TempDir())
+	_, err = bufio.NewReader(os.Stdin).ReadByte()
+	return err
+}
+
+// run is what a test knows of a run.
+type run struct {
+	cmd       *exec.Cmd
+	processes []process
+	tmp       string
+	// also is a directory that the run wants removed, kept is one whose content it has mounted.
+	also, kept string
+}
+
+// startRun starts a run below the given command, and returns when it has started everything.
+func startRun(t *testing.T, above ...string) run {
+	t.Helper()
+	r := run{also: filepath.Join(t.TempDir(), "also"), kept: t.TempDir()}
+	for _, name := range []string{filepath.Join(r.also, "disk"), filepath.Join(r.kept, "precious")} {
+		if err := os.MkdirAll(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	argv := append(above, os.Args[0])
+	r.cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	r.cmd.Env = append(os.Environ(), runTest+"="+r.also, "SCO_REAPER_TEST_MOUNT="+r.kept, "TMPDIR="+t.TempDir())
+	r.cmd.Stderr = os.Stderr
+	if _, err := r.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.cmd.Wait() })
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		id, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			r.tmp = lines.Text()
+			break
+		}
+		p, err := find(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.processes = append(r.processes, p)
+	}
+	if len(r.processes) != 2 || !strings.Contains(r.tmp, dirPrefix) {
+		t.Fatalf("the run has started %v, and its directory is %q", r.processes, r.tmp)
+	}
+	return r
+}
+
+// awaitNothingLeft returns when nothing of the run is left. The test's own timeout bounds it.
+func (r run) awaitNothingLeft(t *testing.T) {
+	t.Helper()
+	left := func() bool {
+		gone := func(name string) bool { _, err := os.Lstat(name); return os.IsNotExist(err) }
+		return slices.ContainsFunc(r.processes, process.runs) || !gone(r.tmp) || !gone(r.also)
+	}
+	for left() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, err := os.Stat(filepath.Join(r.kept, "precious")); err != nil {
+		t.Errorf("what was mounted is removed: %v", err)
+	}
+}
+
+func TestNothingIsLeftOfARun(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, run){
+		"that is killed": func(t *testing.T, r run) {
+			if err := r.cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		},
+		"that is interrupted": func(t *testing.T, r run) {
+			if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRun(t)
+			end(t, r)
+			r.awaitNothingLeft(t)
+		})
+	}
+}
+
+// The go command ends before the test that it has started.
+func TestNothingIsLeftOfARunWhoseParentIsKilled(t *testing.T) {
+	r := startRun(t, "sh", "-c", `"$@"; true`, "sh")
+	ids := marked(runTest + "=" + r.also)
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitNothingLeft(t)
+	for _, p := range ids {
+		if p.ID != r.cmd.Process.Pid && p.runs() {
+			t.Errorf("process %d of the run is left", p.ID)
+		}
+	}
+}
+
+func TestDirectoriesOfKilledReapersAreRemoved(t *testing.T) {
+	self, err := find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	for name, test := range map[string]struct {
+		owner any
+		stays bool
+	}{
+		"of an ended run":                     {owner: process{ID: self.ID, Began: "1"}},
+		"of a run that goes on":               {owner: self, stays: true},
+		"of a run that has just made it":      {stays: true},
+		"of another program with a like name": {owner: "somebody", stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp(parent, dirPrefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.owner != nil {
+				text, err := json.Marshal(test.owner)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, ownerFile), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			removeStale(parent)
+			if _, err := os.Stat(dir); (err == nil) != test.stays {
+				t.Errorf("after the start of another run: %v", err)
+			}
+		})
+	}
+}
+
+func TestOnlyMarkedProcessesAreKilled(t *testing.T) {
+	other := exec.CommandContext(t.Context(), "sleep", "1000")
+	other.Env = []string{runVariable + "=another", "X" + runVariable + "=ours", "NOTE=" + runVariable + "=ours"}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	p, err := find(other.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order{Run: "ours"}.endProcesses()
+	if !p.runs() {
+		t.Error("a process of another run is killed")
+	}
+}

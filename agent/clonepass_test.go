@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,33 +30,37 @@ func TestWhatThePodOfACloneTells(t *testing.T) {
 		}}},
 		"work that fails":       {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, errors.New("no file to read") }, want: v1alpha1.ClonePass{Failed: "no file to read"}},
 		"a proof that fails":    {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, probe.Void("shared") }, want: v1alpha1.ClonePass{Void: "shared"}},
-		"work that takes long":  {run: slow, want: v1alpha1.ClonePass{Failed: "the work took longer than 50ms"}},
+		"work that takes long":  {run: slow, want: v1alpha1.ClonePass{Failed: "the work took longer than 8m0s"}},
 		"a Pod that is deleted": {run: slow, ended: true, want: v1alpha1.ClonePass{Void: "it was ended before its time"}},
 		"a long complaint": {run: func(context.Context) ([]probe.Phase, int, error) {
 			return nil, 0, errors.New(strings.Repeat("x", 2*v1alpha1.MaxClonePassText))
 		}, want: v1alpha1.ClonePass{Failed: strings.Repeat("x", v1alpha1.MaxClonePassText-len("…")) + "…"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if test.ended {
-				cancel()
-			}
-			if diff := cmp.Diff(test.want, runClonePass(ctx, 50*time.Millisecond, 0, test.run)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.ended {
+					cancel()
+				}
+				if diff := cmp.Diff(test.want, runClonePass(ctx, 8*time.Minute, 0, test.run)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }
 
 // The agent reports a mount within cloneStays: a clone that goes before has shown nothing.
 func TestACloneStaysUntilItIsReported(t *testing.T) {
-	const stays = 100 * time.Millisecond
-	began := time.Now()
-	pass := runClonePass(t.Context(), time.Second, stays, func(context.Context) ([]probe.Phase, int, error) { return nil, 1, nil })
-	if took := time.Since(began); took < stays || pass.Transports != 1 {
-		t.Errorf("%+v after %s", pass, took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const stays = time.Minute
+		began := time.Now()
+		pass := runClonePass(t.Context(), time.Second, stays, func(context.Context) ([]probe.Phase, int, error) { return nil, 1, nil })
+		if took := time.Since(began); took != stays || pass.Transports != 1 {
+			t.Errorf("%+v after %s", pass, took)
+		}
+	})
 }
 
 // The most that a pass can have is what Kubernetes keeps.

@@ -314,15 +314,9 @@ func TestProbesAreAnsweredWhileAPassHangs(t *testing.T) {
 		f.runPass(stuck)
 	}()
 	<-hangs
-	answered := make(chan bool, 1)
-	go func() { answered <- stuck.Alive() && stuck.Ready() }()
-	select {
-	case well := <-answered:
-		if !well {
-			t.Error("an agent whose pass has just begun is said to be stuck")
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("the probes wait for the pass")
+	// Probes that wait for the pass never return, and go test shows where.
+	if !stuck.Alive() || !stuck.Ready() {
+		t.Error("an agent whose pass has just begun is said to be stuck")
 	}
 	close(release)
 	<-ended

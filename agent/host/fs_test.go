@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -332,18 +331,13 @@ func TestOpenWaitsForNobody(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	opened := make(chan error, 1)
-	go func() {
-		file, err := f.Open("/pipe")
-		opened <- errors.Join(err, file.Close())
-	}()
-	select {
-	case err := <-opened:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for somebody to write")
+	// If it waited for a writer, it would never return, and go test would show where.
+	file, err := f.Open("/pipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
 	}
 	if _, err := f.Open("/missing"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -369,7 +368,7 @@ func refusing(message string) func(context.Context, client.WithWatch, client.Obj
 	}
 }
 
-// TestPlanOf40ProfilesAt1000Nodes bounds what a directory costs beside the reads: ten times what it takes on two busy cores.
+// TestPlanOf40ProfilesAt1000Nodes bounds the reads of a directory of profiles.
 func TestPlanOf40ProfilesAt1000Nodes(t *testing.T) {
 	const profiles, nodes, volumes = 40, 1000, 2000
 	files, objects := map[string]string{}, []client.Object{}
@@ -402,12 +401,9 @@ spec:
 		lists[fmt.Sprintf("%T", list)]++
 		return c.List(ctx, list, opts...)
 	}}
-	start := time.Now()
 	plan := filePlanOf(t, execute(t, counting, objects, "plan", "-f", dir, "-o", "json"))
-	took := time.Since(start)
-	t.Logf("%d profiles, %d nodes, %d volumes: %s", profiles, nodes, volumes, took)
-	if len(plan.Reboots) != nodes || len(plan.Volumes.Changes) != volumes || took > 30*time.Second {
-		t.Errorf("%d reboots and %d volumes in %s", len(plan.Reboots), len(plan.Volumes.Changes), took)
+	if len(plan.Reboots) != nodes || len(plan.Volumes.Changes) != volumes {
+		t.Errorf("%d reboots and %d volumes", len(plan.Reboots), len(plan.Volumes.Changes))
 	}
 	for kind, number := range lists {
 		// The volumes' snapshot reads the profiles once more.

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A QEMU that ends before it has asked for the disk, for lack of memory say, must not keep the driver waiting.
@@ -24,17 +23,8 @@ func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
 	}
 	defer m.listener.Close()
 	go m.serve()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := m.lastBoot(t.Context())
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "gone down by itself") || !strings.Contains(err.Error(), "guest memory") {
-			t.Errorf("got %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the driver waits for a machine that has ended")
+	// If the driver waited for a machine that has ended, it would never return, and go test would show where.
+	if _, err := m.lastBoot(t.Context()); err == nil || !strings.Contains(err.Error(), "gone down by itself") || !strings.Contains(err.Error(), "guest memory") {
+		t.Errorf("got %v", err)
 	}
 }

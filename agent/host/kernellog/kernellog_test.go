@@ -92,17 +92,8 @@ func TestReadDoesNotWaitForALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	done := make(chan error, 1)
-	go func() {
-		_, err := f.Read()
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("waits for a line")
+	// If it waited for a line, it would never return, and go test would show where.
+	if _, err := f.Read(); err != nil {
+		t.Error(err)
 	}
 }

@@ -112,13 +112,13 @@ func TestWhatAProcessThatWorksTells(t *testing.T) {
 // A workload that writes removes what it has written when it is ended: it is told to end, and not killed.
 func TestWorkThatIsEndedCleansUp(t *testing.T) {
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	order := workOrder{User: 1000, Options: workload.Options{
 		Name: workload.CreateUnlink, Path: dir, For: time.Hour, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: onAnyMount + "1",
 	}}
 	go func() {
-		for ctx.Err() == nil {
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 			if begun, _ := filepath.Glob(filepath.Join(dir, ".*", "*")); len(begun) > 0 {
 				cancel()
 			}
@@ -126,9 +126,6 @@ func TestWorkThatIsEndedCleansUp(t *testing.T) {
 	}()
 	if _, err := startWork(ctx, order); err == nil || !strings.HasPrefix(err.Error(), "the process that works: ") {
 		t.Errorf("error is %v", err)
-	}
-	if ctx.Err() == context.DeadlineExceeded {
-		t.Error("it never began")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

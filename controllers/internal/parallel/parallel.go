@@ -22,7 +22,11 @@ func ForEach[T any](workers int, items []T, do func(T)) {
 		cause atomic.Pointer[error]
 		wait  sync.WaitGroup
 	)
-	for range min(workers, len(items)) {
+	workers = min(workers, len(items))
+	next.Store(int64(workers))
+	// Each worker starts with an item of its own. The counter orders what comes after it: if it also ordered the first items, the race
+	// detector would only find what they share if two workers happened to overlap.
+	for first := range workers {
 		wait.Go(func() {
 			defer func() {
 				if recovered := recover(); recovered != nil {
@@ -30,7 +34,7 @@ func ForEach[T any](workers int, items []T, do func(T)) {
 					cause.CompareAndSwap(nil, &err)
 				}
 			}()
-			for i := next.Add(1) - 1; i < int64(len(items)) && cause.Load() == nil; i = next.Add(1) - 1 {
+			for i := int64(first); i < int64(len(items)) && cause.Load() == nil; i = next.Add(1) - 1 {
 				do(items[i])
 			}
 		})

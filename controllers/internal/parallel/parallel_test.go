@@ -2,6 +2,7 @@ package parallel
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,21 @@ func TestForEachDoesEverythingOnce(t *testing.T) {
 		if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 6, 7}, got); diff != "" {
 			t.Errorf("%d workers (-want +got):\n%s", workers, diff)
 		}
+	}
+}
+
+// However quick the items are, as many goroutines as there are workers have one: the race detector sees what they share.
+func TestEachWorkerStartsWithAnItemOfItsOwn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const workers = 4
+	items, goroutines := []int{0, 1, 2, 3, 4, 5}, [6]string{}
+	ForEach(workers, items, func(item int) {
+		stack := make([]byte, 64)
+		goroutines[item], _, _ = strings.Cut(string(stack[:runtime.Stack(stack, false)]), " [")
+	})
+	first := slices.Sorted(slices.Values(goroutines[:workers]))
+	if got := slices.Compact(first); len(got) != workers {
+		t.Errorf("the first %d items are done by %q", workers, goroutines[:workers])
 	}
 }
 

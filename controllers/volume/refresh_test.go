@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,9 +22,12 @@ func TestVolumesAreReadLiveWhereTheCacheIsBehind(t *testing.T) {
 	if !match.IsClone(clone) {
 		t.Fatal("the volume is no clone")
 	}
+	var mutex sync.Mutex
 	var read []string
 	r, _ := newReconciler(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		mutex.Lock()
 		read = append(read, key.Name)
+		mutex.Unlock()
 		return c.Get(ctx, key, object, opts...)
 	}}, created("same", 1), created("changed", 2), created("new", 3), clone)
 	r.APIReader = r.Client

@@ -5,11 +5,13 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,12 +25,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/reaper"
 )
+
+func TestMain(m *testing.M) {
+	if err := reaper.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	m.Run()
+}
 
 // newCluster is an API server without controllers: a client of it, and the path of a kubeconfig.
 func newCluster(t *testing.T) (client.Client, string) {
 	t.Helper()
-	environment := &envtest.Environment{BinaryAssetsDirectory: filepath.Dir(tool(t, "kube-apiserver"))}
+	environment := &envtest.Environment{
+		BinaryAssetsDirectory:    filepath.Dir(tool(t, "kube-apiserver")),
+		ControlPlaneStartTimeout: patience.Of(20 * time.Second), ControlPlaneStopTimeout: patience.Of(20 * time.Second),
+	}
 	access, err := environment.Start()
 	if err != nil {
 		t.Fatal(err)

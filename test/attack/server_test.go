@@ -40,6 +40,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 const configDir = "../../config"
@@ -54,6 +56,14 @@ type cluster struct {
 	admin client.WithWatch
 }
 
+func TestMain(m *testing.M) {
+	if err := reaper.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	m.Run()
+}
+
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" || os.Getenv("KUSTOMIZE") == "" {
@@ -65,6 +75,7 @@ func startCluster(t *testing.T) *cluster {
 	}
 	c := &cluster{environment: &envtest.Environment{
 		Scheme: scheme, CRDDirectoryPaths: []string{filepath.Join(configDir, "crd", "bases")}, ErrorIfCRDPathMissing: true,
+		ControlPlaneStartTimeout: patience.Of(20 * time.Second), ControlPlaneStopTimeout: patience.Of(20 * time.Second),
 	}}
 	c.environment.ControlPlane.GetAPIServer().Configure().
 		Set("authorization-mode", "Node", "RBAC").
@@ -184,7 +195,7 @@ func await(t *testing.T, what string, is func() bool) {
 }
 
 func waitFor(t *testing.T, is func() bool) bool {
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 15*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience.Of(15*time.Second), true, func(context.Context) (bool, error) { return is(), nil })
 	return err == nil
 }
 

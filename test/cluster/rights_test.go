@@ -32,6 +32,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/cluster/rights"
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/patience"
 )
 
 // spare are rights that the run need not use, and why they are granted all the same.
@@ -222,7 +223,7 @@ func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
 	}
 	get.Header.Set("Authorization", "Bearer "+request.Status.Token)
 	// The manager's certificate is its own, and the address is this machine's.
-	scraper := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	scraper := &http.Client{Timeout: patience.Of(time.Minute), Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := scraper.Do(get)
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +241,9 @@ func checkRights(t *testing.T, s *sandbox.Sandbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(5 * time.Second) // the audit log is written every other second
+	if err := s.Plane.AwaitAudit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	requests, err := s.Plane.ManagerRequests()
 	if err != nil {
 		t.Fatal(err)

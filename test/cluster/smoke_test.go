@@ -28,6 +28,8 @@ import (
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/history"
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 const (
@@ -99,6 +101,14 @@ func checkFlows(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
+func TestMain(m *testing.M) {
+	if err := reaper.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	m.Run()
+}
+
 // startSandbox fills in where everything is.
 func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
 	t.Helper()
@@ -148,7 +158,7 @@ func profileOf(name string, budget int32) *v1alpha1.StorageClientProfile {
 func awaitCondition(t *testing.T, s *sandbox.Sandbox, what string, done func(context.Context) (bool, error)) {
 	t.Helper()
 	began := time.Now()
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Second/2, timeout, true, done); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Second/2, patience.Of(timeout), true, done); err != nil {
 		t.Fatalf("waiting for %s: %v\nthe end of the manager's log:\n%s", what, err, s.ManagerLog())
 	}
 	t.Logf("%s: %.0f s", what, time.Since(began).Seconds())

@@ -36,6 +36,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/patience"
 )
 
 // TestUninstallLeavesNothing plays hack/uninstall.sh, as "make uninstall" runs it: with a node that cannot be reached, and again when it
@@ -305,11 +306,10 @@ func fingerprints(t *testing.T, root string) map[string]string {
 func awaitNothingOfOurs(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	var left []string
-	for range 60 {
+	for end := time.Now().Add(patience.Of(time.Minute)); time.Now().Before(end); time.Sleep(time.Second) {
 		if left = findOurs(t, s); len(left) == 0 {
 			return
 		}
-		time.Sleep(time.Second)
 	}
 	t.Errorf("objects with something of ours: %v", left)
 }

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 // bootTime is how long a simulated boot takes.
@@ -38,6 +39,9 @@ func main() {
 func runDemo(options sandbox.Options) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := reaper.Start(); err != nil {
+		return err
+	}
 	if options.Dir, err = os.MkdirTemp("", "storage-client-demo-"); err != nil {
 		return err
 	}

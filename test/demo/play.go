@@ -20,6 +20,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -91,7 +92,7 @@ func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile
 
 // watchNodes prints the note of every node whenever it changes, until done.
 func (d *demo) watchNodes(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
-	return wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, pollInterval, patience.Of(timeout), true, func(ctx context.Context) (bool, error) {
 		clientNodes := &v1alpha1.StorageClientNodeList{}
 		if err := d.Client.List(ctx, clientNodes); err != nil {
 			return false, err

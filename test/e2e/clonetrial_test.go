@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -33,7 +34,7 @@ func expectCloneTrials(ctx SpecContext) {
 	DeferCleanup(func(ctx context.Context) {
 		mustKubectl(ctx, "delete", "-f", "testdata/trial.yaml", "--ignore-not-found", "--timeout=90s")
 		cleanUpEvidence(ctx)
-	}, NodeTimeout(8*time.Minute))
+	}, NodeTimeout(patience.Of(8*time.Minute)))
 	mustKubectl(ctx, "create", "namespace", evident)
 	mustKubectl(ctx, "create", "secret", "generic", smbSecret, "-n", evident, "--from-literal=username=share", "--from-literal=password=share")
 	createEvident(ctx, "smb-tried", csiSMB("smb-tried"), smbOptions, "")

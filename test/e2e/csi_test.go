@@ -18,6 +18,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -50,7 +51,7 @@ func expectDrivers(ctx SpecContext) {
 	DeferCleanup(func(ctx context.Context) {
 		mustKubectl(ctx, "delete", "storageclientprofile", csiDrivers, "--ignore-not-found", "--timeout=90s")
 		cleanUpEvidence(ctx)
-	}, NodeTimeout(8*time.Minute))
+	}, NodeTimeout(patience.Of(8*time.Minute)))
 	mustKubectl(ctx, "create", "namespace", evident)
 	mustKubectl(ctx, "create", "secret", "generic", smbSecret, "-n", evident, "--from-literal=username=share", "--from-literal=password=share")
 	node, other := nodes.Nodes[0], nodes.Nodes[1]

@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -128,7 +129,7 @@ func expectDocuments(ctx SpecContext) {
 // prepareDocuments makes the server's exports, an XFS file system in the node's fstab, and an application with volumes.
 func prepareDocuments(ctx context.Context, p *proof) {
 	GinkgoHelper()
-	DeferCleanup(cleanUpDocuments, p.node, NodeTimeout(4*time.Minute))
+	DeferCleanup(cleanUpDocuments, p.node, NodeTimeout(patience.Of(4*time.Minute)))
 	_, err := nodes.Server.Run(ctx, `
 device=$(ip -o -4 address show | awk '/ 10\.99\.0\.13\// {print $2}')
 for n in 23 33; do ip address replace 10.99.0.$n/24 dev "$device"; done

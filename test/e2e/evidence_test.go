@@ -21,6 +21,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -85,7 +86,7 @@ func mishaps() []mishap {
 func expectEvidence(ctx SpecContext) {
 	installOperator(ctx)
 	serveEvidence(ctx)
-	DeferCleanup(cleanUpEvidence, NodeTimeout(6*time.Minute))
+	DeferCleanup(cleanUpEvidence, NodeTimeout(patience.Of(6*time.Minute)))
 	mustKubectl(ctx, "create", "namespace", evident)
 	for i, name := range []string{"a", "b", "c"} {
 		createEvident(ctx, name, nfsSource(cluster.ServerAddress, "/srv/evidence/"+name), evidentOptions, nodes.Nodes[i%2].Name)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -55,7 +56,7 @@ type outage struct {
 }
 
 var _ = Describe("Storage that does not answer", Ordered, ContinueOnFailure, Label(unhealthy), func() {
-	BeforeAll(setUpStorage, NodeTimeout(20*time.Minute))
+	BeforeAll(setUpStorage, NodeTimeout(patience.Of(20*time.Minute)))
 
 	It("is told within two minutes where a service is stopped, of NFS and of SMB, and is over once it is back", func(ctx SpecContext) {
 		playOutages(ctx, outage{

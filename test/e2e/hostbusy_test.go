@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -35,7 +36,7 @@ func holdPackageLock(ctx context.Context, m *cluster.Machine) {
 	DeferCleanup(func(ctx context.Context) {
 		_, err := m.Run(ctx, "systemctl stop "+packageManager+" || true")
 		Expect(err).NotTo(HaveOccurred())
-	}, NodeTimeout(time.Minute))
+	}, NodeTimeout(patience.Of(time.Minute)))
 }
 
 // expectHostBusy waits until the node's agent holds its permit back, and names what for. It is not rebooted before the lock is gone.

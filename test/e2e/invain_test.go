@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -31,7 +32,7 @@ func expectPassedOver(ctx SpecContext) {
 	installOperator(ctx)
 	kept, other := firstInTurn(ctx)
 	boots := map[string]int{kept.Name: len(watched.boots(kept.Name)), other.Name: len(watched.boots(other.Name))}
-	DeferCleanup(cleanUpInVain, NodeTimeout(5*time.Minute))
+	DeferCleanup(cleanUpInVain, NodeTimeout(patience.Of(5*time.Minute)))
 	mustKubectl(ctx, "label", "node", kept.Name, keeperLabel+"=true", "--overwrite")
 	mustKubectl(ctx, "create", "-f", "testdata/in-vain.yaml")
 	var keeper corev1.Pod

@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -119,7 +120,7 @@ func (v *variant) server() string {
 func expectMountOptions(ctx SpecContext) {
 	installOperator(ctx)
 	node := nodes.Small
-	DeferCleanup(cleanUpMountOptions, node, NodeTimeout(4*time.Minute))
+	DeferCleanup(cleanUpMountOptions, node, NodeTimeout(patience.Of(4*time.Minute)))
 	for _, p := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS, mountoptions.SMB} {
 		Expect(untried(p)).To(BeEmpty(), "options of %s that no case is about", p)
 	}

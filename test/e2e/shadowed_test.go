@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -37,7 +38,7 @@ func expectShadowed(ctx SpecContext) {
 	before, boots, began := factsOf(ctx, m), len(watched.boots(m.Name)), time.Now()
 	_, err := m.Run(ctx, "echo 'net.core.rmem_max = "+siteRmemMax+"' >"+siteFile)
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(cleanUpShadowed, m, NodeTimeout(time.Minute))
+	DeferCleanup(cleanUpShadowed, m, NodeTimeout(patience.Of(time.Minute)))
 	mustKubectl(ctx, "label", "node", m.Name, shadowedLabel+"=true", "--overwrite")
 	mustKubectl(ctx, "create", "-f", "testdata/shadowed.yaml")
 

@@ -23,6 +23,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 var (
@@ -47,7 +49,7 @@ func prepare() (err error) {
 	if dirs, err = cluster.FindDirs(); err != nil || cluster.InNamespace() {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Of(20*time.Minute))
 	defer cancel()
 	if err := cluster.Prepare(ctx, dirs, progress); err != nil {
 		return err
@@ -81,8 +83,11 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		nodes.Nodes, nodes.Small = nodes.Nodes[:1], nil
 	}
 	Expect(nodes.Acquire()).To(Succeed())
+	if !isKept() {
+		Expect(reaper.Start(nodes.Disposable()...)).To(Succeed())
+	}
 	DeferCleanup(tearDown)
-	DeferOnFailure(dump, NodeTimeout(3*time.Minute))
+	DeferOnFailure(dump, NodeTimeout(patience.Of(3*time.Minute)))
 	images := []string{"../../dist/images/manager.tar", "../../dist/images/node-agent.tar"}
 	Expect(nodes.Up(ctx, images, progress)).To(Succeed())
 	config, err := nodes.RESTConfig()
@@ -95,9 +100,12 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	followPodLogs(config, watched)
 })
 
+// isKept reports whether the cluster must outlive this process.
+func isKept() bool { return os.Getenv("KEEP") == "1" }
+
 // tearDown ends the cluster, unless KEEP=1 asks for it afterwards.
 func tearDown() {
-	if os.Getenv("KEEP") != "1" {
+	if !isKept() {
 		Expect(nodes.Down()).To(Succeed())
 		return
 	}
@@ -129,12 +137,12 @@ var _ = ReportAfterSuite("phases", func(report Report) {
 func eventually(ctx context.Context, within time.Duration, what string, check func(g Gomega)) {
 	GinkgoHelper()
 	By("waiting until " + what)
-	Eventually(check).WithContext(ctx).WithTimeout(within).WithPolling(2*time.Second).Should(Succeed(), "waited until %s", what)
+	Eventually(check).WithContext(ctx).WithTimeout(patience.Of(within)).WithPolling(2*time.Second).Should(Succeed(), "waited until %s", what)
 }
 
 // kubectl runs kubectl as an administrator.
 func kubectl(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience.Of(2*time.Minute))
 	defer cancel()
 	out, err := exec.CommandContext(ctx, dirs.Kubectl(), append([]string{"--kubeconfig=" + dirs.Kubeconfig()}, args...)...).CombinedOutput()
 	if err != nil {

@@ -25,6 +25,8 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 const (
@@ -151,11 +153,19 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 	return after
 }
 
+func TestMain(m *testing.M) {
+	if err := reaper.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	m.Run()
+}
+
 func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
 	t.Helper()
 	environment := &envtest.Environment{
 		BinaryAssetsDirectory: os.Getenv("SCO_BINARIES"), CRDDirectoryPaths: []string{"../../config/crd/bases"}, ErrorIfCRDPathMissing: true,
-		ControlPlaneStartTimeout: 2 * time.Minute, ControlPlaneStopTimeout: 2 * time.Minute,
+		ControlPlaneStartTimeout: patience.Of(2 * time.Minute), ControlPlaneStopTimeout: patience.Of(2 * time.Minute),
 	}
 	config, err := environment.Start()
 	if err != nil {
@@ -192,14 +202,13 @@ func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
 func awaitReport(t *testing.T, c client.Client, clientNode *v1alpha1.StorageClientNode, log string) {
 	t.Helper()
 	inForce := func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingInSync }
-	for range 120 {
+	for end := time.Now().Add(patience.Of(2 * time.Minute)); time.Now().Before(end); time.Sleep(time.Second) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(clientNode), clientNode); err != nil {
 			t.Fatal(err)
 		}
 		if states := clientNode.Status.Settings; len(states) == len(sysctls) && !slices.ContainsFunc(states, func(s v1alpha1.SettingStatus) bool { return !inForce(s) }) {
 			return
 		}
-		time.Sleep(time.Second)
 	}
 	agentLog, _ := os.ReadFile(log)
 	t.Fatalf("the agent has not reported its settings InSync: %+v\n%s", clientNode.Status.Settings, agentLog)

@@ -196,7 +196,7 @@ func mergePatch(c client.Client, profile, patch string) error {
 }
 
 // userWith acts as a user of the role's name who has that ClusterRole and no other, once the API server grants the verb.
-func userWith(role, verb string) client.Client {
+func userWith(role, verb string) client.WithWatch {
 	GinkgoHelper()
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "user-" + role}}
 	binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
@@ -205,8 +205,7 @@ func userWith(role, verb string) client.Client {
 	DeferCleanup(func() { deleteNow(binding) })
 	config := rest.CopyConfig(restConfig)
 	config.Impersonate = rest.ImpersonationConfig{UserName: role}
-	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: k8s.RESTMapper()})
-	Expect(err).NotTo(HaveOccurred())
+	c := clientFor(config)
 	// The authorizer takes a moment to see a binding; every user asks what he may do.
 	Eventually(func(g Gomega) {
 		review := &authorizationv1.SelfSubjectAccessReview{}

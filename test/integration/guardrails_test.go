@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -33,9 +34,6 @@ const (
 	guardrails    = "storage-client-guardrails"
 	guardrailsDir = "components/guardrails"
 	whoMayEdit    = "ask whoever may edit ConfigMap storage-client-system/storage-client-guardrails"
-
-	// inTime is how long the API server may take to see other ceilings.
-	inTime = 5 * time.Second
 )
 
 // attack is a profile that goes beyond one ceiling of testdata/ceilings.yaml. Its twin differs in the one value.
@@ -243,8 +241,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 	})
 
 	It("refuse every change of spec while there is no ConfigMap", func() {
-		Eventually(func() error { return createShape("StorageClientProfile", with(``)) }).WithTimeout(inTime).
-			Should(MatchError(ContainSubstring("no params found")))
+		Eventually(func() error { return createShape("StorageClientProfile", with(``)) }).Should(MatchError(ContainSubstring("no params found")))
 	})
 
 	It("take a rule that follows a class for one that goes over it", func() {
@@ -330,7 +327,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			profile.Spec.AllNodes = true
 			profile.Spec.Rollout.Drain.Force = true
 			profile.Spec.Rollout.FailureThreshold = ptr.To[int32](5)
-			Eventually(func() error { return k8s.Create(ctx, profile) }).WithTimeout(inTime).Should(Succeed())
+			Eventually(func() error { return k8s.Create(ctx, profile) }).Should(Succeed())
 			setCeilings(testCeilings())
 			expectBeyond(rollout(`drain: {force: true}`), "spec.rollout.drain.force is true")
 		})
@@ -374,11 +371,11 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		func(lines, beginnings int) {
 			setCeilings(wideCeilings(lines, beginnings, ""))
 			Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).
-				WithTimeout(time.Minute).Should(Succeed())
+				WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 			for _, key := range []string{"node.kernelModules.allowed", "mountOptions.forbidden", "volumes.claimNamespaces.allowed"} {
 				setCeilings(wideCeilings(lines, beginnings, key))
 				// A thousand findings may cost too much to tell; they are refused all the same.
-				Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).WithTimeout(time.Minute).
+				Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).WithTimeout(patience.Of(time.Minute)).
 					Should(MatchError(Or(ContainSubstring(", but "+key+" "), ContainSubstring("actual cost limit exceeded"))))
 			}
 		},
@@ -392,7 +389,7 @@ var _ = Describe("The policy on the administrator's ceilings", Ordered, Continue
 		DeferCleanup(removeGuardrails)
 		Eventually(func() error {
 			return k8s.Create(context.Background(), ceilings(map[string]string{"a": "b"}), client.DryRunAll)
-		}).WithTimeout(inTime).ShouldNot(Succeed())
+		}).ShouldNot(Succeed())
 	})
 
 	DescribeTable("refuses a ceiling that cannot be read:",
@@ -569,7 +566,7 @@ func removeGuardrails() {
 	Eventually(func() error {
 		return errors.Join(k8s.Create(context.Background(), shape("StorageClientProfile", with(``)), client.DryRunAll),
 			k8s.Create(context.Background(), ceilings(map[string]string{"a": "b"}), client.DryRunAll))
-	}).WithTimeout(inTime).Should(Succeed())
+	}).Should(Succeed())
 }
 
 func ceilings(data map[string]string) *corev1.ConfigMap {
@@ -637,14 +634,14 @@ func readCeilings(path string) map[string]string {
 // expectBeyond expects a refusal that says what was found and who may change the ceiling.
 func expectBeyond(spec, finding string) {
 	GinkgoHelper()
-	Eventually(func() error { return createShape("StorageClientProfile", spec) }).WithTimeout(inTime).WithPolling(50 * time.Millisecond).
+	Eventually(func() error { return createShape("StorageClientProfile", spec) }).WithPolling(50 * time.Millisecond).
 		Should(MatchError(And(ContainSubstring("denied request: "), ContainSubstring(finding), ContainSubstring(whoMayEdit))))
 }
 
 // expectWithin expects that the ceilings let a spec pass as soon as the API server has seen them.
 func expectWithin(spec string) {
 	GinkgoHelper()
-	Eventually(func() error { return createShape("StorageClientProfile", spec) }).WithTimeout(inTime).WithPolling(50 * time.Millisecond).Should(Succeed())
+	Eventually(func() error { return createShape("StorageClientProfile", spec) }).WithPolling(50 * time.Millisecond).Should(Succeed())
 }
 
 // variable is the expression of a policy's variable.

@@ -1,8 +1,6 @@
 package integration
 
 import (
-	"time"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -85,8 +83,7 @@ var _ = Describe("A mistake in a profile", func() {
 	Context("while the webhook is up", func() {
 		BeforeEach(func() {
 			serveWebhooks(installWebhooks())
-			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).WithTimeout(20*time.Second).
-				Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
+			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
 		})
 
 		It("is refused with the field, the value and the remedy, when it is made and when it is changed", func() {

@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
+	"github.com/storageclient/operator/test/patience"
 )
 
 var _ = Describe("The manifests", func() {
@@ -393,7 +394,7 @@ func build(dir string) ([]byte, error) {
 	if kustomize == "" {
 		Fail("KUSTOMIZE names no kustomize: run \"make test\" or \"make test-integration\", which build it")
 	}
-	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	bounded, cancel := context.WithTimeout(ctx, patience.Of(time.Minute))
 	defer cancel()
 	command := exec.CommandContext(bounded, kustomize, "build", dir)
 	command.Stderr = GinkgoWriter

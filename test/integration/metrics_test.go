@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/metrics"
+	"github.com/storageclient/operator/test/patience"
 )
 
 var _ = Describe("Metrics", func() {
@@ -40,7 +41,7 @@ var _ = Describe("Metrics", func() {
 		go func() { done <- mgr.Start(life) }()
 		DeferCleanup(func() {
 			end()
-			Eventually(done).WithTimeout(time.Minute).Should(Receive(BeNil()))
+			Eventually(done).WithTimeout(patience.Of(time.Minute)).Should(Receive(BeNil()))
 		})
 		samples := func(g Gomega) map[string]float64 {
 			families, err := registry.Gather()
@@ -57,7 +58,7 @@ var _ = Describe("Metrics", func() {
 			}
 			return found
 		}
-		Eventually(samples).WithTimeout(30 * time.Second).Should(And(
+		Eventually(samples).WithTimeout(patience.Of(30 * time.Second)).Should(And(
 			HaveKeyWithValue("storageclient_collector_success", 1.0),
 			HaveKeyWithValue("storageclient_profile_nodes p up_to_date", 1.0),
 			HaveKeyWithValue("storageclient_profile_condition Ready p True", 1.0),
@@ -74,7 +75,7 @@ var _ = Describe("Metrics", func() {
 		}
 		fail(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted)
 		fail(v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut)
-		Eventually(samples).WithTimeout(30 * time.Second).Should(And(
+		Eventually(samples).WithTimeout(patience.Of(30 * time.Second)).Should(And(
 			HaveKeyWithValue("storageclient_node_failed_info a RebootTimedOut", 1.0),
 			HaveKeyWithValue("storageclient_node_failures_total RebootTimedOut", 1.0),
 			HaveKeyWithValue("storageclient_rollout_nodes Failed", 1.0)))

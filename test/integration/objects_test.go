@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/objects"
+	"github.com/storageclient/operator/test/patience"
 )
 
 var _ = Describe("a cache that is shared", func() {
@@ -34,7 +35,7 @@ var _ = Describe("a cache that is shared", func() {
 		go func() { ended <- manager.Start(running) }()
 		DeferCleanup(func() {
 			cancel()
-			Eventually(ended).WithTimeout(time.Minute).Should(Receive(BeNil()))
+			Eventually(ended).WithTimeout(patience.Of(time.Minute)).Should(Receive(BeNil()))
 		})
 		Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
 		shared = manager.GetClient()

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -141,17 +142,20 @@ var _ = Describe("The plugin", Ordered, func() {
 		newProfile("eda").Select("pool", "eda").Sysctl("vm.dirty_ratio", "20").Create()
 		newNode("node-1").Label("pool", "eda").Create()
 		for _, role := range []string{viewer, author, v1alpha1.ApproverRole, "storage-client-profile-editor"} {
-			userWith(role, "watch")
+			user := userWith(role, "watch")
 			cmd := exec.CommandContext(ctx, plugin, "get", "eda", "--watch", "--kubeconfig", kubeconfig(), "--as", role)
 			out := &lockedBuffer{}
 			cmd.Stdout, cmd.Stderr = out, out
 			Expect(cmd.Start()).To(Succeed())
 			Eventually(out.String).Should(ContainSubstring("node-1 "), role)
-			// Without the right to watch, Nodes are listed again after half a minute.
+			// Without the right to watch, Nodes would only be listed again after half a minute.
+			watch, err := user.Watch(ctx, &corev1.NodeList{})
+			Expect(err).NotTo(HaveOccurred(), role)
+			watch.Stop()
 			added := newNode("node-2").Label("pool", "eda").Create()
-			Eventually(out.String, "10s").Should(ContainSubstring("node-2 "), role)
+			Eventually(out.String).Should(ContainSubstring("node-2 "), role)
 			deleteNow(added)
-			Eventually(out.String, "10s").Should(ContainSubstring("node-2 is no node of eda any more"), role)
+			Eventually(out.String).Should(ContainSubstring("node-2 is no node of eda any more"), role)
 			Expect(out.String()).NotTo(ContainSubstring("Note: "), role)
 			Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 			Expect(cmd.Wait()).To(Succeed(), out.String())

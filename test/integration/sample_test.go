@@ -24,6 +24,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/trial"
+	"github.com/storageclient/operator/test/patience"
 )
 
 var _ = Describe("The shape of a sample", func() {
@@ -231,7 +232,7 @@ var _ = Describe("A trial that observes", func() {
 				pass()
 				answer(v1alpha1.SampleFinished, getattrs)
 				g.Expect(ended).To(Receive(&err))
-			}).WithTimeout(time.Minute).Should(Succeed())
+			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 			Expect(trials()).To(BeEmpty())
 			return out.String(), complaints.String(), err
 		}
@@ -280,7 +281,7 @@ var _ = Describe("A trial that observes", func() {
 				answer(v1alpha1.SampleFinished, 0)
 				g.Expect(findObject(node).Spec.Sample).To(BeNil())
 				g.Expect(findObject(node).Status.Sample).To(BeNil())
-			}).WithTimeout(time.Minute).Should(Succeed())
+			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 		})
 
 		It("leaves nothing behind after Ctrl-C", func() {
@@ -288,16 +289,16 @@ var _ = Describe("A trial that observes", func() {
 			cmd := exec.CommandContext(ctx, buildPlugin(), "recommend", "tools", "-n", namespace, "--kubeconfig", kubeconfig(), "--as", user)
 			cmd.Stderr = complaints
 			Expect(cmd.Start()).To(Succeed())
-			Eventually(trials).WithTimeout(time.Minute).Should(HaveLen(1))
+			Eventually(trials).WithTimeout(patience.Of(time.Minute)).Should(HaveLen(1))
 			Eventually(func(g Gomega) {
 				pass()
 				g.Expect(findObject(node).Spec.Sample).NotTo(BeNil())
-			}).WithTimeout(time.Minute).Should(Succeed())
+			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 			answer(v1alpha1.SampleRunning, 0)
 			Eventually(func() string {
 				pass()
 				return complaints.String()
-			}).WithTimeout(time.Minute).WithPolling(time.Second).Should(ContainSubstring("Counting on " + node))
+			}).WithTimeout(patience.Of(time.Minute)).WithPolling(time.Second).Should(ContainSubstring("Counting on " + node))
 			Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 			Expect(cmd.Wait()).To(HaveOccurred())
 			Expect(complaints.String()).To(ContainSubstring("its work is taken away"))
@@ -305,7 +306,7 @@ var _ = Describe("A trial that observes", func() {
 			Eventually(func(g Gomega) {
 				pass()
 				g.Expect(findObject(node).Spec.Sample).To(BeNil())
-			}).WithTimeout(time.Minute).Should(Succeed())
+			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 		})
 	})
 })

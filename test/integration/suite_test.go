@@ -57,6 +57,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 const configDir = "../../config"
@@ -73,9 +75,12 @@ var (
 )
 
 func TestIntegration(t *testing.T) {
+	if err := reaper.Start(); err != nil {
+		t.Fatal(err)
+	}
 	RegisterFailHandler(Fail)
 	// The API server takes a moment to see a new role or to compile a new policy, and longer on a busy machine.
-	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyTimeout(patience.Of(20 * time.Second))
 	RunSpecs(t, "Integration")
 }
 
@@ -131,6 +136,8 @@ func startAPIServer() {
 		Scheme:                scheme,
 		CRDDirectoryPaths:     []string{filepath.Join(configDir, "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
+		// The defaults of envtest.
+		ControlPlaneStartTimeout: patience.Of(20 * time.Second), ControlPlaneStopTimeout: patience.Of(20 * time.Second),
 	}
 	auditApprovals(environment.ControlPlane.GetAPIServer().Configure())
 	var err error

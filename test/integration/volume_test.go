@@ -102,7 +102,7 @@ var _ = Describe("PersistentVolumes", func() {
 		profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
 		// A batch is known by the second in which it began.
-		Eventually(func() []string { return reconcile("pv").Spec.MountOptions }).WithTimeout(inTime).Should(Equal([]string{"hard", "actimeo=30"}))
+		Eventually(func() []string { return reconcile("pv").Spec.MountOptions }).Should(Equal([]string{"hard", "actimeo=30"}))
 
 		By("letting go of it where it is changed when the profile goes")
 		pv = getVolume("pv")

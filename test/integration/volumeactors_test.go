@@ -20,6 +20,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/test/patience"
 )
 
 // history is what a volume went through, as a watch tells.
@@ -84,7 +85,7 @@ func startVolumes(recorder events.EventRecorder) (stop func()) {
 	return func() {
 		GinkgoHelper()
 		cancel()
-		Eventually(ended).WithTimeout(time.Minute).Should(Receive(BeNil()))
+		Eventually(ended).WithTimeout(patience.Of(time.Minute)).Should(Receive(BeNil()))
 	}
 }
 
@@ -145,10 +146,10 @@ var _ = Describe("Beside the running operator", func() {
 		rounds, stopActor := insist(func() { act("pv") })
 		stopOperator := startVolumes(recorder)
 
-		Eventually(seen.listsSoFar).WithTimeout(time.Minute).Should(Equal(lists))
-		Eventually(recorder.Events).WithTimeout(time.Minute).Should(HaveLen(len(told)))
+		Eventually(seen.listsSoFar).WithTimeout(patience.Of(time.Minute)).Should(Equal(lists))
+		Eventually(recorder.Events).WithTimeout(patience.Of(time.Minute)).Should(HaveLen(len(told)))
 		// All that they would do to each other, they do within a few more rounds.
-		Eventually(rounds.Load).WithTimeout(3 * time.Minute).Should(BeNumerically(">=", rounds.Load()+5))
+		Eventually(rounds.Load).WithTimeout(patience.Of(3 * time.Minute)).Should(BeNumerically(">=", rounds.Load()+5))
 		Consistently(seen.listsSoFar).WithTimeout(2 * time.Second).Should(Equal(lists))
 		stopActor()
 		Expect(seen.versionsSoFar()).To(Equal(len(lists)), "writes on the volume in %d rounds, the first included", rounds.Load())
@@ -167,7 +168,7 @@ var _ = Describe("Beside the running operator", func() {
 				}
 			}
 			return left
-		}).WithTimeout(time.Minute).Should(BeEmpty())
+		}).WithTimeout(patience.Of(time.Minute)).Should(BeEmpty())
 		if final == "nocto" {
 			final = ""
 		}

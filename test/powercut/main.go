@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/storageclient/operator/test/reaper"
 )
 
 // drivers are the kernel's modules for the disk and for XFS, in the order in which they are loaded. Newer kernels lack some.
@@ -44,6 +46,9 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if err := reaper.Start(); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "powercut-")
 	if err != nil {
 		return err

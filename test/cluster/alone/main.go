@@ -24,6 +24,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 type settings struct {
@@ -68,6 +69,9 @@ type world struct {
 }
 
 func run(ctx context.Context, s settings) error {
+	if err := reaper.Start(); err != nil {
+		return err
+	}
 	w := &world{settings: s, server: newServer(s.writeDelay)}
 	w.agents = newAgents(w.server, s.mounts)
 	w.wrote = w.agents.see

@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 // run is one measurement.
@@ -65,6 +66,9 @@ func main() {
 func measureAll(options sandbox.Options, runs []run, limit float64) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := reaper.Start(); err != nil {
+		return err
+	}
 	var results []result
 	for _, next := range runs {
 		got, err := measureRollout(ctx, options, next)

@@ -66,7 +66,7 @@ func measureRollout(ctx context.Context, options sandbox.Options, next run) (r r
 		return r, fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, b.ManagerLog())
 	}
 	options.Progress("all nodes are back")
-	return r, b.collectResult(&r)
+	return r, b.collectResult(ctx, &r)
 }
 
 // prepareCluster brings the cluster to where only the approval is missing.
@@ -143,9 +143,10 @@ func (b *bench) rollOut(ctx context.Context, r *result) error {
 }
 
 // collectResult judges what was recorded.
-func (b *bench) collectResult(r *result) error {
-	// The audit log is written in batches, a second and more later.
-	time.Sleep(5 * time.Second)
+func (b *bench) collectResult(ctx context.Context, r *result) error {
+	if err := b.Plane.AwaitAudit(ctx); err != nil {
+		return err
+	}
 	r.verdict = b.recorder.Judge(history.Rules{Budget: b.budget, Replicas: apps.PodsByApp(b.nodes)})
 	for _, disruption := range r.verdict.Completed() {
 		if disruption.Unclaimed.After(r.returned) {

@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"bufio"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -97,6 +104,25 @@ func (p *ControlPlane) ManagerRequests() ([]Request, error) {
 func (p *ControlPlane) Requests() ([]Request, error) {
 	requests, _, err := p.requestsFrom(0)
 	return requests, err
+}
+
+// AwaitAudit returns when the audit log contains all requests that have been answered so far: it makes one itself, and waits for that.
+// Needs Options.Audit.
+func (p *ControlPlane) AwaitAudit(ctx context.Context) error {
+	clients, err := kubernetes.NewForConfig(p.Config)
+	if err != nil {
+		return err
+	}
+	mark := "audit-mark-" + strings.ToLower(rand.Text())
+	if err := clients.CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(ctx, mark, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete a ConfigMap that does not exist: got %w", err)
+	}
+	var from int64
+	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		requests, end, err := p.requestsFrom(from)
+		from = end
+		return slices.ContainsFunc(requests, func(r Request) bool { return r.Name == mark }), err
+	})
 }
 
 // LastWrite is when one of these users wrote last, but for Leases and what was only tried, with the same reservation; zero before the first.

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/storageclient/operator/test/patience"
 )
 
 // NodeAnnotation on a Node makes kwok play its pods and renew its lease.
@@ -61,7 +63,7 @@ func Start(options Options) (*ControlPlane, error) {
 	p := &ControlPlane{
 		dir:         options.Dir,
 		Kubeconfig:  filepath.Join(options.Dir, "kubeconfig"),
-		environment: &envtest.Environment{BinaryAssetsDirectory: options.Binaries, ControlPlaneStartTimeout: startTimeout},
+		environment: &envtest.Environment{BinaryAssetsDirectory: options.Binaries, ControlPlaneStartTimeout: patience.Of(startTimeout)},
 	}
 	// The controllers speak under the names of their own service accounts, whose tokens the API server must sign.
 	p.environment.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")

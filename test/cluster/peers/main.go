@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/test/cluster/measure"
 	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/reaper"
 )
 
 // settings are the flags.
@@ -56,6 +57,9 @@ func main() {
 func measureAll(s settings) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := reaper.Start(); err != nil {
+		return err
+	}
 	all := []contender{&ours{}}
 	if s.nodewright != "" {
 		all = append(all, &nodewright{})

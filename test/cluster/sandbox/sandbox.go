@@ -32,6 +32,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/test/simnode"
 )
 
@@ -285,7 +286,7 @@ func nodeObject(name string, zone int) *corev1.Node {
 
 // awaitSchedulable waits until the controller manager has taken the taints of new Nodes off.
 func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
-	return wait.PollUntilContextTimeout(ctx, time.Second/2, readyTimeout, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, time.Second/2, patience.Of(readyTimeout), true, func(ctx context.Context) (bool, error) {
 		nodes := &corev1.NodeList{}
 		if err := s.Client.List(ctx, nodes); err != nil {
 			return false, err

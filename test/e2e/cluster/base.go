@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/storageclient/operator/test/patience"
 )
 
 // recipe is how the base disk is made: debian.sh the packages, disk.sh the disk, root the files on it.
@@ -134,7 +136,7 @@ func debianArchive(ctx context.Context, dirs Dirs, scripts string) (string, erro
 
 // installGRUB starts the new disk once with GRUB's installation as its init.
 func installGRUB(ctx context.Context, disk base) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience.Of(5*time.Minute))
 	defer cancel()
 	console := filepath.Join(disk.dir, "console")
 	err := command(ctx, append(software.qemu(1024), "-no-reboot", "-nic", "none", "-serial", "file:"+console,

@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/storageclient/operator/test/patience"
 )
 
 const (
@@ -97,7 +99,7 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 // namespace (EnterNamespace) and hold the run directory (Acquire), and the base disk must exist (Prepare). Images are
 // archives to import on the nodes beside the workload's; progress is called with each step.
 func (c *Cluster) Up(ctx context.Context, images []string, progress func(format string, args ...any)) error {
-	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience.Of(upTimeout))
 	defer cancel()
 	c.accel = chooseAccelerator(ctx, c.dirs)
 	progress("virtual machines by %s", c.accel.description)
@@ -130,13 +132,16 @@ func (c *Cluster) Down() error {
 		return err
 	}
 	errs := []error{stopAll(c.dirs.pids())}
-	for _, dir := range []string{c.dirs.disks(), c.dirs.etcd()} {
+	for _, dir := range c.Disposable() {
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	errs = append(errs, c.lock.Close())
 	c.lock = nil
 	return errors.Join(errs...)
 }
+
+// Disposable lists the directories that are of no use once the cluster's processes have ended.
+func (c *Cluster) Disposable() []string { return []string{c.dirs.disks(), c.dirs.etcd()} }
 
 // Acquire takes the run directory for this process, until it ends or calls Down, and ends what an earlier run left
 // there. It fails where another process holds it.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/storageclient/operator/test/patience"
 )
 
 // sshTimeout bounds a command on a machine; importing an image is the longest.
@@ -62,7 +64,7 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 }
 
 func (m *Machine) ssh(ctx context.Context, stdin io.Reader, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, sshTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience.Of(sshTimeout))
 	defer cancel()
 	args := []string{"-q", "-i", m.dirs.key("ssh"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 		"-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=20", "root@" + m.Address, "--"}

@@ -118,13 +118,13 @@ test-unit: ## Run the unit tests
 	cd hack/images && $(GOTEST) images ./... $(TESTFLAGS)
 	cd test/gitops && $(GOTEST) gitops ./... $(TESTFLAGS)
 
-# Of the simulations only a few schedules are played: all of them would take many minutes.
+# The packages that run goroutines (hack/goroutines.sh): the detector can find nothing in the others. Of the simulations only a few schedules
+# are played: all of them would take many minutes.
 .PHONY: test-race
-test-race: ## Run the unit tests with the race detector; needs a C compiler
-	CGO_ENABLED=1 go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) $(TESTFLAGS)
-	CGO_ENABLED=1 go test -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
-	CGO_ENABLED=1 go test -race ./test/memapi $(TESTFLAGS)
-	CGO_ENABLED=1 go test -race ./test/simulation -schedules=20 $(TESTFLAGS)
+test-race: ## Run the unit tests of what has goroutines with the race detector; needs a C compiler
+	CGO_ENABLED=1 $(GOTEST) race -race $$(hack/goroutines.sh ./agent/... ./cmd/... ./controllers/... ./test/memapi | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) $(TESTFLAGS)
+	CGO_ENABLED=1 $(GOTEST) race-schedules -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
+	CGO_ENABLED=1 $(GOTEST) race-simulation -race ./test/simulation -schedules=20 $(TESTFLAGS)
 
 # Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
 .PHONY: fuzz

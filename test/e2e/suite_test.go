@@ -72,7 +72,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	nodes = cluster.New(dirs)
-	nodes.Bound = os.Getenv("KEEP") != "1"
 	// What runs alone has the processors to itself.
 	switch GinkgoLabelFilter() {
 	case documents, csiDrivers, failingBoot, shadowed, confirmed, evident, inVain, probed, reRegistered, unhealthy, recorded, tried, upgraded:

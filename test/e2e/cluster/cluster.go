@@ -49,8 +49,6 @@ type Cluster struct {
 	Small *Machine
 	// Server is the NFS server. It is no node of the cluster.
 	Server *Machine
-	// Bound processes end with this one, however it ends.
-	Bound bool
 
 	dirs    Dirs
 	accel   accelerator

@@ -32,9 +32,6 @@ func (c *Cluster) start(name string, argv ...string) error {
 	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dirs.keys(), log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if c.Bound {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
@@ -165,9 +162,7 @@ func (c *Cluster) poll(ctx context.Context, every time.Duration, check func() er
 
 // command runs a host command to its end. The error holds the end of what it printed.
 func command(ctx context.Context, argv ...string) error {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, tail(out))
 	}

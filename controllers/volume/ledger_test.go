@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,10 +63,10 @@ func TestTheLedgerKnowsAListBeforeAndAfterItIsWritten(t *testing.T) {
 // One write for each page before the volumes, and one after them.
 func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
 	const volumes = 60
-	writes := 0
+	var writes atomic.Int32
 	count := func(o client.Object) {
 		if _, isPage := o.(*corev1.ConfigMap); isPage {
-			writes++
+			writes.Add(1)
 		}
 	}
 	funcs := interceptor.Funcs{
@@ -83,14 +84,14 @@ func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
 		objects = append(objects, builders.NFSVolume(hardAndFast.Applied, builders.Named(fmt.Sprintf("pv%d", i)), builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "gone")))
 	}
 	r, _ := newReconciler(t, funcs, objects...)
-	if makeAPass(t, r); writes != 2 {
-		t.Errorf("%d volumes were restored with %d writes of the ledger, want 2", volumes, writes)
+	if makeAPass(t, r); writes.Load() != 2 {
+		t.Errorf("%d volumes were restored with %d writes of the ledger, want 2", volumes, writes.Load())
 	}
 	r, _ = newReconciler(t, funcs, objects[0], fastProfile())
 	makeAPass(t, r)
-	writes = 0
-	if makeAPass(t, r); writes != 0 {
-		t.Errorf("%d writes of the ledger while nothing changes", writes)
+	writes.Store(0)
+	if makeAPass(t, r); writes.Load() != 0 {
+		t.Errorf("%d writes of the ledger while nothing changes", writes.Load())
 	}
 }
 

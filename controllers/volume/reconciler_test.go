@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,9 +74,9 @@ func takeEvents(recorder *events.FakeRecorder) []string {
 }
 
 func TestReconcileWritesOnceAndTellsOnce(t *testing.T) {
-	var patches int
+	var patches atomic.Int32
 	counting := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-		patches++
+		patches.Add(1)
 		return c.Patch(ctx, o, p, opts...)
 	}}
 	profile := fastProfile()
@@ -85,8 +86,8 @@ func TestReconcileWritesOnceAndTellsOnce(t *testing.T) {
 	for range 3 {
 		makeAPass(t, r)
 	}
-	if patches != 1 {
-		t.Errorf("%d patches, want 1", patches)
+	if patches.Load() != 1 {
+		t.Errorf("%d patches, want 1", patches.Load())
 	}
 	want := []string{`Normal VolumeOptionsMerged mountOptions become ["hard","nconnect=4","nocto"] (were ["hard"]) by fast`}
 	if diff := cmp.Diff(want, takeEvents(recorder)); diff != "" {
@@ -238,10 +239,10 @@ func TestAPassIsBoundedAndRestoresFirst(t *testing.T) {
 
 // One volume that cannot be written keeps no other from it, and is left alone for a while.
 func TestAVolumeThatMayNotBeRestoredHoldsUpNobody(t *testing.T) {
-	tried := 0
+	var tried atomic.Int32
 	protected := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if o.GetName() == "a" {
-			tried++
+			tried.Add(1)
 			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), o.GetName(), nil)
 		}
 		return c.Patch(ctx, o, p, opts...)
@@ -258,12 +259,12 @@ func TestAVolumeThatMayNotBeRestoredHoldsUpNobody(t *testing.T) {
 	}
 	clock.Step(time.Second)
 	// Its list is still ours, and watched.
-	if result := makeAPass(t, r); tried != 1 || result.RequeueAfter != time.Minute {
-		t.Errorf("written %d times, and the next pass is due after %s", tried, result.RequeueAfter)
+	if result := makeAPass(t, r); tried.Load() != 1 || result.RequeueAfter != time.Minute {
+		t.Errorf("written %d times, and the next pass is due after %s", tried.Load(), result.RequeueAfter)
 	}
 	clock.Step(refusedRetry)
-	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) || tried != 2 {
-		t.Errorf("written %d times, and told as %v", tried, err)
+	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) || tried.Load() != 2 {
+		t.Errorf("written %d times, and told as %v", tried.Load(), err)
 	}
 }
 

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,10 +70,11 @@ func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
 }
 
 func TestDryRunsAreDryRuns(t *testing.T) {
-	web, calls := pod("web"), 0
+	web := pod("web")
+	var calls atomic.Int32
 	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{
 		SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, body client.Object, opts ...client.SubResourceCreateOption) error {
-			calls++
+			calls.Add(1)
 			asked := (&client.SubResourceCreateOptions{}).ApplyOptions(opts)
 			eviction := body.(*policyv1.Eviction)
 			if len(asked.DryRun) != 1 || asked.DryRun[0] != metav1.DryRunAll || len(eviction.DeleteOptions.DryRun) != 1 {
@@ -81,7 +83,7 @@ func TestDryRunsAreDryRuns(t *testing.T) {
 			return nil
 		},
 	})
-	if _, err := NewRunner(recording, recording).LookAhead(t.Context(), "a", options(nil)); err != nil || calls != 1 {
-		t.Errorf("%d calls, error %v", calls, err)
+	if _, err := NewRunner(recording, recording).LookAhead(t.Context(), "a", options(nil)); err != nil || calls.Load() != 1 {
+		t.Errorf("%d calls, error %v", calls.Load(), err)
 	}
 }

@@ -49,6 +49,9 @@ func prepare() (err error) {
 	if dirs, err = cluster.FindDirs(); err != nil || cluster.InNamespace() {
 		return err
 	}
+	if err := reaper.Start(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience.Of(20*time.Minute))
 	defer cancel()
 	if err := cluster.Prepare(ctx, dirs, progress); err != nil {

@@ -63,8 +63,20 @@ type process struct {
 	Began string
 }
 
+// environmentBefore is the environment without what Start has added.
+var environmentBefore []string
+
 // alive is open in the reaper for reading. The kernel closes it when this process ends.
 var alive *os.File
+
+// Environ returns the environment without what Start has added. A program that replaces this process needs it: for the reaper, the run
+// ends with the replacement, and the program can start a reaper of its own.
+func Environ() []string {
+	if environmentBefore == nil {
+		return os.Environ()
+	}
+	return environmentBefore
+}
 
 // Start starts the reaper of this process, and makes a temporary directory for the run. Call it before anything else is started or
 // made. The reaper also removes the given directories. Later calls do nothing.
@@ -95,6 +107,10 @@ func start(remove []string) error {
 	if err != nil {
 		return err
 	}
+	// Programs that the run starts as other users, such as those of apt, must reach their files in it.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return err
+	}
 	o := order{Run: rand.Text(), Owner: self, Ancestors: ancestors(os.Getpid()), Remove: append(remove, dir)}
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -119,6 +135,7 @@ func start(remove []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	environmentBefore = os.Environ()
 	return errors.Join(os.Setenv(runVariable, o.Run), os.Setenv("TMPDIR", dir), cmd.Process.Release())
 }
 

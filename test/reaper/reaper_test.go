@@ -25,10 +25,27 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runTest) == "" {
 		os.Exit(m.Run())
 	}
-	if err := beRun(); err != nil {
+	be := beRun
+	if os.Getenv(runTest) == "replaced" {
+		be = beReplaced
+	}
+	if err := be(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// beReplaced is a run that starts a program and then replaces itself by another one, which outlives the run.
+func beReplaced() error {
+	if err := Start(); err != nil {
+		return err
+	}
+	child := exec.CommandContext(context.Background(), "sleep", "1000")
+	if err := child.Start(); err != nil {
+		return err
+	}
+	script := `while kill -0 "$0" || [ -e "$1" ]; do sleep 0.1; done 2>/dev/null; echo "$TMPDIR"`
+	return syscall.Exec("/bin/sh", []string{"sh", "-c", script, strconv.Itoa(child.Process.Pid), os.TempDir()}, Environ())
 }
 
 // beRun starts a program as envtest does, prints its process id and the temporary directory, and ends with its input.
@@ -164,6 +181,16 @@ func TestNothingIsLeftOfARunWhoseParentIsKilled(t *testing.T) {
 		if p.ID != r.cmd.Process.Pid && p.runs() {
 			t.Errorf("process %d of the run is left", p.ID)
 		}
+	}
+}
+
+func TestAProgramThatReplacesARunOutlivesIt(t *testing.T) {
+	tmp := t.TempDir()
+	run := exec.CommandContext(t.Context(), os.Args[0])
+	run.Env = append(os.Environ(), runTest+"=replaced", "TMPDIR="+tmp)
+	run.Stderr = os.Stderr
+	if out, err := run.Output(); err != nil || string(out) != tmp+"\n" {
+		t.Errorf("it prints %q, and ends with %v", out, err)
 	}
 }
 

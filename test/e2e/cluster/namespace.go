@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+
+	"github.com/storageclient/operator/test/reaper"
 )
 
 // inNamespace marks a process that EnterNamespace has started over.
@@ -76,7 +78,7 @@ func execute(argv []string, env ...string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, argv, append(os.Environ(), env...)))
+	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, argv, append(reaper.Environ(), env...)))
 }
 
 // setUpNetwork makes the bridge 10.99.0.1/24 with a tap for each machine, and routes to the nodes' pods.

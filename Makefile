@@ -75,7 +75,7 @@ vet: ## Run go vet alone, on all tests behind build tags too; "make lint" includ
 
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters, go vet among them
-	$(GOLANGCI_LINT) run --timeout 15m
+	$(GOLANGCI_LINT) run --timeout 0
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 
 # BASE is the revision to compare with.

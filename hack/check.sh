@@ -57,7 +57,7 @@ if ((${#go_files[@]} > 0)); then
 fi
 if ((${#changed[@]} > 0)); then
   echo "Linting ${#changed[@]} packages"
-  watch 'linters' "$GOLANGCI_LINT" run --timeout 15m "${!changed[@]}"
+  watch 'linters' "$GOLANGCI_LINT" run --timeout 0 "${!changed[@]}"
 fi
 
 # packages_by_distance prints "DISTANCE PACKAGE": the changed packages, then those that import them. Nobody imports tests, so a package

@@ -79,7 +79,7 @@ if [[ -n $definition ]]; then
     echo 'FORCE=1: leaving them as they are'
     # Without the manager nobody would serve the finalizers, and the deletion of the definitions would wait for ever.
     left storageclientprofiles NAME:.metadata.name | while read -r name; do
-      "${kubectl[@]}" patch "storageclientprofiles.$group" "$name" --type=merge -p '{"metadata":{"finalizers":null}}'
+      "${kubectl[@]}" patch "storageclientprofiles.$group" "$name" --field-manager=storageclient-plugin --type=merge -p '{"metadata":{"finalizers":null}}'
     done
   fi
 fi
@@ -87,7 +87,7 @@ fi
 "${kubectl[@]}" delete "storageclienttrials.$group" --all --all-namespaces --ignore-not-found --timeout=2m ||
   echo "StorageClientTrials could not be deleted: they go with their definition." >&2
 # The manager takes the label of trials off by itself; one that was ended in between has not.
-"${kubectl[@]}" label nodes --selector "$group/trial" "$group/trial-" >/dev/null
+"${kubectl[@]}" label nodes --field-manager=storageclient-plugin --selector "$group/trial" "$group/trial-" >/dev/null
 # Nor has it collected the clone of a probe: the names are those that it gives them.
 for kind in pods persistentvolumeclaims persistentvolumes; do
   "${kubectl[@]}" get "$kind" --namespace "$trials" --selector "$group/trial" -o name | { grep "/$trials-" || true; } |
@@ -96,7 +96,7 @@ done
 echo 'Deleting the operator'
 "${kubectl[@]}" delete -f "$manifest" --ignore-not-found --timeout=5m
 # The manager takes label and conditions off a Node after its StorageClientNode, the last of all, and may be gone by then.
-"${kubectl[@]}" label nodes --selector "$group/managed" "$group/managed-" >/dev/null
+"${kubectl[@]}" label nodes --field-manager=storageclient-plugin --selector "$group/managed" "$group/managed-" >/dev/null
 conditions | while read -r node type; do
-  "${kubectl[@]}" patch node "$node" --subresource=status --type=strategic -p "{\"status\":{\"conditions\":[{\"type\":\"$type\",\"\$patch\":\"delete\"}]}}"
+  "${kubectl[@]}" patch node "$node" --subresource=status --field-manager=storageclient-plugin --type=strategic -p "{\"status\":{\"conditions\":[{\"type\":\"$type\",\"\$patch\":\"delete\"}]}}"
 done

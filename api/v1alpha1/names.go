@@ -96,6 +96,9 @@ const (
 	AgentFieldManager = "storage-client-node-agent"
 	// VolumesFieldManager owns the mount options that we write into PersistentVolumes.
 	VolumesFieldManager = "storage-client-volumes"
+	// PluginFieldManager owns what the kubectl plugin writes, and what people write with the commands that we print. Flux removes what
+	// field managers own whose names begin with "kubectl".
+	PluginFieldManager = "storageclient-plugin"
 
 	// FromNconnect as tcpMaxSlotTableEntries derives the limit from the node's largest declared nconnect.
 	FromNconnect = "FromNconnect"

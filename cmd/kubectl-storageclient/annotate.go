@@ -136,8 +136,12 @@ func annotateProfile(ctx context.Context, c client.Client, profile *v1alpha1.Sto
 	if err != nil {
 		return fmt.Errorf("encode patch of StorageClientProfile %s: %w", profile.Name, err)
 	}
-	if err := c.Patch(ctx, profile.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager)); err != nil {
+	annotated := profile.DeepCopy()
+	if err := c.Patch(ctx, annotated, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.PluginFieldManager)); err != nil {
 		return fmt.Errorf("annotate StorageClientProfile %s: %w", profile.Name, err)
 	}
-	return nil
+	if value == nil {
+		return nil
+	}
+	return ownAnnotation(ctx, c, annotated, key)
 }

@@ -38,13 +38,13 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 		object.SetLabels(written.Labels)
 		object.SetAnnotations(written.Annotations)
 		object.Object["spec"] = specOf(written)
-		err = c.Create(ctx, object, client.DryRunAll, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict))
+		err = c.Create(ctx, object, client.DryRunAll, client.FieldOwner(v1alpha1.PluginFieldManager), client.FieldValidation(metav1.FieldValidationStrict))
 	} else {
 		var patch []byte
 		if patch, err = json.Marshal(patchTo(written, live)); err != nil {
 			return dryRun{}, fmt.Errorf("encode patch of %s %s: %w", profileKind.Kind, written.Name, err)
 		}
-		err = c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict))
+		err = c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, client.FieldOwner(v1alpha1.PluginFieldManager), client.FieldValidation(metav1.FieldValidationStrict))
 	}
 	switch {
 	case err == nil:

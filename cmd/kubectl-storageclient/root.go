@@ -24,9 +24,6 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// fieldManager owns the annotations that the plugin writes.
-const fieldManager = "kubectl-storageclient"
-
 // environment is what the commands share; tests replace its functions.
 type environment struct {
 	genericiooptions.IOStreams

@@ -45,7 +45,7 @@ func followTrial(ctx context.Context, env *environment, c client.Client, trial *
 func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageClientTrial) error {
 	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), creationTimeout)
 	defer cancel()
-	err := c.Create(creating, trial, client.FieldOwner(fieldManager))
+	err := c.Create(creating, trial, client.FieldOwner(v1alpha1.PluginFieldManager))
 	if err != nil {
 		err = fmt.Errorf("create StorageClientTrial: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -106,6 +107,28 @@ var _ = Describe("The roles for people", Ordered, func() {
 		profile := &v1alpha1.StorageClientProfile{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "eda"}, profile)).To(Succeed())
 		Expect(profile.Annotations).To(HaveKeyWithValue(v1alpha1.ApprovedPlanAnnotation, hash))
-		Expect(profile.ManagedFields).To(ContainElement(And(HaveField("Manager", "kubectl-storageclient"), HaveField("Operation", metav1.ManagedFieldsOperationUpdate))))
+		Expect(profile.ManagedFields).To(ContainElement(And(HaveField("Manager", v1alpha1.PluginFieldManager), HaveField("Operation", metav1.ManagedFieldsOperationUpdate))))
+	})
+
+	// What kubectl's field managers own alone, Flux removes.
+	It("own what they set by the plugin, also where an earlier plugin set the same", func() {
+		userWith("storage-client-profile-author", "patch")
+		newProfile("eda").Select("agentpool", "eda").Volumes(nfsRule("hard")).Create()
+		profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}
+		paused := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"true"}}}`))
+		Expect(k8s.Patch(ctx, profile, paused, client.FieldOwner("kubectl-storageclient"))).To(Succeed())
+		Eventually(func() error {
+			_, err := plugin("storage-client-profile-author", "pause", "eda")
+			return err
+		}).Should(Succeed())
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile)).To(Succeed())
+		Expect(profile.Annotations).To(HaveKeyWithValue(v1alpha1.PausedAnnotation, "true"))
+		Expect(profile.ManagedFields).To(ContainElement(And(HaveField("Manager", v1alpha1.PluginFieldManager),
+			HaveField("FieldsV1.GetRawString()", ContainSubstring("f:tuning.storageclient.dev/paused")))))
+
+		resumed, err := plugin("storage-client-profile-author", "resume", "eda")
+		Expect(err).NotTo(HaveOccurred(), resumed)
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile)).To(Succeed())
+		Expect(profile.Annotations).NotTo(HaveKey(v1alpha1.PausedAnnotation))
 	})
 })

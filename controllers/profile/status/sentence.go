@@ -94,7 +94,7 @@ func (r Report) approveNext() string {
 // resumeNext ends the pause of the profile, or that of everything.
 func (r Report) resumeNext() string {
 	if !pause.Annotated(r.profile) {
-		return fmt.Sprintf("next: kubectl annotate namespace %s %s-", r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)
+		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager, r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)
 	}
 	return r.plugin("next", "resume")
 }

@@ -29,7 +29,7 @@ func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
 	retained := builders.NFSProfile("fast", []string{"nconnect=4", "nocto"}, builders.Deleted, builders.Retaining)
 	replaces := managedBy("kubectl-replace", metav1.ManagedFieldsOperationUpdate, ownsOptions)
 	const adopt = `to have the volume adopted as it is, run: kubectl annotate --overwrite pv pv1 tuning.storageclient.dev/original-mount-options='["soft"]' ` +
-		`tuning.storageclient.dev/applied-mount-options='["soft"]'`
+		`tuning.storageclient.dev/applied-mount-options='["soft"]' --field-manager=storageclient-plugin`
 	conflict := leftAlone(v1alpha1.VolumeReasonConflict, "fast")
 	for name, test := range map[string]struct {
 		volume   *corev1.PersistentVolume

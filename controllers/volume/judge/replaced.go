@@ -108,6 +108,6 @@ func (s *scope) adoptText() string {
 		list = listText(s.current)
 	}
 	list = "'" + strings.ReplaceAll(list, "'", `'\''`) + "'"
-	return fmt.Sprintf("to have the volume adopted as it is, run: kubectl annotate --overwrite pv %s %s=%s %s=%s", s.Volume.Name,
-		v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
+	return fmt.Sprintf("to have the volume adopted as it is, run: kubectl annotate --overwrite pv %s %s=%s %s=%s --field-manager="+v1alpha1.PluginFieldManager,
+		s.Volume.Name, v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
 }

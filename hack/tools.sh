@@ -58,16 +58,31 @@ build() {
   esac
 }
 
+# is_current PROGRAM STAMP INPUTS reports whether a tool was built from these inputs.
+is_current() { [[ -x $1 && -f $2 && $(<"$2") == "$3" ]]; }
+
+# lock TOOL waits for others that build the same tool. The lock goes with the next one, or with this process.
+lock() {
+  exec 9>"$cache/bin/.$1.lock"
+  if ! flock -n 9; then
+    echo "Waiting for another make that builds $1 in $cache"
+    flock 9
+  fi
+}
+
 # go_build TOOL MODULE PACKAGE [FLAG...] builds a tool unless it exists and was built from the same inputs.
 go_build() {
   local tool=$1 module=$root/hack/tools/$2 package=$3
   local output=$cache/bin/$1 stamp=$cache/bin/.$1.stamp inputs
   shift 3
   inputs=$({ cat "$module/go.mod" "$module/go.sum"; echo "$package $* $(go env GOVERSION)"; } | sha256sum)
-  if [[ -x $output && -f $stamp && $(<"$stamp") == "$inputs" ]]; then
+  if is_current "$output" "$stamp" "$inputs"; then
     return
   fi
-  mkdir -p "$cache/bin"
+  lock "$tool"
+  if is_current "$output" "$stamp" "$inputs"; then
+    return
+  fi
   compile "$tool" go -C "$module" build -v "$@" -o "$output.tmp" "$package"
   mv -f "$output.tmp" "$output"
   echo "$inputs" >"$stamp"
@@ -82,14 +97,17 @@ python_install() {
     exit 1
   fi
   inputs=$({ cat "$requirements"; python3 -c 'import sys; print(sys.executable, sys.version)'; } | sha256sum)
-  if [[ -x $environment/bin/$tool && -f $stamp && $(<"$stamp") == "$inputs" ]]; then
+  if is_current "$environment/bin/$tool" "$stamp" "$inputs"; then
+    return
+  fi
+  lock "$tool"
+  if is_current "$environment/bin/$tool" "$stamp" "$inputs"; then
     return
   fi
   echo "Installing $tool"
   rm -rf "$environment"
   python3 -m venv "$environment"
   "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r "$requirements"
-  mkdir -p "$cache/bin"
   ln -sfn "../python/$tool/bin/$tool" "$cache/bin/$tool"
   echo "$inputs" >"$stamp"
 }
@@ -112,12 +130,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
 # The flags of the Makefile: Go compiles a package that two tools or tests need once.
 export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off
-mkdir -p "$cache"
-exec 9>"$cache/.lock"
-if ! flock -n 9; then
-  echo "Waiting for another make that builds tools in $cache"
-  flock 9
-fi
+mkdir -p "$cache/bin"
 for set in "$@"; do
   tools=$(members "$set")
   for tool in $tools; do

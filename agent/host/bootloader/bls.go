@@ -151,7 +151,7 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 
 // runGrubby has grubby bring a change about, where there is one to make, and reads it back.
 func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
-	argv := append([]string{"grubby", "--update-kernel=ALL"}, b.noDefaultFile()...)
+	argv := []string{"grubby", "--update-kernel=ALL"}
 	options := len(argv)
 	if len(next.stale) > 0 {
 		argv = append(argv, "--remove-args="+joinArguments(next.stale))
@@ -161,6 +161,8 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 		argv = append(argv, "--args="+joinArguments(add))
 	}
 	if len(argv) > options {
+		// Last: grubby's script skips the word after this option.
+		argv = append(argv, b.noDefaultFile()...)
 		if _, err := b.runner.Run(ctx, argv...); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -107,6 +108,17 @@ func TestAnArgumentThatOnlyOneEntryHasIsGivenToAll(t *testing.T) {
 	expect(t, m.observe("audit", "0"), host.Pending)
 }
 
+// failingUpdate is a grubby that fails after it has changed everything.
+type failingUpdate struct{ *hosttest.Commands }
+
+func (f failingUpdate) Run(ctx context.Context, argv ...string) ([]byte, error) {
+	output, err := f.Commands.Run(ctx, argv...)
+	if slices.Contains(argv, "--update-kernel=ALL") {
+		return nil, errors.New("run grubby: exit status 1")
+	}
+	return output, err
+}
+
 func TestGrubbyThatDoesNotDoItLeavesTheEntriesAsTheyWere(t *testing.T) {
 	after := func(change func(m *machine)) func(*machine) {
 		return func(m *machine) { m.commands.AfterGrubby = func() { change(m) } }
@@ -115,8 +127,9 @@ func TestGrubbyThatDoesNotDoItLeavesTheEntriesAsTheyWere(t *testing.T) {
 		prepare func(*machine)
 		message string
 	}{
-		"it fails half-way":   {func(m *machine) { m.replace(rescueEntry, "options ", "# ") }, "no options"},
-		"it forgets an entry": {after(func(m *machine) { m.replace(rescueEntry, " "+ihash+"="+seed, "") }), "0 times"},
+		"it fails when it has changed them":       {func(m *machine) { m.subject.runner = failingUpdate{m.commands} }, "exit status 1"},
+		"it passes over an entry without options": {func(m *machine) { m.replace(rescueEntry, "options ", "# ") }, "0 times"},
+		"it forgets an entry":                     {after(func(m *machine) { m.replace(rescueEntry, " "+ihash+"="+seed, "") }), "0 times"},
 		"it loses an argument of others": {after(func(m *machine) { m.replace(rockyEntry, "rd.lvm.lv=rl/root", "") }),
 			"would lose rd.lvm.lv=rl/root"},
 		"it loses an entry": {after(func(m *machine) { m.remove(rescueEntry) }), "is gone"},

@@ -110,7 +110,7 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 }
 
 // repairFiles puts back what a change that was cut short may have left in pieces: /etc/default/grub, which no change is to
-// touch, and entries that are empty because the power failed before they were durable.
+// touch, and files that are empty because the power failed before they were durable, or grubby was killed within its writing.
 func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		now, err := b.fs.SaveFile(name)
@@ -118,7 +118,7 @@ func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
 			return err
 		}
 		was := kept[name].Original
-		empty := isEntry(name) && now.Present && isEmpty(now) && !isEmpty(was)
+		empty := now.Present && now.Link == "" && isEmpty(now) && !now.Equal(was)
 		if !empty && name != defaultFile {
 			continue
 		}

@@ -19,7 +19,7 @@ const grubbyScript = "/usr/sbin/grubby"
 func newEdited(t *testing.T) *machine {
 	t.Helper()
 	m := newRocky(t)
-	m.remove("/etc/kernel")
+	m.remove(kernelCmdline)
 	m.replace(rescueEntry, " ro ", "  ro   ")
 	m.write(defaultFile, "GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX=\"crashkernel=1G\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet  splash\"\n")
 	if err := os.Chmod(filepath.Join(m.dir, rescueEntry), 0o600); err != nil {
@@ -28,8 +28,8 @@ func newEdited(t *testing.T) *machine {
 	return m
 }
 
-// knowOption makes grubby one that knows how to leave /etc/default/grub alone.
-func (m *machine) knowOption() { m.write(grubbyScript, "getopt ... no-etc-grub-update\n") }
+// forgetOption makes grubby one that cannot leave /etc/default/grub alone, as 8.40-41 and 8.40-42.
+func (m *machine) forgetOption() { m.write(grubbyScript, "getopt ...\n") }
 
 func (m *machine) modes() map[string]os.FileMode {
 	m.t.Helper()
@@ -59,8 +59,8 @@ func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.Fi
 
 func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
 	for name, prepare := range map[string]func(*machine){
-		"grubby can leave /etc/default/grub alone": (*machine).knowOption,
-		"grubby edits it":                          func(*machine) {},
+		"grubby can leave /etc/default/grub alone": func(*machine) {},
+		"grubby edits it":                          (*machine).forgetOption,
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newEdited(t)
@@ -86,7 +86,6 @@ func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
 // The agent may be killed when grubby has changed a file that it made, and before the agent has noted what it looks like now.
 func TestAFileOfGrubbysGoesAfterAChangeThatWasCutShort(t *testing.T) {
 	m := newEdited(t)
-	m.knowOption()
 	files, modes := m.bootFiles(), m.modes()
 	m.apply(settings(ihash, "1048576"))
 	func() {
@@ -266,6 +265,7 @@ func TestEditedFilesComeBackAfterACrashAtEveryChange(t *testing.T) {
 		t.Run(begin, func(t *testing.T) {
 			for at := 1; ; at++ {
 				m := newEdited(t)
+				m.forgetOption()
 				files, modes := m.bootFiles(), m.modes()
 				desired := settings(ihash, seed)
 				if begin == "taking back" {
@@ -313,6 +313,38 @@ func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
 			expect(t, m.observe(ihash, seed), host.Pending)
 			if got := m.read(rescueEntry); !strings.Contains(got, "title") || !strings.Contains(got, ihash) {
 				t.Errorf("the entry is %q", got)
+			}
+			m.apply(nil)
+			m.expectAsBefore(files, modes)
+		})
+	}
+}
+
+// grubby empties /etc/kernel/cmdline before it writes it: cut short there, the next run would leave later kernels without a root
+// device.
+func TestACommandLineOfLaterKernelsThatWasLeftEmptyComesBack(t *testing.T) {
+	for name, prepare := range map[string]func(*machine){
+		"it was there":       func(m *machine) { m.write(kernelCmdline, "root=/dev/mapper/rl-root   ro\n") },
+		"grubby has made it": func(*machine) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newEdited(t)
+			prepare(m)
+			files, modes := m.bootFiles(), m.modes()
+			func() {
+				defer func() { _ = recover() }()
+				m.commands.AfterGrubby = func() { m.write(kernelCmdline, ""); panic("killed") }
+				m.apply(settings(ihash, seed))
+			}()
+			m.commands.AfterGrubby = nil
+			// It was killed before the entries were changed.
+			for _, entry := range []string{rockyEntry, rescueEntry} {
+				m.write(entry, files[entry])
+			}
+			m.restart()
+			m.apply(settings(ihash, seed))
+			if got := m.read(kernelCmdline); !strings.Contains(got, "root=/dev/mapper/rl-root ro") {
+				t.Errorf("a later kernel gets %q", got)
 			}
 			m.apply(nil)
 			m.expectAsBefore(files, modes)

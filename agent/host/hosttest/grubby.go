@@ -1,12 +1,14 @@
 package hosttest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
 // SedLeftover is the name of the file that is left where grubby is killed within a "sed -i": sed's own names are "sed" and six letters.
@@ -15,168 +17,324 @@ const SedLeftover = "sedAbCdEf"
 // noDefaultFile is the option without which grubby edits /etc/default/grub. Its script knows it or does not.
 const noDefaultFile = "--no-etc-grub-update"
 
-// runGrubby does what the agent asks of the real one: --info=ALL, and --update-kernel=ALL with --args and --remove-args. Like
-// it, it makes /etc/kernel/cmdline where there is none, turns runs of blanks into one, takes every line of /etc/default/grub
-// that begins with GRUB_CMDLINE_LINUX for that variable, and syncs nothing.
+// grubbyValues are the options of grubby's script that are simulated, and whether they take a value.
+var grubbyValues = map[string]bool{
+	"--update-kernel": true, "--info": true, "--args": true, "--remove-args": true, noDefaultFile: false, "--grub2": false,
+}
+
+// grubbyRun is one run of the simulated grubby. It does what testdata/grubby.json has recorded of the real script: it parses
+// its options twice, once by getopt and once by hand, takes arguments for regular expressions, turns runs of blanks into one,
+// takes every line of /etc/default/grub that begins with GRUB_CMDLINE_LINUX for that variable, makes /etc/kernel/cmdline if there
+// is none, and syncs nothing. The order of entries is that of their names.
+type grubbyRun struct {
+	dir     string
+	entries []string
+	// update, info, add and remove are the values of the options; keepDefaults is set by the option without one.
+	update, info, add, remove string
+	keepDefaults              bool
+}
+
+// grubbyError is what the script prints to stderr before it exits with 1.
+type grubbyError string
+
+func (e grubbyError) Error() string { return string(e) }
+
+// runGrubby plays one run.
 func (c *Commands) runGrubby(args []string) ([]byte, error) {
-	entries, err := filepath.Glob(filepath.Join(c.Dir, "boot", "loader", "entries", "*.conf"))
+	output, err := playGrubby(c.Dir, args)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("run grubby %s: exit status 1: %w", strings.Join(args, " "), err)
 	}
-	slices.Reverse(entries)
-	script, err := os.ReadFile(filepath.Join(c.Dir, "usr", "sbin", "grubby"))
-	if err != nil {
-		return nil, err
-	}
-	var add, remove []string
-	defaults := []string{filepath.Join(c.Dir, "etc", "default", "grub")}
-	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "--info":
-			return grubbyInfo(entries)
-		case noDefaultFile:
-			if !strings.Contains(string(script), "no-etc-grub-update") {
-				return nil, errors.New("grubby: unrecognized option '" + noDefaultFile + "'")
-			}
-			defaults = nil
-		case "--args":
-			add = strings.Fields(value)
-		case "--remove-args":
-			remove = strings.Fields(value)
-		}
-	}
-	later := filepath.Join(c.Dir, "etc", "kernel", "cmdline")
-	if !fileExists(later) && len(entries) > 0 {
-		if err := makeCommandLine(later, entries[0]); err != nil {
-			return nil, err
-		}
-	}
-	for _, file := range append(entries, later) {
-		if err := changeArguments(file, add, remove); err != nil {
-			return nil, err
-		}
-	}
-	for _, file := range defaults {
-		if err := changeDefaults(file, add, remove); err != nil {
-			return nil, err
-		}
-	}
-	if c.AfterGrubby != nil {
+	if c.AfterGrubby != nil && output == "" {
 		c.AfterGrubby()
 	}
-	return nil, nil
+	return []byte(output), nil
 }
 
-// makeCommandLine gives /etc/kernel/cmdline what an entry passes.
-func makeCommandLine(later, entry string) error {
-	data, err := os.ReadFile(entry)
+func playGrubby(dir string, args []string) (string, error) {
+	script, err := os.ReadFile(filepath.Join(dir, "usr", "sbin", "grubby"))
+	if err != nil {
+		return "", err
+	}
+	if len(args) == 0 {
+		return "", grubbyError("no action specified")
+	}
+	words, err := getopt(args, strings.Contains(string(script), noDefaultFile[2:]))
+	if err != nil {
+		return "", err
+	}
+	g := grubbyRun{dir: dir}
+	if err := g.readOptions(words); err != nil {
+		return "", err
+	}
+	if g.update == "" && g.add+g.remove != "" {
+		return "", grubbyError("no action specified")
+	}
+	if g.entries, err = filepath.Glob(g.path("/boot/loader/entries/*.conf")); err != nil {
+		return "", err
+	}
+	slices.Reverse(g.entries)
+	for _, value := range []string{g.info, g.update} {
+		if value != "" && value != "ALL" {
+			return "", grubbyError("hosttest: of grubby's entries only ALL are simulated, not " + value)
+		}
+	}
+	if g.info != "" {
+		return g.infoText()
+	}
+	if g.update == "" || g.add+g.remove == "" {
+		return "", nil
+	}
+	return "", g.updateAll()
+}
+
+// getopt brings options into the form in which the script reads them: the value is a word of its own, and "--" ends them.
+func getopt(args []string, knowsNoDefault bool) ([]string, error) {
+	var words, operands []string
+	for i := 0; i < len(args); i++ {
+		name, value, joined := strings.Cut(args[i], "=")
+		if !strings.HasPrefix(name, "-") {
+			operands = append(operands, args[i])
+			continue
+		}
+		takesValue, known := grubbyValues[name]
+		switch {
+		case !known || name == noDefaultFile && !knowsNoDefault:
+			return nil, grubbyError("grubby: unrecognized option '" + name + "'")
+		case !takesValue && joined:
+			return nil, grubbyError("grubby: option '" + name + "' doesn't allow an argument")
+		case takesValue && !joined && i+1 == len(args):
+			return nil, grubbyError("grubby: option '" + name + "' requires an argument")
+		case takesValue && !joined:
+			i++
+			value = args[i]
+		}
+		words = append(words, name)
+		if takesValue {
+			words = append(words, value)
+		}
+	}
+	return append(append(words, "--"), operands...), nil
+}
+
+// readOptions reads what getopt has made, as the script does: it takes the word after "--no-etc-grub-update" as well.
+func (g *grubbyRun) readOptions(words []string) error {
+	for len(words) > 0 && words[0] != "--" {
+		word, value := words[0], ""
+		taken := 1
+		if len(words) > 1 && word != "--grub2" {
+			value, taken = words[1], 2
+		}
+		switch word {
+		case "--update-kernel":
+			g.update = value
+		case "--info":
+			g.info = value
+		case "--args":
+			g.add = value
+		case "--remove-args":
+			g.remove = value
+		case noDefaultFile:
+			g.keepDefaults = true
+		case "--grub2":
+		default:
+			return grubbyError("grubby: invalid option \"" + word + "\"\nTry 'grubby --help' for more information")
+		}
+		words = words[taken:]
+	}
+	return nil
+}
+
+func (g *grubbyRun) path(name string) string { return filepath.Join(g.dir, name) }
+
+// updateAll changes the arguments of all entries.
+func (g *grubbyRun) updateAll() error {
+	if err := g.updateDefaults(); err != nil {
+		return err
+	}
+	former := make([]string, len(g.entries))
+	for i, file := range g.entries {
+		var err error
+		if former[i], err = g.optionsOf(file); err != nil {
+			return err
+		}
+	}
+	if err := g.updateBlock(); err != nil {
+		return err
+	}
+	for i, file := range g.entries {
+		if slices.Contains(strings.Fields(former[i]), kernelOpts) {
+			continue
+		}
+		if err := replaceLines(file, "options", "options "+g.change(former[i])); err != nil {
+			return err
+		}
+	}
+	last := ""
+	if len(former) > 0 {
+		last = former[len(former)-1]
+	}
+	return g.updateCommandLine(last)
+}
+
+// kernelOpts is the variable of the environment block that an entry's options may name.
+const kernelOpts = "$kernelopts"
+
+// optionsOf are the options of an entry.
+func (g *grubbyRun) optionsOf(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	return strings.Join(strings.Fields(entryField(string(data), "options")), " "), err
+}
+
+func entryField(entry, name string) string {
+	for line := range strings.Lines(entry) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimRight(value, "\n")
+		}
+	}
+	return ""
+}
+
+// expand puts the value of kernelopts in the place of the variable, if it has one.
+func (g *grubbyRun) expand(options string) string {
+	if value := g.blockValue(); value != "" && slices.Contains(strings.Fields(options), kernelOpts) {
+		return strings.Replace(options, kernelOpts, value, 1)
+	}
+	return options
+}
+
+const grubby2Env = "/boot/grub2/grubenv"
+
+func (g *grubbyRun) blockValue() string {
+	data, err := os.ReadFile(g.path(grubby2Env))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "kernelopts="); ok {
+			return strings.TrimRight(value, "\n")
+		}
+	}
+	return ""
+}
+
+// updateBlock changes kernelopts where it stands.
+func (g *grubbyRun) updateBlock() error {
+	value := g.blockValue()
+	if value == "" {
+		return nil
+	}
+	data, err := os.ReadFile(g.path(grubby2Env))
 	if err != nil {
 		return err
 	}
-	_, options, _ := strings.Cut(string(data), "\noptions ")
-	options, _, _ = strings.Cut(options, "\n")
-	if err := os.MkdirAll(filepath.Dir(later), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(later, []byte(options+"\n"), 0o644)
+	text := strings.Replace(strings.TrimRight(string(data), "#"), "kernelopts="+value, "kernelopts="+g.change(value), 1)
+	return os.WriteFile(g.path(grubby2Env), []byte(grub.PadBlock(text)), 0o644)
 }
 
-// changeDefaults makes of every line that begins with GRUB_CMDLINE_LINUX the changed value of that variable.
-func changeDefaults(file string, add, remove []string) error {
+// updateDefaults makes of every line that begins with GRUB_CMDLINE_LINUX the changed value of that variable.
+func (g *grubbyRun) updateDefaults() error {
+	file := g.path("/etc/default/grub")
 	data, err := os.ReadFile(file)
-	if os.IsNotExist(err) {
+	if os.IsNotExist(err) || g.keepDefaults {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	_, value, found := strings.Cut("\n"+string(data), "\nGRUB_CMDLINE_LINUX=")
-	if !found {
+	value, _, _ = strings.Cut(value, "\n")
+	if value = strings.Trim(value, `"`); !found || value == "" {
 		return nil
 	}
-	value, _, _ = strings.Cut(value, "\n")
-	words := changeWords(strings.Fields(strings.Trim(value, `"`)), add, remove)
-	lines := strings.Split(string(data), "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, "GRUB_CMDLINE_LINUX") {
-			lines[i] = `GRUB_CMDLINE_LINUX="` + strings.Join(words, " ") + `"`
-		}
-	}
-	return replaceFile(file, []byte(strings.Join(lines, "\n")))
+	return replaceLines(file, "GRUB_CMDLINE_LINUX", `GRUB_CMDLINE_LINUX="`+g.change(value)+`"`)
 }
 
-// replaceFile replaces a file as "sed -i" does: with the mode of the one before, by a rename, and without a sync.
-func replaceFile(file string, data []byte) error {
+// updateCommandLine changes what later kernels get. The script writes the file in place, and one line of it.
+func (g *grubbyRun) updateCommandLine(options string) error {
+	file := g.path("/etc/kernel/cmdline")
+	data, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		data, err = []byte(g.expand(options)), os.WriteFile(file, []byte(g.expand(options)+"\n"), 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return os.WriteFile(file, []byte(g.change(line)+"\n"), 0o644)
+}
+
+// change makes the changes of one run in a list of arguments. Those to remove, and the names of those to add, are regular
+// expressions; one with a value is removed once.
+func (g *grubbyRun) change(args string) string {
+	args = oneBlank(args)
+	for _, arg := range strings.Fields(g.remove) {
+		if !strings.Contains(arg, "=") {
+			args = removeNamed(args, arg)
+		} else if at := compileArgument(arg, `([[:space:]]|$)`).FindStringIndex(args); at != nil {
+			args = oneBlank(args[:at[0]] + " " + args[at[1]:])
+		}
+	}
+	for _, arg := range strings.Fields(g.add) {
+		name, _, _ := strings.Cut(arg, "=")
+		args = removeNamed(args, name)
+	}
+	return oneBlank(args + " " + g.add)
+}
+
+func oneBlank(args string) string { return strings.Join(strings.Fields(args), " ") }
+
+// removeNamed removes an argument with whatever value it has.
+func removeNamed(args, name string) string {
+	return oneBlank(compileArgument(name, `(([[:space:]]|$)|([=][^ ]*([$]*)))`).ReplaceAllString(args, " "))
+}
+
+// compileArgument is the pattern of an argument. The longest match counts, as for sed.
+func compileArgument(arg, end string) *regexp.Regexp {
+	return regexp.MustCompilePOSIX(`(^|[[:space:]])` + arg + end)
+}
+
+// replaceLines makes every line that begins with a prefix another one, as "sed -i" does: in a new file with the mode of the one
+// before, by a rename, and without a sync.
+func replaceLines(file, prefix, with string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(data), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, prefix) {
+			lines[i] = with
+		}
+	}
 	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
 	temp := filepath.Join(filepath.Dir(file), SedLeftover)
-	if err := os.WriteFile(temp, data, info.Mode().Perm()); err != nil {
+	if err := os.WriteFile(temp, []byte(strings.Join(lines, "\n")), info.Mode().Perm()); err != nil {
 		return err
 	}
 	return os.Rename(temp, file)
 }
 
-func changeWords(words, add, remove []string) []string {
-	words = slices.DeleteFunc(words, func(word string) bool { return slices.Contains(remove, word) })
-	for _, word := range add {
-		if !slices.Contains(words, word) {
-			words = append(words, word)
-		}
-	}
-	return words
-}
-
-func fileExists(name string) bool {
-	_, err := os.Stat(name)
-	return err == nil
-}
-
-func grubbyInfo(entries []string) ([]byte, error) {
+// infoText is what "--info=ALL" prints.
+func (g *grubbyRun) infoText() (string, error) {
 	var b strings.Builder
-	for i, file := range entries {
+	for i, file := range g.entries {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		fields := map[string]string{}
-		for line := range strings.Lines(string(data)) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-			fields[name] = value
+		entry := string(data)
+		args, root := strings.Fields(g.expand(oneBlank(entryField(entry, "options")))), ""
+		if at := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "root=") }); at >= 0 {
+			root = "root=\"" + strings.TrimPrefix(args[at], "root=") + "\"\n"
+			args = slices.Delete(args, at, at+1)
 		}
-		root := ""
-		var rest []string
-		for _, word := range strings.Fields(fields["options"]) {
-			if value, ok := strings.CutPrefix(word, "root="); ok {
-				root = value
-			} else {
-				rest = append(rest, word)
-			}
-		}
-		fmt.Fprintf(&b, "index=%d\nkernel=\"/boot%s\"\nargs=\"%s\"\nroot=\"%s\"\ninitrd=\"/boot%s\"\ntitle=\"%s\"\nid=\"%s\"\n",
-			i, fields["linux"], strings.Join(rest, " "), root, fields["initrd"], fields["title"],
+		fmt.Fprintf(&b, "index=%d\nkernel=\"/boot%s\"\nargs=\"%s\"\n%sinitrd=\"/boot%s\"\ntitle=\"%s\"\nid=\"%s\"\n",
+			i, entryField(entry, "linux"), strings.Join(args, " "), root, entryField(entry, "initrd"), entryField(entry, "title"),
 			strings.TrimSuffix(filepath.Base(file), ".conf"))
 	}
-	return []byte(b.String()), nil
-}
-
-// changeArguments changes the line "options" of an entry, or the one line of /etc/kernel/cmdline.
-func changeArguments(file string, add, remove []string) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	lines, done := strings.Split(string(data), "\n"), false
-	for i, line := range lines {
-		if strings.HasSuffix(file, ".conf") && !strings.HasPrefix(line, "options ") || done {
-			continue
-		}
-		lines[i], done = strings.Join(changeWords(strings.Fields(line), add, remove), " "), true
-	}
-	if !done {
-		return errors.New("grubby: no options in " + file)
-	}
-	return replaceFile(file, []byte(strings.Join(lines, "\n")))
+	return b.String(), nil
 }

@@ -45,7 +45,7 @@ func makeMenu(host string) error {
 }
 
 // layTraces gives a tree with boot loader entries what grubby leaves traces in: a second entry with runs of blanks, and an
-// /etc/default/grub with a line that it takes for another.
+// /etc/default/grub with a line that it takes for another. That grubby has no option to leave the file alone.
 func layTraces(host string) error {
 	found, err := filepath.Glob(filepath.Join(host, entries, "*.conf"))
 	if err != nil || len(found) != 1 {
@@ -59,7 +59,12 @@ func layTraces(host string) error {
 	if err := os.WriteFile(strings.TrimSuffix(found[0], ".conf")+"-second.conf", []byte(second), 0o644); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(host, "etc/default"), 0o755); err != nil {
+	for _, dir := range []string{"etc/default", "etc/kernel"} {
+		if err := os.MkdirAll(filepath.Join(host, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(host, "usr/sbin/grubby"), []byte("stands in for a command\n"), 0o755); err != nil {
 		return err
 	}
 	defaults := "GRUB_CMDLINE_LINUX=\"quiet\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"loglevel=3  splash\"\n"

@@ -1,0 +1,91 @@
+package hosttest
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
+)
+
+// grubbyRecord is what the real script did with some files.
+type grubbyRecord struct {
+	Files map[string]string `json:"files"`
+	Runs  []struct {
+		Name string   `json:"name"`
+		Argv []string `json:"argv"`
+		// Prepared are files that differ from the others before this run; null is one that is not there.
+		Prepared map[string]*string `json:"prepared"`
+		Exit     int                `json:"exit"`
+		Stdout   string             `json:"stdout"`
+		Stderr   string             `json:"stderr"`
+		Changed  map[string]string  `json:"changed"`
+	} `json:"runs"`
+}
+
+// The simulated grubby answers as the real script did.
+func TestGrubbyAnswersAsTheRealScript(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "grubby.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record grubbyRecord
+	if err := json.Unmarshal(data, &record); err != nil {
+		t.Fatal(err)
+	}
+	if len(record.Runs) < 20 {
+		t.Errorf("%d runs are recorded", len(record.Runs))
+	}
+	for _, run := range record.Runs {
+		t.Run(run.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			WriteFile(t, dir, "/usr/sbin/grubby", noDefaultFile)
+			before := map[string]string{}
+			for name, text := range record.Files {
+				if prepared, ok := run.Prepared[name]; ok && prepared == nil {
+					continue
+				} else if ok {
+					text = *prepared
+				}
+				before[name] = text
+				if name == grubby2Env {
+					text = grub.PadBlock(text)
+				}
+				WriteFile(t, dir, name, text)
+			}
+			if err := os.MkdirAll(filepath.Join(dir, "etc", "kernel"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			output, err := playGrubby(dir, run.Argv)
+			exit, stderr := 0, ""
+			var refusal grubbyError
+			if errors.As(err, &refusal) {
+				exit, stderr = 1, refusal.Error()
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if exit != run.Exit || stderr != strings.TrimSpace(run.Stderr) {
+				t.Errorf("exit %d, stderr %q; the real one: %d, %q", exit, stderr, run.Exit, run.Stderr)
+			}
+			if diff := cmp.Diff(run.Stdout, output); diff != "" {
+				t.Errorf("stdout (-real +simulated):\n%s", diff)
+			}
+			after := ReadTree(t, dir, "/boot", "/etc")
+			if block, ok := after[grubby2Env]; ok {
+				after[grubby2Env] = strings.TrimRight(block, "#")
+			}
+			want := before
+			for name, text := range run.Changed {
+				want[name] = text
+			}
+			if diff := cmp.Diff(want, after); diff != "" {
+				t.Errorf("files (-real +simulated):\n%s", diff)
+			}
+		})
+	}
+}

@@ -123,6 +123,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok
 	})
+	boot := bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize})
 	return Host{
 		FS: fs,
 		Subjects: []host.Subject{
@@ -149,7 +150,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 					return "", ""
 				},
 			}),
-			bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize}),
+			boot,
 		},
 		Journal:  records,
 		Mounts:   reader,
@@ -172,7 +173,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			}
 			return clients
 		},
-		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
+		Bootloader: boot.Detect,
 		SetNodeUID: modules.SetNodeUID,
 		Servers:    reader.Servers,
 		AskServer:  connect.Ask,

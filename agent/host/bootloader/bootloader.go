@@ -5,6 +5,21 @@
 // boot loader specification entries it has grubby change them, reads them back, and keeps what was there before as bytes. For any other boot loader it says
 // what was found and what to use instead. An argument counts by its effect; that it
 // stands on /proc/cmdline only proves that it was passed.
+//
+// The agent replaces a grub.cfg only if no line of it is lost. Two rules decide:
+//
+//   - Every line is in a section of a generator ("### BEGIN /etc/grub.d/10_linux ###"), except comments before the first one. Otherwise
+//     grub-mkconfig has not made the file alone. The text shows this at every check.
+//   - The new menu has every line of the present one, in the same section or entry. Only a new menu shows this, so the two are compared
+//     when an argument is staged. The result is valid until the file changes.
+//
+// The comparison ignores everything that the generator itself prints differently at another time: the language, the place of a disk in
+// the firmware's order, entries of kernels that are gone, and our own arguments. A menu may be from another locale, from an image's build, or for
+// another set of kernels.
+//
+// The bytes of a grub.cfg are journaled before the first change, and restored when no argument of ours is desired any more. If the present
+// file is not ours to the byte, or the generator prints something else now, a new menu is made instead. If that one would lose a line,
+// our arguments are removed from the present menu and nothing else changes.
 package bootloader
 
 import (
@@ -72,6 +87,8 @@ type Subject struct {
 	changedByOthers []string
 	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
 	writable *string
+	// finding is the line that the last new menu would have lost. Empty if none.
+	finding menuFinding
 }
 
 var _ host.BootTrier = &Subject{}

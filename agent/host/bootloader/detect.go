@@ -132,11 +132,24 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	if err != nil || !strings.Contains(string(script), "/default/grub.d/") || !fs.Exists(defaultFile) || !fs.Exists(grubCfg) {
 		return Detection{}, false
 	}
-	found := Detection{Type: GrubDebian, Proven: true}
-	if fs.IsImage() {
+	found := madeByGrub(fs, Detection{Type: GrubDebian, Proven: true}, debianNames)
+	if fs.IsImage() || found.Type == Unsupported {
 		return found, true
 	}
 	return loadedByGrub(fs, found), true
+}
+
+// madeByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print. After something was staged, the
+// loader stays what it is, so that it can be removed again.
+func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
+	menu, err := fs.ReadFile(names.menu)
+	if err != nil || fs.Exists(DropIn) {
+		return found
+	}
+	if why := names.whyUnprinted(string(menu)); why != "" {
+		return unsupportedBy(why.Error())
+	}
+	return found
 }
 
 // loadedByGrub is what was found, unless something else than GRUB has loaded the running kernel.
@@ -165,12 +178,12 @@ func detectGrub2(fs host.FS) (Detection, bool) {
 	if err != nil || !sourcesDropIns(fs) || len(parseMenu(string(menu)).lines) == 0 {
 		return Detection{}, false
 	}
-	found := Detection{
+	found := madeByGrub(fs, Detection{
 		Type: Grub2Mkconfig,
 		Message: "GRUB with grub2-mkconfig: this project's tests do not cover reboots with it, so arguments are staged in " + DropIn +
 			", and the node is not rebooted for them",
-	}
-	if fs.IsImage() {
+	}, grub2Names)
+	if fs.IsImage() || found.Type == Unsupported {
 		return found, true
 	}
 	return loadedByGrub(fs, found), true

@@ -19,15 +19,16 @@ type grubDebian struct {
 	at    *grubNames
 }
 
-// grubNames are the names that distributions give to the menu, and to the program that makes it.
+// grubNames are the names that distributions give to the menu, and to the program that makes it. remake is the user's command.
 type grubNames struct {
 	menu     string
 	mkconfig []string
+	remake   string
 }
 
 var (
-	debianNames = &grubNames{menu: grubCfg, mkconfig: []string{"grub-mkconfig", "-o"}}
-	grub2Names  = &grubNames{menu: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}}
+	debianNames = &grubNames{menu: grubCfg, mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub"}
+	grub2Names  = &grubNames{menu: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}, remake: "grub2-mkconfig -o " + grub2Cfg}
 )
 
 // scratch is where a new menu is made and read before it takes the place of the present one.
@@ -55,6 +56,9 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 	if f.foreign, err = g.foreignFiles(); err != nil {
 		return err
 	}
+	if f.unprinted, err = g.whyNotReplaced(); err != nil {
+		return err
+	}
 	if err = g.gatherNotes(f); err != nil || f.image {
 		return err
 	}
@@ -74,11 +78,17 @@ func (g grubDebian) prepareChange(ctx context.Context, f facts, wanted, stale []
 	return change{wanted: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
 }
 
+// changeMenu never replaces a menu that has lines of others. To restore such a menu, it removes our arguments alone.
 func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.beginTrial(f, next.trial); err != nil {
 		return err
 	}
-	return g.makeMenu(ctx, f, next)
+	err := g.makeMenu(ctx, f, next)
+	var unprinted unprintedError
+	if len(next.wanted) == 0 && errors.As(err, &unprinted) {
+		return g.cutArguments(next.stale)
+	}
+	return err
 }
 
 func (g grubDebian) undoChange(f facts) error { return g.resumeTrial(f.trial) }
@@ -97,6 +107,13 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.removeTemp(grubForm); err != nil {
 		return err
 	}
+	if len(next.wanted) > 0 && !f.dropIn.present {
+		// A menu that cannot be journaled is no reason to make another one, which takes seconds.
+		if _, err := g.fs.SaveFile(g.at.menu); err != nil {
+			return err
+		}
+	}
+	before := g.menuVersion(g.at.menu)
 	if _, err := g.runner.Run(ctx, append(slices.Clone(g.at.mkconfig), g.at.scratch())...); err != nil {
 		return err
 	}
@@ -114,14 +131,15 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.checkTrial(parseTrial(string(data)).section, next.trial.printed); err != nil {
 		return err
 	}
-	mode, err := g.compareMenus(made, append(f.ourArguments(), next.wanted...))
+	present, err := g.readPresent()
 	if err != nil {
 		return err
 	}
-	if err := g.fs.Chmod(g.at.scratch(), mode); err != nil {
-		return err
+	ours := append(f.ourArguments(), next.wanted...)
+	if err := g.compareMenus(string(present.data), string(data), ours); err != nil {
+		return g.noteUnprinted(before, err)
 	}
-	return g.fs.Rename(g.at.scratch(), g.at.menu)
+	return g.exchangeMenu(f, next, present, data)
 }
 
 // laterFilesNote names the files that are sourced after ours: one of them may have assigned the variable again.
@@ -133,36 +151,44 @@ func (g grubDebian) laterFilesNote() string {
 	return fmt.Sprintf(" (read after %s: %s)", path.Base(DropIn), host.ListNames(later))
 }
 
-// compareMenus refuses a new menu that lacks an entry or an argument of the present one, ours aside. The present one
-// is read only now, since a kernel's installation may have exchanged it in the meantime. It returns the
-// permissions of the present menu.
-func (g grubDebian) compareMenus(made menu, ours []host.Argument) (fs.FileMode, error) {
-	info, err := g.fs.Lstat(g.at.menu)
-	if err != nil {
-		return 0, err
+// compareMenus refuses a new menu that lacks an entry, an argument or a line of the present one, ours aside.
+func (g grubDebian) compareMenus(data, madeData string, ours []host.Argument) error {
+	number, err := g.compareArguments(parseMenu(data), parseMenu(madeData), ours)
+	present := readMenuText(data, ours)
+	if line, lost := present.firstLost(readMenuText(madeData, ours), g.isInstalled); lost && (err == nil || line.number < number) {
+		return g.at.foreignTo(present, line)
 	}
-	if !info.Mode().IsRegular() {
-		return 0, fmt.Errorf("%s is not a regular file", g.at.menu)
-	}
-	present, err := g.readMenuFile()
-	if err != nil {
-		return 0, err
-	}
+	return err
+}
+
+// compareArguments finds the first entry that would be lost, or lose an argument, and its line.
+func (g grubDebian) compareArguments(present, made menu, ours []host.Argument) (number int, err error) {
 	for _, line := range present.lines {
-		if !g.fs.Exists(path.Join("/boot", path.Base(line.kernel))) {
+		if !g.isInstalled(line.kernel) {
 			// An entry of a kernel that is gone is lost rightly.
 			continue
 		}
 		successor, ok := made.matchLine(line)
 		if !ok {
-			return 0, fmt.Errorf("the new menu no longer has entry %q (%s)", line.title, line.kernel)
+			return line.number, unprintedError(fmt.Sprintf("%s line %d: the new menu no longer has entry %q (%s): %s",
+				g.at.menu, line.number, line.title, line.kernel, g.at.remedy()))
 		}
-		if missing := g.missingArguments(line.args, successor.args, ours); len(missing) > 0 {
-			return 0, fmt.Errorf("the new menu's entry %q would lose %s, which is not in GRUB's configuration files; "+
-				"run update-grub if that is right", line.title, joinArguments(missing))
+		missing := g.missingArguments(line.args, successor.args, ours)
+		if len(missing) == 1 && missing[0].Is("root") {
+			// The generator finds the root device out, and may find it at its next run.
+			return line.number, fmt.Errorf("the new menu's entry %q would lose %s", line.title, missing[0])
+		}
+		if len(missing) > 0 {
+			return line.number, unprintedError(fmt.Sprintf("%s line %d: the new menu's entry %q would lose %s, which is not in GRUB's configuration files: %s",
+				g.at.menu, line.number, line.title, joinArguments(missing), g.at.remedy()))
 		}
 	}
-	return info.Mode().Perm(), nil
+	return 0, nil
+}
+
+// isInstalled reports whether a kernel of an entry is on this host.
+func (g grubDebian) isInstalled(kernel string) bool {
+	return g.fs.Exists(path.Join("/boot", path.Base(kernel)))
 }
 
 // source is an argument that somebody else passes, and where.

@@ -42,6 +42,8 @@ type facts struct {
 	bound    string
 	boundErr error
 	trial    trial
+	// unprinted says which line of the menu a new one would lose, empty if none is known.
+	unprinted unprintedError
 	// sizes are the hash tables of the running kernel, by argument; memory is in bytes.
 	sizes  map[string]uint64
 	memory uint64
@@ -89,6 +91,9 @@ func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observa
 	case f.bound != "":
 		o.State, o.Message = host.Unsupported, f.bound
 		return o, false
+	case f.unprinted != "":
+		// The setting stays desired: a value that was staged before is not removed for this.
+		o.State, o.Message = host.Unsupported, "not staged: "+f.unprinted.Error()
 	case failure != nil:
 		o.State, o.Message = host.Failed, oneLine(failure.Error())
 	default:
@@ -302,7 +307,7 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 		o.State = host.InSync
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
-	case !f.loader.canStage() || hasArgument(present, passed):
+	case !f.loader.canStage() && !hasArgument(f.ourArguments(), passed) || hasArgument(present, passed):
 		o.State, o.Message = host.InSync, passed.String()+" is set by something else, left unchanged"
 	default:
 		o.State, o.Message = host.Pending, "removed from boot configuration; active until next reboot"

@@ -259,13 +259,13 @@ func (b grubBLS) putBackOriginals(f facts, kept map[string]host.KeptFile) (resto
 }
 
 // disown forgets that arguments were ours which an original has as well.
-func (b grubBLS) disown(f facts, theirs []host.Argument) error {
+func (s *Subject) disown(f facts, theirs []host.Argument) error {
 	if len(theirs) == 0 || f.image {
 		return nil
 	}
 	return errors.Join(
-		b.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(argumentsWithout(f.stagedSince, theirs))),
-		b.facts.SetBootFact(f.bootID, factAtBoot, joinArguments(argumentsWithout(f.atBoot, theirs))),
+		s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(argumentsWithout(f.stagedSince, theirs))),
+		s.facts.SetBootFact(f.bootID, factAtBoot, joinArguments(argumentsWithout(f.atBoot, theirs))),
 	)
 }
 

@@ -48,17 +48,30 @@ func (s *Subject) loader() loader {
 	found := Detect(s.fs)
 	switch found.Type {
 	case GrubDebian:
-		return grubDebian{s, found, debianNames}
+		return s.grubLoader(found, debianNames)
 	case Grub2Mkconfig:
-		return grubDebian{s, found, grub2Names}
+		return s.grubLoader(found, grub2Names)
 	case GrubBLS:
 		return grubBLS{s, found}
 	}
-	return unsupportedLoader{found}
+	return unsupportedLoader{s, found}
 }
+
+// grubLoader returns the loader of a GRUB, or an unsupported one if a new menu would lose a line. After something was staged, the loader
+// stays what it is, so that it can be removed again.
+func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
+	if why := s.knownUnprinted(names); why != "" && !s.fs.Exists(DropIn) {
+		return unsupportedLoader{s, unsupportedBy(why.Error())}
+	}
+	return grubDebian{s, found, names}
+}
+
+// Detect returns how the host keeps its kernel command line, with the result of the last attempt to stage.
+func (s *Subject) Detect() Detection { return s.loader().detection() }
 
 // unsupportedLoader is one whose command line is not changed here.
 type unsupportedLoader struct {
+	*Subject
 	found Detection
 }
 
@@ -75,7 +88,15 @@ func (u unsupportedLoader) menuFile() string { return "the boot menu" }
 
 func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
 
-func (u unsupportedLoader) readFacts(context.Context, *facts, []host.Setting) error { return nil }
+// readFacts reads which arguments were ours in this boot, before a user changed the menu.
+func (u unsupportedLoader) readFacts(_ context.Context, f *facts, _ []host.Setting) error {
+	for name, args := range map[string]*[]host.Argument{factStagedSince: &f.stagedSince, factAtBoot: &f.atBoot} {
+		if noted, ok := u.facts.BootFact(f.bootID, name); ok && !f.image {
+			*args = host.ParseArguments(noted)
+		}
+	}
+	return nil
+}
 
 func (u unsupportedLoader) prepareChange(context.Context, facts, []host.Argument, []host.Argument) change {
 	return change{}

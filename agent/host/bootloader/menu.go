@@ -31,6 +31,8 @@ type bootLine struct {
 	recovery bool
 	kernel   string
 	args     []host.Argument
+	// number is that of the line in its file, from 1; 0 if it is of no file.
+	number int
 }
 
 // block is a menuentry, a submenu or a function.
@@ -47,6 +49,7 @@ type menuParser struct {
 	// sections counts those that have ended.
 	sections int
 	blocks   []block
+	number   int
 }
 
 // parseMenu reads a grub.cfg as grub-mkconfig writes it.
@@ -60,6 +63,7 @@ func parseMenu(data string) menu {
 }
 
 func (p *menuParser) parseLine(line string) {
+	p.number++
 	switch {
 	case strings.HasPrefix(line, "### BEGIN "):
 		p.section = path.Base(strings.Fields(line)[2])
@@ -91,8 +95,7 @@ func parseBlock(words []string) block {
 }
 
 func (p *menuParser) addBootLine(words []string) {
-	command := words[0] == "linux" || words[0] == "linux16" || words[0] == "linuxefi"
-	if !command || len(words) < 2 || len(p.blocks) == 0 || !strings.HasPrefix(p.section, "10_linux") {
+	if !isLinuxCommand(words[0]) || len(words) < 2 || len(p.blocks) == 0 || !strings.HasPrefix(p.section, "10_linux") {
 		return
 	}
 	b := &p.blocks[len(p.blocks)-1]
@@ -101,6 +104,7 @@ func (p *menuParser) addBootLine(words []string) {
 	}
 	p.menu.lines = append(p.menu.lines, bootLine{
 		id: b.id, nth: b.lines, title: b.title, recovery: b.recovery, kernel: words[1], args: argumentsOf(words[2:]),
+		number: p.number,
 	})
 	b.lines++
 }

@@ -85,8 +85,8 @@ menuentry 'Mine' {
 	want := menu{whole: true, lines: []bootLine{
 		{id: "a", title: "A", kernel: "/vmlinuz-1", args: []host.Argument{
 			{Name: "ro"}, {Name: "dyndbg", Value: "file x ihash_entries=5 +p", HasValue: true}, {Name: "$vt_handoff"},
-		}},
-		{id: "a", nth: 1, title: "A", kernel: "/vmlinuz-2", args: []host.Argument{{Name: "ro"}}},
+		}, number: 3},
+		{id: "a", nth: 1, title: "A", kernel: "/vmlinuz-2", args: []host.Argument{{Name: "ro"}}, number: 4},
 	}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 		t.Errorf("menu (-want +got):\n%s", diff)

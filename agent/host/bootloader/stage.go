@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 
@@ -52,9 +53,11 @@ func (s *Subject) finishStaging(first, second error, wanted []host.Argument) err
 	return s.facts.KeepFiles(nil)
 }
 
-// isCutShort tells whether a change of files that are kept may have been cut short: the menu alone does not show it.
+// isCutShort reports whether a change of kept files may have been cut short without a trace in the menu. A grub.cfg is replaced as a whole.
 func (s *Subject) isCutShort(f facts) bool {
-	return f.dropIn.unfinished && len(s.facts.KeptFiles()) > 0
+	kept := s.facts.KeptFiles()
+	maps.DeleteFunc(kept, func(name string, _ host.KeptFile) bool { return name == grubCfg || name == grub2Cfg })
+	return f.dropIn.unfinished && len(kept) > 0
 }
 
 // mayStage finds what is in the way before anything is touched.
@@ -64,6 +67,8 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 		return f.boundErr
 	case f.bound != "":
 		return errors.New(f.bound)
+	case f.unprinted != "" && len(wanted) > 0:
+		return f.unprinted
 	}
 	if text := f.menu.tooLong(stale, wanted); text != "" {
 		return errors.New(text)
@@ -94,7 +99,7 @@ func (s *Subject) removeTemp(as form) error {
 			}
 		}
 	}
-	return errors.Join(s.fs.RemoveTemp(as.file), s.fs.RemoveTemp(grubCfg))
+	return errors.Join(s.fs.RemoveTemp(as.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg))
 }
 
 // missingArguments lists what is passed less often than before. Another name for the same root device is not missing.

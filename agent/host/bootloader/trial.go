@@ -346,16 +346,35 @@ func (g grubDebian) cutSection() error {
 	if err != nil {
 		return err
 	}
-	const begin, end = "\n### BEGIN " + Generator + " ###\n", "### END " + Generator + " ###\n"
-	before, rest, found := strings.Cut(string(data), begin)
-	_, after, ends := strings.Cut(rest, end)
-	if !found {
+	next, err := withoutSection(string(data))
+	if err == nil && next != string(data) && !info.Mode().IsRegular() {
+		err = errSection
+	}
+	if err != nil {
+		return fmt.Errorf("%w of %s", err, grubCfg)
+	}
+	if next == string(data) {
 		return nil
 	}
-	if !ends || !info.Mode().IsRegular() {
-		return fmt.Errorf("%s cannot be taken out of %s", Generator, grubCfg)
+	if file, ok := g.facts.KeptFiles()[grubCfg]; ok {
+		if err := g.keepMenu(file, wasLeft(file, data), data, []byte(next)); err != nil {
+			return err
+		}
 	}
-	return g.fs.WriteFileAtomic(grubCfg, []byte(before+after), info.Mode().Perm())
+	return g.fs.WriteFileAtomic(grubCfg, []byte(next), info.Mode().Perm())
+}
+
+var errSection = errors.New(Generator + " cannot be taken out")
+
+// withoutSection is a menu without our section.
+func withoutSection(data string) (string, error) {
+	const begin, end = "\n### BEGIN " + Generator + " ###\n", "### END " + Generator + " ###\n"
+	before, rest, found := strings.Cut(data, begin)
+	_, after, ends := strings.Cut(rest, end)
+	if found && !ends {
+		return "", errSection
+	}
+	return before + after, nil
 }
 
 // writeGenerator makes our generator print a text, or takes it away where that is empty.

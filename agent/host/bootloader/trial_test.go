@@ -301,7 +301,11 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 		}, "not written by 10_linux"},
 		"the menu reads no block": {func(m *machine) { m.menusHave("load_env", "true") }, "does not read"},
 		"the entries have no ids": {func(m *machine) { m.menusHave(`menuentry_id_option="--id"`, "") }, "no entry ids"},
-		"there are no generators": {func(m *machine) { m.remove("/etc/grub.d") }, "/etc/grub.d is missing"},
+		"there are no generators": {func(m *machine) {
+			m.write("/etc/grub.d/40_custom", "")
+			m.updateGrub()
+			m.remove("/etc/grub.d")
+		}, "/etc/grub.d is missing"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -250,9 +250,13 @@ func (g *grubbyRun) updateDefaults() error {
 	return replaceLines(file, "GRUB_CMDLINE_LINUX", `GRUB_CMDLINE_LINUX="`+g.change(value)+`"`)
 }
 
-// updateCommandLine changes what later kernels get. The script writes the file in place, and one line of it.
+// updateCommandLine changes the arguments of later kernels. The script writes the file in place, and one line of it. Where there is no
+// directory for it, the script goes on.
 func (g *grubbyRun) updateCommandLine(options string) error {
 	file := g.path("/etc/kernel/cmdline")
+	if _, err := os.Stat(filepath.Dir(file)); os.IsNotExist(err) {
+		return nil
+	}
 	data, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
 		data, err = []byte(g.expand(options)), os.WriteFile(file, []byte(g.expand(options)+"\n"), 0o644)

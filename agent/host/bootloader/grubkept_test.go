@@ -1,0 +1,257 @@
+package bootloader
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// newKernel installs a kernel, whose package runs update-grub.
+func (m *machine) newKernel(version string) {
+	m.t.Helper()
+	for _, kind := range []string{"vmlinuz", "initrd.img"} {
+		m.write("/boot/"+kind+"-"+version, "")
+	}
+	m.makeGrubCfg()
+}
+
+func (m *machine) makeGrubCfg() {
+	m.t.Helper()
+	if _, err := m.commands.Run(m.t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// The menu of the tree was made in another language than the agent's, so a new one differs from it.
+func TestTheMenuComesBackToTheByte(t *testing.T) {
+	stories := map[string]func(*machine){
+		"at once":             func(m *machine) { m.apply(settings(ihash, seed)) },
+		"after another value": func(m *machine) { m.apply(settings(ihash, seed)); m.apply(settings(ihash, "1048576")) },
+		"after a boot":        func(m *machine) { m.apply(settings(ihash, seed)); m.boot(16777216); m.apply(settings(ihash, seed)) },
+		"after a restart": func(m *machine) {
+			m.apply(settings(ihash, seed, "audit", "0"))
+			m.restart()
+			m.apply(settings("audit", "0"))
+		},
+		"after a change back":  func(m *machine) { m.apply(settings(ihash, seed)); m.apply(nil); m.apply(settings(ihash, seed)) },
+		"after its own backup": func(m *machine) { m.restoreByHand() },
+	}
+	for _, fixture := range []string{debian, ubuntu} {
+		for name, story := range stories {
+			t.Run(name+" on "+fixture, func(t *testing.T) {
+				m := newMachine(t, fixture)
+				if err := os.Chmod(filepath.Join(m.dir, grubCfg), 0o640); err != nil {
+					t.Fatal(err)
+				}
+				files, modes := m.bootFiles(), m.modes()
+				story(m)
+				if len(m.facts.KeptFiles()) != 1 {
+					t.Errorf("%d files are kept", len(m.facts.KeptFiles()))
+				}
+				m.apply(nil)
+				m.expectAsBefore(files, modes)
+			})
+		}
+	}
+}
+
+// restoreByHand is a user who puts their own copy of the menu in place, and the agent, which stages again.
+func (m *machine) restoreByHand() {
+	m.t.Helper()
+	before := m.read(grubCfg)
+	m.apply(settings(ihash, seed))
+	m.write(grubCfg, before)
+	m.apply(settings(ihash, seed))
+}
+
+func TestTheMenuComesBackToTheByteAfterATrial(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.write(grubCfg, strings.Replace(m.read(grubCfg), "insmod gfxterm\n", "insmod gfxterm\n  set lang=C\n", 1))
+	before := m.read(grubCfg)
+	m.apply(settings(ihash, seed))
+	m.start(16777216)
+	m.apply(settings(ihash, seed))
+	if m.trialState() != "" || strings.Contains(m.read(grubCfg), Generator) {
+		t.Fatal("the trial goes on")
+	}
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.apply(nil)
+	if diff := cmp.Diff(before, m.read(grubCfg)); diff != "" {
+		t.Errorf("menu (-before +after):\n%s", diff)
+	}
+}
+
+func TestTheMenuComesBackAfterACrashAtEveryChange(t *testing.T) {
+	stories := map[string]struct{ from, to []host.Setting }{
+		"staging":            {nil, settings(ihash, seed)},
+		"another value":      {settings(ihash, "1048576"), settings(ihash, seed)},
+		"taking back":        {settings(ihash, seed), nil},
+		"the end of a trial": {settings(ihash, seed), settings(ihash, seed)},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			for at := 1; ; at++ {
+				m := newMachine(t, debian)
+				if name == "the end of a trial" {
+					m = newTryingMachine(t, debian)
+					m.write(grubCfg, strings.Replace(m.read(grubCfg), "insmod gfxterm\n", "insmod gfxterm\n  set lang=C\n", 1))
+				}
+				files, modes := m.bootFiles(), m.modes()
+				m.apply(story.from)
+				if m.attended {
+					m.start(16777216)
+				}
+				subject, c := m.crashing(at)
+				err := subject.Apply(t.Context(), story.to)
+				m.restart()
+				if err == nil && c.count < at {
+					if at < 4 {
+						t.Errorf("only %d changes", at)
+					}
+					return
+				}
+				m.apply(story.to)
+				m.apply(nil)
+				if m.expectAsBefore(files, modes); t.Failed() {
+					t.Fatalf("after a crash at change %d", at)
+				}
+			}
+		})
+	}
+}
+
+// Restoring the bytes would take something that came since.
+func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
+	const kernel = "6.1.0-30-amd64"
+	hasKernel := func(t *testing.T, m *machine) {
+		if got := m.read(grubCfg); !strings.Contains(got, "linux\t/boot/vmlinuz-"+kernel) {
+			t.Errorf("the new kernel is gone from\n%s", got)
+		}
+	}
+	stories := map[string]struct {
+		change func(*machine)
+		check  func(*testing.T, *machine)
+	}{
+		"a kernel was installed": {func(m *machine) { m.newKernel(kernel) }, hasKernel},
+		"a kernel was installed, and another value staged": {func(m *machine) {
+			m.newKernel(kernel)
+			m.apply(settings(ihash, "1048576"))
+		}, hasKernel},
+		"a kernel came without update-grub, and another value was staged": {func(m *machine) {
+			m.write("/boot/vmlinuz-"+kernel, "")
+			m.apply(settings(ihash, "1048576"))
+		}, hasKernel},
+		"a kernel came without update-grub": {func(m *machine) { m.write("/boot/vmlinuz-"+kernel, "") }, hasKernel},
+		"another file passes the argument": {func(m *machine) {
+			m.replace(defaultFile, `"quiet"`, `"quiet ihash_entries=16777216"`)
+		}, func(t *testing.T, m *machine) {
+			if got := m.read(grubCfg); !strings.Contains(got, "quiet ihash_entries=16777216") {
+				t.Errorf("the argument is gone from\n%s", got)
+			}
+		}},
+		"the default entry was changed": {func(m *machine) {
+			m.replace(defaultFile, "GRUB_DEFAULT=0", "GRUB_DEFAULT=2")
+			m.makeGrubCfg()
+		}, func(t *testing.T, m *machine) {
+			if got := m.read(grubCfg); !strings.Contains(got, `set default="2"`) {
+				t.Errorf("the default is lost from\n%s", got)
+			}
+		}},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.apply(settings(ihash, seed))
+			story.change(m)
+			m.restart()
+			m.apply(nil)
+			story.check(t, m)
+			if len(m.ours()) > 0 || len(m.facts.KeptFiles()) > 0 {
+				t.Errorf("left behind: %v, %d files kept", m.ours(), len(m.facts.KeptFiles()))
+			}
+			if name != "another file passes the argument" && strings.Contains(m.read(grubCfg), ihash) {
+				t.Errorf("the argument is left in\n%s", m.read(grubCfg))
+			}
+		})
+	}
+}
+
+func TestWhatAnEarlierReleaseHasStagedInAMenuIsTakenOut(t *testing.T) {
+	m := newMachine(t, debian)
+	before := parseMenu(m.read(grubCfg))
+	m.apply(settings(ihash, seed))
+	delete(m.facts, keptFiles)
+	m.restart()
+	m.apply(settings(ihash, "1048576"))
+	if kept := m.facts.KeptFiles(); len(kept) > 0 {
+		t.Errorf("a menu with our argument is kept as an original: %v", kept)
+	}
+	// It had no bound for the size of a menu.
+	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
+	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m.makeGrubCfg()
+	m.apply(nil)
+	after := parseMenu(m.read(grubCfg))
+	for i := range after.lines {
+		after.lines[i].number, before.lines[i].number = 0, 0
+	}
+	if diff := cmp.Diff(before, after, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" || len(m.ours()) > 0 {
+		t.Errorf("menu (-before +after):\n%s", diff)
+	}
+}
+
+// The menu passes the argument by hand: that is no line of the generator, and comes back.
+func TestAnArgumentThatTheMenuHadByHandComesBack(t *testing.T) {
+	m := newMachine(t, debian)
+	m.replace(grubCfg, "ro  quiet", "ro quiet "+ihash+"="+seed)
+	files, modes := m.bootFiles(), m.modes()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+	expect(t, m.restore(ihash, host.Original{}), host.InSync)
+}
+
+func TestAMenuThatIsTooLargeToKeepIsNotReplaced(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
+	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m.makeGrubCfg()
+	before := m.bootFiles()
+	err := m.subject.Apply(t.Context(), settings(ihash, seed))
+	if err == nil || !strings.Contains(err.Error(), grubCfg+" has 75 KiB: more than 64 KiB are not kept") {
+		t.Errorf("error is %v", err)
+	}
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestAMenuIsKeptBeforeItIsReplaced(t *testing.T) {
+	m := newMachine(t, debian)
+	before := m.read(grubCfg)
+	replaced := 0
+	m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
+		if op == host.OpRename && name == grubCfg {
+			replaced++
+			if got := string(m.facts.KeptFiles()[grubCfg].Original.Data); got != before {
+				t.Errorf("kept %q", got)
+			}
+		}
+		return nil
+	}))
+	m.apply(settings(ihash, seed))
+	m.apply(settings(ihash, "1048576"))
+	if replaced < 2 {
+		t.Errorf("replaced %d times", replaced)
+	}
+}

@@ -1,0 +1,349 @@
+package bootloader
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// unprintedError names a line of a menu that the menu's generator does not print: a new menu would lose it.
+type unprintedError string
+
+func (e unprintedError) Error() string { return string(e) }
+
+// textLine is a line of a menu: its number, from 1, and its words with one blank between them.
+type textLine struct {
+	number int
+	text   string
+}
+
+// textEntry is a menuentry.
+type textEntry struct {
+	head       textLine
+	id, kernel string
+	lines      []textLine
+}
+
+// textSection is the output of one generator: its entries, and the lines outside them.
+type textSection struct {
+	lines   []textLine
+	entries []textEntry
+}
+
+// menuText is a menu line by line, without our section and without our arguments.
+type menuText struct {
+	ours []host.Argument
+	// header are the comments before the first section, outside are all other lines outside the sections.
+	header, outside []textLine
+	sections        map[string]*textSection
+	// all are the lines in their order.
+	all []string
+	// lang is the language that the menu sets, empty if it sets none.
+	lang string
+}
+
+var (
+	sectionHead = regexp.MustCompile(`^### BEGIN (\S+) ###$`)
+	langLine    = regexp.MustCompile(`^set lang=(\w*)$`)
+	// diskName is a disk by its place in the firmware's order. The search behind it, by UUID, decides.
+	diskName = regexp.MustCompile(`^set root='hd\d+(,[a-z]*\d+)*'$`)
+)
+
+// readMenuText reads a menu line by line. In an entry, a line that ends with a brace begins a block.
+func readMenuText(data string, ours []host.Argument) *menuText {
+	m := &menuText{ours: ours, sections: map[string]*textSection{}}
+	var entry *textEntry
+	name, number, depth := "", 0, 0
+	for raw := range strings.Lines(data) {
+		number++
+		line := m.plainLine(number, raw)
+		head := sectionHead.FindStringSubmatch(line.text)
+		switch {
+		case name == "" && head != nil:
+			name, entry = head[1], nil
+			if m.sections[name] == nil {
+				m.sections[name] = &textSection{}
+			}
+		case name != "" && line.text == "### END "+name+" ###":
+			name = ""
+		case name == Generator || line.text == "" || m.isLanguage(name, line.text):
+		case name == "":
+			m.addOutside(line)
+		case entry != nil:
+			if depth += braces(line.text); depth == 0 {
+				entry = nil
+			} else {
+				m.addToEntry(entry, line)
+			}
+		case strings.HasPrefix(line.text, "menuentry ") && braces(line.text) > 0:
+			section := m.sections[name]
+			section.entries = append(section.entries, textEntry{head: line, id: parseBlock(splitWords(line.text)).id})
+			entry, depth = &section.entries[len(section.entries)-1], 1
+			m.all = append(m.all, line.text)
+		default:
+			m.sections[name].lines = append(m.sections[name].lines, line)
+			m.all = append(m.all, line.text)
+		}
+	}
+	return m
+}
+
+// plainLine is a line without our arguments, and without the places at which GRUB is to look for a disk first: these
+// depend on the order in which the kernel has found the disks.
+func (m *menuText) plainLine(number int, raw string) textLine {
+	words := strings.Fields(raw)
+	isSearch := len(words) > 0 && words[0] == "search"
+	words = slices.DeleteFunc(words, func(word string) bool {
+		return hasArgument(m.ours, host.NewArgument(word)) || isSearch && strings.HasPrefix(word, "--hint")
+	})
+	line := textLine{number: number, text: strings.Join(words, " ")}
+	if diskName.MatchString(line.text) {
+		line.text = ""
+	}
+	return line
+}
+
+// isLanguage reports whether a line of 00_header sets the menu's language, and takes note of it. The language is that of whoever
+// ran grub-mkconfig last.
+func (m *menuText) isLanguage(section, line string) bool {
+	if path.Base(section) != "00_header" {
+		return false
+	}
+	if found := langLine.FindStringSubmatch(line); found != nil {
+		m.lang = found[1]
+		return true
+	}
+	return line == "set locale_dir=$prefix/locale" || line == "insmod gettext"
+}
+
+// isTranslated reports whether titles and messages of the menu are in another language than those that the agent makes.
+func (m *menuText) isTranslated() bool {
+	return m.lang != "" && m.lang != "C" && m.lang != "POSIX" && !strings.HasPrefix(m.lang, "en_")
+}
+
+func (m *menuText) addOutside(line textLine) {
+	m.all = append(m.all, line.text)
+	if len(m.sections) == 0 && strings.HasPrefix(line.text, "#") {
+		m.header = append(m.header, line)
+		return
+	}
+	m.outside = append(m.outside, line)
+}
+
+func (m *menuText) addToEntry(entry *textEntry, line textLine) {
+	m.all = append(m.all, line.text)
+	if words := strings.Fields(line.text); entry.kernel == "" && len(words) > 1 && isLinuxCommand(words[0]) {
+		entry.kernel = words[1]
+	}
+	entry.lines = append(entry.lines, line)
+}
+
+func isLinuxCommand(word string) bool {
+	return word == "linux" || word == "linux16" || word == "linuxefi"
+}
+
+func braces(line string) int {
+	switch {
+	case strings.HasSuffix(line, "{"):
+		return 1
+	case line == "}":
+		return -1
+	}
+	return 0
+}
+
+// firstLost returns the first line of a menu that a new one lacks. exists reports whether a kernel is installed.
+func (m *menuText) firstLost(made *menuText, exists func(kernel string) bool) (textLine, bool) {
+	lost := append(missingLines(m.header, made.header), missingLines(m.outside, made.outside)...)
+	for name, section := range m.sections {
+		printed := made.sections[name]
+		if printed == nil {
+			printed = &textSection{}
+		}
+		compared := m.comparedText(name)
+		lost = append(lost, missingLines(textsOf(section.lines, compared), textsOf(printed.lines, compared))...)
+		for _, entry := range section.entries {
+			if entry.isGenerated(section, printed) && !exists(entry.kernel) {
+				// An entry of a kernel that is gone is lost rightly.
+				continue
+			}
+			lost = append(lost, entry.lostLines(printed, compared)...)
+		}
+	}
+	if len(lost) == 0 {
+		return textLine{}, false
+	}
+	return slices.MinFunc(lost, func(a, b textLine) int { return a.number - b.number }), true
+}
+
+// comparedText returns what of a line in a section is compared. Arguments of 10_linux's entries are not: compareMenus knows which of them are
+// the same by another name. A translated title is compared by the entry's id, a translated message not at all.
+func (m *menuText) comparedText(section string) func(line string) string {
+	byKernel, translated := strings.HasPrefix(path.Base(section), "10_linux"), m.isTranslated()
+	return func(line string) string {
+		words := strings.Fields(line)
+		switch {
+		case byKernel && len(words) > 1 && isLinuxCommand(words[0]):
+			return words[0] + " " + words[1]
+		case translated && byKernel && words[0] == "echo":
+			return ""
+		case translated && (words[0] == "menuentry" || words[0] == "submenu"):
+			if b := parseBlock(splitWords(line)); b.id != b.title {
+				return words[0] + " " + b.id
+			}
+		}
+		return line
+	}
+}
+
+// textsOf are lines with what is compared of them, without those of which nothing is.
+func textsOf(lines []textLine, compared func(string) string) []textLine {
+	var all []textLine
+	for _, line := range lines {
+		if line.text = compared(line.text); line.text != "" {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// missingLines returns the lines that others hold less often.
+func missingLines(lines, others []textLine) []textLine {
+	left := map[string]int{}
+	for _, line := range others {
+		left[line.text]++
+	}
+	var missing []textLine
+	for _, line := range lines {
+		if left[line.text]--; left[line.text] < 0 {
+			missing = append(missing, line)
+		}
+	}
+	return missing
+}
+
+// isGenerated reports whether 10_linux may have printed the entry: its kernel is from where other kernels are, and has an entry with the
+// kernel's own id.
+func (e textEntry) isGenerated(section, printed *textSection) bool {
+	_, version, _ := strings.Cut(path.Base(e.kernel), "-")
+	ofKernel := func(other textEntry) bool {
+		return strings.HasPrefix(other.id, "gnulinux-"+version+"-") && other.kernel == e.kernel
+	}
+	besideKernels := func(other textEntry) bool { return path.Dir(other.kernel) == path.Dir(e.kernel) }
+	return version != "" && (ofKernel(e) || strings.HasPrefix(e.id, "gnulinux-simple-")) &&
+		slices.ContainsFunc(section.entries, ofKernel) && slices.ContainsFunc(printed.entries, besideKernels)
+}
+
+// lostLines returns the lines of an entry that no printed entry has all of. The printed entry of the same id tells which these are;
+// another one may have them if a kernel was installed since.
+func (e textEntry) lostLines(printed *textSection, compared func(string) string) []textLine {
+	head, lines := textsOf([]textLine{e.head}, compared), textsOf(e.lines, compared)
+	hasHead := func(other textEntry) bool {
+		return len(missingLines(head, textsOf([]textLine{other.head}, compared))) == 0
+	}
+	lost := []textLine{e.head}
+	if !slices.ContainsFunc(printed.entries, hasHead) {
+		return lost
+	}
+	for _, other := range printed.entries {
+		missing := missingLines(lines, textsOf(other.lines, compared))
+		if len(missing) == 0 {
+			return nil
+		}
+		if other.id == e.id {
+			lost = missing
+		}
+	}
+	return lost
+}
+
+const (
+	customGenerator = generatorDir + "/40_custom"
+	// maxShown bounds what a message shows of a line, in bytes.
+	maxShown = 60
+)
+
+// remedy returns the remedy for a line that the generator does not print.
+func (n *grubNames) remedy() string {
+	return fmt.Sprintf("keep it in %s or %s and run %s", defaultFile, customGenerator, n.remake)
+}
+
+// foreignTo returns the error about a line that the generator does not print. It shows only the command of a password.
+func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
+	shown := text.CutBytes(line.text, maxShown)
+	if command, _, _ := strings.Cut(shown, " "); strings.HasPrefix(command, "password") {
+		shown = command + " ..."
+	}
+	if len(m.sections) == 0 {
+		return unprintedError(fmt.Sprintf("%s line %d (%s): %s has not made this file: add the argument there by hand, or move its entries to %s "+
+			"and run %s", n.menu, line.number, shown, n.mkconfig[0], customGenerator, n.remake))
+	}
+	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, shown, n.mkconfig[0], n.remedy()))
+}
+
+// whyUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. It is empty
+// if there is none: then only a new menu can tell. A last line without an end may be one that is being copied.
+func (n *grubNames) whyUnprinted(data string) unprintedError {
+	if m := readMenuText(data[:strings.LastIndex(data, "\n")+1], nil); len(m.outside) > 0 {
+		return n.foreignTo(m, m.outside[0])
+	}
+	return ""
+}
+
+// menuVersion is one state of a menu's file.
+type menuVersion struct {
+	modified time.Time
+	size     int64
+}
+
+// menuFinding is a line that a new menu would lose of a version of the present one. It saves a run of grub-mkconfig at every check.
+type menuFinding struct {
+	of  menuVersion
+	why unprintedError
+}
+
+// menuVersion is zero if there is no file.
+func (s *Subject) menuVersion(name string) menuVersion {
+	info, err := s.fs.Lstat(name)
+	if err != nil {
+		return menuVersion{}
+	}
+	return menuVersion{modified: info.ModTime(), size: info.Size()}
+}
+
+// noteUnprinted records the line that a comparison has found. If the menu has changed since the new one was made, that is no finding.
+func (g grubDebian) noteUnprinted(before menuVersion, err error) error {
+	var why unprintedError
+	if !errors.As(err, &why) {
+		return err
+	}
+	if g.menuVersion(g.at.menu) != before {
+		return fmt.Errorf("%s has changed meanwhile and is read again at the next check: %s", g.at.menu, string(why))
+	}
+	g.finding = menuFinding{of: before, why: why}
+	return err
+}
+
+// knownUnprinted returns the finding about the present version of the menu. Empty if there is none.
+func (s *Subject) knownUnprinted(names *grubNames) unprintedError {
+	if s.finding.why == "" || s.finding.of != s.menuVersion(names.menu) {
+		return ""
+	}
+	return s.finding.why
+}
+
+// whyNotReplaced returns the error about a line that a new menu would lose, as far as that is known without making one.
+func (g grubDebian) whyNotReplaced() (unprintedError, error) {
+	if why := g.knownUnprinted(g.at); why != "" {
+		return why, nil
+	}
+	data, err := g.readSettled(g.at.menu)
+	return g.at.whyUnprinted(string(data)), err
+}

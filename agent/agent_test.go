@@ -266,7 +266,8 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 		"an empty journal": {journal.File, "", "parse /var/lib/storage-client/journal/journal.json"},
 		"a torn journal":   {journal.File, `{"version": 1, "entr`, "parse"},
 		"a newer journal":  {journal.File, `{"version": 7}`, "version 7, this build knows version 1"},
-		"an unknown field": {journal.File, `{"version": 1, "more": 1}`, "unknown field"},
+		"a wrong type":     {journal.File, `{"version": 1, "entries": {"sysctl/a": {"original": "1"}}}`, "cannot unmarshal string"},
+		"no object":        {journal.File, `[]`, "parse"},
 		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " exists"},
 	}
 	for name, test := range tests {

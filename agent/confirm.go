@@ -64,25 +64,19 @@ func (a *Agent) endInterrupted(ctx context.Context) {
 
 // abandonUnconfirmed puts back what is being proven, since nobody wants it any more, or nobody will be there to prove it.
 func (a *Agent) abandonUnconfirmed(ctx context.Context) error {
-	if _, open := a.host.Journal.Unconfirmed(); !open {
-		return nil
-	}
-	if err := a.host.putBackUnconfirmed(ctx, a.boot.id); err != nil {
-		return err
-	}
-	return a.host.Journal.Abandon()
+	return a.host.endUnconfirmed(ctx, a.boot.id, a.host.Journal.Abandon)
 }
 
 // isConfirming tells whether settings are being proven.
 func (a *Agent) isConfirming() bool {
-	_, open := a.host.Journal.Unconfirmed()
+	_, open := a.host.unconfirmed()
 	return open
 }
 
 // awaitsFirstProof tells whether settings are about to be proven for the first time: the proof itself writes the status, seconds later, and
 // a write of its own would say the same.
 func (a *Agent) awaitsFirstProof() bool {
-	u, open := a.host.Journal.Unconfirmed()
+	u, open := a.host.unconfirmed()
 	return open && !u.PutBack && len(a.confirmation.failures) == 0 && a.clock.Now().Before(a.confirmation.nextAt)
 }
 
@@ -109,7 +103,7 @@ func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 	if err := p.setUnconfirmed(ctx, a.clientNode.Spec.Hash, a.boot.id, a.clock.Now); err != nil {
 		return err
 	}
-	u, open := a.host.Journal.Unconfirmed()
+	u, open := a.host.unconfirmed()
 	if !open {
 		return nil
 	}
@@ -137,7 +131,7 @@ func (a *Agent) delayConfirmation(why string) {
 
 // confirm goes on with the proof of what is unconfirmed, where that is due.
 func (a *Agent) confirm(ctx context.Context) {
-	u, open := a.host.Journal.Unconfirmed()
+	u, open := a.host.unconfirmed()
 	c, now := &a.confirmation, a.clock.Now()
 	if !open || now.Before(c.nextAt) {
 		return
@@ -184,7 +178,7 @@ func (a *Agent) keepConfirmed(ctx context.Context) {
 // or still do not.
 func (a *Agent) retestConnections(ctx context.Context) {
 	c := &a.confirmation
-	u, _ := a.host.Journal.Unconfirmed()
+	u, _ := a.host.unconfirmed()
 	broken := c.failures
 	if len(c.failures) > 0 {
 		broken = workAgain(c.failures, a.tryConnections(ctx, proofTimeout))
@@ -232,7 +226,7 @@ func (a *Agent) tryConnections(ctx context.Context, within time.Duration) []fail
 
 // noteUnconfirmed has the status say how what is being proven stands.
 func (a *Agent) noteUnconfirmed(note string) {
-	u, _ := a.host.Journal.Unconfirmed()
+	u, _ := a.host.unconfirmed()
 	for i := range a.outcome.settings {
 		if s := &a.outcome.settings[i]; u.Settings[s.Key].Entry.Applied != "" {
 			s.Message = note

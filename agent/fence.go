@@ -48,6 +48,8 @@ type fence struct {
 	unconfirmedNote string
 	// note says why the host's list does not count.
 	note string
+	// restoresOnly is the reason why nothing may be changed except to restore it. Empty if settings may be changed.
+	restoresOnly string
 }
 
 // newFence reads the host's list again, so that a change to it counts without a restart. A list that cannot be read
@@ -119,7 +121,18 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 // checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
 // manager may know more than this agent. So is a mount point that this node does not admit. A value that is wrong for a known key is Failed.
 func (f fence) checkSetting(key, value string) *refusal {
-	return f.refusalOf(key, value, f.allowed.Check(key, value))
+	if refused := f.refusalOf(key, value, f.allowed.Check(key, value)); refused != nil {
+		return refused
+	}
+	return f.refuseChange()
+}
+
+// refuseChange returns nil if settings may be changed.
+func (f fence) refuseChange() *refusal {
+	if f.restoresOnly == "" {
+		return nil
+	}
+	return &refusal{state: v1alpha1.SettingFailed, message: notChanged(f.restoresOnly)}
 }
 
 // checkInForce is checkSetting for a value that this host has had applied before. An agent's upgrade takes no value back

@@ -45,7 +45,7 @@ func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1al
 	if err := p.setUnconfirmed(ctx, spec.Hash, r.BootID, l.Clock.Now); err != nil {
 		return p, err
 	}
-	u, open := l.Host.Journal.Unconfirmed()
+	u, open := l.Host.unconfirmed()
 	if !open {
 		return p, nil
 	}
@@ -63,10 +63,7 @@ func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1al
 func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootID string, broken failure, server connect.Server) error {
 	// Whoever stops the command wants the old values all the more.
 	settled := context.WithoutCancel(ctx)
-	if err := l.Host.putBackUnconfirmed(settled, bootID); err != nil {
-		return err
-	}
-	if err := l.Host.Journal.Abandon(); err != nil {
+	if err := l.Host.endUnconfirmed(settled, bootID, l.Host.Journal.Abandon); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

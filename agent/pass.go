@@ -29,6 +29,8 @@ type pass struct {
 	unconfirmedNote string
 	// failed says by key why a setting was not applied or not put back.
 	failed map[string]string
+	// restoresOnly is that of the fence.
+	restoresOnly string
 	// observed and restored hold by key what was observed of the settings, and of those that are being put back.
 	observed, restored map[string]host.Observation
 }
@@ -42,6 +44,7 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*
 	if err != nil {
 		return nil, err
 	}
+	f.restoresOnly = h.restoresOnly()
 	h.takeOverFiles()
 	h.confineSubjects(f)
 	if h.attended {
@@ -51,14 +54,18 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*
 	h.attendBoots(h.attended && !spec.Release)
 	journalled := h.Journal.Entries()
 	p := &pass{
-		plan: makePlan(spec, journalled, f), host: h, journalled: journalled,
+		plan: makePlan(spec, journalled, f), host: h, journalled: journalled, restoresOnly: f.restoresOnly,
 		unsupported: map[string]bool{}, unconfirmed: map[string]journal.Entry{}, failed: map[string]string{},
 		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
 	}
 	p.leaveLeastToKernels()
+	u, _ := h.Journal.Unconfirmed()
+	for key, setting := range h.unsupported(u) {
+		p.restore[key] = setting.Before
+	}
 	for key := range p.restore {
 		if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
-			p.failed[key] = "cannot restore: this node's agent does not support " + subject
+			p.failed[key] = "cannot restore: this node's agent does not support " + subject + ": upgrade it"
 		}
 	}
 	return p, nil
@@ -181,10 +188,11 @@ func (p *pass) isSkipped(key string) bool {
 	return p.unsupported[key] || p.unrecorded[key] && p.failed[key] != ""
 }
 
-// applySubject hands a subject all that it is to hold, and then what it is to put back.
+// applySubject hands a subject all that it is to hold, and then what it is to put back. If only restoring is possible, the
+// subjects that have nothing to put back are not called.
 func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 	settings, originals := p.settingsOf(subject.Name(), p.isSkipped), p.originalsOf(subject.Name())
-	if len(settings) == 0 && len(originals) == 0 {
+	if len(originals) == 0 && (len(settings) == 0 || p.restoresOnly != "") {
 		return
 	}
 	if err := subject.Apply(ctx, settings); err != nil {
@@ -211,6 +219,9 @@ func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 
 // followMounts brings settings that the host holds already to mounts that have come since.
 func (p *pass) followMounts(ctx context.Context) {
+	if p.restoresOnly != "" {
+		return
+	}
 	for _, subject := range p.host.Subjects {
 		follower, ok := subject.(host.MountFollower)
 		if !ok {
@@ -306,8 +317,13 @@ func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 }
 
 // withoutUnproven takes boot arguments out of what the node is rebooted for, where that has never been tried with its
-// boot loader: they are staged, stay Pending, and come with the next boot that somebody else decides on.
+// boot loader: they are staged, stay Pending, and come with the next boot that somebody else decides on. If only restoring is
+// possible, the node is rebooted for nothing: the agent would reject the permit.
 func (p *pass) withoutUnproven(out *outcome) {
+	if p.restoresOnly != "" {
+		out.rebootBy = nil
+		return
+	}
 	argument := func(key string) bool { return strings.HasPrefix(key, catalogue.KernelArguments+"/") }
 	if !slices.ContainsFunc(out.rebootBy, argument) {
 		return
@@ -339,16 +355,20 @@ func (out *outcome) addVolumes(p *pass) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.wantedEntries)) {
 		volume, ok := volumeOf(key)
-		if !ok {
+		if _, refused := p.refused[key]; !ok || refused {
 			continue
 		}
 		o := p.observed[key]
 		failed := o.State == host.Failed || p.failed[key] != ""
-		out.volumes[volume] = readAheadNote{cmp.Or(p.failed[key], o.Message), failed || o.State == host.Drifted}
-		out.failed = out.failed || failed
-		if o.State == host.Drifted {
+		note := readAheadNote{cmp.Or(p.failed[key], o.Message), failed || o.State == host.Drifted}
+		switch {
+		case p.restoresOnly != "" && isChangeDue(o):
+			note.message = notChanged(p.restoresOnly)
+		case o.State == host.Drifted:
 			out.drifted = append(out.drifted, key)
 		}
+		out.volumes[volume] = note
+		out.failed = out.failed || failed
 	}
 }
 
@@ -392,6 +412,8 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 	switch {
 	case isRefused:
 		status.State, status.Message = refused.state, refused.message
+	case p.restoresOnly != "" && isChangeDue(o):
+		status.State, status.Message = v1alpha1.SettingFailed, notChanged(p.restoresOnly)
 	case isUnconfirmed && p.isSettable(key):
 		status.State, status.Message = v1alpha1.SettingPending, p.unconfirmedNote
 	case p.failed[key] != "" && o.State != host.InSync:
@@ -406,6 +428,15 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 		status.Message = catalogue.Lowers(key, cmp.Or(status.Original, status.Observed), status.Desired)
 	}
 	return status
+}
+
+// notChanged is the message of a setting that is not changed because only restoring is possible.
+func notChanged(reason string) string { return "not changed: " + reason }
+
+// isChangeDue reports whether a setting that the host holds already needs a change by the agent all the same.
+func isChangeDue(o host.Observation) bool {
+	waitsForAgent := o.Effect == host.Reboot || o.Effect == host.Action
+	return o.State == host.Drifted || o.State == host.Pending && waitsForAgent
 }
 
 func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {

@@ -95,7 +95,7 @@ func failedReboot(id, message string) *v1alpha1.RebootStatus {
 
 // findObjection says why the host must not be rebooted with the permit, or nothing.
 func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
-	permit := live.Spec.RebootPermit
+	permit, restoresOnly := live.Spec.RebootPermit, a.host.restoresOnly()
 	switch {
 	case permit.BootHash != live.Spec.BootHash:
 		return fmt.Sprintf("the permit is for boot hash %q, the wanted one is %q", permit.BootHash, live.Spec.BootHash)
@@ -103,6 +103,8 @@ func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 		return fmt.Sprintf("the permit is for boot %s, the node is in boot %s", permit.BootID, a.boot.id)
 	case !a.outcome.carriedOut:
 		return "the settings could not be applied"
+	case restoresOnly != "":
+		return "not rebooted: " + restoresOnly
 	case len(a.outcome.unstaged) > 0:
 		return "not staged for the next boot: " + text.List(a.outcome.unstaged)
 	case len(a.outcome.rebootBy) == 0:

@@ -106,10 +106,18 @@ func (p *plan) wantVolume(volume v1alpha1.NodeVolume, journalled map[string]jour
 		return
 	}
 	entry, isJournalled := journalled[key]
+	size := strconv.Itoa(int(*volume.ReadAheadKiB))
+	if refused := f.refuseChange(); refused != nil && entry.Applied != size {
+		p.refused[key] = *refused
+		if isJournalled {
+			p.wantedEntries[key] = entry
+		}
+		return
+	}
 	if !isJournalled {
 		p.unrecorded[key] = true
 	}
-	p.wantedEntries[key] = journal.Entry{Original: entry.Original, Applied: strconv.Itoa(int(*volume.ReadAheadKiB))}
+	p.wantedEntries[key] = journal.Entry{Original: entry.Original, Applied: size}
 }
 
 // volumeKey is the key of a volume's read-ahead, for the journal and the subject alone: no object may name it.

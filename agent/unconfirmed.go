@@ -42,7 +42,7 @@ func (p *pass) needsProof(key string, entry journal.Entry) bool {
 	o, seen := p.observed[key]
 	switch {
 	case p.host.unchecked || p.host.FS.IsImage():
-	case !seen || !catalogue.NeedsConfirmation(key) || o.Effect != host.Live || p.setterOf(key) == nil:
+	case !seen || !catalogue.NeedsConfirmation(key) || o.Effect != host.Live || p.host.setterOf(key) == nil:
 	case isJournalled && held.Applied == entry.Applied:
 	case !slices.Contains(untouchedStates, o.State) && isInForce(entry, o.Observed):
 	default:
@@ -60,14 +60,20 @@ func isInForce(entry journal.Entry, observed string) bool {
 	return catalogue.CanonicalValue(observed) == catalogue.CanonicalValue(wanted.Value)
 }
 
-func (p *pass) setterOf(key string) host.Setter {
+// subjectOf returns the subject of a key, nil if this agent does not support it.
+func (h Host) subjectOf(key string) host.Subject {
 	name, _, _ := strings.Cut(key, "/")
-	for _, subject := range p.host.Subjects {
-		if setter, ok := subject.(host.Setter); ok && subject.Name() == name {
-			return setter
+	for _, subject := range h.Subjects {
+		if subject.Name() == name {
+			return subject
 		}
 	}
 	return nil
+}
+
+func (h Host) setterOf(key string) host.Setter {
+	setter, _ := h.subjectOf(key).(host.Setter)
+	return setter
 }
 
 // isSettable tells whether an unconfirmed setting can be tried: it works here, and has not failed.
@@ -89,7 +95,7 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 			continue
 		}
 		_, name, _ := strings.Cut(key, "/")
-		before, err := p.setterOf(key).Original(ctx, name)
+		before, err := p.host.setterOf(key).Original(ctx, name)
 		if err != nil {
 			p.failed[key] = "not changed: cannot read its original value: " + err.Error()
 			continue
@@ -149,12 +155,11 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 }
 
 // restoreAll puts back what was in force before the unconfirmed settings were set. After a boot only what has outlived it is to
-// be put back.
+// be put back. A newer agent may set values of any subject unconfirmed.
 func (h Host) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bool) error {
 	var wrong []string
 	for _, subject := range h.Subjects {
-		setter, ok := subject.(host.Setter)
-		if !ok || !sameBoot && !setter.OutlivesBoot() {
+		if setter, ok := subject.(host.Setter); ok && !sameBoot && !setter.OutlivesBoot() {
 			continue
 		}
 		befores := map[string]host.Original{}
@@ -166,7 +171,7 @@ func (h Host) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bo
 		if len(befores) == 0 {
 			continue
 		}
-		for _, o := range setter.Restore(ctx, befores) {
+		for _, o := range subject.Restore(ctx, befores) {
 			if o.State == host.Failed {
 				wrong = append(wrong, subject.Name()+"/"+o.Name+": "+o.Message)
 			}
@@ -179,16 +184,48 @@ func (h Host) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bo
 	return nil
 }
 
+// unconfirmed returns the settings that are set and not confirmed. It ignores a record that holds only settings of a newer agent:
+// that stays in the journal for an agent that supports them.
+func (h Host) unconfirmed() (u journal.Unconfirmed, open bool) {
+	u, open = h.Journal.Unconfirmed()
+	left := len(h.unsupported(u))
+	return u, open && (left == 0 || left < len(u.Settings))
+}
+
+// unsupported returns the unconfirmed settings of subjects that this agent does not support.
+func (h Host) unsupported(u journal.Unconfirmed) map[string]journal.UnconfirmedSetting {
+	left := maps.Clone(u.Settings)
+	maps.DeleteFunc(left, func(key string, _ journal.UnconfirmedSetting) bool { return u.PutBack || h.subjectOf(key) != nil })
+	return left
+}
+
+// restoresOnly returns the reason why nothing may be changed on the host except to restore it. It is empty if settings may be
+// changed.
+func (h Host) restoresOnly() string {
+	if err := h.Journal.MayChange(); err != nil {
+		return err.Error()
+	}
+	u, _ := h.Journal.Unconfirmed()
+	if left := slices.Collect(maps.Keys(h.unsupported(u))); len(left) > 0 {
+		return "a newer agent set " + text.List(left) + " and did not confirm it, so only restoring is possible; upgrade this agent"
+	}
+	return ""
+}
+
 // putBackUnconfirmed puts the unconfirmed settings back and has the journal say so. There may be none.
 func (h Host) putBackUnconfirmed(ctx context.Context, bootID string) error {
-	u, open := h.Journal.Unconfirmed()
+	u, open := h.unconfirmed()
 	if !open || u.PutBack {
 		return nil
 	}
 	if err := h.restoreAll(ctx, u, u.BootID == bootID); err != nil {
 		return err
 	}
-	u.PutBack = true
+	if left := h.unsupported(u); len(left) > 0 {
+		u.Settings = left
+	} else {
+		u.PutBack = true
+	}
 	return h.Journal.SetUnconfirmed(u)
 }
 
@@ -196,13 +233,22 @@ const interruptedNote = "its proof over new connections was cut short twice, by 
 
 // endInterrupted puts back what an agent that is gone, or a boot that is over, has left unconfirmed. The journal is to be loaded.
 func (h Host) endInterrupted(ctx context.Context, bootID string) error {
-	if _, open := h.Journal.Unconfirmed(); !open {
+	return h.endUnconfirmed(ctx, bootID, func() error { return h.Journal.Interrupt(interruptedNote) })
+}
+
+// endUnconfirmed reverts the unconfirmed settings, and then ends them in the journal.
+func (h Host) endUnconfirmed(ctx context.Context, bootID string, end func() error) error {
+	if _, open := h.unconfirmed(); !open {
 		return nil
 	}
 	if err := h.putBackUnconfirmed(ctx, bootID); err != nil {
 		return err
 	}
-	return h.Journal.Interrupt(interruptedNote)
+	if _, open := h.unconfirmed(); !open {
+		// What is left is for an agent that supports it.
+		return nil
+	}
+	return end()
 }
 
 // chooseServer returns a server that the host mounts from and that answers a new connection now, so that it can be told

@@ -85,7 +85,10 @@ type Journal struct {
 	fs     host.FS
 	traces []string
 	doc    document
-	err    error
+	// unknown names the fields of the journal that the document does not have. If there are any, tree is all of the journal.
+	unknown []string
+	tree    any
+	err     error
 }
 
 // New returns the journal of a host. Traces are the files that only the agent writes, with wildcards where there may
@@ -97,6 +100,7 @@ func New(files host.FS, traces ...string) *Journal {
 // Load reads the journal, again if need be. A journal that is missing is an empty one, unless files of ours show
 // that there was one. Every other error is ErrUnreadable and stays until a Load goes well.
 func (j *Journal) Load() error {
+	j.unknown, j.tree = nil, nil
 	doc, err := j.readDocument()
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUnreadable, err)
@@ -113,7 +117,11 @@ func (j *Journal) readDocument() (document, error) {
 	if err != nil {
 		return document{}, err
 	}
-	return parseDocument(data)
+	doc, err := parseDocument(data)
+	if err != nil {
+		return document{}, err
+	}
+	return doc, j.noteUnknown(data)
 }
 
 func (j *Journal) neverWritten() error {
@@ -154,8 +162,6 @@ func parseDocument(data []byte) (document, error) {
 	}
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	// What is not known would be lost at the next write.
-	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&doc); err != nil {
 		return document{}, fmt.Errorf("parse %s: %w", File, err)
 	}
@@ -169,8 +175,16 @@ func parseDocument(data []byte) (document, error) {
 func (j *Journal) Entries() map[string]Entry { return maps.Clone(j.doc.Entries) }
 
 // Record makes the entries durable before it returns. The original value of an entry that exists is never
-// changed. Nothing is written where nothing differs.
+// changed. Nothing is written where nothing differs. In a journal of a newer agent no setting may be new or get another value.
 func (j *Journal) Record(entries map[string]Entry) error {
+	for key, entry := range entries {
+		if held, ok := j.doc.Entries[key]; ok && held.Applied == entry.Applied {
+			continue
+		}
+		if err := j.MayChange(); err != nil {
+			return err
+		}
+	}
 	return j.updateDocument(func(doc *document) {
 		if doc.Entries == nil {
 			doc.Entries = map[string]Entry{}
@@ -206,8 +220,8 @@ func (j *Journal) UsedPermit(id string) (bootID string, used bool) {
 // UsePermit makes it durable that a permit is used up, before it returns. A permit that is used up already is an
 // error. When writing fails, the permit counts as used all the same: it may be on the disk.
 func (j *Journal) UsePermit(id, bootID string) error {
-	if j.err != nil {
-		return j.err
+	if err := j.MayChange(); err != nil {
+		return err
 	}
 	if in, used := j.UsedPermit(id); used {
 		return fmt.Errorf("permit %s was used in boot %s", id, in)
@@ -255,14 +269,14 @@ func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
 	return j.updateDocument(func(doc *document) { doc.Files = maps.Clone(files) })
 }
 
-// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, and no permit
-// used in the running boot. It tells whether the host is without a journal now.
+// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, no permit
+// used in the running boot, and nothing of a newer agent's. It tells whether the host is without a journal now.
 func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err
 	}
 	inThisBoot := func(p Permit) bool { return p.BootID == bootID }
-	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
+	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || len(j.unknown) > 0 || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
 		return false, nil
 	}
 	if err := j.fs.Remove(File); err != nil {
@@ -294,37 +308,39 @@ func (j *Journal) updateDocument(change func(*document)) error {
 	if j.err != nil {
 		return j.err
 	}
-	before, err := encodeDocument(j.doc)
+	before, err := encodeDocument(j.doc, j.tree)
 	if err != nil {
 		return err
 	}
 	next := j.doc
 	next.Entries = maps.Clone(j.doc.Entries)
 	change(&next)
-	after, err := encodeDocument(next)
+	after, err := encodeDocument(next, j.tree)
 	if err != nil {
 		return err
 	}
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	if j.fs.IsReadOnly() {
-		// Whoever only looks may note what it sees, for itself.
-		j.doc = next
-		return nil
-	}
-	if err := j.fs.MkdirAll(Dir, 0o700); err != nil {
-		return fmt.Errorf("write journal: %w", err)
-	}
-	if err := j.fs.WriteFileAtomic(File, after, 0o600); err != nil {
-		return fmt.Errorf("write journal: %w", err)
+	// Whoever only looks may note what it sees, for itself.
+	if !j.fs.IsReadOnly() {
+		if err := j.fs.MkdirAll(Dir, 0o700); err != nil {
+			return fmt.Errorf("write journal: %w", err)
+		}
+		if err := j.fs.WriteFileAtomic(File, after, 0o600); err != nil {
+			return fmt.Errorf("write journal: %w", err)
+		}
 	}
 	j.doc = next
-	return nil
+	return j.noteUnknown(after)
 }
 
-func encodeDocument(doc document) ([]byte, error) {
+// encodeDocument encodes a document, with the fields of a journal's tree that it does not have.
+func encodeDocument(doc document, tree any) ([]byte, error) {
 	data, err := json.MarshalIndent(doc, "", "  ")
+	if err == nil && tree != nil {
+		data, err = addUnknown(data, tree)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode journal: %w", err)
 	}

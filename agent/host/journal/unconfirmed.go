@@ -56,8 +56,16 @@ func (j *Journal) Unconfirmed() (Unconfirmed, bool) {
 }
 
 // SetUnconfirmed makes it durable that settings are about to be set without being kept, before it returns; without any
-// settings, that none is.
+// settings, that none is. In a journal of a newer agent they can only become fewer, or have been put back.
 func (j *Journal) SetUnconfirmed(u Unconfirmed) error {
+	for key := range u.Settings {
+		if j.doc.Unconfirmed != nil && j.doc.Unconfirmed.Settings[key] == u.Settings[key] {
+			continue
+		}
+		if err := j.MayChange(); err != nil {
+			return err
+		}
+	}
 	return j.updateDocument(func(doc *document) {
 		doc.Unconfirmed = &u
 		if len(u.Settings) == 0 {
@@ -66,8 +74,11 @@ func (j *Journal) SetUnconfirmed(u Unconfirmed) error {
 	})
 }
 
-// Confirm takes the unconfirmed settings over among the entries.
+// Confirm takes the unconfirmed settings over among the entries. In a journal of a newer agent they stay unconfirmed.
 func (j *Journal) Confirm() error {
+	if err := j.MayChange(); err != nil {
+		return err
+	}
 	return j.updateDocument(func(doc *document) {
 		if doc.Unconfirmed == nil {
 			return

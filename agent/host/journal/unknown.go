@@ -1,0 +1,154 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// ErrNewer means that the journal has fields that this build does not know: a newer agent wrote it. The agent can restore what
+// it knows, and must change nothing else.
+var ErrNewer = errors.New("a newer agent wrote the journal")
+
+// MayChange returns nil if settings may be changed. Otherwise its error explains why this agent can only restore.
+func (j *Journal) MayChange() error {
+	if j.err != nil || len(j.unknown) == 0 {
+		return j.err
+	}
+	return fmt.Errorf("%w: %s has %s (%s), so only restoring is possible; upgrade this agent", ErrNewer, File,
+		text.Count(len(j.unknown), "unknown field"), text.List(j.unknown))
+}
+
+// noteUnknown keeps the fields of a journal that the document does not have.
+func (j *Journal) noteUnknown(data []byte) error {
+	tree, err := parseTree(data)
+	if err != nil {
+		return err
+	}
+	j.unknown, j.tree = listUnknown(tree, reflect.TypeFor[document](), ""), nil
+	if len(j.unknown) > 0 {
+		j.tree = tree
+	}
+	return nil
+}
+
+// addUnknown returns an encoded document with the fields of the tree that the document does not have.
+func addUnknown(data []byte, tree any) ([]byte, error) {
+	value, err := parseTree(data)
+	if err != nil {
+		return nil, err
+	}
+	mergeUnknown(value, tree, reflect.TypeFor[document]())
+	return json.MarshalIndent(value, "", "  ")
+}
+
+// parseTree parses JSON into maps, slices and plain values. A number stays as it is written.
+func parseTree(data []byte) (tree any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	err = decoder.Decode(&tree)
+	return tree, err
+}
+
+// listUnknown lists the paths of the fields in a JSON value that its type does not have, sorted.
+func listUnknown(value any, t reflect.Type, at string) []string {
+	var list []string
+	t = typeOfValue(t)
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			_, field, isKnown := fieldOf(t, key)
+			switch {
+			case t.Kind() == reflect.Map:
+				list = append(list, listUnknown(value[key], t.Elem(), at+"["+key+"]")...)
+			case isKnown:
+				list = append(list, listUnknown(value[key], field, joinPath(at, key))...)
+			case t.Kind() == reflect.Struct:
+				list = append(list, joinPath(at, key))
+			}
+		}
+	case []any:
+		for i := range value {
+			list = append(list, listUnknown(value[i], t.Elem(), fmt.Sprintf("%s[%d]", at, i))...)
+		}
+	}
+	return list
+}
+
+func joinPath(at, key string) string { return strings.TrimPrefix(at+"."+key, ".") }
+
+// mergeUnknown adds to a JSON value of a type the fields of its earlier form that the type does not have. The fields of an entry
+// that was removed or replaced are dropped with it.
+func mergeUnknown(value, earlier any, t reflect.Type) {
+	t = typeOfValue(t)
+	switch value := value.(type) {
+	case map[string]any:
+		earlier, _ := earlier.(map[string]any)
+		if t.Kind() == reflect.Map {
+			for key := range value {
+				mergeUnknown(value[key], earlier[key], t.Elem())
+			}
+			return
+		}
+		if t.Kind() != reflect.Struct || !isSame(value, earlier, t) {
+			return
+		}
+		for key, was := range earlier {
+			if name, field, isKnown := fieldOf(t, key); isKnown {
+				mergeUnknown(value[name], was, field)
+			} else {
+				value[key] = was
+			}
+		}
+	case []any:
+		earlier, _ := earlier.([]any)
+		for _, item := range value {
+			if i := slices.IndexFunc(earlier, func(was any) bool { return isSame(item, was, t.Elem()) }); i >= 0 {
+				mergeUnknown(item, earlier[i], t.Elem())
+			}
+		}
+	}
+}
+
+// identities are the fields of the document that name a thing: a permit, a boot, the settings that were tried.
+var identities = []string{"id", "hash"}
+
+// isSame reports whether two JSON objects of a type are two forms of one thing.
+func isSame(a, b any, t reflect.Type) bool {
+	x, isObject := a.(map[string]any)
+	y, both := b.(map[string]any)
+	return isObject && both && !slices.ContainsFunc(identities, func(name string) bool {
+		_, _, isKnown := fieldOf(typeOfValue(t), name)
+		return isKnown && x[name] != y[name]
+	})
+}
+
+// typeOfValue returns the type that a JSON value is decoded into.
+func typeOfValue(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// fieldOf returns the name and type of the field that a key of a JSON object is decoded into. As in encoding/json, case does
+// not matter.
+func fieldOf(t reflect.Type, key string) (name string, field reflect.Type, isKnown bool) {
+	if t.Kind() != reflect.Struct {
+		return "", nil, false
+	}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "-" && strings.EqualFold(name, key) {
+			return name, t.Field(i).Type, true
+		}
+	}
+	return "", nil, false
+}

@@ -67,7 +67,7 @@ type process struct {
 var environmentBefore []string
 
 // alive is open in the reaper for reading. The kernel closes it when this process ends.
-var alive *os.File
+var alive *os.File //nolint:unused // only held: the file would be closed with the last reference
 
 // Environ returns the environment without what Start has added. A program that replaces this process needs it: for the reaper, the run
 // ends with the replacement, and the program can start a reaper of its own.

@@ -99,7 +99,7 @@ func startRun(t *testing.T, above ...string) run {
 			t.Fatal(err)
 		}
 	}
-	argv := append(above, os.Args[0])
+	argv := append(slices.Clone(above), os.Args[0])
 	r.cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	r.cmd.Env = append(os.Environ(), runTest+"="+r.also, "SCO_REAPER_TEST_MOUNT="+r.kept, "TMPDIR="+t.TempDir())
 	r.cmd.Stderr = os.Stderr

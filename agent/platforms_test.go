@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-var updateDocs = flag.Bool("update", false, "write docs/platforms.md")
+var updateDocs = flag.Bool("update", false, "write what is compared instead of comparing it: docs/platforms.md and the answers")
 
 const platformsFile = "../docs/platforms.md"
 

@@ -1,0 +1,256 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/answers"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// The tested keys: new connections have to confirm net, live takes effect at once, boot needs a boot. Each node also has base.
+const (
+	ratio = "sysctl/vm.dirty_ratio"
+	dhash = "kernelArgument/dhash_entries"
+)
+
+var (
+	testedKeys   = []string{rmem, ratio, ihash}
+	keyNames     = map[string]string{rmem: "net", ratio: "live", ihash: "boot"}
+	testedStates = []v1alpha1.SettingState{
+		v1alpha1.SettingInSync, v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed,
+		v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed, "Unknown",
+	}
+	testedEffects = []v1alpha1.SettingEffect{
+		v1alpha1.EffectLive, v1alpha1.EffectNextMount, v1alpha1.EffectNewTransport, v1alpha1.EffectReboot, v1alpha1.EffectAction, "",
+	}
+)
+
+// tested is a setting with a state and an effect.
+type tested struct {
+	state  v1alpha1.SettingState
+	effect v1alpha1.SettingEffect
+	key    string
+}
+
+func allTested() []tested {
+	var out []tested
+	for _, state := range testedStates {
+		for _, effect := range testedEffects {
+			for _, key := range testedKeys {
+				out = append(out, tested{state, effect, key})
+			}
+		}
+	}
+	return out
+}
+
+func (c tested) labels() []string {
+	effect := string(c.effect)
+	if effect == "" {
+		effect = "none"
+	}
+	return []string{string(c.state), effect, keyNames[c.key]}
+}
+
+func (c tested) status() v1alpha1.SettingStatus {
+	return v1alpha1.SettingStatus{Key: c.key, Desired: "1", State: c.state, TakesEffect: c.effect}
+}
+
+func (c tested) observation() host.Observation {
+	_, name, _ := strings.Cut(c.key, "/")
+	return host.Observation{Name: name, Desired: "1", Observed: "1", State: host.State(c.state), Effect: host.Effect(c.effect)}
+}
+
+// TestAnswers pins what the agent makes of one setting, for every combination of state and effect.
+func TestAnswers(t *testing.T) {
+	var out answers.File
+	out.Printf("The answers of the agent, by go test ./agent -run TestAnswers -update.\n")
+	for _, asked := range []struct {
+		name     string
+		request  request
+		restored bool
+	}{
+		{"applied", request{carriedOut: true}, false}, {"not applied", request{}, false},
+		{"released", request{carriedOut: true, release: true}, false}, {"released, and restored", request{carriedOut: true, release: true}, true},
+	} {
+		out.Printf("\n## Conditions, %s\nColumns: Ready | Stalled.\n", asked.name)
+		out.Add(conditionRows(asked.request, asked.restored))
+	}
+	out.Printf("\n## A pass\nColumns: report | alone, with a permit | beside a setting that waits for a boot, with a permit | released.\n")
+	out.Add(passRows(t))
+	out.Printf("\n## Reports of the commands for one machine\n")
+	out.Add(reportRows())
+	out.Printf("\n## A status that differs from one in which all is in force\n")
+	out.Add(urgencyRows())
+	out.Check(t, "testdata/answers.golden", *updateDocs)
+}
+
+func conditionRows(asked request, restored bool) (rows []answers.Row) {
+	for _, dropped := range []bool{false, true} {
+		for _, c := range allTested() {
+			for _, due := range []bool{false, true} {
+				base := tested{v1alpha1.SettingInSync, v1alpha1.EffectReboot, dhash}
+				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
+				labels := slices.Concat([]string{"wanted"}, c.labels(), []string{"-"})
+				if dropped {
+					labels[0] = "dropped"
+				}
+				if due {
+					labels[4], status.RebootRequired, status.RebootRequiredBy = "due", true, []string{c.key}
+				}
+				conditions := conditionsOf(&status, asked, nil, time.Unix(1000, 0))
+				rows = append(rows, answers.Row{Labels: labels, Answer: string(conditions[0].Status) + " " + conditions[0].Reason + " | " + string(conditions[1].Status)})
+			}
+		}
+	}
+	return rows
+}
+
+// origins are the ways in which a setting comes to its state in a pass. Without an observation the catalogue tells the effect.
+var origins = []struct {
+	name   string
+	states []v1alpha1.SettingState
+	add    func(p *pass, c tested)
+	unseen bool
+}{
+	{"observed", testedStates, func(p *pass, c tested) {
+		p.want(c)
+		p.observed[c.key] = c.observation()
+	}, false},
+	{"not to be applied", testedStates, func(p *pass, c tested) {
+		p.want(c)
+		p.observed[c.key], p.failed[c.key] = c.observation(), "why"
+	}, false},
+	{"being proven", testedStates, func(p *pass, c tested) {
+		p.want(c)
+		p.observed[c.key], p.unconfirmed[c.key] = c.observation(), journal.Entry{Applied: "1"}
+	}, false},
+	{"refused by the fence", []v1alpha1.SettingState{v1alpha1.SettingPending, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
+		p.want(c)
+		delete(p.wantedEntries, c.key)
+		p.refused[c.key] = refusal{state: c.state, message: "why"}
+	}, true},
+	{"refused, former value kept", []v1alpha1.SettingState{v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
+		p.want(c)
+		o := c.observation()
+		o.State = host.InSync
+		p.observed[c.key], p.refused[c.key] = o, refusal{state: c.state, message: "why"}
+	}, false},
+	{"not read back", testedStates[:1], func(p *pass, c tested) { p.want(c) }, true},
+	{"dropped", testedStates, func(p *pass, c tested) {
+		p.restore[c.key] = host.Original{Present: true, Value: "0"}
+		p.restored[c.key] = c.observation()
+	}, false},
+	{"dropped, not to be restored", testedStates[:1], func(p *pass, c tested) {
+		p.restore[c.key] = host.Original{Present: true, Value: "0"}
+		p.restored[c.key], p.failed[c.key] = c.observation(), "why"
+	}, false},
+	{"dropped, not read back", testedStates[:1], func(p *pass, c tested) { p.restore[c.key] = host.Original{Present: true, Value: "0"} }, true},
+}
+
+func (p *pass) want(c tested) {
+	p.wanted[c.key] = v1alpha1.NodeSetting{Key: c.key, Value: "1", Profile: "p"}
+	p.wantedEntries[c.key] = journal.Entry{Applied: "1"}
+}
+
+func passRows(t *testing.T) (rows []answers.Row) {
+	w := newWorld(t)
+	for _, origin := range origins {
+		for _, c := range allTested() {
+			if !slices.Contains(origin.states, c.state) || origin.unseen && c.effect != catalogue.Effect(c.key) {
+				continue
+			}
+			p := w.newPass()
+			origin.add(p, c)
+			spec := v1alpha1.StorageClientNodeSpec{}
+			alone := p.sumUp(spec)
+			reported := "nothing"
+			if len(alone.settings) > 0 {
+				reported = string(alone.settings[0].State)
+				if effect := alone.settings[0].TakesEffect; effect != c.effect {
+					reported += " " + string(effect)
+				}
+			}
+			if len(alone.rebootBy) > 0 {
+				reported += ", boot required"
+			}
+			if len(alone.drifted) > 0 {
+				reported += ", heals"
+			}
+			spec.Release = true
+			released := "not restored"
+			if p.sumUp(spec).restored {
+				released = "restored"
+			}
+			base := tested{v1alpha1.SettingPending, v1alpha1.EffectReboot, dhash}
+			p.want(base)
+			p.observed[dhash] = base.observation()
+			beside := p.sumUp(v1alpha1.StorageClientNodeSpec{})
+			answer := strings.Join([]string{reported, w.answerPermit(alone), w.answerPermit(beside), released}, " | ")
+			rows = append(rows, answers.Row{Labels: slices.Concat([]string{origin.name}, c.labels()), Answer: answer})
+		}
+	}
+	return rows
+}
+
+// newPass is a pass that has found nothing yet.
+func (w *world) newPass() *pass {
+	return &pass{
+		plan: plan{
+			wantedEntries: map[string]journal.Entry{}, unrecorded: map[string]bool{}, restore: map[string]host.Original{},
+			refused: map[string]refusal{}, wanted: map[string]v1alpha1.NodeSetting{},
+		},
+		host:       Host{Bootloader: func() bootloader.Detection { return w.bootloader }},
+		journalled: map[string]journal.Entry{}, unsupported: map[string]bool{}, unconfirmed: map[string]journal.Entry{}, failed: map[string]string{},
+		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
+	}
+}
+
+// answerPermit is what the agent does with a permit after a pass.
+func (w *world) answerPermit(out outcome) string {
+	a := &Agent{outcome: out, boot: boot{id: "boot-1"}, host: w.host(), clientNode: &v1alpha1.StorageClientNode{}}
+	live := &v1alpha1.StorageClientNode{}
+	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}
+	why, _, _ := strings.Cut(a.findObjection(live), ":")
+	if why == "" {
+		return "reboots"
+	}
+	return why
+}
+
+func reportRows() (rows []answers.Row) {
+	for _, command := range []string{report.Plan, report.Apply, report.Observe, report.Restore} {
+		for _, image := range []bool{false, true} {
+			for _, c := range allTested() {
+				r := report.Report{Command: command, Image: image, Settings: []report.Setting{{SettingStatus: c.status()}}}
+				sumUp(&r)
+				where := map[bool]string{true: "image", false: "host"}[image]
+				answer := map[bool]string{true: "as declared", false: "not as declared"}[r.AsDeclared]
+				if r.RebootRequired {
+					answer += ", boot required"
+				}
+				rows = append(rows, answers.Row{Labels: slices.Concat([]string{command, where}, c.labels()), Answer: answer})
+			}
+		}
+	}
+	return rows
+}
+
+func urgencyRows() (rows []answers.Row) {
+	for _, c := range allTested() {
+		inForce := c
+		inForce.state = v1alpha1.SettingInSync
+		before := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{inForce.status()}}
+		after := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{c.status()}}
+		rows = append(rows, answers.Row{Labels: c.labels(), Answer: map[bool]string{true: "written at once", false: "written in turn"}[isUrgent(before, after)]})
+	}
+	return rows
+}

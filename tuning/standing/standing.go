@@ -1,0 +1,216 @@
+// Package standing judges how one setting of a node stands, and what follows from that. The agent's conditions and permits, the Node's
+// condition Tuned, the untuned taint, the gate of live changes, the rollout, the profiles' counts, the preview and the plugin all
+// derive their answers from it, so that no two of them differ.
+//
+// Table 1, the standing by what the agent reports. A setting is due if the agent names its key among those that require a reboot:
+//
+//	state x takesEffect                             | not due          | due
+//	InSync x any                                    | Effective        | PendingReboot
+//	Pending x NextMount, NewTransport               | Deferred         | PendingReboot
+//	Pending x Live, needs confirmation: in progress | Proving          | Proving
+//	                                    or not yet  | Unproven         | Unproven
+//	Pending x Live, other keys                      | Applying         | PendingReboot
+//	Pending x Reboot                                | PendingReboot    | PendingReboot
+//	Pending x Action or none; another state         | Applying         | Applying
+//	the agent does not report the key               | Applying         | Applying
+//	Drifted x Reboot                                | Unstaged         | Unstaged
+//	Drifted x any other                             | Drifted          | Drifted
+//	Shadowed x Reboot                               | OverriddenAtBoot | OverriddenAtBoot
+//	Shadowed x any other                            | Overridden       | PendingReboot
+//	Clamped, Unsupported x any                      | Unavailable      | PendingReboot
+//	Failed x any                                    | Failed           | Failed
+//	removed from the spec: Failed                   | RestoreFailed    | RestoreFailed
+//	                       Pending x Reboot         | RestoreAtBoot    | RestoreAtBoot
+//	                       any other                | Restoring        | Restoring
+//
+// Table 2, the consequences, is the variable rules. Facts about the node come before it: a silent agent, a release, a spec that the agent
+// has not reported on (Report.Applying), and boot settings that a reboot did not bring (Report.Withheld).
+package standing
+
+import (
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Standing is how one setting of a node stands. A larger one is worse: the worst standing of a node decides.
+type Standing int
+
+// Standings.
+const (
+	// Effective means that the desired value was read back.
+	Effective Standing = iota
+	// Deferred means that the value takes effect with the next mount or connection.
+	Deferred
+	// Applying means that the agent has not applied the setting yet, or not reported on it.
+	Applying
+	// RestoreFailed means that the original value of a removed setting could not be restored.
+	RestoreFailed
+	// Restoring means that the original value of a removed setting returns with the next mount or connection.
+	Restoring
+	// RestoreAtBoot means that the original value of a removed setting returns with the next boot.
+	RestoreAtBoot
+	// Unavailable means that the node does not support the value.
+	Unavailable
+	// Overridden means that the value is effective, and that another file overrides it at each boot until the agent sets it again.
+	Overridden
+	// OverriddenAtBoot means that only a boot could bring the value, and that another file overrides it then.
+	OverriddenAtBoot
+	// Drifted means that something else changed the value.
+	Drifted
+	// Unstaged means that the next boot would not bring the value: it is not in the boot configuration.
+	Unstaged
+	// PendingReboot means that the next boot brings the value.
+	PendingReboot
+	// Proving means that the value is set, and that new connections are about to confirm it.
+	Proving
+	// Unproven means that new connections have to confirm the value, and cannot do so now.
+	Unproven
+	// Failed means that the setting could not be applied or read.
+	Failed
+)
+
+// Boot is what a boot means for a setting.
+type Boot int
+
+// Boots.
+const (
+	// BootAccepted means that the node is accepted with it after a boot.
+	BootAccepted Boot = iota
+	// BootAwaited means that it comes with the boot, or by itself after it.
+	BootAwaited
+	// BootObstacle means that a boot does not bring it, so that the node would be rebooted in vain.
+	BootObstacle
+)
+
+// rule holds what follows from a standing.
+type rule struct {
+	name string
+	// reason is that of the Node's condition Tuned and of the agent's condition Ready, where no other setting is worse.
+	reason string
+	// untaints is true if the untuned taint is removed with it.
+	untaints bool
+	// taken is true if the agent has done what it can: the live gate counts the node as running without it.
+	taken bool
+	// soaks is true if the time with it counts as the soak of a canary.
+	soaks bool
+	boot  Boot
+}
+
+// rules is table 2.
+var rules = [...]rule{
+	Effective:        {name: "Effective", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	Deferred:         {name: "Deferred", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	Restoring:        {name: "Restoring", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	RestoreAtBoot:    {name: "RestoreAtBoot", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	Unavailable:      {name: "Unavailable", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	Overridden:       {name: "Overridden", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: false, taken: true, soaks: true, boot: BootObstacle},
+	Drifted:          {name: "Drifted", reason: v1alpha1.NodeReasonDrifted, untaints: false, taken: true, soaks: false, boot: BootAccepted},
+	Unstaged:         {name: "Unstaged", reason: v1alpha1.NodeReasonDrifted, untaints: false, taken: true, soaks: false, boot: BootObstacle},
+	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, untaints: false, taken: true, soaks: true, boot: BootAwaited},
+	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, untaints: true, taken: false, soaks: false, boot: BootAccepted},
+	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, untaints: true, taken: false, soaks: false, boot: BootAccepted},
+	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonTuned, untaints: false, taken: true, soaks: true, boot: BootAwaited},
+	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
+	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, untaints: false, taken: false, soaks: false, boot: BootObstacle},
+}
+
+// String implements fmt.Stringer.
+func (s Standing) String() string { return rules[s].name }
+
+// Tuned reports whether a node with the setting may count as tuned.
+func (s Standing) Tuned() bool {
+	return rules[s].reason == v1alpha1.NodeReasonTuned || rules[s].reason == v1alpha1.NodeReasonTunedWithExceptions
+}
+
+// Untaints reports whether the untuned taint is removed with the setting.
+func (s Standing) Untaints() bool { return rules[s].untaints }
+
+// Taken reports whether the agent has done what it can about the setting.
+func (s Standing) Taken() bool { return rules[s].taken }
+
+// Soaks reports whether the time with the setting counts as the soak of a canary.
+func (s Standing) Soaks() bool { return rules[s].soaks }
+
+// Boot returns what a boot means for the setting.
+func (s Standing) Boot() Boot { return rules[s].boot }
+
+// Exception reports whether the node differs from what is declared, and is accepted like that.
+func (s Standing) Exception() bool {
+	return s == Unavailable || s == Overridden || s == OverriddenAtBoot
+}
+
+// Waits reports whether the setting gets its value without any further action.
+func (s Standing) Waits() bool {
+	switch s {
+	case Deferred, PendingReboot, Proving, Unproven, Applying:
+		return true
+	case Effective, Restoring, RestoreAtBoot, Unavailable, Overridden, OverriddenAtBoot, Drifted, Unstaged, RestoreFailed, Failed:
+	}
+	return false
+}
+
+// Of returns the standing of a setting that the spec holds. due is true if its key is among those that require a reboot.
+func Of(s v1alpha1.SettingStatus, due bool) Standing {
+	boots := s.TakesEffect == v1alpha1.EffectReboot
+	switch s.State {
+	case v1alpha1.SettingInSync:
+		return unlessDue(Effective, due)
+	case v1alpha1.SettingPending:
+		return ofPending(s, due)
+	case v1alpha1.SettingDrifted:
+		if boots {
+			return Unstaged
+		}
+		return Drifted
+	case v1alpha1.SettingShadowed:
+		if boots {
+			return OverriddenAtBoot
+		}
+		return unlessDue(Overridden, due)
+	case v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
+		return unlessDue(Unavailable, due)
+	case v1alpha1.SettingFailed:
+		return Failed
+	}
+	return Applying
+}
+
+func ofPending(s v1alpha1.SettingStatus, due bool) Standing {
+	switch s.TakesEffect {
+	case v1alpha1.EffectNextMount, v1alpha1.EffectNewTransport:
+		return unlessDue(Deferred, due)
+	case v1alpha1.EffectReboot:
+		return PendingReboot
+	case v1alpha1.EffectLive:
+		switch {
+		case !catalogue.NeedsConfirmation(s.Key):
+			return unlessDue(Applying, due)
+		case strings.HasPrefix(s.Message, catalogue.ProvingNote):
+			return Proving
+		}
+		return Unproven
+	case v1alpha1.EffectAction:
+	}
+	return Applying
+}
+
+func unlessDue(s Standing, due bool) Standing {
+	if due {
+		return PendingReboot
+	}
+	return s
+}
+
+// ofRemoved returns the standing of a setting that the spec no longer holds.
+func ofRemoved(s v1alpha1.SettingStatus) Standing {
+	switch {
+	case s.State == v1alpha1.SettingFailed:
+		return RestoreFailed
+	case s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot:
+		return RestoreAtBoot
+	}
+	return Restoring
+}

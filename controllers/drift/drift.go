@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -42,19 +43,19 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 // ReportChanges sends one event for each setting whose count has grown, or that has begun to be other than declared, between
 // two versions of a client node.
 func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
-	old := map[string]v1alpha1.SettingStatus{}
-	for _, s := range before.Status.Settings {
-		old[s.Key] = s
+	old := map[string]*v1alpha1.SettingStatus{}
+	for i := range before.Status.Settings {
+		old[before.Status.Settings[i].Key] = &before.Status.Settings[i]
 	}
 	for _, s := range after.Status.Settings {
-		was, known := old[s.Key]
-		switch healed := fleet.TimesHealed(was, s); {
+		healed, started := standing.Drift(old[s.Key], s)
+		switch {
 		case healed > 0 && s.State == v1alpha1.SettingInSync:
 			r.sendEvent(after, eventHealed, "Heal", fmt.Sprintf("%s; the agent set it back to %q", changeText(s, healed), s.Desired))
 		case healed > 0:
 			r.sendEvent(after, eventDrifted, "Heal", fmt.Sprintf("%s; the agent could not set it back to %q: %s",
 				changeText(s, healed), s.Desired, cmp.Or(s.Message, string(s.State))))
-		case known && !fleet.HasDrifted(was.State) && fleet.HasDrifted(s.State):
+		case started:
 			r.sendEvent(after, eventDrifted, "Report", deviationText(s)+": "+cmp.Or(s.Message, string(s.State)))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // Results of a drain and of a reboot, as a label.
@@ -147,14 +147,13 @@ func rebootResult(phase v1alpha1.RolloutPhase) string {
 }
 
 func (t *Transitions) countDrift(before, after []v1alpha1.SettingStatus) {
-	old := map[string]v1alpha1.SettingStatus{}
-	for _, s := range before {
-		old[s.Key] = s
+	old := map[string]*v1alpha1.SettingStatus{}
+	for i := range before {
+		old[before[i].Key] = &before[i]
 	}
 	for _, s := range after {
-		was, known := old[s.Key]
-		count := fleet.TimesHealed(was, s)
-		if known && !fleet.HasDrifted(was.State) && fleet.HasDrifted(s.State) {
+		count, started := standing.Drift(old[s.Key], s)
+		if started {
 			count++
 		}
 		if subject, _, _ := strings.Cut(s.Key, "/"); count > 0 {

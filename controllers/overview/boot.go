@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/acceptance"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 const onlyControlPlane = "the only control-plane node is not rebooted by the rollout; reboot it by hand"
@@ -39,8 +39,8 @@ func SettingsOf(profile string, settings []v1alpha1.NodeSetting) []v1alpha1.Node
 // WhyNotRebooted says why the rollout would not reboot a node for boot settings among these, empty if it would: the node would not
 // be accepted after the boot, its boot loader is not proven, or nothing would stand in for it.
 func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
-	if obstacles := acceptance.Judge(settings, reportsOn(settings, clientNode)).Obstacles(); len(obstacles) > 0 {
-		return acceptance.Describe(obstacles)
+	if obstacles := standingOf(settings, clientNode).Obstacles(); len(obstacles) > 0 {
+		return standing.Describe(obstacles)
 	}
 	if match.ControlPlane(node) && !slices.ContainsFunc(all, func(n *corev1.Node) bool { return n.Name != node.Name && match.ControlPlane(n) }) {
 		return onlyControlPlane
@@ -52,16 +52,18 @@ func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.N
 	return ""
 }
 
-// reportsOn are the agent's reports that speak of the settings with these very values.
-func reportsOn(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []v1alpha1.SettingStatus {
+// standingOf returns the standing of settings that a node would have, by the reports on these very values.
+func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) standing.Report {
 	if clientNode == nil {
-		return nil
+		return standing.Report{}
 	}
 	values := make(map[string]string, len(settings))
 	for _, s := range settings {
 		values[s.Key] = s.Value
 	}
-	return slices.DeleteFunc(slices.Clone(clientNode.Status.Settings), func(s v1alpha1.SettingStatus) bool { return values[s.Key] != s.Desired })
+	known := clientNode.Status
+	known.Settings = slices.DeleteFunc(slices.Clone(known.Settings), func(s v1alpha1.SettingStatus) bool { return values[s.Key] != s.Desired })
+	return standing.Read(&v1alpha1.StorageClientNodeSpec{Settings: settings}, &known, "")
 }
 
 // rebootsFor says why a node would reboot for what comes from a profile: a boot setting that it is not known to have in force, or
@@ -97,13 +99,10 @@ func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) 
 		if status.Key != s.Key || status.Desired != s.Value {
 			continue
 		}
-		switch status.State {
-		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
-			if slices.Contains(clientNode.Status.RebootRequiredBy, s.Key) {
-				return becomes + ", now " + cmp.Or(status.Observed, "not set")
-			}
+		switch standing.Of(status, slices.Contains(clientNode.Status.RebootRequiredBy, s.Key)) {
+		case standing.Effective, standing.Unavailable:
 			return ""
-		case v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingFailed:
+		default:
 			return becomes + ", now " + cmp.Or(status.Observed, "not set")
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // Difference is a setting that a profile wants otherwise than it is in force.
@@ -101,10 +102,8 @@ func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wante
 
 // hasValue says whether a value is in force: the agent says so of the value that it was told, and of any other the numbers do.
 func hasValue(s v1alpha1.SettingStatus, wanted string) bool {
-	if s.Desired == wanted {
-		return s.State == v1alpha1.SettingInSync
-	}
-	return s.State == v1alpha1.SettingInSync && s.Observed == wanted
+	isEffective := standing.Of(s, false) == standing.Effective
+	return isEffective && (s.Desired == wanted || s.Observed == wanted)
 }
 
 func differenceOf(s v1alpha1.NodeSetting, status v1alpha1.SettingStatus, read bool) Difference {

@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // Cluster is what the answers rest on.
@@ -74,7 +75,7 @@ func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 			continue
 		}
 		report := fleet.ReportOf(m.node, m.clientNode, true, profile.Name)
-		keys := slices.Concat(report.Failed, report.Drifted, report.Exceptions)
+		keys := slices.Concat(report.Keys(standing.Failed, standing.Drifted, standing.Unstaged), report.Exceptions())
 		for _, s := range m.clientNode.Status.Settings {
 			if slices.Contains(keys, s.Key) {
 				out = addDeviation(out, s, m.node.Name)

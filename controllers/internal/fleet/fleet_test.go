@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 func profile(name string, priority int32, value string, changes ...func(*v1alpha1.StorageClientProfile)) v1alpha1.StorageClientProfile {
@@ -142,50 +144,42 @@ func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
 
 func TestReportOf(t *testing.T) {
 	arg := v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "b"}
-	clientNode := func(change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
-		s := carrying(rmem("1048576", "a"), arg)
-		s.Spec.Hash, s.Status.Hash, s.Status.BootID, s.Status.ObservedGeneration = "h", "h", "boot-1", 1
-		change(s)
-		return s
-	}
-	states := func(first, second v1alpha1.SettingState) func(*v1alpha1.StorageClientNode) {
-		return func(s *v1alpha1.StorageClientNode) {
-			s.Status.Settings = []v1alpha1.SettingStatus{
-				{Key: "sysctl/net.core.rmem_max", State: first}, {Key: arg.Key, State: second, TakesEffect: v1alpha1.EffectReboot},
-			}
-		}
-	}
 	for name, test := range map[string]struct {
-		clientNode *v1alpha1.StorageClientNode
-		absent     bool
-		profile    string
-		want       Report
-		tuned      bool
+		change  func(*v1alpha1.StorageClientNodeStatus)
+		absent  bool
+		profile string
+		silent  string
+		pending []string
+		tuned   bool
 	}{
-		"all in sync":                     {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingInSync)), tuned: true},
-		"an agent whose Pod is not Ready": {clientNode: clientNode(func(*v1alpha1.StorageClientNode) {}), absent: true, want: Report{Silent: "the node's agent is not Ready"}},
-		"a report of an earlier boot":     {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status.BootID = "boot-0" }), want: Report{Silent: "the node's agent has not reported since the node's last boot"}},
-		"no report yet":                   {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status = v1alpha1.StorageClientNodeStatus{} }), want: Report{Silent: "the node's agent has not reported yet", Applying: true}},
-		"a report of other settings":      {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "g" }), want: Report{Applying: true}},
-		"a boot argument that is staged":  {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), want: Report{ByState: catalogue.ByState{RebootPending: []string{arg.Key}}}},
-		"one that is not the profile's":   {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), profile: "a", tuned: true},
-		"clamped and shadowed":            {clientNode: clientNode(states(v1alpha1.SettingShadowed, v1alpha1.SettingClamped)), want: Report{ByState: catalogue.ByState{Exceptions: []string{arg.Key, "sysctl/net.core.rmem_max"}, Shadowed: []string{"sysctl/net.core.rmem_max"}}}, tuned: true},
-		"drifted is no exception":         {clientNode: clientNode(states(v1alpha1.SettingDrifted, v1alpha1.SettingInSync)), want: Report{ByState: catalogue.ByState{Drifted: []string{"sysctl/net.core.rmem_max"}}}},
-		"unsupported alone does not hurt": {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingUnsupported)), want: Report{ByState: catalogue.ByState{Exceptions: []string{arg.Key}}}, tuned: true},
-		"a removal that waits for the boot": {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) {
-			s.Status.RebootRequiredBy = []string{"kernelArgument/dhash_entries"}
-		}), tuned: true},
-		"a transport that is still open": {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) {
-			s.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport}}
-		}), tuned: true},
+		"an agent that reports":           {tuned: true},
+		"an agent whose Pod is not Ready": {absent: true, silent: "the node's agent is not Ready"},
+		"a report of an earlier boot": {
+			change: func(s *v1alpha1.StorageClientNodeStatus) { s.BootID = "boot-0" }, silent: "the node's agent has not reported since the node's last boot",
+		},
+		"no report yet": {
+			change: func(s *v1alpha1.StorageClientNodeStatus) { *s = v1alpha1.StorageClientNodeStatus{} }, silent: "the node's agent has not reported yet",
+		},
+		"a setting that waits for a boot": {
+			change: func(s *v1alpha1.StorageClientNodeStatus) { s.Settings[1].State = v1alpha1.SettingPending }, pending: []string{arg.Key},
+		},
+		"one that is not the profile's": {
+			change: func(s *v1alpha1.StorageClientNodeStatus) { s.Settings[1].State = v1alpha1.SettingPending }, profile: "a", tuned: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := ReportOf(node(), test.clientNode, !test.absent, test.profile)
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			clientNode := carrying(rmem("1048576", "a"), arg)
+			clientNode.Spec.Hash = "h"
+			clientNode.Status = v1alpha1.StorageClientNodeStatus{Hash: "h", BootID: "boot-1", ObservedGeneration: 1, Settings: []v1alpha1.SettingStatus{
+				{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingInSync}, {Key: arg.Key, State: v1alpha1.SettingInSync, TakesEffect: v1alpha1.EffectReboot},
+			}}
+			if test.change != nil {
+				test.change(&clientNode.Status)
 			}
-			if got.IsTuned() != test.tuned {
-				t.Errorf("tuned %t, want %t", got.IsTuned(), test.tuned)
+			got := ReportOf(node(), clientNode, !test.absent, test.profile)
+			if got.Silent != test.silent || got.IsTuned() != test.tuned || !slices.Equal(got.Keys(standing.PendingReboot), test.pending) {
+				t.Errorf("silent %q, tuned %t, %v wait for a boot; want %q, %t, %v",
+					got.Silent, got.IsTuned(), got.Keys(standing.PendingReboot), test.silent, test.tuned, test.pending)
 			}
 		})
 	}

@@ -77,13 +77,13 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 	entry.Carries = clientNode.Spec.Hash
 	entry.Alive = entry.Alive && report.Silent == ""
 	entry.Taken = report.IsTaken()
-	entry.Unconfirmed = report.UnconfirmedNote
+	entry.Unconfirmed = report.UnprovenNote()
 	if condition := FindTuned(node); report.Silent != "" && condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent {
 		// Not that of the message, which changes each time that the agent's Pod is restarted.
 		entry.SilentSince = condition.LastTransitionTime.Time
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
 	}
-	entry.Failed = !report.Applying && len(report.Failed) > 0
+	entry.Failed = !report.Applying && report.HasFailed()
 	entry.TakenSince = takenSince(node, clientNode.Spec.Hash, report)
 	return entry
 }
@@ -95,7 +95,7 @@ func SettingsName(hash string) string { return " (settings " + cmp.Or(hash, "non
 // observed afresh; only the time comes from the condition, and not from one that still speaks of the settings before.
 func takenSince(node *corev1.Node, hash string, report Report) time.Time {
 	condition := FindTuned(node)
-	if condition == nil || !report.IsApplied() || !strings.HasSuffix(condition.Message, SettingsName(hash)) {
+	if condition == nil || report.Silent != "" || !report.Soaks() || !strings.HasSuffix(condition.Message, SettingsName(hash)) {
 		return time.Time{}
 	}
 	switch condition.Reason {

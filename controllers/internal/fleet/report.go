@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,73 +9,35 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
-// Report is how far a node carries settings, as its agent observed it. Lists hold keys, sorted.
+// Report is how the settings of a node stand, and whether that can be believed.
 type Report struct {
-	// Silent says why what the agent reported cannot be believed; empty where it can.
+	standing.Report
+	// Silent says why what the agent reported cannot be believed; empty if it can.
 	Silent string
-	// Applying is true until the agent has reported on the settings that the client node holds.
-	Applying bool
-	catalogue.ByState
-	// UnconfirmedNote says why the first of the unconfirmed settings is not being proven now; empty while it is.
-	UnconfirmedNote string
 }
 
-// IsTuned reports whether every setting was read back with its wanted value, exceptions aside.
-func (r Report) IsTuned() bool {
-	return r.IsApplied() && len(r.Drifted) == 0 && len(r.RebootPending) == 0
-}
+// IsTuned reports whether every setting was read back with its desired value, exceptions aside.
+func (r Report) IsTuned() bool { return r.Silent == "" && r.Report.IsTuned() }
 
-// IsApplied reports whether the agent has taken the settings without a failure: applied, and confirmed where that is due, what is
-// live, and staged what takes effect later.
-func (r Report) IsApplied() bool { return r.Silent == "" && r.IsTaken() }
-
-// IsTaken is IsApplied as far as the last report tells, whether it can still be believed or not.
-func (r Report) IsTaken() bool {
-	return !r.Applying && len(r.Failed) == 0 && len(r.Unconfirmed) == 0
+// UnprovenNote says why the first of the settings that new connections have to confirm cannot be confirmed now; empty if there is none.
+func (r Report) UnprovenNote() string {
+	for _, s := range r.Select(standing.Unproven) {
+		if s.Message != "" {
+			return s.Message
+		}
+	}
+	return ""
 }
 
 // ReportOf reads a node's report. With a profile's name it covers the settings that come from that profile only,
 // with an empty one all. ready is whether the agent's Pod on the node is Ready.
 func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, profile string) Report {
-	report := Report{
-		Silent:   agentpod.WhySilent(node, clientNode, ready),
-		Applying: clientNode.Status.Hash != clientNode.Spec.Hash || clientNode.Status.ObservedGeneration == 0,
-	}
-	// Most settings of most nodes are in sync: these are passed over before anything is looked up.
-	wanted := func(key string) bool {
-		i := slices.IndexFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
-		return i >= 0 && (profile == "" || clientNode.Spec.Settings[i].Profile == profile)
-	}
-	for i := range clientNode.Status.Settings {
-		if setting := &clientNode.Status.Settings[i]; setting.State != v1alpha1.SettingInSync && wanted(setting.Key) {
-			report.addSetting(*setting)
-		}
-	}
-	if bootedInVain(clientNode) {
-		if _, carried := nodesettings.Hashes(clientNode.Spec.Settings); carried != clientNode.Spec.BootHash {
-			report.Failed = append(report.Failed, "boot settings that had no effect and were removed again")
-		}
-	}
-	for _, key := range clientNode.Status.RebootRequiredBy {
-		if wanted(key) {
-			report.RebootPending = append(report.RebootPending, key)
-		}
-	}
-	for _, keys := range []*[]string{&report.Failed, &report.Drifted, &report.Exceptions, &report.Shadowed, &report.RebootPending, &report.Unconfirmed} {
-		slices.Sort(*keys)
-		*keys = slices.Compact(*keys)
-	}
-	return report
-}
-
-func (r *Report) addSetting(setting v1alpha1.SettingStatus) {
-	r.Add(setting)
-	if catalogue.IsUnconfirmed(setting) && !strings.HasPrefix(setting.Message, catalogue.ProvingNote) {
-		r.UnconfirmedNote = cmp.Or(r.UnconfirmedNote, setting.Message)
+	return Report{
+		Report: standing.Read(&clientNode.Spec, &clientNode.Status, profile),
+		Silent: agentpod.WhySilent(node, clientNode, ready),
 	}
 }
 

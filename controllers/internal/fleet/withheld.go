@@ -5,6 +5,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // WithheldSettings are the boot settings, sorted, that a node is not to be given: a permitted reboot came back without their
@@ -12,7 +13,7 @@ import (
 // on naming the wanted hashes, so that the failure stands and nothing is tried twice; what has been left out of its
 // settings already stays out, so no other record is needed.
 func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
-	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !bootedInVain(clientNode) {
+	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !standing.BootedInVain(&clientNode.Spec, &clientNode.Status) {
 		return nil
 	}
 	var keys []string
@@ -25,16 +26,11 @@ func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesetting
 	return keys
 }
 
-func bootedInVain(clientNode *v1alpha1.StorageClientNode) bool {
-	rollout := clientNode.Status.Rollout
-	return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.Reason == v1alpha1.RolloutReasonRebootWithoutEffect &&
-		rollout.BootHash == clientNode.Spec.BootHash
-}
-
 // inEffect reports whether a key is among the node's settings and its agent does not report that it has no effect.
 func inEffect(clientNode *v1alpha1.StorageClientNode, key string) bool {
 	named := slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 	return named && !slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
-		return s.Key == key && (s.State == v1alpha1.SettingFailed || s.State == v1alpha1.SettingPending)
+		is := standing.Of(s, false)
+		return s.Key == key && (is == standing.Failed || is.Waits())
 	})
 }

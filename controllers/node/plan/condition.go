@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -40,35 +41,50 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRestoring, cmp.Or(note, noteRestoring))
 	case report.Applying || !isCurrent:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, cmp.Or(note, "Waiting for the agent to report the settings"))
-	case len(report.Failed) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "Settings failed: "+text.List(report.Failed))
-	case len(report.Unconfirmed) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, unconfirmedMessage(report))
-	case len(report.RebootPending) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, named("Takes effect at the next boot: "+text.List(report.RebootPending)))
-	case len(report.Drifted) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonDrifted, driftedMessage(report.Drifted))
-	case len(report.Exceptions) > 0:
-		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, named(exceptionsMessage(report)))
 	}
-	return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTuned, named(text.Count(len(clientNode.Spec.Settings), "setting")+" verified"))
+	switch reason := report.Reason(); reason {
+	case v1alpha1.NodeReasonSettingsFailed:
+		return verdict(corev1.ConditionFalse, reason, failedMessage(report))
+	case v1alpha1.NodeReasonApplying:
+		return verdict(corev1.ConditionFalse, reason, unconfirmedMessage(report))
+	case v1alpha1.NodeReasonRebootPending:
+		return verdict(corev1.ConditionFalse, reason, named("Takes effect at the next boot: "+text.List(report.Keys(standing.PendingReboot))))
+	case v1alpha1.NodeReasonDrifted:
+		return verdict(corev1.ConditionFalse, reason, driftedMessage(report.Keys(standing.Drifted, standing.Unstaged)))
+	case v1alpha1.NodeReasonTunedWithExceptions:
+		return verdict(corev1.ConditionTrue, reason, named(exceptionsMessage(report)))
+	default:
+		return verdict(corev1.ConditionTrue, reason, named(text.Count(len(clientNode.Spec.Settings), "setting")+" verified"))
+	}
+}
+
+// withheldKeys stands for the boot settings that are left out.
+const withheldKeys = "boot settings that had no effect and were removed again"
+
+func failedMessage(report fleet.Report) string {
+	failed := report.Keys(standing.Failed)
+	if report.Withheld {
+		failed = append(failed, withheldKeys)
+		slices.Sort(failed)
+	}
+	return "Settings failed: " + text.List(failed)
 }
 
 func exceptionsMessage(report fleet.Report) string {
-	missing := slices.DeleteFunc(slices.Clone(report.Exceptions), func(key string) bool { return slices.Contains(report.Shadowed, key) })
+	missing, overridden := report.Keys(standing.Unavailable), report.Keys(standing.Overridden, standing.OverriddenAtBoot)
 	switch {
-	case len(report.Shadowed) == 0:
+	case len(overridden) == 0:
 		return "This node cannot take: " + text.List(missing)
 	case len(missing) == 0:
-		return "Other files override settings of this node: " + text.List(report.Shadowed)
+		return "Other files override settings of this node: " + text.List(overridden)
 	}
-	return "This node cannot take: " + text.List(missing) + "; other files override settings: " + text.List(report.Shadowed)
+	return "This node cannot take: " + text.List(missing) + "; other files override settings: " + text.List(overridden)
 }
 
 func unconfirmedMessage(report fleet.Report) string {
-	message := "Not confirmed over new connections yet: " + text.List(report.Unconfirmed)
-	if report.UnconfirmedNote != "" {
-		message += ": " + report.UnconfirmedNote
+	message := "Not confirmed over new connections yet: " + text.List(report.Keys(standing.Proving, standing.Unproven))
+	if note := report.UnprovenNote(); note != "" {
+		message += ": " + note
 	}
 	return message
 }

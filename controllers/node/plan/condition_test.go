@@ -10,8 +10,17 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/standing"
 )
+
+// stands is a report on rmem, and on wmem.
+func stands(standings ...standing.Standing) standing.Report {
+	var r standing.Report
+	for i, s := range standings {
+		r.Settings = append(r.Settings, standing.Setting{Key: []string{rmem, wmem}[i], Standing: s})
+	}
+	return r
+}
 
 func TestJudgeTuned(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -22,14 +31,14 @@ func TestJudgeTuned(t *testing.T) {
 		reason  string
 	}{
 		"all read back":                      {status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTuned},
-		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", ByState: catalogue.ByState{Failed: []string{rmem}}}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
+		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Report: stands(standing.Failed)}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
 		"a release":                          {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
-		"settings not reported yet":          {report: fleet.Report{Applying: true}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"settings not reported yet":          {report: fleet.Report{Report: standing.Report{Applying: true}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"settings that wait for their turn":  {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"a failure comes before a reboot":    {report: fleet.Report{ByState: catalogue.ByState{Failed: []string{rmem}, RebootPending: []string{wmem}}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
-		"a reboot comes before drift":        {report: fleet.Report{ByState: catalogue.ByState{RebootPending: []string{wmem}, Drifted: []string{rmem}}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
-		"drift":                              {report: fleet.Report{ByState: catalogue.ByState{Drifted: []string{rmem}}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
-		"what cannot be had is an exception": {report: fleet.Report{ByState: catalogue.ByState{Exceptions: []string{rmem}}}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
+		"a failure comes before a reboot":    {report: fleet.Report{Report: stands(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a reboot comes before drift":        {report: fleet.Report{Report: stands(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
+		"drift":                              {report: fleet.Report{Report: stands(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
+		"what cannot be had is an exception": {report: fleet.Report{Report: stands(standing.Unavailable)}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clientNode := clientNodeWith()
@@ -58,9 +67,9 @@ func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
 func TestJudgeTunedNamesExceptions(t *testing.T) {
 	clientNode := clientNodeWith()
 	for want, report := range map[string]fleet.Report{
-		"This node cannot take: " + rmem:                                              {ByState: catalogue.ByState{Exceptions: []string{rmem}}},
-		"Other files override settings of this node: " + rmem:                         {ByState: catalogue.ByState{Exceptions: []string{rmem}, Shadowed: []string{rmem}}},
-		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {ByState: catalogue.ByState{Exceptions: []string{rmem, wmem}, Shadowed: []string{rmem}}},
+		"This node cannot take: " + rmem:                                              {Report: stands(standing.Unavailable)},
+		"Other files override settings of this node: " + rmem:                         {Report: stands(standing.Overridden)},
+		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {Report: stands(standing.OverriddenAtBoot, standing.Unavailable)},
 	} {
 		if got := judgeTuned(clientNode, report, true, ""); got.Message != want+fleet.SettingsName(clientNode.Spec.Hash) || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)

@@ -160,7 +160,7 @@ func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
 		condition.Message != "Not confirmed over new connections yet: "+rmem+": put back: no server answers" {
 		t.Errorf("condition %+v", condition)
 	}
-	if s.Report.IsApplied() || s.Report.IsTuned() {
+	if s.Report.IsTaken() || s.Report.IsTuned() {
 		t.Error("it counts as applied")
 	}
 }

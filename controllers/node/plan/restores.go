@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -54,5 +55,5 @@ func (r refusal) holds(profiles *fleet.ProfileSet, now time.Time) bool {
 // hasFailedToRestore reports whether the agent has said of the release that something could not be restored.
 func hasFailedToRestore(clientNode *v1alpha1.StorageClientNode) bool {
 	return clientNode.Status.ObservedGeneration >= clientNode.Generation &&
-		slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingFailed })
+		slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool { return standing.Of(s, false) == standing.Failed })
 }

@@ -3,7 +3,6 @@ package status
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -200,18 +200,18 @@ func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v
 // addStates counts a node by the states of the profile's settings, and reports whether the node has failed.
 func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report) bool {
 	rollout := clientNode.Status.Rollout
-	if len(report.Exceptions) > 0 {
+	if len(report.Exceptions()) > 0 {
 		t.counts.Exceptions++
-		t.addExceptions(node.Name, clientNode, report)
+		t.addExceptions(node.Name, report)
 	}
-	if len(report.Drifted) > 0 {
+	if report.Has(standing.Drifted, standing.Unstaged) {
 		t.counts.Drifted++
 		t.drifted = append(t.drifted, node.Name)
 	}
 	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
 		t.disrupted = append(t.disrupted, wait{node: node.Name, reason: rollout.Reason, message: rollout.Message})
 	}
-	failed := len(report.Failed) > 0 || (rollout != nil && rollout.Phase == v1alpha1.RolloutFailed)
+	failed := report.HasFailed() || (rollout != nil && rollout.Phase == v1alpha1.RolloutFailed)
 	if failed {
 		t.counts.Failed++
 		t.failed = append(t.failed, node.Name)
@@ -220,24 +220,23 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 }
 
 // addExceptions parts what the node cannot take from what other files override.
-func (t *tally) addExceptions(node string, clientNode *v1alpha1.StorageClientNode, report fleet.Report) {
-	if len(report.Exceptions) > len(report.Shadowed) {
+func (t *tally) addExceptions(node string, report fleet.Report) {
+	if report.Has(standing.Unavailable) {
 		t.exceptions = append(t.exceptions, node)
 	}
-	if len(report.Shadowed) == 0 {
-		return
+	overridden := report.Select(standing.Overridden, standing.OverriddenAtBoot)
+	if len(overridden) > 0 {
+		t.shadowed = append(t.shadowed, node)
 	}
-	t.shadowed = append(t.shadowed, node)
-	for _, s := range clientNode.Status.Settings {
-		if slices.Contains(report.Shadowed, s.Key) {
-			t.overrides = append(t.overrides, strings.TrimSuffix(s.Key+": "+s.Message, ": "))
-		}
+	for _, s := range overridden {
+		t.overrides = append(t.overrides, s.String())
 	}
 }
 
 // addPending notes what of the profile waits for a boot, and whether the node is rebooted for it.
 func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, all fleet.Snapshot) {
-	if len(report.RebootPending) == 0 {
+	pending := report.Keys(standing.PendingReboot)
+	if len(pending) == 0 {
 		return
 	}
 	t.counts.PendingReboot++
@@ -245,7 +244,7 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	if rollout := clientNode.Status.Rollout; rollout != nil && isStillHeld(rollout.Reason, node, clientNode, all) {
 		waiting.reason, waiting.message = rollout.Reason, rollout.Message
 	}
-	if slices.ContainsFunc(report.RebootPending, nodesettings.TakesEffectAtBoot) {
+	if slices.ContainsFunc(pending, nodesettings.TakesEffectAtBoot) {
 		waiting.kept = overview.WhyNotRebooted(node, all.Nodes, clientNode.Spec.Settings, clientNode)
 		waiting.due = waiting.kept == ""
 	}
@@ -331,7 +330,7 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 	if clientNode != nil {
 		t.reported++
 		for _, setting := range clientNode.Status.Settings {
-			if setting.State == v1alpha1.SettingInSync {
+			if standing.Of(setting, false) == standing.Effective {
 				inForce[setting.Key] = setting.Desired
 			}
 		}

@@ -190,7 +190,7 @@ func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time,
 // lacksBootSettings reports whether a boot setting of the node is not in force, exceptions aside. Without a reboot due, none of
 // the rollout's brings it: it has failed, or waits for a boot of somebody else's, as behind a boot loader that is not proven.
 func (n *nodeState) lacksBootSettings() bool {
-	return len(onlyBootSettings(n.acceptance.Missing())) > 0
+	return len(onlyBootSettings(n.settings.Missing())) > 0
 }
 
 // isNeverRebooted reports whether a node that waits for its reboot gets none, as things stand.

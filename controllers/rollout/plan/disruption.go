@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/acceptance"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -146,9 +146,9 @@ func (p *planner) isReturning(n *nodeState) bool {
 
 // failWithoutEffect fails a node that came back and reports itself that it lacks wanted settings.
 func (p *planner) failWithoutEffect(n *nodeState) bool {
-	switch refused := n.acceptance.Refused; {
+	switch refused := n.settings.Refused(); {
 	case len(refused) > 0:
-		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+acceptance.Describe(refused))
+		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+standing.Describe(refused))
 	case n.need.kind == needReboot:
 		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "The reboot had no effect on: "+text.List(n.ClientNode.Status.RebootRequiredBy))
 	default:
@@ -175,7 +175,7 @@ func (n *nodeState) whyNotAccepted() string {
 	case n.need.kind == needReboot:
 		return "settings still need a reboot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 	}
-	return "settings without the wanted value: " + acceptance.Describe(n.acceptance.Missing())
+	return "settings without the wanted value: " + standing.Describe(n.settings.Missing())
 }
 
 // rebootDeadline is when the node has to be back and healthy. A permit whose ID does not contain a time counts from the claim, and one

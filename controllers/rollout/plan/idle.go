@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/acceptance"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -49,7 +49,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	switch n.need.kind {
 	case needNone:
 		if missing := n.bootSettingsNeverBrought(); len(missing) > 0 {
-			return v1alpha1.RolloutReasonSettingsFailed, "No boot would bring " + acceptance.Describe(missing)
+			return v1alpha1.RolloutReasonSettingsFailed, "No boot would bring " + standing.Describe(missing)
 		}
 		if len(n.need.uncovered) > 0 {
 			return v1alpha1.RolloutReasonEffectiveAtNextBoot, "Not rebooting for these settings, they take effect when the node next boots: " + text.List(n.need.uncovered)
@@ -96,20 +96,20 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 
 // checkAcceptance refuses a node that would not be accepted after its boot, and names what is in the way.
 func (n *nodeState) checkAcceptance() (reason, message string) {
-	if obstacles := n.acceptance.Obstacles(); len(obstacles) > 0 {
-		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting: settings would fail the node after its boot: " + acceptance.Describe(obstacles)
+	if obstacles := n.settings.Obstacles(); len(obstacles) > 0 {
+		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting: settings would fail the node after its boot: " + standing.Describe(obstacles)
 	}
 	return "", ""
 }
 
 // bootSettingsNeverBrought are the boot settings that the node lacks, and that no boot would bring as things stand.
-func (n *nodeState) bootSettingsNeverBrought() []acceptance.Setting {
-	return onlyBootSettings(n.acceptance.Obstacles())
+func (n *nodeState) bootSettingsNeverBrought() []standing.Setting {
+	return onlyBootSettings(n.settings.Obstacles())
 }
 
 // onlyBootSettings leaves out what no boot hash speaks of.
-func onlyBootSettings(settings []acceptance.Setting) []acceptance.Setting {
-	return slices.DeleteFunc(settings, func(s acceptance.Setting) bool { return !nodesettings.TakesEffectAtBoot(s.Key) })
+func onlyBootSettings(settings []standing.Setting) []standing.Setting {
+	return slices.DeleteFunc(settings, func(s standing.Setting) bool { return !nodesettings.TakesEffectAtBoot(s.Key) })
 }
 
 // checkRules is what keeps a node from being disrupted, and ends a disruption that has no permit yet.

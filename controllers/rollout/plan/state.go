@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/acceptance"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // nodeState is a node with what follows from its objects. What this pass decides changes it.
@@ -26,8 +26,8 @@ type nodeState struct {
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
 	need   need
-	// acceptance is how the settings stand towards a boot; empty while they are being put back.
-	acceptance acceptance.Verdict
+	// settings is how the settings stand; empty while the node is being released.
+	settings standing.Report
 	// zone is the node's, empty if it has none.
 	zone string
 	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
@@ -72,7 +72,7 @@ func (p *planner) stateOf(node *Node) *nodeState {
 		if node.ClientNode.Spec.Release {
 			n.target = releaseTarget + n.target
 		} else {
-			n.acceptance = acceptance.Judge(node.ClientNode.Spec.Settings, node.ClientNode.Status.Settings)
+			n.settings = standing.Read(&node.ClientNode.Spec, &node.ClientNode.Status, "")
 		}
 		if node.ClientNode.Status.Rollout != nil {
 			n.note = *node.ClientNode.Status.Rollout
@@ -176,12 +176,12 @@ func (n *nodeState) isTuned() bool {
 	if !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
 		return false
 	}
-	return n.acceptance.IsAccepted() && len(n.acceptance.Drifted) == 0
+	return n.settings.Untaints()
 }
 
 // isHealthy reports whether the node is Ready with every wanted setting and needs no reboot.
 func (n *nodeState) isHealthy() bool {
-	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && n.acceptance.IsAccepted()
+	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && n.settings.IsAccepted()
 }
 
 // hasRecovered reports whether a failed node has the wanted settings after all. Where a reboot had no effect and something else is

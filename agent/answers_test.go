@@ -98,15 +98,16 @@ func conditionRows(asked request, restored bool) (rows []answers.Row) {
 		for _, c := range allTested() {
 			for _, due := range []bool{false, true} {
 				base := tested{v1alpha1.SettingInSync, v1alpha1.EffectReboot, dhash}
+				spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: dhash}, {Key: c.key}}}
 				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
 				labels := slices.Concat([]string{"wanted"}, c.labels(), []string{"-"})
 				if dropped {
-					labels[0] = "dropped"
+					labels[0], spec.Settings = "dropped", spec.Settings[:1]
 				}
 				if due {
 					labels[4], status.RebootRequired, status.RebootRequiredBy = "due", true, []string{c.key}
 				}
-				conditions := conditionsOf(&status, asked, nil, time.Unix(1000, 0))
+				conditions := conditionsOf(&spec, &status, asked, nil, time.Unix(1000, 0))
 				rows = append(rows, answers.Row{Labels: labels, Answer: string(conditions[0].Status) + " " + conditions[0].Reason + " | " + string(conditions[1].Status)})
 			}
 		}

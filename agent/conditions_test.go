@@ -19,6 +19,15 @@ func conditions(ready, stalled metav1.ConditionStatus, reason, message string, a
 	return []metav1.Condition{c, other}
 }
 
+// specOf is a spec that holds all settings of a status.
+func specOf(status v1alpha1.StorageClientNodeStatus) *v1alpha1.StorageClientNodeSpec {
+	spec := &v1alpha1.StorageClientNodeSpec{}
+	for _, s := range status.Settings {
+		spec.Settings = append(spec.Settings, v1alpha1.NodeSetting{Key: s.Key})
+	}
+	return spec
+}
+
 func TestConditionsSumUpTheSettings(t *testing.T) {
 	settings := func(states ...v1alpha1.SettingState) v1alpha1.StorageClientNodeStatus {
 		status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 7}
@@ -53,7 +62,7 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 		"an original that cannot come back": {settings(v1alpha1.SettingFailed), request{release: true}, "False", "True", "SettingsFailed", "Settings failed: a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := conditionsOf(&test.status, test.asked, nil, time.Unix(1000, 5))
+			got := conditionsOf(specOf(test.status), &test.status, test.asked, nil, time.Unix(1000, 5))
 			want := conditions(test.ready, test.stalled, test.reason, test.says, time.Unix(1000, 0))
 			for i := range want {
 				want[i].ObservedGeneration = 7
@@ -68,13 +77,13 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 // Nothing is written for a condition that stays: an idle node would write for ever.
 func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
 	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
-	first := conditionsOf(&status, request{carriedOut: true}, nil, time.Unix(1000, 0))
-	later := conditionsOf(&status, request{carriedOut: true}, first, time.Unix(2000, 0))
+	first := conditionsOf(specOf(status), &status, request{carriedOut: true}, nil, time.Unix(1000, 0))
+	later := conditionsOf(specOf(status), &status, request{carriedOut: true}, first, time.Unix(2000, 0))
 	if diff := cmp.Diff(first, later); diff != "" {
 		t.Error(diff)
 	}
 	status.Settings[0].State = v1alpha1.SettingFailed
-	failed := conditionsOf(&status, request{carriedOut: true}, later, time.Unix(3000, 0))
+	failed := conditionsOf(specOf(status), &status, request{carriedOut: true}, later, time.Unix(3000, 0))
 	for _, c := range failed {
 		if !c.LastTransitionTime.Time.Equal(time.Unix(3000, 0)) {
 			t.Errorf("%s changed at %s, want 3000", c.Type, c.LastTransitionTime)

@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // Local carries settings out on one machine without a cluster: the same subjects, journal and fence as the loop, and
@@ -304,7 +305,7 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 // sumUp sums the settings up.
 func sumUp(r *report.Report) {
 	for _, s := range r.Settings {
-		waits := s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot
+		waits := standing.Of(s.SettingStatus, false) == standing.PendingReboot
 		if !r.Image && (waits || s.Action == report.Stage) {
 			r.RebootRequiredBy = append(r.RebootRequiredBy, s.Key)
 		}

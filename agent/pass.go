@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // pass is one comparison of what is wanted with what is, and what comes of it.
@@ -284,9 +285,6 @@ func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	return out
 }
 
-// notStaged are the states of a boot setting that the next boot would not bring.
-var notStaged = []v1alpha1.SettingState{v1alpha1.SettingDrifted, v1alpha1.SettingFailed, v1alpha1.SettingShadowed}
-
 // sumUp sums up. It is the one place where states are turned into decisions.
 func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 	out := outcome{carriedOut: true, restored: spec.Release}
@@ -301,7 +299,7 @@ func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 		case refused:
 		case boots && status.State == v1alpha1.SettingPending:
 			out.rebootBy = append(out.rebootBy, key)
-		case boots && slices.Contains(notStaged, status.State):
+		case boots && standing.Of(status, false).Boot() == standing.BootObstacle:
 			out.unstaged = append(out.unstaged, key)
 		}
 		if !refused && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -66,7 +66,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		// What is mounted is not known, and that holds a reboot back as well.
 		status.BusyMountsOmitted++
 	}
-	status.Conditions = conditionsOf(&status, request{carriedOut: a.outcome.carriedOut, release: a.clientNode.Spec.Release}, a.reporter.conditions(a.clientNode), a.clock.Now())
+	status.Conditions = conditionsOf(&a.clientNode.Spec, &status, request{carriedOut: a.outcome.carriedOut, release: a.clientNode.Spec.Release}, a.reporter.conditions(a.clientNode), a.clock.Now())
 	return status
 }
 
@@ -226,8 +226,10 @@ func failingServers(status v1alpha1.StorageClientNodeStatus) string {
 // countUnconfirmed counts the settings that new connections have yet to confirm.
 func countUnconfirmed(status v1alpha1.StorageClientNodeStatus) (n int) {
 	for _, s := range status.Settings {
-		if catalogue.IsUnconfirmed(s) {
+		switch standing.Of(s, false) {
+		case standing.Proving, standing.Unproven:
 			n++
+		default:
 		}
 	}
 	return n

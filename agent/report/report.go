@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // Commands.
@@ -92,17 +93,16 @@ type Report struct {
 // to "apply" and in an image, and not to "observe", which tells what is in force. To "plan" all is that "apply" can
 // bring about.
 func (r *Report) Judge() {
-	wrong := func(s Setting) bool { return !slices.Contains(r.goodStates(), s.State) }
+	wrong := func(s Setting) bool { return !r.isGood(standing.Of(s.SettingStatus, false)) }
 	r.AsDeclared = len(r.Conflicts) == 0 && len(r.Omitted) == 0 && !slices.ContainsFunc(r.Settings, wrong)
 }
 
-func (r *Report) goodStates() []v1alpha1.SettingState {
-	good := []v1alpha1.SettingState{v1alpha1.SettingInSync}
-	if r.Command != Observe || r.Image {
-		good = append(good, v1alpha1.SettingPending)
+func (r *Report) isGood(is standing.Standing) bool {
+	switch {
+	case is == standing.Effective:
+		return true
+	case is.Waits():
+		return r.Command != Observe || r.Image
 	}
-	if r.Command == Plan {
-		good = append(good, v1alpha1.SettingDrifted)
-	}
-	return good
+	return r.Command == Plan && (is == standing.Drifted || is == standing.Unstaged)
 }

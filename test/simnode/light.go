@@ -26,6 +26,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // LightFleet plays nodes of which nothing is real but what the API sees: no machine, no agent, only the writes that a node's agent and
@@ -241,7 +242,7 @@ func (n *lightNode) report(ctx context.Context, clientNode *v1alpha1.StorageClie
 	if err := n.write(ctx, status, pod); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(status.Settings, catalogue.IsUnconfirmed) {
+	if standing.Read(&clientNode.Spec, &status, "").Has(standing.Proving, standing.Unproven) {
 		for _, s := range clientNode.Spec.Settings {
 			n.confirmed[s.Key] = s.Value
 		}

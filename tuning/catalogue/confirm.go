@@ -24,9 +24,3 @@ func NeedsConfirmation(key string) bool {
 
 // ProvingNote begins what an agent says of a setting while it is being proven.
 const ProvingNote = "set, proving over new connections until "
-
-// IsUnconfirmed tells whether new connections have yet to confirm a setting that an agent reports: what else is Pending waits
-// for a boot, a mount or a transport.
-func IsUnconfirmed(s v1alpha1.SettingStatus) bool {
-	return s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectLive && NeedsConfirmation(s.Key)
-}

@@ -178,7 +178,7 @@ func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 	}
 }
 
-// The untuned taint keeps pods off until the node has what is wanted in force.
+// The untuned taint keeps pods off for as long as the condition Tuned is not True.
 func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		status v1alpha1.SettingStatus
@@ -186,6 +186,9 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 	}{
 		"shadowed is in force":    {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"take the untuned taint off a"}},
 		"drifted is not in force": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
+		"a value that new connections have to confirm": {
+			v1alpha1.SettingStatus{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")

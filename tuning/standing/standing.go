@@ -106,7 +106,7 @@ var rules = [...]rule{
 	RestoreAtBoot:    {name: "RestoreAtBoot", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
 	Unavailable:      {name: "Unavailable", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootAccepted},
 	Overridden:       {name: "Overridden", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: false, taken: true, soaks: true, boot: BootObstacle},
+	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootObstacle},
 	Drifted:          {name: "Drifted", reason: v1alpha1.NodeReasonDrifted, untaints: false, taken: true, soaks: false, boot: BootAccepted},
 	Unstaged:         {name: "Unstaged", reason: v1alpha1.NodeReasonDrifted, untaints: false, taken: true, soaks: false, boot: BootObstacle},
 	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, untaints: false, taken: true, soaks: true, boot: BootAwaited},

@@ -185,6 +185,9 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 		want   []string
 	}{
 		"shadowed is in force":    {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"take the untuned taint off a"}},
+		"only a boot could, and a file wins": {
+			v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot}, []string{"take the untuned taint off a"},
+		},
 		"drifted is not in force": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
 		"a value that new connections have to confirm": {
 			v1alpha1.SettingStatus{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, nil,

@@ -54,6 +54,8 @@ func judgeReady(status *v1alpha1.StorageClientNodeStatus, report standing.Report
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonRestoring, "Restoring the original values")
 	case !asked.carriedOut:
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying, "The settings have not been applied yet")
+	case report.Has(standing.Applying):
+		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying, "Not applied yet: "+text.List(report.Keys(standing.Applying)))
 	case report.Has(standing.Proving, standing.Unproven):
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying,
 			"Not confirmed over new connections yet: "+text.List(report.Keys(standing.Proving, standing.Unproven)))

@@ -40,6 +40,8 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 	due.RebootRequired, due.RebootRequiredBy = true, []string{"a"}
 	atBoot := settings(v1alpha1.SettingPending)
 	atBoot.Settings[0].TakesEffect = v1alpha1.EffectReboot
+	atMount, action := settings(v1alpha1.SettingPending), settings(v1alpha1.SettingPending)
+	atMount.Settings[0].TakesEffect, action.Settings[0].TakesEffect = v1alpha1.EffectNextMount, v1alpha1.EffectAction
 	restored := settings()
 	restored.Restored = true
 	carriedOut := request{carriedOut: true}
@@ -56,7 +58,8 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 		"a boot is due that is not staged":  {atBoot, carriedOut, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
 		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), carriedOut, "False", "False", "Drifted", "Changed by something else: b"},
 		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), carriedOut, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
-		"what the next mount brings":        {settings(v1alpha1.SettingPending), carriedOut, "True", "False", "Tuned", "1 setting verified"},
+		"what the next mount brings":        {atMount, carriedOut, "True", "False", "Tuned", "1 setting verified"},
+		"an action that was not done yet":   {action, carriedOut, "False", "False", "Applying", "Not applied yet: a"},
 		"the originals are being put back":  {settings(v1alpha1.SettingInSync), request{carriedOut: true, release: true}, "False", "False", "Restoring", "Restoring the original values"},
 		"the originals are back":            {restored, request{release: true}, "True", "False", "Restored", "Original values restored"},
 		"an original that cannot come back": {settings(v1alpha1.SettingFailed), request{release: true}, "False", "True", "SettingsFailed", "Settings failed: a"},

@@ -43,8 +43,6 @@ const (
 	Effective Standing = iota
 	// Deferred means that the value takes effect with the next mount or connection.
 	Deferred
-	// Applying means that the agent has not applied the setting yet, or not reported on it.
-	Applying
 	// RestoreFailed means that the original value of a removed setting could not be restored.
 	RestoreFailed
 	// Restoring means that the original value of a removed setting returns with the next mount or connection.
@@ -67,6 +65,8 @@ const (
 	Proving
 	// Unproven means that new connections have to confirm the value, and cannot do so now.
 	Unproven
+	// Applying means that the agent has not applied the setting yet, or not reported on it.
+	Applying
 	// Failed means that the setting could not be applied or read.
 	Failed
 )
@@ -112,7 +112,7 @@ var rules = [...]rule{
 	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, untaints: false, taken: true, soaks: true, boot: BootAwaited},
 	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, untaints: false, taken: false, soaks: false, boot: BootAccepted},
 	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, untaints: false, taken: false, soaks: false, boot: BootAccepted},
-	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonTuned, untaints: false, taken: true, soaks: true, boot: BootAwaited},
+	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, untaints: false, taken: false, soaks: false, boot: BootAwaited},
 	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
 	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, untaints: false, taken: false, soaks: false, boot: BootObstacle},
 }

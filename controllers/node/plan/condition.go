@@ -46,7 +46,7 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	case v1alpha1.NodeReasonSettingsFailed:
 		return verdict(corev1.ConditionFalse, reason, failedMessage(report))
 	case v1alpha1.NodeReasonApplying:
-		return verdict(corev1.ConditionFalse, reason, unconfirmedMessage(report))
+		return verdict(corev1.ConditionFalse, reason, applyingMessage(report))
 	case v1alpha1.NodeReasonRebootPending:
 		return verdict(corev1.ConditionFalse, reason, named("Takes effect at the next boot: "+text.List(report.Keys(standing.PendingReboot))))
 	case v1alpha1.NodeReasonDrifted:
@@ -81,7 +81,10 @@ func exceptionsMessage(report fleet.Report) string {
 	return "This node cannot take: " + text.List(missing) + "; other files override settings: " + text.List(overridden)
 }
 
-func unconfirmedMessage(report fleet.Report) string {
+func applyingMessage(report fleet.Report) string {
+	if applying := report.Keys(standing.Applying); len(applying) > 0 {
+		return "Not applied yet: " + text.List(applying)
+	}
 	message := "Not confirmed over new connections yet: " + text.List(report.Keys(standing.Proving, standing.Unproven))
 	if note := report.UnprovenNote(); note != "" {
 		message += ": " + note

@@ -37,6 +37,7 @@ func TestJudgeTuned(t *testing.T) {
 		"settings that wait for their turn":  {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"a failure comes before a reboot":    {report: fleet.Report{Report: stands(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
 		"a reboot comes before drift":        {report: fleet.Report{Report: stands(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
+		"what the agent has not applied yet": {report: fleet.Report{Report: stands(standing.Applying, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"drift":                              {report: fleet.Report{Report: stands(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
 		"what cannot be had is an exception": {report: fleet.Report{Report: stands(standing.Unavailable)}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
 	} {

@@ -55,6 +55,9 @@ func clientNodeWith(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNod
 	clientNode.Spec.Settings = settings
 	clientNode.Spec.Hash = "h"
 	clientNode.Status = v1alpha1.StorageClientNodeStatus{ObservedGeneration: 3, Hash: "h", BootID: "boot-1"}
+	for _, s := range settings {
+		clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{Key: s.Key, Desired: s.Value, State: v1alpha1.SettingInSync})
+	}
 	return clientNode
 }
 

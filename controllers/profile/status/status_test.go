@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,13 @@ func TestConditions(t *testing.T) {
 		"a node's agent has not reported":    {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Hash = "old" }), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
 		"a node is as declared and still out of service": {world: newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 			n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
+		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"an action was not done yet": {world: newWorld(nil).node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+			state(sysctl, v1alpha1.SettingPending)(n, s)
+			s.Status.Settings[len(s.Status.Settings)-1].TakesEffect = v1alpha1.EffectAction
+		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"a setting is not reported": {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+			s.Status.Settings = slices.DeleteFunc(s.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == sysctl })
 		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
 		"a value drifted":              {world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingDrifted)), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
 		"mode Plan":                    {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},

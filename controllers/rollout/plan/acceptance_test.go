@@ -184,7 +184,7 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 		status v1alpha1.SettingStatus
 		want   []string
 	}{
-		"shadowed is in force":    {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"take the untuned taint off a"}},
+		"shadowed is in force": {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"take the untuned taint off a"}},
 		"only a boot could, and a file wins": {
 			v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot}, []string{"take the untuned taint off a"},
 		},

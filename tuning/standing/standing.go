@@ -9,7 +9,7 @@
 //	Pending x NextMount, NewTransport               | Deferred         | PendingReboot
 //	Pending x Live, needs confirmation: in progress | Proving          | Proving
 //	                                    or not yet  | Unproven         | Unproven
-//	Pending x Live, other keys                      | Applying         | PendingReboot
+//	Pending x Live, other keys: module not loaded   | Deferred         | PendingReboot
 //	Pending x Reboot                                | PendingReboot    | PendingReboot
 //	Pending x Action or none; another state         | Applying         | Applying
 //	the agent does not report the key               | Applying         | Applying
@@ -41,7 +41,7 @@ type Standing int
 const (
 	// Effective means that the desired value was read back.
 	Effective Standing = iota
-	// Deferred means that the value takes effect with the next mount or connection.
+	// Deferred means that the value takes effect with the next mount, or connection, or when its module is loaded.
 	Deferred
 	// RestoreFailed means that the original value of a removed setting could not be restored.
 	RestoreFailed
@@ -187,7 +187,8 @@ func ofPending(s v1alpha1.SettingStatus, due bool) Standing {
 	case v1alpha1.EffectLive:
 		switch {
 		case !catalogue.NeedsConfirmation(s.Key):
-			return unlessDue(Applying, due)
+			// A parameter of a module that is not loaded: no pod loads it while the node is kept empty.
+			return unlessDue(Deferred, due)
 		case strings.HasPrefix(s.Message, catalogue.ProvingNote):
 			return Proving
 		}

@@ -35,7 +35,7 @@ func TestOf(t *testing.T) {
 			v1alpha1.SettingInSync, ratio, all(Effective), all(PendingReboot), all(Restoring),
 		},
 		"pending": {
-			v1alpha1.SettingPending, ratio, always{Applying, Deferred, Deferred, PendingReboot, Applying, Applying},
+			v1alpha1.SettingPending, ratio, always{Deferred, Deferred, Deferred, PendingReboot, Applying, Applying},
 			always{PendingReboot, PendingReboot, PendingReboot, PendingReboot, Applying, Applying},
 			always{Restoring, Restoring, Restoring, RestoreAtBoot, Restoring, Restoring},
 		},

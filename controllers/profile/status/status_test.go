@@ -199,6 +199,10 @@ func TestConditions(t *testing.T) {
 			state(sysctl, v1alpha1.SettingPending)(n, s)
 			s.Status.Settings[len(s.Status.Settings)-1].TakesEffect = v1alpha1.EffectAction
 		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"a value waits for new connections to confirm it": {world: newWorld(nil).node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+			state(sysctl, v1alpha1.SettingPending)(n, s)
+			s.Status.Settings[len(s.Status.Settings)-1].TakesEffect = v1alpha1.EffectLive
+		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
 		"a setting is not reported": {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 			s.Status.Settings = slices.DeleteFunc(s.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == sysctl })
 		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},

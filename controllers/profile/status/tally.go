@@ -118,7 +118,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 		// An invalid profile: whatever the node carries is not what it declares.
 	case !hasTaken(profile.Name, wanted, clientNode):
 		t.addBehind(profile, node, clientNode, all)
-	case report.Has(standing.Applying):
+	case report.Has(standing.Applying, standing.Proving, standing.Unproven):
 		t.behind = append(t.behind, node.Name)
 	case isTuned(report) && !disputed:
 		t.counts.UpToDate++

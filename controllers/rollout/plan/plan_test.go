@@ -284,6 +284,13 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: Waiting PausedByAnnotation"},
 		},
+		"nor while the agent's Pod is not Ready, which leaves Tuned Unknown": {
+			func(f *fixture) {
+				f.finish("a", time.Hour)
+				f.node("a").Untuned, f.node("a").AgentReady = true, false
+			},
+			[]string{"a: UpToDate NothingToDo"},
+		},
 		"the last control-plane node is never disrupted": {
 			func(f *fixture) { f.node("a").ControlPlane = true }, []string{"a: Waiting LastControlPlaneNode"},
 		},

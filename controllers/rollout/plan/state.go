@@ -169,11 +169,11 @@ func (n *nodeState) dropUnusedAttempt() {
 	}
 }
 
-// isTuned reports whether what is wanted is in force on the node, and no boot is due. What is no longer wanted, and stays in force until
-// somebody boots the node, takes nothing from that.
+// isTuned reports whether what is wanted is in force on the node, its agent vouches for that now, and no boot is due. What is no longer
+// wanted, and stays in force until somebody boots the node, takes nothing from that.
 func (n *nodeState) isTuned() bool {
 	waits := n.need.kind != needNone || len(n.need.uncovered) > 0
-	if !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
+	if !n.AgentReady || !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
 		return false
 	}
 	return n.settings.Untaints()

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,7 +19,7 @@ type request struct {
 
 // conditionsOf sums up a status for whoever goes by conditions. was are those reported last: a condition that stays keeps its time.
 func conditionsOf(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, asked request, was []metav1.Condition, now time.Time) []metav1.Condition {
-	ready := judgeReady(status, standing.Read(spec, status, ""), asked)
+	ready := judgeReady(spec, status, asked)
 	stalled := metav1.Condition{Type: v1alpha1.ClientNodeConditionStalled, Status: metav1.ConditionFalse, Reason: ready.Reason, Message: ready.Message}
 	if ready.Reason == v1alpha1.NodeReasonSettingsFailed {
 		stalled.Status = metav1.ConditionTrue
@@ -37,14 +36,12 @@ func conditionsOf(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.Storage
 }
 
 // judgeReady has the reasons of the Node condition Tuned, by what the agent alone can tell.
-func judgeReady(status *v1alpha1.StorageClientNodeStatus, report standing.Report, asked request) metav1.Condition {
+func judgeReady(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, asked request) metav1.Condition {
 	verdict := func(is metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ClientNodeConditionReady, Status: is, Reason: reason, Message: message}
 	}
+	report := standing.Read(spec, status, "")
 	failed := report.Keys(standing.Failed, standing.RestoreFailed)
-	reboot := slices.Concat(report.Keys(standing.PendingReboot, standing.RestoreAtBoot), status.RebootRequiredBy)
-	slices.Sort(reboot)
-	reboot = slices.Compact(reboot)
 	switch {
 	case len(failed) > 0:
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "Settings failed: "+text.List(failed))
@@ -54,17 +51,24 @@ func judgeReady(status *v1alpha1.StorageClientNodeStatus, report standing.Report
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonRestoring, "Restoring the original values")
 	case !asked.carriedOut:
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying, "The settings have not been applied yet")
-	case report.Has(standing.Applying):
-		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying, "Not applied yet: "+text.List(report.Keys(standing.Applying)))
-	case report.Has(standing.Proving, standing.Unproven):
-		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying,
-			"Not confirmed over new connections yet: "+text.List(report.Keys(standing.Proving, standing.Unproven)))
-	case len(reboot) > 0:
-		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+text.List(reboot))
-	case report.Has(standing.Drifted, standing.Unstaged):
-		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonDrifted, "Changed by something else: "+text.List(report.Keys(standing.Drifted, standing.Unstaged)))
-	case len(report.Exceptions()) > 0:
-		return verdict(metav1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, "Not as declared on this node: "+text.List(report.Exceptions()))
 	}
-	return verdict(metav1.ConditionTrue, v1alpha1.NodeReasonTuned, text.Count(len(status.Settings), "setting")+" verified")
+	switch reason := report.Reason(); reason {
+	case v1alpha1.NodeReasonApplying:
+		return verdict(metav1.ConditionFalse, reason, applyingMessage(report))
+	case v1alpha1.NodeReasonRebootPending:
+		return verdict(metav1.ConditionFalse, reason, "Takes effect at the next boot: "+text.List(report.Keys(standing.PendingReboot)))
+	case v1alpha1.NodeReasonDrifted:
+		return verdict(metav1.ConditionFalse, reason, "Changed by something else: "+text.List(report.Keys(standing.Drifted, standing.Unstaged)))
+	case v1alpha1.NodeReasonTunedWithExceptions:
+		return verdict(metav1.ConditionTrue, reason, "Not as declared on this node: "+text.List(report.Exceptions()))
+	default:
+		return verdict(metav1.ConditionTrue, reason, text.Count(len(spec.Settings), "setting")+" verified")
+	}
+}
+
+func applyingMessage(report standing.Report) string {
+	if applying := report.Keys(standing.Applying); len(applying) > 0 {
+		return "Not applied yet: " + text.List(applying)
+	}
+	return "Not confirmed over new connections yet: " + text.List(report.Keys(standing.Proving, standing.Unproven))
 }

@@ -97,6 +97,19 @@ func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
 	}
 }
 
+// Nobody boots a node to be rid of a setting, unless a profile asks for it: until then the node is as declared.
+func TestARemovedSettingThatWaitsForABootIsNoneOfTheNodes(t *testing.T) {
+	spec := &v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: "a"}}}
+	status := &v1alpha1.StorageClientNodeStatus{
+		Settings:       []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}, {Key: "b", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot}},
+		RebootRequired: true, RebootRequiredBy: []string{"b"},
+	}
+	ready := conditionsOf(spec, status, request{carriedOut: true}, nil, time.Unix(1000, 0))[0]
+	if ready.Status != metav1.ConditionTrue || ready.Reason != v1alpha1.NodeReasonTuned || ready.Message != "1 setting verified" {
+		t.Errorf("got %s %s: %s", ready.Status, ready.Reason, ready.Message)
+	}
+}
+
 func TestTheNextAgentKeepsTheTimes(t *testing.T) {
 	reported := conditions("True", "False", "Tuned", "1 setting verified", time.Unix(1000, 0))
 	clientNode := &v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Conditions: reported}}

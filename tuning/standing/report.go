@@ -113,9 +113,11 @@ func (r Report) Exceptions() []string {
 }
 
 // Worst returns the worst standing of all settings.
-func (r Report) Worst() Standing {
+func (r Report) Worst() Standing { return worstOf(r.Settings) }
+
+func worstOf(settings []Setting) Standing {
 	worst := Effective
-	for _, s := range r.Settings {
+	for _, s := range settings {
 		worst = max(worst, s.Standing)
 	}
 	return worst
@@ -135,14 +137,14 @@ func (r Report) IsTuned() bool { return !r.Applying && !r.Withheld && r.all(Stan
 // IsTaken reports whether the agent has applied the settings without a failure: what is live, and staged what takes effect later.
 func (r Report) IsTaken() bool { return !r.Applying && !r.Withheld && r.all(Standing.Taken) }
 
-// HasFailed reports whether settings failed.
+// HasFailed reports whether settings failed that the node should have.
 func (r Report) HasFailed() bool { return r.Withheld || r.Has(Failed) }
 
-// Soaks reports whether the time in which the settings stand like this counts as the soak of a canary.
-func (r Report) Soaks() bool { return r.IsTaken() && r.Worst().Soaks() }
-
-// Untaints reports whether the untuned taint is removed with these settings.
-func (r Report) Untaints() bool { return r.all(Standing.Untaints) }
+// Soaks reports whether the time in which the settings stand like this counts as the soak of a canary. A removal that failed says nothing
+// about the settings that the node should have.
+func (r Report) Soaks() bool {
+	return r.IsTaken() && worstOf(r.filter(func(s Setting) bool { return s.Standing != RestoreFailed })).Soaks()
+}
 
 func (r Report) all(accepts func(Standing) bool) bool {
 	return !slices.ContainsFunc(r.Settings, func(s Setting) bool { return !accepts(s.Standing) })

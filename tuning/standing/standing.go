@@ -43,8 +43,6 @@ const (
 	Effective Standing = iota
 	// Deferred means that the value takes effect with the next mount, or connection, or when its module is loaded.
 	Deferred
-	// RestoreFailed means that the original value of a removed setting could not be restored.
-	RestoreFailed
 	// Restoring means that the original value of a removed setting returns with the next mount or connection.
 	Restoring
 	// RestoreAtBoot means that the original value of a removed setting returns with the next boot.
@@ -67,6 +65,8 @@ const (
 	Unproven
 	// Applying means that the agent has not applied the setting yet, or not reported on it.
 	Applying
+	// RestoreFailed means that the original value of a removed setting could not be restored.
+	RestoreFailed
 	// Failed means that the setting could not be applied or read.
 	Failed
 )
@@ -89,8 +89,6 @@ type rule struct {
 	name string
 	// reason is that of the Node's condition Tuned and of the agent's condition Ready, where no other setting is worse.
 	reason string
-	// untaints is true if the untuned taint is removed with it.
-	untaints bool
 	// taken is true if the agent has done what it can: the live gate counts the node as running without it.
 	taken bool
 	// soaks is true if the time with it counts as the soak of a canary.
@@ -100,33 +98,30 @@ type rule struct {
 
 // rules is table 2.
 var rules = [...]rule{
-	Effective:        {name: "Effective", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	Deferred:         {name: "Deferred", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	Restoring:        {name: "Restoring", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	RestoreAtBoot:    {name: "RestoreAtBoot", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	Unavailable:      {name: "Unavailable", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	Overridden:       {name: "Overridden", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, untaints: true, taken: true, soaks: true, boot: BootObstacle},
-	Drifted:          {name: "Drifted", reason: v1alpha1.NodeReasonDrifted, untaints: false, taken: true, soaks: false, boot: BootAccepted},
-	Unstaged:         {name: "Unstaged", reason: v1alpha1.NodeReasonDrifted, untaints: false, taken: true, soaks: false, boot: BootObstacle},
-	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, untaints: false, taken: true, soaks: true, boot: BootAwaited},
-	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, untaints: false, taken: false, soaks: false, boot: BootAccepted},
-	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, untaints: false, taken: false, soaks: false, boot: BootAccepted},
-	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, untaints: false, taken: false, soaks: false, boot: BootAwaited},
-	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonTuned, untaints: true, taken: true, soaks: true, boot: BootAccepted},
-	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, untaints: false, taken: false, soaks: false, boot: BootObstacle},
+	Effective:        {name: "Effective", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
+	Deferred:         {name: "Deferred", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
+	Restoring:        {name: "Restoring", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
+	RestoreAtBoot:    {name: "RestoreAtBoot", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
+	Unavailable:      {name: "Unavailable", reason: v1alpha1.NodeReasonTunedWithExceptions, taken: true, soaks: true, boot: BootAccepted},
+	Overridden:       {name: "Overridden", reason: v1alpha1.NodeReasonTunedWithExceptions, taken: true, soaks: true, boot: BootAccepted},
+	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, taken: true, soaks: true, boot: BootObstacle},
+	Drifted:          {name: "Drifted", reason: v1alpha1.NodeReasonDrifted, taken: true, soaks: false, boot: BootAccepted},
+	Unstaged:         {name: "Unstaged", reason: v1alpha1.NodeReasonDrifted, taken: true, soaks: false, boot: BootObstacle},
+	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, taken: true, soaks: true, boot: BootAwaited},
+	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
+	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
+	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAwaited},
+	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, taken: true, soaks: true, boot: BootAccepted},
+	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, taken: false, soaks: false, boot: BootObstacle},
 }
 
 // String implements fmt.Stringer.
 func (s Standing) String() string { return rules[s].name }
 
-// Tuned reports whether a node with the setting may count as tuned.
+// Tuned reports whether a node with the setting may count as tuned: its condition Tuned may be True, and the untuned taint goes.
 func (s Standing) Tuned() bool {
 	return rules[s].reason == v1alpha1.NodeReasonTuned || rules[s].reason == v1alpha1.NodeReasonTunedWithExceptions
 }
-
-// Untaints reports whether the untuned taint is removed with the setting.
-func (s Standing) Untaints() bool { return rules[s].untaints }
 
 // Taken reports whether the agent has done what it can about the setting.
 func (s Standing) Taken() bool { return rules[s].taken }

@@ -206,6 +206,7 @@ func TestTheWorstStandingDecides(t *testing.T) {
 		"drift, and an exception":                 {[]Standing{Drifted, OverriddenAtBoot}, v1alpha1.NodeReasonDrifted},
 		"what waits for a boot, and what drifted": {[]Standing{Unstaged, PendingReboot}, v1alpha1.NodeReasonRebootPending},
 		"what is not proven, and a boot":          {[]Standing{PendingReboot, Proving}, v1alpha1.NodeReasonApplying},
+		"a removal that failed, and drift":        {[]Standing{RestoreFailed, Drifted}, v1alpha1.NodeReasonSettingsFailed},
 		"what is not applied, and a boot":         {[]Standing{PendingReboot, Applying}, v1alpha1.NodeReasonApplying},
 		"a failure, and what is not proven":       {[]Standing{Unproven, Failed}, v1alpha1.NodeReasonSettingsFailed},
 	} {

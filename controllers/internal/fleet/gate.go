@@ -99,7 +99,7 @@ func takenSince(node *corev1.Node, hash string, report Report) time.Time {
 		return time.Time{}
 	}
 	switch condition.Reason {
-	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending:
+	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending, v1alpha1.NodeReasonSettingsFailed:
 		return condition.LastHeartbeatTime.Time
 	}
 	return time.Time{}

@@ -44,7 +44,12 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	}
 	switch reason := report.Reason(); reason {
 	case v1alpha1.NodeReasonSettingsFailed:
-		return verdict(corev1.ConditionFalse, reason, failedMessage(report))
+		message := failedMessage(report)
+		if !report.HasFailed() {
+			// A removal that failed stops no rollout of what the node should have.
+			message = named(message)
+		}
+		return verdict(corev1.ConditionFalse, reason, message)
 	case v1alpha1.NodeReasonApplying:
 		return verdict(corev1.ConditionFalse, reason, applyingMessage(report))
 	case v1alpha1.NodeReasonRebootPending:
@@ -62,7 +67,7 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 const withheldKeys = "boot settings that had no effect and were removed again"
 
 func failedMessage(report fleet.Report) string {
-	failed := report.Keys(standing.Failed)
+	failed := report.Keys(standing.Failed, standing.RestoreFailed)
 	if report.Withheld {
 		failed = append(failed, withheldKeys)
 		slices.Sort(failed)

@@ -36,6 +36,7 @@ func TestJudgeTuned(t *testing.T) {
 		"settings not reported yet":          {report: fleet.Report{Report: standing.Report{Applying: true}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"settings that wait for their turn":  {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"a failure comes before a reboot":    {report: fleet.Report{Report: stands(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a removal that failed":              {report: fleet.Report{Report: stands(standing.RestoreFailed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
 		"a reboot comes before drift":        {report: fleet.Report{Report: stands(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
 		"what the agent has not applied yet": {report: fleet.Report{Report: stands(standing.Applying, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"drift":                              {report: fleet.Report{Report: stands(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},

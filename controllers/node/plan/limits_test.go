@@ -165,6 +165,33 @@ func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
 	}
 }
 
+func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
+	for name, test := range map[string]struct {
+		other v1alpha1.SettingState
+		goes  bool
+	}{
+		"alone":                       {v1alpha1.SettingInSync, true},
+		"beside a value that drifted": {v1alpha1.SettingDrifted, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := clusterOf(2, profile("a", recklessly))
+			take(all, 0, 0)
+			canary := all.ClientNodes["node-000"]
+			canary.Status.Settings[0].State = test.other
+			canary.Status.Settings = append(canary.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingFailed})
+			s := Snapshot{Node: all.Nodes[0], ClientNode: canary, AgentReady: true, Profiles: all.Profiles}
+			condition, _ := Condition(s, canary, "", now.Add(-time.Hour))
+			if condition.Reason == v1alpha1.NodeReasonTuned {
+				t.Errorf("the node is Tuned: %+v", condition)
+			}
+			all.Nodes[0].Status.Conditions = append(all.Nodes[0].Status.Conditions[:1], condition)
+			if next := ask(all, 1, usualLimits); (next.Step == StepWrite) != test.goes {
+				t.Errorf("the next node: %s %q", next.Step, next.Note)
+			}
+		})
+	}
+}
+
 func TestACanaryIsToldSo(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	if next := ask(all, 0, usualLimits); !next.Spec.Canary {

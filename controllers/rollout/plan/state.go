@@ -176,7 +176,7 @@ func (n *nodeState) isTuned() bool {
 	if !n.AgentReady || !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
 		return false
 	}
-	return n.settings.Untaints()
+	return n.settings.IsTuned()
 }
 
 // isHealthy reports whether the node is Ready with every wanted setting and needs no reboot.

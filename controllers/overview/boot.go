@@ -52,7 +52,8 @@ func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.N
 	return ""
 }
 
-// standingOf returns the standing of settings that a node would have, by the reports on these very values.
+// standingOf returns the standing of settings that a node would have, by the reports on these very values, and of those that its agent
+// could not restore.
 func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) standing.Report {
 	if clientNode == nil {
 		return standing.Report{}
@@ -62,7 +63,13 @@ func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageCli
 		values[s.Key] = s.Value
 	}
 	known := clientNode.Status
-	known.Settings = slices.DeleteFunc(slices.Clone(known.Settings), func(s v1alpha1.SettingStatus) bool { return values[s.Key] != s.Desired })
+	unrestored := standing.Read(&clientNode.Spec, &clientNode.Status, "").Keys(standing.RestoreFailed)
+	known.Settings = slices.DeleteFunc(slices.Clone(known.Settings), func(s v1alpha1.SettingStatus) bool {
+		if value, wanted := values[s.Key]; wanted {
+			return value != s.Desired
+		}
+		return !slices.Contains(unrestored, s.Key)
+	})
 	return standing.Read(&v1alpha1.StorageClientNodeSpec{Settings: settings}, &known, "")
 }
 

@@ -35,7 +35,12 @@ func TestPlanCountsNoNodeThatIsNotRebooted(t *testing.T) {
 		"a live value drifts":              {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingDrifted, v1alpha1.EffectLive, "")}, ""},
 		"a live value fails":               {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingFailed, v1alpha1.EffectLive, "read-only")}, sysctl + ": read-only"},
 		"a file wins over what a boot has": {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectReboot, "zz.conf wins")}, sysctl + ": zz.conf wins"},
-		"another value failed before":      {proven, []v1alpha1.SettingStatus{staged, {Key: sysctl, Desired: "0", State: v1alpha1.SettingFailed}}, ""},
+		"a removed argument stays in the boot menu": {
+			proven, []v1alpha1.SettingStatus{staged, is("kernelArgument/dhash_entries", v1alpha1.SettingFailed, v1alpha1.EffectReboot, "cannot restore")},
+			"kernelArgument/dhash_entries: cannot restore",
+		},
+		"a removed live value was not restored": {proven, []v1alpha1.SettingStatus{staged, is("sysctl/vm.dirty_ratio", v1alpha1.SettingFailed, v1alpha1.EffectLive, "")}, ""},
+		"another value failed before":           {proven, []v1alpha1.SettingStatus{staged, {Key: sysctl, Desired: "0", State: v1alpha1.SettingFailed}}, ""},
 		"somebody sets another value": {
 			proven, []v1alpha1.SettingStatus{is(argument, v1alpha1.SettingFailed, v1alpha1.EffectReboot, "conflict: /etc/default/grub")}, argument + ": conflict: /etc/default/grub",
 		},

@@ -759,7 +759,7 @@ func (o *observer) checkTuned(name string, after *corev1.Node, seen *look) {
 	if says && !said && o.clientNodeStood(seen, name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		// The condition goes ahead of the settings that it speaks of, so their hash may be another.
 		return c.Status.Hash == c.Spec.Hash && slices.ContainsFunc(c.Status.Settings, func(s v1alpha1.SettingStatus) bool {
-			return wants(c, s.Key) && (s.State == v1alpha1.SettingFailed || s.State == v1alpha1.SettingDrifted)
+			return s.State == v1alpha1.SettingFailed || wants(c, s.Key) && s.State == v1alpha1.SettingDrifted
 		})
 	}) {
 		o.w.fail("invariant 10: %s is Tuned, and is not", name)

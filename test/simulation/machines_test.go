@@ -38,8 +38,11 @@ type machine struct {
 	reboots map[string]int
 	// going is the permit that the agent has announced its reboot for.
 	going string
-	// ailments are what keeps settings from their values, by key.
+	// ailments are what keeps settings from their values, by key, stuck the boot settings that cannot be taken out of the boot menu.
 	ailments map[string]ailment
+	stuck    map[string]bool
+	// unrestored are those of stuck that its client node no longer asks for, and that the boot menu still has.
+	unrestored []string
 	// skew is how far the kubelet's clock goes ahead.
 	skew time.Duration
 	// foul counts what has gone wrong with its settings: foulSeen as of the agent's last report, foulThen as of the report that the
@@ -127,10 +130,21 @@ func (w *world) runAgent(m *machine) {
 
 // stage writes the boot menu.
 func (m *machine) stage(c *v1alpha1.StorageClientNode) {
-	staged := map[string]string{}
+	staged, desired := map[string]string{}, map[string]bool{}
 	for _, s := range c.Spec.Settings {
-		if _, ails := m.ailments[s.Key]; isBootKey(s.Key) && !ails && (!c.Spec.Release || s.OnRemoval == v1alpha1.DeletionRetain) {
+		if !isBootKey(s.Key) || c.Spec.Release && s.OnRemoval != v1alpha1.DeletionRetain {
+			continue
+		}
+		desired[s.Key] = true
+		if _, ails := m.ailments[s.Key]; !ails {
 			staged[s.Key] = s.Value
+		}
+	}
+	m.unrestored = nil
+	for _, key := range slices.Sorted(maps.Keys(m.stuck)) {
+		if value, found := m.staged[key]; found && !desired[key] {
+			staged[key] = value
+			m.unrestored = append(m.unrestored, key)
 		}
 	}
 	m.staged = staged
@@ -169,6 +183,11 @@ func (w *world) observeStatus(m *machine, c *v1alpha1.StorageClientNode) v1alpha
 			status.RebootRequiredBy = append(status.RebootRequiredBy, s.Key)
 		}
 		status.Settings = append(status.Settings, observed)
+	}
+	for _, key := range m.unrestored {
+		failed := v1alpha1.SettingStatus{Key: key, TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingFailed, Message: "cannot restore"}
+		status.Settings = append(slices.DeleteFunc(status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == key }), failed)
+		status.Restored = false
 	}
 	status.RebootRequired = len(status.RebootRequiredBy) > 0
 	if w.now.Before(m.mounted) {
@@ -332,6 +351,13 @@ func (w *world) ailAnything(m *machine) {
 		return
 	}
 	key := c.Spec.Settings[w.rng.IntN(len(c.Spec.Settings))].Key
+	if isBootKey(key) && w.chance(4) {
+		w.narrate("%s: %s can be taken out of the boot menu: %t", m.name, key, m.stuck[key])
+		if m.stuck[key] = !m.stuck[key]; !m.stuck[key] {
+			delete(m.stuck, key)
+		}
+		return
+	}
 	choice := liveAilments
 	if isBootKey(key) {
 		if choice = bootAilments; w.chance(2) {

@@ -345,7 +345,8 @@ func inTheWay(node *corev1.Node, c *v1alpha1.StorageClientNode) []string {
 		return nil
 	}
 	for _, s := range c.Status.Settings {
-		if wants(c, s.Key) && isInTheWay(s.State, s.TakesEffect) {
+		boots := s.TakesEffect == v1alpha1.EffectReboot
+		if isInTheWay(s.State, s.TakesEffect) && (wants(c, s.Key) || boots) {
 			out = append(out, s.Key)
 		}
 	}

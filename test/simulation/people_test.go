@@ -319,6 +319,7 @@ func (w *world) repair(name string) {
 			delete(m.ailments, key)
 		}
 	}
+	clear(m.stuck)
 	w.changeNode(byPeople, name, func(n *corev1.Node) {
 		delete(n.Annotations, v1alpha1.NeverDisruptAnnotation)
 		delete(n.Annotations, v1alpha1.PausedAnnotation)

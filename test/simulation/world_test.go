@@ -146,7 +146,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 	w.serial++
 	m := &machine{
 		name: name, boot: name + "-boot-" + strconv.Itoa(w.serial), inForce: map[string]string{}, staged: map[string]string{},
-		used: map[string]string{}, reboots: map[string]int{}, ailments: map[string]ailment{}, up: true,
+		used: map[string]string{}, reboots: map[string]int{}, ailments: map[string]ailment{}, stuck: map[string]bool{}, up: true,
 	}
 	if w.chance(2) {
 		m.skew = w.seconds(4) - 2*time.Second

@@ -150,9 +150,12 @@ func (r Report) all(accepts func(Standing) bool) bool {
 	return !slices.ContainsFunc(r.Settings, func(s Setting) bool { return !accepts(s.Standing) })
 }
 
-// Obstacles returns the settings for which the node must not be rebooted: a boot would not bring them.
+// Obstacles returns the settings for which the node must not be rebooted: a boot would not bring them, or the boot configuration still has a
+// removed one, since it could not be written. After a boot such a removal is held against no node.
 func (r Report) Obstacles() []Setting {
-	return r.filter(func(s Setting) bool { return s.Standing.Boot() == BootObstacle })
+	return r.filter(func(s Setting) bool {
+		return s.Standing.Boot() == BootObstacle || s.Standing == RestoreFailed && s.boots
+	})
 }
 
 // Missing returns the settings that keep the node from being accepted after a boot.

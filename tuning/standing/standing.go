@@ -111,7 +111,7 @@ var rules = [...]rule{
 	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
 	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
 	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAwaited},
-	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, taken: true, soaks: true, boot: BootAccepted},
+	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, taken: true, soaks: true, boot: BootAccepted}, // but see Obstacles
 	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, taken: false, soaks: false, boot: BootObstacle},
 }
 

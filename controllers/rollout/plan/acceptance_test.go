@@ -179,6 +179,41 @@ func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 	}
 }
 
+// A removed boot argument that the boot configuration still has: the agent refuses the permit, so the node is not drained for it. After a boot
+// it is held against no node.
+func TestForARemovedBootArgumentThatCouldNotBeRestored(t *testing.T) {
+	unrestored := v1alpha1.SettingStatus{Key: "kernelArgument/dhash_entries", State: v1alpha1.SettingFailed, TakesEffect: v1alpha1.EffectReboot, Message: "cannot restore"}
+	f := cluster("a")
+	c := f.node("a").ClientNode
+	c.Status.Settings = append(c.Status.Settings, unrestored)
+	p := For(f.Snapshot)
+	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(p, "a")); diff != "" {
+		t.Errorf("before a boot (-want +got):\n%s", diff)
+	}
+	if !strings.HasSuffix(p.Notes["a"].Message, "kernelArgument/dhash_entries: cannot restore") {
+		t.Errorf("the note does not name it: %s", p.Notes["a"].Message)
+	}
+	f.cordoned("a", time.Minute)
+	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(For(f.Snapshot), "a")[len(lines(For(f.Snapshot), "a"))-1:]); diff != "" {
+		t.Errorf("in the middle of a drain (-want +got):\n%s", diff)
+	}
+	f = cluster("a")
+	f.permitted("a", time.Minute)
+	f.rebooted("a")
+	c = f.node("a").ClientNode
+	c.Status.Settings = append(c.Status.Settings, unrestored)
+	if diff := cmp.Diff([]string{"a: Settling Settling"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Errorf("after a boot (-want +got):\n%s", diff)
+	}
+	unrestored.TakesEffect = v1alpha1.EffectLive
+	f = cluster("a")
+	c = f.node("a").ClientNode
+	c.Status.Settings = append(c.Status.Settings, unrestored)
+	if diff := cmp.Diff([]string{"claim a for eda", "a: Claimed Claimed"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Errorf("a live value (-want +got):\n%s", diff)
+	}
+}
+
 // The untuned taint keeps pods off for as long as the condition Tuned is not True.
 func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 	for name, c := range map[string]struct {

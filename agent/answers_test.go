@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -173,6 +174,7 @@ func passRows(t *testing.T) (rows []answers.Row) {
 			origin.add(p, c)
 			spec := v1alpha1.StorageClientNodeSpec{}
 			alone := p.sumUp(spec)
+			permitted := w.answerPermit(alone, p)
 			reported := "nothing"
 			if len(alone.settings) > 0 {
 				reported = string(alone.settings[0].State)
@@ -195,7 +197,7 @@ func passRows(t *testing.T) (rows []answers.Row) {
 			p.want(base)
 			p.observed[dhash] = base.observation()
 			beside := p.sumUp(v1alpha1.StorageClientNodeSpec{})
-			answer := strings.Join([]string{reported, w.answerPermit(alone), w.answerPermit(beside), released}, " | ")
+			answer := strings.Join([]string{reported, permitted, w.answerPermit(beside, p), released}, " | ")
 			rows = append(rows, answers.Row{Labels: slices.Concat([]string{origin.name}, c.labels()), Answer: answer})
 		}
 	}
@@ -216,9 +218,10 @@ func (w *world) newPass() *pass {
 }
 
 // answerPermit is what the agent does with a permit after a pass.
-func (w *world) answerPermit(out outcome) string {
+func (w *world) answerPermit(out outcome, p *pass) string {
 	a := &Agent{outcome: out, boot: boot{id: "boot-1"}, host: w.host(), clientNode: &v1alpha1.StorageClientNode{}}
 	live := &v1alpha1.StorageClientNode{}
+	live.Spec.Settings = slices.Collect(maps.Values(p.wanted))
 	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}
 	why, _, _ := strings.Cut(a.findObjection(live), ":")
 	if why == "" {

@@ -12,7 +12,6 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/standing"
 )
 
 // pass is one comparison of what is wanted with what is, and what comes of it.
@@ -258,8 +257,6 @@ type outcome struct {
 	settings []v1alpha1.SettingStatus
 	// rebootBy are the keys that wait for a boot.
 	rebootBy []string
-	// unstaged are the keys of boot settings that the next boot would not bring.
-	unstaged []string
 	// drifted are the keys that can be healed without a disruption: live values, and what our files and the boot
 	// menu hold. A boot setting is Pending then, and waits for the rollout.
 	drifted []string
@@ -293,14 +290,8 @@ func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 		out.addStatus(status)
 		boots := status.TakesEffect == v1alpha1.EffectReboot
 		_, refused := p.refused[key]
-		switch {
-		case refused && boots:
-			out.unstaged = append(out.unstaged, key)
-		case refused:
-		case boots && status.State == v1alpha1.SettingPending:
+		if boots && !refused && status.State == v1alpha1.SettingPending {
 			out.rebootBy = append(out.rebootBy, key)
-		case boots && standing.Of(status, false).Boot() == standing.BootObstacle:
-			out.unstaged = append(out.unstaged, key)
 		}
 		if !refused && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
 			out.drifted = append(out.drifted, key)
@@ -382,14 +373,11 @@ func (out *outcome) addRestore(key string, p *pass) {
 	if _, named := p.wanted[key]; named {
 		return
 	}
-	boots := status.TakesEffect == v1alpha1.EffectReboot
-	switch {
-	case status.State == v1alpha1.SettingInSync:
+	if status.State == v1alpha1.SettingInSync {
 		return
-	case boots && status.State == v1alpha1.SettingPending:
+	}
+	if status.TakesEffect == v1alpha1.EffectReboot && status.State == v1alpha1.SettingPending {
 		out.rebootBy = append(out.rebootBy, key)
-	case boots:
-		out.unstaged = append(out.unstaged, key)
 	}
 	out.addStatus(status)
 }

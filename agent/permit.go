@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -96,7 +97,9 @@ func failedReboot(id, message string) *v1alpha1.RebootStatus {
 // findObjection says why the host must not be rebooted with the permit, or nothing.
 func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 	permit, restoresOnly := live.Spec.RebootPermit, a.host.restoresOnly()
-	switch {
+	// The manager asks the same before it claims the node.
+	settings := standing.Read(&live.Spec, &v1alpha1.StorageClientNodeStatus{Settings: a.outcome.settings, RebootRequiredBy: a.outcome.rebootBy}, "")
+	switch obstacles := settings.Obstacles(); {
 	case permit.BootHash != live.Spec.BootHash:
 		return fmt.Sprintf("the permit is for boot hash %q, the wanted one is %q", permit.BootHash, live.Spec.BootHash)
 	case permit.BootID != a.boot.id:
@@ -105,8 +108,8 @@ func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 		return "the settings could not be applied"
 	case restoresOnly != "":
 		return "not rebooted: " + restoresOnly
-	case len(a.outcome.unstaged) > 0:
-		return "not staged for the next boot: " + text.List(a.outcome.unstaged)
+	case len(obstacles) > 0:
+		return "settings would fail the node after its boot: " + standing.Describe(obstacles)
 	case len(a.outcome.rebootBy) == 0:
 		return "no setting is waiting for a reboot"
 	}

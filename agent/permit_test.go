@@ -42,6 +42,22 @@ func TestAPermitRebootsOnce(t *testing.T) {
 	}
 }
 
+// A boot setting that the fence calls Unsupported is never staged, like one that the kernel would clamp: to the manager it is an exception,
+// which drains the node for the other boot settings. The agent must not refuse that reboot.
+func TestAPermitIsUsedBesideABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
+	w := newWorld(t)
+	w.declare(append(declared(), setting("kernelArgument/of_a_later_release", "1"))...)
+	a := w.runUntilIdle(w.agent())
+	if got := w.state("kernelArgument/of_a_later_release"); got != v1alpha1.SettingUnsupported || w.state(ihash) != v1alpha1.SettingPending {
+		t.Fatalf("the settings are %s and %s, want Unsupported and Pending", got, w.state(ihash))
+	}
+	w.permit("p1")
+	w.runUntilIdle(a)
+	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
+		t.Errorf("reboots (-want +got):\n%s; %+v", diff, w.clientNode.Status.Reboot)
+	}
+}
+
 func TestAPermitIsRefused(t *testing.T) {
 	pod := "11111111-2222-3333-4444-555555555555"
 	tests := map[string]struct {
@@ -74,7 +90,7 @@ func TestAPermitIsRefused(t *testing.T) {
 			func(w *world) { w.live[ihash] = "16777216" }, "no setting is waiting for a reboot",
 		},
 		"with a boot setting that the fence refuses": {
-			func(w *world) { w.clientNode.Spec.Settings[0].Value = "-1" }, "not staged for the next boot: " + ihash,
+			func(w *world) { w.clientNode.Spec.Settings[0].Value = "-1" }, "settings would fail the node after its boot: " + ihash,
 		},
 	}
 	for name, test := range tests {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/memapi"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // machine is what a node is, whatever the API says of it.
@@ -214,11 +215,10 @@ func (w *world) answerPermit(m *machine, c *v1alpha1.StorageClientNode, status *
 	if said := c.Status.Reboot; said != nil && said.PermitID == permit.ID && said.Phase != v1alpha1.RebootWaiting {
 		return said
 	}
-	unstaged := slices.ContainsFunc(status.Settings, func(s v1alpha1.SettingStatus) bool {
-		return s.TakesEffect == v1alpha1.EffectReboot && isInTheWay(s.State, s.TakesEffect)
-	})
+	// What the agent asks, too: see agent/permit.go.
+	obstacles := standing.Read(&c.Spec, status, "").Obstacles()
 	switch {
-	case permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, unstaged:
+	case permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, len(obstacles) > 0:
 		return answer(v1alpha1.RebootRefused, "no longer right")
 	case w.now.Before(m.locked):
 		return answer(v1alpha1.RebootWaiting, "packages are being installed")

@@ -96,7 +96,8 @@ type Agent struct {
 	settings      settingMetrics
 	serverMetrics serverMetrics
 
-	ready  atomic.Bool
+	ready atomic.Bool
+	// passAt is when the last pass ended, in nanoseconds by the boot clock.
 	passAt atomic.Int64
 }
 
@@ -128,16 +129,16 @@ func New(config Config) (*Agent, error) {
 		}, []string{"key"}),
 	}
 	a.host.attended = true
-	a.passAt.Store(config.Clock.Now().UnixNano())
+	a.passAt.Store(int64(a.host.fromNow(0)))
 	return a, nil
 }
 
 // Ready tells whether a status has been written since the start.
 func (a *Agent) Ready() bool { return a.ready.Load() }
 
-// Alive tells whether passes are still made.
+// Alive reports whether the agent still makes passes.
 func (a *Agent) Alive() bool {
-	return a.clock.Since(time.Unix(0, a.passAt.Load())) < stalledAfter
+	return a.host.until(time.Duration(a.passAt.Load())+stalledAfter) > 0
 }
 
 // Metrics are the agent's own counters.
@@ -213,7 +214,7 @@ func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
 
 // runPass does what is due. Without a client node nothing is changed and nothing reported, and what is not confirmed goes back.
 func (a *Agent) runPass(ctx context.Context) {
-	defer func() { a.passAt.Store(a.clock.Now().UnixNano()) }()
+	defer func() { a.passAt.Store(int64(a.host.fromNow(0))) }()
 	a.endInterrupted(ctx)
 	if a.clientNode == nil {
 		if err := a.abandonUnconfirmed(ctx); err != nil {
@@ -366,8 +367,8 @@ func (a *Agent) wakeAt() time.Time {
 	}
 	at := a.driftAt
 	times := []time.Time{a.mountsAt, a.servers.readAt, a.reporter.dueAt()}
-	if a.isConfirming() {
-		times = append(times, a.confirmation.nextAt)
+	if a.recovered && a.isConfirming() {
+		times = append(times, a.clock.Now().Add(a.host.until(a.confirmation.nextAt)))
 	}
 	for _, other := range times {
 		if !other.IsZero() && other.Before(at) {

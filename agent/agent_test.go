@@ -873,6 +873,22 @@ func TestRunFollowsTheObjectAndEnds(t *testing.T) {
 	}
 }
 
+func TestAJumpOfTheClockNeitherHidesAStuckLoopNorMakesOne(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.agent()
+	w.runPass(a)
+	w.clock.jump(time.Hour)
+	if !a.Alive() {
+		t.Error("the clock was set forward, and the loop looks stuck")
+	}
+	w.clock.jump(-2 * time.Hour)
+	w.clock.Step(stalledAfter)
+	if a.Alive() {
+		t.Error("the clock was set back, and a loop that does not turn looks alive")
+	}
+}
+
 func TestTheNodesUIDReachesTheHost(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "1"))

@@ -35,14 +35,15 @@ type confirmation struct {
 	// server is asked as well, where there is one.
 	server    connect.Server
 	hasServer bool
-	// nextAt is when the next attempt is due, retestUntil until when connections are tried after the settings were put back.
-	nextAt, retestUntil time.Time
+	// nextAt is when the next attempt is due, retestUntil until when connections are tried after the settings were put back. All
+	// times are by the boot clock.
+	nextAt, retestUntil time.Duration
 	// failures are what did not work at the last attempt with the settings in force.
 	failures []failure
 	// outages counts the times in a row that it was not the settings, outage says what it was, and retryAt when to try again.
 	outages int
 	outage  string
-	retryAt time.Time
+	retryAt time.Duration
 }
 
 // endInterrupted is the first thing that an agent does on a host, with or without an API server: nobody proves any more what an
@@ -77,16 +78,16 @@ func (a *Agent) isConfirming() bool {
 // a write of its own would say the same.
 func (a *Agent) awaitsFirstProof() bool {
 	u, open := a.host.unconfirmed()
-	return open && !u.PutBack && len(a.confirmation.failures) == 0 && a.clock.Now().Before(a.confirmation.nextAt)
+	return open && !u.PutBack && len(a.confirmation.failures) == 0 && a.host.until(a.confirmation.nextAt) > 0
 }
 
 // beginConfirmation sets what is to be proven, where that can be done now, and else notes why not.
 func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
-	c, now := &a.confirmation, a.clock.Now()
+	c := &a.confirmation
 	switch {
 	case !p.hasUnconfirmed():
 		return nil
-	case now.Before(c.retryAt):
+	case a.host.until(c.retryAt) > 0:
 		p.unconfirmedNote = c.outage
 		return nil
 	case a.hasUndecidedPermit():
@@ -107,10 +108,9 @@ func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 	if !open {
 		return nil
 	}
-	now = a.clock.Now()
-	c.server, c.hasServer, c.failures, c.nextAt = server, hasServer, nil, now
+	c.server, c.hasServer, c.failures, c.nextAt = server, hasServer, nil, a.host.fromNow(0)
 	if !a.clientNode.Spec.Canary {
-		c.nextAt = now.Add(a.jitter(proofJitter))
+		c.nextAt = a.host.fromNow(a.jitter(proofJitter))
 	}
 	p.unconfirmedNote = catalogue.ProvingNote + u.Deadline.Format(time.TimeOnly) + " UTC"
 	logr.FromContextOrDiscard(ctx).Info("Proving settings over new connections", "settings", text.List(u.Keys()), "until", u.Deadline)
@@ -125,30 +125,30 @@ func (a *Agent) hasUndecidedPermit() bool {
 // delayConfirmation has what is to be proven wait, longer each time in a row.
 func (a *Agent) delayConfirmation(why string) {
 	c := &a.confirmation
-	c.outage, c.retryAt = why, a.clock.Now().Add(min(driftInterval<<min(c.outages, 8), maxRetry))
+	c.outage, c.retryAt = why, a.host.fromNow(min(driftInterval<<min(c.outages, 8), maxRetry))
 	c.outages++
 }
 
 // confirm goes on with the proof of what is unconfirmed, where that is due.
 func (a *Agent) confirm(ctx context.Context) {
 	u, open := a.host.unconfirmed()
-	c, now := &a.confirmation, a.clock.Now()
-	if !open || now.Before(c.nextAt) {
+	c := &a.confirmation
+	if !open || !a.recovered || a.host.until(c.nextAt) > 0 {
 		return
 	}
-	defer func() { c.nextAt = a.clock.Now().Add(proofPause) }()
-	switch {
-	case u.PutBack:
+	defer func() { c.nextAt = a.host.fromNow(proofPause) }()
+	if u.PutBack {
 		a.retestConnections(ctx)
 		return
-	case now.Before(u.Deadline):
-		failures := a.tryConnections(ctx, min(proofTimeout, u.Deadline.Sub(now)))
+	}
+	if left := a.host.timeToProve(u, a.boot.id); left > 0 {
+		failures := a.tryConnections(ctx, min(proofTimeout, left))
 		if len(failures) == 0 {
 			a.keepConfirmed(ctx)
 			return
 		}
 		c.failures = failures
-		if a.clock.Now().Before(u.Deadline) {
+		if a.host.timeToProve(u, a.boot.id) > 0 {
 			return
 		}
 	}
@@ -159,7 +159,7 @@ func (a *Agent) confirm(ctx context.Context) {
 		a.noteUnconfirmed(err.Error())
 		return
 	}
-	c.retestUntil = a.clock.Now().Add(retestWithin)
+	c.retestUntil = a.host.fromNow(retestWithin)
 	a.noteUnconfirmed("put back: trying the same connections again")
 	a.retestConnections(ctx)
 }
@@ -187,7 +187,7 @@ func (a *Agent) retestConnections(ctx context.Context) {
 	switch {
 	case len(broken) > 0:
 		err = a.host.Journal.Refuse(brokeNote(u.Keys(), broken))
-	case len(c.failures) == 0 || !a.clock.Now().Before(c.retestUntil):
+	case len(c.failures) == 0 || a.host.until(c.retestUntil) == 0:
 		if err = a.host.Journal.Abandon(); err == nil {
 			a.delayConfirmation(outageNote(c.failures))
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -357,6 +360,39 @@ func TestAnEndOfTheAgentPutsBackWhatIsNotConfirmed(t *testing.T) {
 	}
 }
 
+// The wall clock jumps at some moment of a proof: chrony steps it, or a virtual machine is resumed.
+func TestAJumpOfTheClockChangesNothingInAProof(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, time.Hour, -30 * time.Second, 30 * time.Second} {
+		for _, after := range []time.Duration{0, time.Second, confirmWithin - time.Second, confirmWithin, confirmWithin + 5*time.Second} {
+			t.Run(fmt.Sprintf("%s after %s", jump, after), func(t *testing.T) {
+				// What happened in each second, with and without the jump.
+				var histories [2][]string
+				for i := range histories {
+					w := newConfirmWorld(t)
+					w.declare(setting(tcpRmem, fatal))
+					a := w.agent()
+					for passed := time.Duration(0); passed < 2*time.Minute; passed += time.Second {
+						if passed == after && i == 1 {
+							w.clock.jump(jump)
+						}
+						w.runPass(a)
+						histories[i] = append(histories[i], fmt.Sprintf("%s: %s, unconfirmed %t, %d attempts", passed, w.live[tcpRmem], w.unconfirmed() != nil, len(w.sizes)))
+						w.clock.Step(time.Second)
+					}
+					w.expect(v1alpha1.SettingFailed, usual, "")
+					// One at once, one after each pause, and at the end one with the old value in force.
+					if want := int(confirmWithin/proofPause) + 1; len(w.sizes) != want {
+						t.Errorf("%d attempts, want %d", len(w.sizes), want)
+					}
+				}
+				if diff := cmp.Diff(histories[0], histories[1]); diff != "" {
+					t.Errorf("with the jump (-without +with):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
 // A new agent needs no API server to put back what the one before it has left, and tries it once more.
 func TestAnAgentThatWasKilledLeavesNothingUnconfirmed(t *testing.T) {
 	for _, boots := range []bool{false, true} {
@@ -384,6 +420,177 @@ func TestAnAgentThatWasKilledLeavesNothingUnconfirmed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheAttemptThatOutlastsAProofIsTheLast(t *testing.T) {
+	for _, jump := range []time.Duration{0, -time.Hour, time.Hour} {
+		t.Run(jump.String(), func(t *testing.T) {
+			w := newConfirmWorld(t)
+			fails := w.proved
+			w.proved = func(size int64) error {
+				if w.live[tcpRmem] == fatal {
+					w.clock.Step(proofTimeout)
+					w.clock.jump(jump)
+				}
+				return fails(size)
+			}
+			w.declare(setting(tcpRmem, fatal))
+			a := w.agent()
+			began := a.host.fromNow(0)
+			for range int(confirmWithin / time.Second) {
+				w.runPass(a)
+				if took := a.host.fromNow(0) - began; took >= confirmWithin && w.live[tcpRmem] == fatal {
+					t.Errorf("in force %s after it was set", took)
+				}
+				w.clock.Step(time.Second)
+			}
+			w.expect(v1alpha1.SettingFailed, usual, "")
+		})
+	}
+}
+
+// A connection may take some time to work again after a fatal value is gone. That is no outage, whatever the clock does meanwhile.
+func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
+	for _, jump := range []time.Duration{0, -time.Hour, time.Hour} {
+		for after, want := range map[time.Duration]v1alpha1.SettingState{
+			retestWithin - 2*proofPause: v1alpha1.SettingFailed,
+			retestWithin + 2*proofPause: v1alpha1.SettingPending,
+		} {
+			t.Run(fmt.Sprintf("%s, working after %s", jump, after), func(t *testing.T) {
+				w := newConfirmWorld(t)
+				w.outage = true
+				w.declare(setting(tcpRmem, fatal))
+				a := w.agent()
+				for w.runPass(a); w.live[tcpRmem] == fatal; w.runPass(a) {
+					w.clock.Step(time.Second)
+				}
+				for passed := time.Duration(0); passed < time.Minute; passed += time.Second {
+					if passed == 5*time.Second {
+						w.clock.jump(jump)
+					}
+					w.outage = passed < after
+					w.runPass(a)
+					w.clock.Step(time.Second)
+				}
+				if w.state(tcpRmem) != want || w.live[tcpRmem] != usual {
+					t.Errorf("%s: %s, in force %q; want %s", w.state(tcpRmem), w.message(tcpRmem), w.live[tcpRmem], want)
+				}
+			})
+		}
+	}
+}
+
+func TestALoopWakesForTheNextAttemptAfterAJumpOfTheClock(t *testing.T) {
+	for _, jump := range []time.Duration{0, -time.Hour, time.Hour} {
+		w := newConfirmWorld(t)
+		w.declare(setting(tcpRmem, fatal))
+		a := w.agent()
+		w.runPass(a)
+		w.clock.jump(jump)
+		if wait := a.wakeAt().Sub(w.clock.Now()); wait > proofPause {
+			t.Errorf("after a jump of %s it sleeps for %s", jump, wait)
+		}
+	}
+}
+
+func TestTheTimeThatIsLeftForAProof(t *testing.T) {
+	const now = time.Hour
+	for name, test := range map[string]struct {
+		deadline time.Duration
+		bootID   string
+		err      error
+		want     time.Duration
+	}{
+		"a deadline ahead":                             {deadline: now + 15*time.Second, want: 15 * time.Second},
+		"all of the time":                              {deadline: now + confirmWithin, want: confirmWithin},
+		"more than all of the time":                    {deadline: now + confirmWithin + 1},
+		"a deadline that is over":                      {deadline: now - time.Second},
+		"a journal of the release before, without one": {},
+		"another boot":                                 {deadline: now + 15*time.Second, bootID: "boot-0"},
+		"a clock that cannot be read":                  {deadline: now + 15*time.Second, err: errors.New("no such clock")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newMachineClock()
+			clock.booted, clock.err = clock.Now().Add(-now), test.err
+			u := journal.Unconfirmed{BootID: "boot-1", DeadlineSinceBoot: test.deadline, Deadline: clock.Now().Add(15 * time.Second)}
+			if test.bootID != "" {
+				u.BootID = test.bootID
+			}
+			if got := (Host{BootClock: clock}).timeToProve(u, "boot-1"); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestNothingIsTriedWithoutAClock(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.clock.err = errors.New("read CLOCK_BOOTTIME: invalid argument")
+	if _, err := New(Config{Host: w.host(), API: w, Clock: w.clock}); !errors.Is(err, w.clock.err) {
+		t.Errorf("the agent starts: %v", err)
+	}
+	broken := w.clock.err
+	w.clock.err = nil
+	a := w.agent()
+	w.clock.err = broken
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	w.runFor(a, time.Second)
+	if want := "nothing changed on this node: " + broken.Error(); w.live[tcpRmem] != usual || w.message(tcpRmem) != want {
+		t.Errorf("in force %q, %q; want %q", w.live[tcpRmem], w.message(tcpRmem), want)
+	}
+
+	w.clock.err = nil
+	w.declare(setting(tcpRmem, fatal))
+	w.runPass(a)
+	w.expect(v1alpha1.SettingPending, fatal, "")
+	w.clock.err = broken
+	w.runPass(a)
+	if w.live[tcpRmem] != usual {
+		t.Errorf("in force %q though its time cannot be measured", w.live[tcpRmem])
+	}
+}
+
+// An agent that cannot yet revert what the one before it left does not prove it either: its time is over, and nobody remembers by
+// which server it was to be proven.
+func TestAnAgentProvesNothingThatAnotherHasSet(t *testing.T) {
+	for name, edit := range map[string]func(data string) string{
+		"of this release":       func(data string) string { return data },
+		"of the release before": withoutFact,
+		"with a strange deadline": func(data string) string {
+			return regexp.MustCompile(`("unconfirmedDeadline": )"[^"]*"`).ReplaceAllString(data, `$1"2400h"`)
+		},
+		"with a deadline that is no time": func(data string) string {
+			return regexp.MustCompile(`("unconfirmedDeadline": )"[^"]*"`).ReplaceAllString(data, `$1"soon"`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t)
+			w.outage = true
+			w.declare(setting(tcpRmem, "8192 131072 6291456"))
+			w.runPass(w.agent())
+			w.outage, w.restoreErr = false, errors.New("read-only file system")
+			w.write(journal.File, edit(hosttest.ReadFile(t, w.dir, journal.File)))
+			a := w.runFor(w.agent(), 2*time.Minute)
+			if w.live[tcpRmem] != "8192 131072 6291456" || w.unconfirmed() == nil || len(w.files) > 0 {
+				t.Fatalf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+			}
+			if want := "nothing changed on this node: cannot put back " + tcpRmem + ": read-only file system"; w.message(tcpRmem) != want {
+				t.Errorf("says %q, want %q", w.message(tcpRmem), want)
+			}
+			w.restoreErr, w.log = nil, nil
+			w.runFor(a, maxRetry+2*driftInterval)
+			reverted, tried := slices.Index(w.log, "restore "+tcpRmem), slices.Index(w.log, "try "+tcpRmem)
+			if reverted < 0 || tried < reverted {
+				t.Errorf("want it reverted, and then tried by this agent itself: %v", w.log)
+			}
+			w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+		})
+	}
+}
+
+// withoutFact makes a journal one of the release before, which has no deadline by the boot clock.
+func withoutFact(data string) string {
+	return regexp.MustCompile(`"unconfirmedDeadline": "[^"]*"`).ReplaceAllString(data, `"other": ""`)
 }
 
 func TestWhatTheKernelRefusesIsPutBackAndNoPartOfTheProof(t *testing.T) {

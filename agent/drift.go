@@ -93,7 +93,7 @@ func (a *Agent) checkDrift(ctx context.Context) {
 	if len(heal) > 0 {
 		logr.FromContextOrDiscard(ctx).Info("Healing drift", "settings", text.List(heal))
 	}
-	again := a.outcome.failed && !a.clock.Now().Before(a.retryAt) || p.hasUnconfirmed() && !a.clock.Now().Before(a.confirmation.retryAt)
+	again := a.outcome.failed && !a.clock.Now().Before(a.retryAt) || p.hasUnconfirmed() && a.host.until(a.confirmation.retryAt) == 0
 	if len(heal) > 0 || again || !a.outcome.carriedOut || p.hasMoreToDo() {
 		a.applySpec(ctx)
 	} else {

@@ -73,6 +73,8 @@ type Rebooter interface {
 type Host struct {
 	// FS is the machine's file system.
 	FS host.FS
+	// BootClock is the machine's clock that cannot be set. The time to prove a live value is measured by it.
+	BootClock host.BootClock
 	// Subjects serve the settings, in the order in which they are applied.
 	Subjects []host.Subject
 	// Journal keeps the originals.
@@ -125,7 +127,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 	})
 	boot := bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize})
 	return Host{
-		FS: fs,
+		FS: fs, BootClock: host.SystemBootClock{},
 		Subjects: []host.Subject{
 			// Before the sysctls: what is declared wins over what a profile of tuned sets, when both are set and when
 			// both are put back.
@@ -180,6 +182,24 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 		Sample:     sample.Sampler{Mounts: reader, Sockets: sockets.Read, Clock: clock.RealClock{}}.Take,
 		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read, Sockets: sockets.Read, ClientName: reader.ClientName},
 	}
+}
+
+// fromNow returns a time from now by the boot clock.
+func (h Host) fromNow(d time.Duration) time.Duration {
+	now, err := h.BootClock.SinceBoot()
+	if err != nil {
+		return 0
+	}
+	return now + d
+}
+
+// until returns the time that is left until a time by the boot clock. None is left if the clock cannot be read.
+func (h Host) until(at time.Duration) time.Duration {
+	now, err := h.BootClock.SinceBoot()
+	if err != nil {
+		return 0
+	}
+	return max(at-now, 0)
 }
 
 // bootloaderStatus is what the status and a report say of a boot loader.
@@ -287,6 +307,9 @@ func (h Host) readBoot() (boot, error) {
 	kernelVersion, err := h.FS.ReadValue(kernelVersionFile)
 	if err != nil {
 		return boot{}, fmt.Errorf("read kernel version: %w", err)
+	}
+	if _, err := h.BootClock.SinceBoot(); err != nil {
+		return boot{}, err
 	}
 	return boot{id: id, kernelVersion: kernelVersion}, nil
 }

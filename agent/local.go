@@ -32,7 +32,7 @@ type Local struct {
 	Allowed Allowed
 	// NoConfirm keeps settings that touch the network without a proof over new connections.
 	NoConfirm bool
-	// Clock tells how long a proof may take.
+	// Clock waits between the attempts of a proof. The proof's end is by the host's boot clock.
 	Clock clock.Clock
 }
 

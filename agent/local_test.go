@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/connect"
@@ -35,7 +34,7 @@ type box struct {
 	dir      string
 	fs       host.FS
 	commands *hosttest.Commands
-	clock    *clocktesting.FakeClock
+	clock    *machineClock
 	// servers are what the machine mounts from; asked answers a new connection to one, by how often it was asked before; nil: it works.
 	servers []connect.Server
 	asked   func(n int) error
@@ -56,7 +55,7 @@ func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
 func newBoxOf(t *testing.T, name string) *box {
 	t.Helper()
 	b := &box{
-		t: t, dir: hosttest.CopyHost(t, name), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
+		t: t, dir: hosttest.CopyHost(t, name), clock: newMachineClock(),
 		servers: []connect.Server{{Name: "filer1", Address: "192.0.2.10:2049", Protocol: connect.NFS, Version: 4}},
 	}
 	b.commands = hosttest.PrintedCommands(t, name, b.dir)
@@ -87,10 +86,10 @@ func newImage(t *testing.T) *box {
 }
 
 // hurriedClock is a clock whose waits are over at once.
-type hurriedClock struct{ *clocktesting.FakeClock }
+type hurriedClock struct{ *machineClock }
 
 func (c hurriedClock) After(d time.Duration) <-chan time.Time {
-	over := c.FakeClock.After(d)
+	over := c.machineClock.After(d)
 	c.Step(d)
 	return over
 }
@@ -104,6 +103,7 @@ func (b *box) local(changes bool) Local {
 		fs = fs.AsReadOnly()
 	}
 	machine := NewHost(fs, runner, nil, "/var/lib/kubelet")
+	machine.BootClock = b.clock
 	machine.Servers = func() ([]connect.Server, error) { return b.servers, nil }
 	machine.AskServer = func(context.Context, connect.Server) error { return b.ask() }
 	return Local{Host: machine, Clock: hurriedClock{b.clock}}

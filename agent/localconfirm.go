@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
@@ -49,7 +48,7 @@ func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1al
 	if !open {
 		return p, nil
 	}
-	broken := l.askUntil(ctx, server, u.Deadline)
+	broken := l.askWhile(ctx, server, func() bool { return l.Host.timeToProve(u, r.BootID) > 0 })
 	if broken == nil {
 		if err := l.Host.Journal.Confirm(); err != nil {
 			return p, err
@@ -70,7 +69,8 @@ func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootI
 		return fmt.Errorf("stopped, and put back what was not confirmed: %w", err)
 	}
 	note := brokeNote(u.Keys(), []failure{broken})
-	if l.askUntil(ctx, server, l.Clock.Now().Add(retestWithin)) != nil {
+	retestUntil := l.Host.fromNow(retestWithin)
+	if l.askWhile(ctx, server, func() bool { return l.Host.until(retestUntil) > 0 }) != nil {
 		note = outageNote([]failure{broken})
 	}
 	p.observeAll(settled)
@@ -78,11 +78,11 @@ func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootI
 	return nil
 }
 
-// askUntil asks a server over new connections until one works, and returns why the last did not.
-func (l Local) askUntil(ctx context.Context, server connect.Server, until time.Time) error {
+// askWhile asks a server over new connections until one works, as long as there is time. It returns why the last did not work.
+func (l Local) askWhile(ctx context.Context, server connect.Server, hasTime func() bool) error {
 	for {
 		err := l.Host.AskServer(ctx, server)
-		if err == nil || ctx.Err() != nil || !l.Clock.Now().Before(until) {
+		if err == nil || ctx.Err() != nil || !hasTime() {
 			return err
 		}
 		select {

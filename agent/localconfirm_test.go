@@ -94,6 +94,27 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 	}
 }
 
+func TestAJumpOfTheClockProlongsNoProofOnOneMachine(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
+		for _, at := range []int{2, int(confirmWithin/proofPause) + 5} {
+			b := newBox(t)
+			b.asked = func(n int) error {
+				if n == at {
+					b.clock.jump(jump)
+				}
+				if n > 0 {
+					return errors.New("i/o timeout")
+				}
+				return nil
+			}
+			b.expectPutBack(b.apply(rmemProfile("16777216")), "so it is not the cause: NFS server filer1")
+			if want := 1 + int(confirmWithin/proofPause) + 1 + int(retestWithin/proofPause) + 1; b.asks != want {
+				t.Errorf("a jump of %s before question %d: %d questions, want %d", jump, at, b.asks, want)
+			}
+		}
+	}
+}
+
 func TestOneMachineWithoutAServer(t *testing.T) {
 	b := newBox(t)
 	b.servers = nil

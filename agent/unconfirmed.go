@@ -89,7 +89,7 @@ func (p *pass) hasUnconfirmed() bool {
 // setUnconfirmed sets what is to be proven. What is in force before is in the journal first, durably. The time for the proof begins once
 // all of it is set: tuned alone may take a minute to start.
 func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
-	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Deadline: deadlineFrom(now()), Settings: map[string]journal.UnconfirmedSetting{}}
+	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Settings: map[string]journal.UnconfirmedSetting{}}
 	for key, entry := range p.unconfirmed {
 		if !p.isSettable(key) {
 			continue
@@ -108,6 +108,9 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 	if len(u.Settings) == 0 {
 		return nil
 	}
+	if err := p.host.setDeadline(&u, now()); err != nil {
+		return err
+	}
 	if err := p.host.Journal.SetUnconfirmed(u); err != nil {
 		return err
 	}
@@ -115,11 +118,32 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 		return err
 	}
 	p.observeAll(ctx)
-	u.Deadline = deadlineFrom(now())
+	if err := p.host.setDeadline(&u, now()); err != nil {
+		return err
+	}
 	return p.host.Journal.SetUnconfirmed(u)
 }
 
-func deadlineFrom(now time.Time) time.Time { return now.Add(confirmWithin).UTC().Truncate(time.Second) }
+// setDeadline sets the end of a proof that starts now. What has no end by the boot clock is not tried.
+func (h Host) setDeadline(u *journal.Unconfirmed, now time.Time) error {
+	sinceBoot, err := h.BootClock.SinceBoot()
+	if err != nil {
+		return err
+	}
+	u.Deadline, u.DeadlineSinceBoot = now.Add(confirmWithin).UTC().Truncate(time.Second), sinceBoot+confirmWithin
+	return nil
+}
+
+// timeToProve returns the time that is left to prove the unconfirmed settings. None is left in another boot, if the boot clock
+// cannot be read, and if the journal has no deadline by that clock or one that no proof has: an agent of an earlier release,
+// another time namespace or an editor wrote it.
+func (h Host) timeToProve(u journal.Unconfirmed, bootID string) time.Duration {
+	left := h.until(u.DeadlineSinceBoot)
+	if u.BootID != bootID || left > confirmWithin {
+		return 0
+	}
+	return left
+}
 
 // setAll sets what the journal holds as unconfirmed. What the kernel refuses is put back at once, and is no longer part of it.
 func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {

@@ -35,13 +35,36 @@ const (
 // errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.
 var errCrash = errors.New("crash")
 
+// machineClock is the clock of a simulated machine. Its wall clock may jump.
+type machineClock struct {
+	*clocktesting.FakeClock
+	// booted is when the machine booted, by the wall clock as it is set now.
+	booted time.Time
+	// err is the error of reading the boot clock.
+	err error
+}
+
+func newMachineClock() *machineClock {
+	now := time.Unix(1700000000, 0)
+	return &machineClock{FakeClock: clocktesting.NewFakeClock(now), booted: now.Add(-time.Hour)}
+}
+
+// SinceBoot implements host.BootClock.
+func (c *machineClock) SinceBoot() (time.Duration, error) { return c.Since(c.booted), c.err }
+
+// jump sets the wall clock forward, or back. No time passes.
+func (c *machineClock) jump(d time.Duration) {
+	c.booted = c.booted.Add(d)
+	c.SetTime(c.Now().Add(d))
+}
+
 // world is one machine and the API server. Every change that an agent makes to either is a step, and the agent may
 // die before it.
 type world struct {
 	t     *testing.T
 	dir   string
 	fs    host.FS
-	clock *clocktesting.FakeClock
+	clock *machineClock
 
 	// live is what the kernel has, defaults what it has without anybody's doing, files what our drop-in holds, menu
 	// what the next boot brings of boot arguments.
@@ -49,7 +72,9 @@ type world struct {
 	oldTransports               map[string]bool
 	cannot                      map[string]host.State
 	applyErr, originalErr       error
-	journalErr                  error
+	// restoreErr keeps live values from being restored.
+	restoreErr error
+	journalErr error
 
 	bootloader bootloader.Detection
 
@@ -93,7 +118,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
+		t: t, dir: t.TempDir(), clock: newMachineClock(),
 		defaults: map[string]string{rmem: "212992", wmem: "212992"},
 		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
 		bootloader: bootloader.Detection{Type: bootloader.GrubDebian, Proven: true},
@@ -141,6 +166,7 @@ func (w *world) step(what string) {
 // boot is what the machine does when it goes down and comes back.
 func (w *world) boot() {
 	w.boots++
+	w.clock.booted = w.clock.Now()
 	w.writeBootID()
 	w.live = maps.Clone(w.defaults)
 	maps.Copy(w.live, w.files)
@@ -150,6 +176,7 @@ func (w *world) boot() {
 func (w *world) host() Host {
 	return Host{
 		FS:         w.fs,
+		BootClock:  w.clock,
 		Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
 		Journal:    journal.New(w.fs, trace),
 		Mounts:     w,
@@ -166,7 +193,9 @@ func (w *world) agent() *Agent {
 	if w.real != nil {
 		build = w.real
 	}
-	a, err := New(Config{Host: build(), API: w, Clock: w.clock})
+	machine := build()
+	machine.BootClock = w.clock
+	a, err := New(Config{Host: machine, API: w, Clock: w.clock})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -477,6 +506,8 @@ func (s *fakeSubject) Restore(_ context.Context, originals map[string]host.Origi
 		switch {
 		case s.boots() && is != original:
 			o.Effect, o.State = host.Reboot, host.Pending
+		case is != original && s.w.restoreErr != nil:
+			o.State, o.Message = host.Failed, s.w.restoreErr.Error()
 		case is != original:
 			s.w.step("restore " + key)
 			s.w.live[key] = original.Value

@@ -38,7 +38,7 @@ func process(t *testing.T, dir, profile string, args ...string) *exec.Cmd {
 // serveNull is a server of NFS that answers its first call. Each later one is reported and gets no answer.
 func serveNull(t *testing.T) (port string, unanswered <-chan struct{}) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +99,9 @@ func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 	}
 
 	later := read(journal.File)
+	if !strings.Contains(later, `"unconfirmedDeadline": "`) {
+		t.Errorf("the journal has no deadline by the boot clock:\n%s", later)
+	}
 	for _, field := range []string{"\"version\": 1", "\"original\": {", "\"entries\": {\n    \"sysctl/vm.dirty_ratio\": {", "\"entry\": {", "\"unconfirmed\": {"} {
 		if !strings.Contains(later, field) {
 			t.Fatalf("no %s in the journal:\n%s", field, later)

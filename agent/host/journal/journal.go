@@ -243,14 +243,25 @@ func (j *Journal) BootFact(bootID, name string) (value string, ok bool) {
 
 // SetBootFact notes something of a boot. Those of other boots are let go.
 func (j *Journal) SetBootFact(bootID, name, value string) error {
-	return j.updateDocument(func(doc *document) {
-		next := &boot{ID: bootID, Facts: map[string]string{}}
-		if doc.Boot != nil && doc.Boot.ID == bootID {
-			maps.Copy(next.Facts, doc.Boot.Facts)
-		}
-		next.Facts[name] = value
-		doc.Boot = next
-	})
+	return j.updateDocument(func(doc *document) { doc.setBootFact(bootID, name, value) })
+}
+
+func (doc *document) setBootFact(bootID, name, value string) {
+	next := &boot{ID: bootID, Facts: map[string]string{}}
+	if doc.Boot != nil && doc.Boot.ID == bootID {
+		maps.Copy(next.Facts, doc.Boot.Facts)
+	}
+	next.Facts[name] = value
+	doc.Boot = next
+}
+
+func (doc *document) removeBootFact(name string) {
+	if doc.Boot == nil {
+		return
+	}
+	next := &boot{ID: doc.Boot.ID, Facts: maps.Clone(doc.Boot.Facts)}
+	delete(next.Facts, name)
+	doc.Boot = next
 }
 
 // KeptFiles returns what files were before a program of the host changed them for us, by their names.

@@ -15,8 +15,12 @@ type Unconfirmed struct {
 	Hash string `json:"hash,omitempty"`
 	// BootID is the boot in which they were set.
 	BootID string `json:"bootID"`
-	// Deadline is until when they are to be confirmed.
+	// Deadline is the end of the proof by the wall clock, which may jump. It is for messages, and for agents of earlier releases,
+	// which know no other.
 	Deadline time.Time `json:"deadline"`
+	// DeadlineSinceBoot is the end of the proof by the boot clock. It is kept among the facts of the boot BootID, where agents of
+	// earlier releases accept it. Zero if an earlier release wrote the journal, or if the boot is over.
+	DeadlineSinceBoot time.Duration `json:"-"`
 	// PutBack is true once what was in force before is in force again.
 	PutBack bool `json:"putBack,omitempty"`
 	// Settings are by key.
@@ -30,6 +34,9 @@ type UnconfirmedSetting struct {
 	// Before is what was in force right before it was set.
 	Before host.Original `json:"before"`
 }
+
+// factDeadline is the name of the fact that holds DeadlineSinceBoot.
+const factDeadline = "unconfirmedDeadline"
 
 // maxInterrupted is how many attempts may be cut short, by the end of the agent or of the boot, before the settings count as what
 // cut them short.
@@ -52,6 +59,10 @@ func (j *Journal) Unconfirmed() (Unconfirmed, bool) {
 	}
 	u := *j.doc.Unconfirmed
 	u.Settings = maps.Clone(u.Settings)
+	if text, noted := j.BootFact(u.BootID, factDeadline); noted {
+		// A deadline that cannot be read counts as over.
+		u.DeadlineSinceBoot, _ = time.ParseDuration(text)
+	}
 	return u, true
 }
 
@@ -67,9 +78,13 @@ func (j *Journal) SetUnconfirmed(u Unconfirmed) error {
 		}
 	}
 	return j.updateDocument(func(doc *document) {
-		doc.Unconfirmed = &u
+		doc.endUnconfirmed()
 		if len(u.Settings) == 0 {
-			doc.Unconfirmed = nil
+			return
+		}
+		doc.Unconfirmed = &u
+		if u.DeadlineSinceBoot != 0 {
+			doc.setBootFact(u.BootID, factDeadline, u.DeadlineSinceBoot.String())
 		}
 	})
 }
@@ -93,13 +108,14 @@ func (j *Journal) Confirm() error {
 			}
 			doc.Entries[key] = entry
 		}
-		doc.Unconfirmed, doc.Attempts = nil, nil
+		doc.endUnconfirmed()
+		doc.Attempts = nil
 	})
 }
 
 // Abandon ends the unconfirmed settings, which are back as they were. Nothing was learnt of them.
 func (j *Journal) Abandon() error {
-	return j.updateDocument(func(doc *document) { doc.Unconfirmed = nil })
+	return j.updateDocument((*document).endUnconfirmed)
 }
 
 // Refuse ends the unconfirmed settings, which are back as they were: their values are not to be tried again.
@@ -108,7 +124,7 @@ func (j *Journal) Refuse(why string) error {
 		if doc.Unconfirmed != nil {
 			doc.Attempts = doc.Unconfirmed.refusal(why)
 		}
-		doc.Unconfirmed = nil
+		doc.endUnconfirmed()
 	})
 }
 
@@ -117,7 +133,7 @@ func (j *Journal) Refuse(why string) error {
 func (j *Journal) Interrupt(why string) error {
 	return j.updateDocument(func(doc *document) {
 		u := doc.Unconfirmed
-		doc.Unconfirmed = nil
+		doc.endUnconfirmed()
 		if u == nil {
 			return
 		}
@@ -130,6 +146,11 @@ func (j *Journal) Interrupt(why string) error {
 		}
 		doc.Attempts = next
 	})
+}
+
+func (doc *document) endUnconfirmed() {
+	doc.Unconfirmed = nil
+	doc.removeBootFact(factDeadline)
 }
 
 func (u Unconfirmed) refusal(why string) *attempts {

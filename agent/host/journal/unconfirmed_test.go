@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"bytes"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ const tcpRmem = "sysctl/net.ipv4.tcp_rmem"
 func unconfirmed(hash string) Unconfirmed {
 	before := host.Original{Present: true, Value: "4096 131072 6291456"}
 	return Unconfirmed{
-		Hash: hash, BootID: "boot-1", Deadline: time.Unix(1700000000, 0).UTC(),
+		Hash: hash, BootID: "boot-1", Deadline: time.Unix(1700000000, 0).UTC(), DeadlineSinceBoot: 90*time.Minute + 123456789,
 		Settings: map[string]UnconfirmedSetting{tcpRmem: {Entry: Entry{Original: before, Applied: "1 1 1"}, Before: before}},
 	}
 }
@@ -47,6 +49,89 @@ func TestWhatIsUnconfirmedOutlivesTheAgent(t *testing.T) {
 	}
 }
 
+func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
+	files := anew(t)
+	j := load(t, files)
+	must(t, j.SetBootFact("boot-1", "a", "1"))
+	must(t, j.SetUnconfirmed(unconfirmed("h")))
+	must(t, j.SetBootFact("boot-1", "b", "2"))
+	u, _ := load(t, files).Unconfirmed()
+	if u.DeadlineSinceBoot != unconfirmed("h").DeadlineSinceBoot {
+		t.Errorf("deadline %s", u.DeadlineSinceBoot)
+	}
+	// The next boot notes something of its own before it reverts what the last one left, which leaves its facts alone.
+	j = load(t, files)
+	must(t, j.SetBootFact("boot-2", "c", "3"))
+	u, isOpen := j.Unconfirmed()
+	if !isOpen || u.DeadlineSinceBoot != 0 {
+		t.Errorf("in another boot: open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
+	}
+	u.PutBack = true
+	must(t, j.SetUnconfirmed(u))
+	if fact, ok := load(t, files).BootFact("boot-2", "c"); !ok || fact != "3" {
+		t.Errorf("the new boot's fact is %q", fact)
+	}
+}
+
+func TestADeadlineThatIsNoTimeIsOver(t *testing.T) {
+	files := anew(t)
+	j := load(t, files)
+	must(t, j.SetUnconfirmed(unconfirmed("h")))
+	must(t, j.SetBootFact("boot-1", factDeadline, "soon"))
+	if u, isOpen := load(t, files).Unconfirmed(); !isOpen || u.DeadlineSinceBoot != 0 {
+		t.Errorf("open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
+	}
+}
+
+// The release before rejects a journal with a field that it does not know. So there must be none, above all while a value is being
+// proven: it could not revert it.
+func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
+	type original struct {
+		Present     bool   `json:"present"`
+		Value       string `json:"value,omitempty"`
+		Counterpart string `json:"counterpart,omitempty"`
+	}
+	type entry struct {
+		Original original `json:"original"`
+		Profile  string   `json:"profile,omitempty"`
+		Retain   bool     `json:"retain,omitempty"`
+		Applied  string   `json:"applied"`
+		Retained bool     `json:"retained,omitempty"`
+	}
+	type setting struct {
+		Entry  entry    `json:"entry"`
+		Before original `json:"before"`
+	}
+	type proof struct {
+		Hash     string             `json:"hash,omitempty"`
+		BootID   string             `json:"bootID"`
+		Deadline time.Time          `json:"deadline"`
+		PutBack  bool               `json:"putBack,omitempty"`
+		Settings map[string]setting `json:"settings"`
+	}
+	type facts struct {
+		ID    string            `json:"id"`
+		Facts map[string]string `json:"facts,omitempty"`
+	}
+	var before struct {
+		Version     int    `json:"version"`
+		Boot        *facts `json:"boot,omitempty"`
+		Unconfirmed *proof `json:"unconfirmed,omitempty"`
+	}
+	files := anew(t)
+	must(t, load(t, files).SetUnconfirmed(unconfirmed("h")))
+	data, err := files.ReadFile(File)
+	must(t, err)
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	must(t, decoder.Decode(&before))
+	want := original{Present: true, Value: "4096 131072 6291456"}
+	u := before.Unconfirmed
+	if u == nil || u.BootID != "boot-1" || !u.Deadline.Equal(unconfirmed("h").Deadline) || u.Settings[tcpRmem].Before != want {
+		t.Errorf("the release before reads %+v", u)
+	}
+}
+
 func TestHowWhatIsUnconfirmedEnds(t *testing.T) {
 	former := host.Original{Present: true, Value: "the very first"}
 	for name, test := range map[string]struct {
@@ -75,6 +160,9 @@ func TestHowWhatIsUnconfirmedEnds(t *testing.T) {
 			j = load(t, files)
 			if _, isOpen := j.Unconfirmed(); isOpen {
 				t.Error("it is still unconfirmed")
+			}
+			if fact, noted := j.BootFact("boot-1", factDeadline); noted {
+				t.Errorf("its deadline %s is still noted", fact)
 			}
 			want := Entry{Original: former, Applied: test.applied}
 			if diff := cmp.Diff(want, j.Entries()[tcpRmem]); diff != "" {

@@ -181,6 +181,8 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 		}
 	}
 	p.forgetRestored(spec.Release)
+	// A new boot menu may have shown that the present one cannot be replaced.
+	r.Bootloader = bootloaderStatus(l.Host.Bootloader())
 	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
 		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(key), Profile: p.wanted[key].Profile})
 	}

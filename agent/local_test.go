@@ -185,6 +185,23 @@ func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[s
 	}
 }
 
+// Only a new menu shows the line: what is reported of the boot loader is read after the attempt.
+func TestABootMenuWithALineOfAUserIsReportedAsUnsupported(t *testing.T) {
+	b := newBox(t)
+	menu := strings.Replace(hosttest.ReadFile(t, b.dir, grubCfg), "    set timeout=5\n", "    set timeout=1\n", 1)
+	hosttest.WriteFile(t, b.dir, grubCfg, menu)
+	for range 2 {
+		r := b.apply(profile("p", nil, "ihash_entries=1048576"))
+		b.expect(r, false, "", map[string]string{ihash: string(isNotFor)})
+		if r.Bootloader.Type != v1alpha1.BootloaderUnsupported || !strings.Contains(r.Bootloader.Message, grubCfg+" line 86 (set timeout=1)") {
+			t.Errorf("boot loader is %+v", r.Bootloader)
+		}
+	}
+	if got := hosttest.ReadFile(t, b.dir, grubCfg); got != menu {
+		t.Errorf("the menu is\n%s", got)
+	}
+}
+
 func (b *box) expectText(name, part string) {
 	b.t.Helper()
 	if got := hosttest.ReadFile(b.t, b.dir, name); !strings.Contains(got, part) {

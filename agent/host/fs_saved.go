@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSavedSize bounds the bytes of one file that are kept for putting them back. The largest that is kept is a boot entry or
-// an /etc/default/grub, well under 8 KiB each.
+// maxSavedSize bounds the bytes of one file that are kept for putting them back. The largest that is kept is a grub.cfg: Debian 12's has
+// 7.7 KiB for two kernels.
 const maxSavedSize = 64 << 10
 
 // SavedFile is what a file was: its bytes, or where it led, and whose it was.
@@ -44,7 +44,8 @@ func (s SavedFile) Equal(other SavedFile) bool {
 type KeptFile struct {
 	// Original is what the file was before.
 	Original SavedFile `json:"original"`
-	// Left is the hash of a file that the program has made where there was none, empty while that is not known.
+	// Left is the hash of a file that the program has made where there was none. Empty while that is not known. For a grub.cfg, it is the hash
+	// of the one that we have put in its place, or two of them with a blank between while one replaces the other.
 	Left string `json:"left,omitempty"`
 }
 

@@ -24,6 +24,7 @@ package bootloader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -117,6 +118,11 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	f, err := s.gatherFacts(ctx, desired)
 	if err == nil {
 		err = s.applySettings(ctx, f, desired)
+	}
+	var unprinted unprintedError
+	if errors.As(err, &unprinted) {
+		// This host does not support it, which is no failure. Observe says why.
+		err = nil
 	}
 	s.failure = err
 	return err

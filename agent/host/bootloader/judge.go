@@ -300,8 +300,11 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 	switch {
 	case hasName(f.dropIn.ourArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), left):
 		o.State, o.Message = host.Failed, "still in the boot menu"
-		if failure != nil {
+		switch {
+		case failure != nil:
 			o.Message = oneLine(failure.Error())
+		case f.unprinted != "":
+			o.Message += ": " + f.unprinted.Error()
 		}
 	case f.image:
 		o.State = host.InSync

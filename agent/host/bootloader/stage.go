@@ -39,7 +39,11 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		err = f.loader.changeMenu(ctx, f, next)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("stage %q: %w", joinArguments(wanted), err), f.loader.undoChange(f), s.completeDropIn(as, before))
+		err = fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
+		if undo := errors.Join(f.loader.undoChange(f), s.completeDropIn(as, before)); undo != nil {
+			return errors.Join(errors.New(err.Error()), undo)
+		}
+		return err
 	}
 	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(as, wanted), wanted)
 }

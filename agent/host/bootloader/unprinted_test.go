@@ -125,9 +125,7 @@ func TestAMenuWithLinesThatItsGeneratorDoesNotPrintIsNeverReplaced(t *testing.T)
 				t.Fatal("the menu is as it was")
 			}
 			before := m.bootFiles()
-			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-				t.Error("Apply went well")
-			}
+			m.apply(settings(ihash, seed))
 			m.expectUntouched(before, test.parts...)
 			// Nothing is made again until the file changes.
 			m.apply(settings(ihash, seed))
@@ -257,10 +255,8 @@ func TestFromAMenuThatOthersHaveChangedOnlyOurArgumentsAreTaken(t *testing.T) {
 			m.write(grubCfg, change(m.read(grubCfg)))
 			m.restart()
 			changed := m.bootFiles()
-			// Another value is refused, and what is staged stays.
-			if err := m.subject.Apply(t.Context(), settings(ihash, "1048576")); err == nil {
-				t.Error("Apply went well")
-			}
+			// Another value is not staged, and the present one stays.
+			m.apply(settings(ihash, "1048576"))
 			expect(t, m.observe(ihash, "1048576"), host.Unsupported, "not staged: "+grubCfg+" line ")
 			if diff := cmp.Diff(changed, m.bootFiles()); diff != "" {
 				t.Errorf("files (-before +after):\n%s", diff)
@@ -305,6 +301,17 @@ func TestAnArgumentThatWasTakenOutByItselfIsGoneAfterABoot(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnArgumentThatCannotBeRemovedAlongsideAnotherNamesTheLine(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.write(grubCfg, linesByHand["another timeout"].menu(m.read(grubCfg)))
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+	expect(t, m.restore("audit", host.Original{}), host.Failed, "still in the boot menu: "+grubCfg+" line ", "(set timeout=1)")
+	m.apply(nil)
+	expect(t, m.restore("audit", host.Original{}), host.InSync)
 }
 
 func TestAzureLinuxKeepsLinesOfOthers(t *testing.T) {

@@ -38,6 +38,7 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 	}
 	due := settings(v1alpha1.SettingPending, v1alpha1.SettingDrifted)
 	due.RebootRequired, due.RebootRequiredBy = true, []string{"a"}
+	due.Settings[0].TakesEffect = v1alpha1.EffectReboot
 	atBoot := settings(v1alpha1.SettingPending)
 	atBoot.Settings[0].TakesEffect = v1alpha1.EffectReboot
 	atMount, action := settings(v1alpha1.SettingPending), settings(v1alpha1.SettingPending)

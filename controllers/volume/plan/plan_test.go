@@ -422,8 +422,12 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	case RestoreOptions:
 		annotations, err = judge.AnnotationsWithout(step.FailedMount)
 		pv.Spec.MountOptions = step.Options
+	case ReleaseVolume:
+		annotations, err = judge.AnnotationsWithout(nil)
 	case JudgeFailure:
 		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
+	case KeepEvidence:
+		annotations, err = judge.AnnotationsOfMark(step.Mark)
 	}
 	if err != nil {
 		t.Fatal(err)

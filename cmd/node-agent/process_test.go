@@ -90,7 +90,9 @@ func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 	select {
 	case <-unanswered:
 		_ = killed.Process.Kill()
-		<-ended
+		if err := <-ended; err == nil {
+			t.Fatal("it ended well although it was killed")
+		}
 	case err := <-ended:
 		t.Fatalf("it ended by itself: %v", err)
 	}

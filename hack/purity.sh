@@ -19,7 +19,7 @@ mapfile -t rooms < <(find tuning controllers -name '*.go' -not -name '*_test.go'
   grep -vE '^controllers/internal/(read|write|watch|parallel)$')
 
 for room in "${rooms[@]}"; do
-  package=$(sed -n 's/^package //p' "$room"/*.go | head -n 1)
+  package=$(find "$room" -maxdepth 1 -name '*.go' -not -name '*_test.go' -exec sed -n 's/^package //p' {} + | head -n 1)
   cat >"$room/impure.go" <<EOF
 package $package
 

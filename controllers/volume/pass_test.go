@@ -21,7 +21,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -290,7 +289,7 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	verdict := verdictFor(p, &pv)
-	want := &optionset.Failed{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"},
+	want := &judge.FailedMount{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"},
 		Message: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`}
 	want.Since, want.Failure = clock.Now(), judge.FailedMountOf(&pv).Failure
 	if diff := cmp.Diff(want, judge.FailedMountOf(&pv)); diff != "" || judge.HasRecord(&pv) || len(pv.Annotations) != 1 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/storageclient/operator/controllers/volume/optionset"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // hashOfSet names a set of options: what rules declare for a volume and who mounts it, nothing else that their profiles say. What works,
@@ -47,38 +47,36 @@ func profilesOfRules(ruleNames []string) []string {
 	return names
 }
 
-// SetOf returns a record of a set of options of which nothing is known yet.
-func SetOf(source Source, set string, rules []string) *optionset.Record {
-	return &optionset.Record{Set: set, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType}
+// Declare says whether the set of options that failed on a volume is still declared, for whichever volumes.
+func (ps *Profiles) Declare(failed *FailedMount, pv *corev1.PersistentVolume) bool {
+	return failed != nil && ps.declares(failed, SourceOf(pv))
 }
 
-// Declare reports whether rules still declare a set of options, for whichever volumes.
-func (ps *Profiles) Declare(set *optionset.Record) bool {
+func (ps *Profiles) declares(failed *FailedMount, source Source) bool {
 	var rules []rule
-	for _, name := range set.Rules {
+	for _, name := range failed.Rules {
 		r, found := ps.findRule(name)
 		if !found {
 			return false
 		}
 		rules = append(rules, r)
 	}
-	source := Source{Driver: set.Driver, Protocol: set.Protocol, FSType: set.FSType}
-	if isSetOf(set.Set, source, rules) {
+	if ps.isSetOf(failed, source, rules) {
 		return true
 	}
 	if !slices.ContainsFunc(rules, rule.follows) {
 		return false
 	}
 	for _, class := range ps.classes {
-		if isSetOf(set.Set, source, followClass(source.Options(), class, rules)) {
+		if ps.isSetOf(failed, source, followClass(source.Options(), class, rules)) {
 			return true
 		}
 	}
 	return false
 }
 
-func isSetOf(set string, source Source, rules []rule) bool {
-	return set == hashOfSet(source, rules, false) || set == hashOfSet(source, rules, true)
+func (ps *Profiles) isSetOf(failed *FailedMount, source Source, rules []rule) bool {
+	return failed.Set == hashOfSet(source, rules, false) || failed.Set == hashOfSet(source, rules, true)
 }
 
 // findRule finds the rule of a profile that is not being deleted, by profile/rule.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -52,11 +51,11 @@ type ProbeCandidate struct {
 // ProbeCandidates are what is to be probed, sorted by set and server. Of several volumes, the first by name that can be probed stands
 // for all.
 func ProbeCandidates(s Snapshot) []ProbeCandidate {
-	s.Probes = nil
-	p, found := newPlanner(s), map[ProbeKey]ProbeCandidate{}
-	for _, j := range p.volumes {
+	all := s.judgeAll()
+	tried, found := triedKeys(all), map[ProbeKey]ProbeCandidate{}
+	for _, j := range all {
 		key := keyOf(j)
-		if !p.isProbed(j) {
+		if !isProbed(j, s.Profiles, tried) {
 			continue
 		}
 		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, j.verdict), Profiles: j.verdict.Profiles}
@@ -98,72 +97,30 @@ func triedKeys(all []judged) map[ProbeKey]bool {
 	return tried
 }
 
-// mayProbe reports whether the volume's list could be probed before it is written: it changes, no volume of the server has had it, and it
-// is of a file server.
-func (p *planner) mayProbe(j judged) bool {
-	return j.verdict.ChangesList(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
-}
-
-// wantsProbe reports whether all profiles of the volume want it to be.
-func (p *planner) wantsProbe(j judged) bool {
-	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
-		profile := p.Profiles.Get(name)
-		return profile == nil || profile.Rollout.Probe == v1alpha1.ProbeNever
-	})
-}
-
-// isProbed reports whether a probe comes before the volume gets its list.
-func (p *planner) isProbed(j judged) bool {
-	if !p.mayProbe(j) || !p.wantsProbe(j) {
+// isProbed says whether a probe is to come before the volume gets its list.
+func isProbed(j judged, profiles *judge.Profiles, tried map[ProbeKey]bool) bool {
+	if !j.verdict.ChangesList(j.Volume) || tried[keyOf(j)] || j.Source.Protocol == v1alpha1.ProtocolBlock {
 		return false
 	}
-	r := p.sets[j.verdict.Set]
-	return r == nil || r.Worked[j.Source.Server].Text == ""
-}
-
-// observeProbes notes what probes have shown.
-func (p *planner) observeProbes() {
-	seen := map[ProbeKey]bool{}
-	for _, j := range p.volumes {
-		key := keyOf(j)
-		if seen[key] || !p.mayProbe(j) {
-			continue
-		}
-		seen[key] = true
-		e := optionset.Event{Server: key.Server, At: p.second(), Blame: optionset.Blame{Volume: j.Volume.Name, Options: j.verdict.Options}}
-		probe, known := p.Probes[key]
-		e.Text = probe.Text
-		switch {
-		case !p.wantsProbe(j):
-			e.Kind = optionset.ProbeUnwanted
-		case p.Probes == nil:
-			continue
-		case !known:
-			e.Kind = optionset.ProbeOrdered
-		case probe.Verdict == ProbeWorks:
-			e.Kind = optionset.ProbeWorked
-		case probe.Verdict == ProbeRefused:
-			e.Kind = optionset.ProbeRefused
-		default:
-			e.Kind = optionset.ProbeInconclusive
-		}
-		p.sets.declared(j).Next(e)
-	}
+	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
+		p := profiles.Get(name)
+		return p == nil || p.Rollout.Probe == v1alpha1.ProbeNever
+	})
 }
 
 // waitsForProbe says what a probe has to do with it that the volume does not get its list now; empty: nothing.
 func (p *planner) waitsForProbe(j judged) string {
-	if p.Probes != nil && p.isProbed(j) {
-		p.planAgain(p.Now.Add(observeEvery))
+	if p.Probes == nil || !isProbed(j, p.Profiles, p.tried) {
+		return ""
 	}
-	switch p.sets.stateOf(j) {
-	case optionset.Probing:
+	p.planAgain(p.Now.Add(observeEvery))
+	probe, known := p.Probes[keyOf(j)]
+	switch {
+	case !known:
 		return probingText(keyOf(j))
-	case optionset.Rejected:
-		return "these options are stopped: " + judge.RejectionText(p.sets[j.verdict.Set], j.Source.Server)
-	case optionset.Untried, optionset.Works, optionset.Canary, optionset.Suspected, optionset.Failing, optionset.Disputed:
-	}
-	if probe := p.Probes[keyOf(j)]; probe.Verdict == ProbeUnknown && p.isProbed(j) {
+	case probe.Verdict == ProbeRefused:
+		return "these options are stopped: " + probe.Text
+	case probe.Verdict == ProbeUnknown:
 		note := p.plan.Notes[j.Volume.Name]
 		note.Message += "; not probed: " + probe.Text
 		p.plan.Notes[j.Volume.Name] = note
@@ -177,20 +134,23 @@ func probingText(key ProbeKey) string {
 
 // addProbes tells of a profile's sets of options which are being probed, and which no volume gets since a probe has failed.
 func (s *Summary) addProbes(p *planner, own []*judged, name string) {
+	if p.Probes == nil {
+		return
+	}
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
 	for _, j := range own {
 		key := keyOf(*j)
-		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
+		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(*j, p.Profiles, p.tried) {
 			continue
 		}
 		seen[key] = true
-		switch p.sets.stateOf(*j) {
-		case optionset.Rejected:
-			stopped = append(stopped, judge.RejectionText(p.sets[key.Set], key.Server))
-		case optionset.Probing:
+		probe, known := p.Probes[key]
+		switch {
+		case known && probe.Verdict == ProbeRefused:
+			stopped = append(stopped, probe.Text)
+		case !known:
 			waiting = append(waiting, probingText(key))
-		case optionset.Untried, optionset.Works, optionset.Canary, optionset.Suspected, optionset.Failing, optionset.Disputed:
 		}
 	}
 	s.Stopped = joinTexts(s.Stopped, stopped)

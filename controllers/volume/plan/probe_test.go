@@ -181,9 +181,8 @@ func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
 	}
 	carryOutAll(t, &s, plan)
 	s.Now = s.Now.Add(time.Hour)
-	awaited := Wants(s).Awaited
-	if plan = For(s); len(plan.Steps) > 0 || len(awaited) != 1 || awaited[0].Volume.Name != "b" {
-		t.Errorf("steps %v, awaited %+v", targets(plan), awaited)
+	if plan = For(s); len(plan.Steps) > 0 || len(plan.Awaited) != 1 || plan.Awaited[0].Volume.Name != "b" {
+		t.Errorf("steps %v, awaited %+v", targets(plan), plan.Awaited)
 	}
 	if want := "no pod has mounted b"; !strings.Contains(plan.Notes["c"].Message, want) {
 		t.Errorf("note is %q, want %q in it", plan.Notes["c"].Message, want)

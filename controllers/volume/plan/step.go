@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // Plan is what to do next.
@@ -20,10 +18,20 @@ type Plan struct {
 	Steps []Step
 	// Notes say of every volume that concerns a profile how it stands, or why it was or was not written.
 	Notes map[string]Note
+	// Watched are the volumes of which it matters whether a pod could not mount them.
+	Watched []Watched
+	// InCure are the volumes of which it matters how pods mount them with their own lists.
+	InCure []InCure
+	// Awaited are volumes whose mount would show their set of options to work, which nothing has yet.
+	Awaited []Awaited
 	// Canary is whether a step writes the first volume of a set of options that nothing has shown to work.
 	Canary bool
-	// Ledger is what the ledger has missed, of volumes that no step is about and of sets of options: it is not to be written before both
-	// were read live. LedgerDue says that there is something of that kind.
+	// Candidates are the volumes of sets that nothing has shown to work: one that a pod is about to mount goes first.
+	Candidates []*corev1.PersistentVolume
+	// ObserveEvery is how often either is to be looked for.
+	ObserveEvery time.Duration
+	// Ledger is what the ledger has missed, of volumes that no step is about: it is not to be written before it was read live.
+	// LedgerDue says that there is something of that kind.
 	Ledger    ledger.Changes
 	LedgerDue bool
 	// Records are those of the volumes that steps are about.
@@ -42,25 +50,8 @@ func (p Plan) BeginsBatch() bool {
 	return false
 }
 
-// NeedsFresh reports whether the plan may only be carried out if it was made of what the API server has: it starts a batch, or changes
-// what is recorded of a set of options.
-func (p Plan) NeedsFresh() bool {
-	return slices.ContainsFunc(p.Steps, func(step Step) bool {
-		restore, restores := step.(RestoreOptions)
-		return needsFresh(step) || restores && restore.Set != nil
-	})
-}
-
-// WithoutFresh returns the part of the plan that may be carried out all the same. What takes a list of ours away is in it.
-func (p Plan) WithoutFresh() Plan {
-	p.Steps, p.Ledger = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh), nil
-	return p
-}
-
-func needsFresh(step Step) bool {
-	_, records := step.(RecordSet)
-	return records || BelongsToBatch(step)
-}
+// IsWatching says whether there are volumes of which it matters how pods mount them.
+func (p Plan) IsWatching() bool { return len(p.Watched)+len(p.InCure)+len(p.Awaited) > 0 }
 
 // BelongsToBatch says whether a step changes a list for a profile.
 func BelongsToBatch(step Step) bool {
@@ -94,12 +85,10 @@ type Awaited struct {
 	Written, After time.Time
 }
 
-// InCure is a volume that has its original options back.
+// InCure is a volume that has its own list back.
 type InCure struct {
 	Volume *corev1.PersistentVolume
-	// Failure is what failed with ours. What pods show after Since counts.
-	Failure string
-	Since   time.Time
+	Failed *judge.FailedMount
 }
 
 // Step is one write on one volume.
@@ -146,10 +135,8 @@ func Dated(step Step, now time.Time) Step {
 type RestoreOptions struct {
 	OnVolume
 	Options []string
-	// FailedMount is what stays on the volume for an earlier release if a pod could not mount it, nil otherwise.
-	FailedMount *optionset.Failed
-	// Set is the record that holds the failed mount. Nil if none does.
-	Set *optionset.Record
+	// FailedMount is what stays on the volume where a pod could not mount it, nil otherwise.
+	FailedMount *judge.FailedMount
 }
 
 // ReleaseVolume takes off what is ours and leaves the options.
@@ -157,17 +144,25 @@ type ReleaseVolume struct {
 	OnVolume
 }
 
-// RecordSet records in the ledger what a volume has shown of its set of options.
-type RecordSet struct {
+// JudgeFailure writes what has been learned of a failed mount.
+type JudgeFailure struct {
 	OnVolume
-	Set *optionset.Record
-	// Mark and FailedMount are what the volume holds of it for the release before. Nil if nothing.
-	Mark        *judge.Mark
-	FailedMount *optionset.Failed
-	text        string
+	FailedMount *judge.FailedMount
 }
 
-func (s RecordSet) String() string { return s.text }
+// KeepEvidence writes into a volume's mark what has shown its set of options to work: a mount that showed it may be gone soon.
+type KeepEvidence struct {
+	OnVolume
+	Mark *judge.Mark
+}
+
+func (s KeepEvidence) String() string {
+	return fmt.Sprintf("note on %s: %s", s.Note.Volume, s.Mark.Evidence)
+}
+
+func (s JudgeFailure) String() string {
+	return fmt.Sprintf("judge %s: %s", s.Note.Volume, s.Note.Message)
+}
 
 func (s WriteOptions) String() string {
 	if s.Mark == nil {

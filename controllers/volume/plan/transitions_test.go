@@ -22,7 +22,6 @@ import (
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 var update = flag.Bool("update", false, "write golden files instead of comparing them")
@@ -73,7 +72,7 @@ func (b *bench) set() string {
 
 func (b *bench) snapshot() Snapshot {
 	s := snapshotOf(b.volumes, b.profile)
-	s.Now, s.Probes, s.ClientNodes = b.now, maps.Clone(b.probes), []*v1alpha1.StorageClientNode{b.node}
+	s.Now, s.Live, s.Probes, s.ClientNodes = b.now, true, maps.Clone(b.probes), []*v1alpha1.StorageClientNode{b.node}
 	s.Ledger = b.ledger()
 	return s
 }
@@ -101,7 +100,7 @@ func (b *bench) keep(changes ledger.Changes) {
 // pass plans by what is asked for and seen, and carries the plan out.
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
-	asked := Wants(s)
+	asked := For(s)
 	s.FailedMounts, s.Cures, s.Evidence = map[string]Failure{}, map[string]Cure{}, map[string]Evidence{}
 	for _, w := range asked.Watched {
 		if failure, failed := now.failures[w.Volume.Name]; failed {
@@ -125,7 +124,7 @@ func (b *bench) pass(now seen) {
 		text, _, _ := strings.Cut(step.String(), ", batch of")
 		b.log = append(b.log, "  "+text)
 	}
-	b.keep(Settled(next.Steps, b.now.Add(time.Second)))
+	b.keep(Settled(next.Steps))
 }
 
 func (b *bench) wait(d time.Duration) { b.now = b.now.Add(d) }
@@ -152,13 +151,14 @@ func (b *bench) probed(server string, verdict ProbeVerdict) {
 // stands tells how all stands once nothing more happens by itself.
 func (b *bench) stands() string {
 	s := b.snapshot()
+	next := For(s)
 	var carriers, inCure []string
 	for _, pv := range s.Volumes {
 		if slices.Contains(pv.Spec.MountOptions, "nocto") {
 			carriers = append(carriers, pv.Name)
 		}
 	}
-	for _, c := range Wants(s).InCure {
+	for _, c := range next.InCure {
 		inCure = append(inCure, c.Volume.Name)
 	}
 	var stopped []string
@@ -183,9 +183,9 @@ func orNone(names []string) string {
 
 // judgeNew is what the webhook asks.
 func judgeNew(s Snapshot, pv *corev1.PersistentVolume) (judge.Verdict, string) {
-	known := optionset.Decode(s.Ledger.Sets())
+	known := s.Ledger.FailedSets()
 	return judge.AmongOthers(judge.Judge(judge.Input{Volume: pv, Profiles: s.Profiles}), judge.NewOthers(s.Volumes),
-		func(set, _ string) *optionset.Record { return known[set] })
+		func(key string) *judge.FailedSet { return judge.DecodeFailedSet(known[key]) })
 }
 
 var (

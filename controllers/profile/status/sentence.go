@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,7 +31,7 @@ func (r Report) tell(v verdict) string {
 	if len(whole) <= maxMessage {
 		return whole
 	}
-	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !strings.Contains(v.message, "kubectl ") {
+	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !v.hasCommand {
 		next = more
 	}
 	if next == "" {
@@ -43,14 +42,14 @@ func (r Report) tell(v verdict) string {
 
 // whatNext is what somebody does next who reads a condition, empty where there is nothing to do or the message says it.
 func (r Report) whatNext(v verdict) string {
-	if v.status == metav1.ConditionUnknown || strings.Contains(v.message, "kubectl ") {
+	if v.status == metav1.ConditionUnknown || v.hasCommand {
 		return ""
 	}
 	switch v.reason {
 	case v1alpha1.ReasonWaitingForApproval:
 		return r.approveNext()
 	case v1alpha1.ReasonRebootPending:
-		if strings.HasPrefix(v.message, needsApproval) {
+		if v.hold == needsApproval {
 			return r.approveNext()
 		}
 	case v1alpha1.ReasonPlanMode:
@@ -101,7 +100,7 @@ func (r Report) resumeNext() string {
 
 func (r Report) failureNext(v verdict) string {
 	switch {
-	case v.message == r.snapshot.FailuresUnread:
+	case v.isUnread:
 		return fmt.Sprintf("next: kubectl -n %s edit configmap %s", r.snapshot.ManagerNamespace, v1alpha1.FailuresConfigMap)
 	case len(r.nodes.failed) > 0:
 		return "next: kubectl storageclient node " + r.nodes.failed[0]

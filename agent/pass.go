@@ -27,8 +27,6 @@ type pass struct {
 	// unconfirmed holds by key what is to be kept only once new connections have proven it, and unconfirmedNote how that stands.
 	unconfirmed     map[string]journal.Entry
 	unconfirmedNote string
-	// proving is true while the unconfirmed settings are set, and new connections are made to confirm them.
-	proving bool
 	// failed says by key why a setting was not applied or not put back.
 	failed map[string]string
 	// restoresOnly is that of the fence.
@@ -412,7 +410,6 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 	if !seen {
 		status.TakesEffect = catalogue.Effect(key)
 	}
-	status.WaitsFor = p.waitsFor(status, isUnconfirmed)
 	if status.Message == "" {
 		status.Message = catalogue.Lowers(key, cmp.Or(status.Original, status.Observed), status.Desired)
 	}
@@ -426,33 +423,6 @@ func notChanged(reason string) string { return "not changed: " + reason }
 func isChangeDue(o host.Observation) bool {
 	waitsForAgent := o.Effect == host.Reboot || o.Effect == host.Action
 	return o.State == host.Drifted || o.State == host.Pending && waitsForAgent
-}
-
-// waitsFor returns what a Pending setting waits for. What the agent sets at once waits for nothing but a confirmation, or its kernel module.
-func (p *pass) waitsFor(status v1alpha1.SettingStatus, isUnconfirmed bool) v1alpha1.SettingWait {
-	if status.State != v1alpha1.SettingPending {
-		return ""
-	}
-	switch status.TakesEffect {
-	case v1alpha1.EffectReboot:
-		return v1alpha1.WaitsForBoot
-	case v1alpha1.EffectNextMount:
-		return v1alpha1.WaitsForMount
-	case v1alpha1.EffectNewTransport:
-		return v1alpha1.WaitsForTransport
-	case v1alpha1.EffectLive:
-		switch {
-		case isUnconfirmed && p.proving:
-			return v1alpha1.WaitsForProof
-		case isUnconfirmed:
-			return v1alpha1.WaitsForConnections
-		case p.host.FS.IsImage():
-			return v1alpha1.WaitsForBoot
-		}
-		return v1alpha1.WaitsForModule
-	case v1alpha1.EffectAction:
-	}
-	return ""
 }
 
 func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
@@ -475,7 +445,6 @@ func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
 	if !answered {
 		status.TakesEffect = catalogue.Effect(key)
 	}
-	status.WaitsFor = p.waitsFor(status, false)
 	return status
 }
 

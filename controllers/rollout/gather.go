@@ -24,7 +24,6 @@ import (
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
-	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
@@ -276,11 +275,11 @@ func (s *scope) rememberInspection(node string) {
 	s.inspected[node] = s.Clock.Now()
 }
 
-// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet, or not confirmed; zero where it is not.
+// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet; zero where it is not.
 func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming(clientNode) {
+	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash {
 		delete(s.applying, node)
 		return time.Time{}
 	}
@@ -291,12 +290,6 @@ func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node st
 		s.applying[node] = s.Clock.Now()
 	}
 	return s.applying[node]
-}
-
-// isConfirming reports whether settings that the agent has reported are yet to be applied or confirmed.
-func isConfirming(clientNode *v1alpha1.StorageClientNode) bool {
-	report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
-	return !clientNode.Spec.Release && !report.IsTaken() && !report.HasFailed()
 }
 
 func (s *scope) getLive(ctx context.Context, name string, object client.Object) (bool, error) {
@@ -430,7 +423,6 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Ignored:          match.Ignored(node),
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
-		AgentSilent:      fleet.IsAgentSilent(node),
 		Untuned:          s.isUntuned(node),
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),

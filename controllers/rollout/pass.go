@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -528,7 +527,7 @@ func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
 }
 
 // writeNotes writes the notes that say something new: of nodes that are out of service at once, of the others no
-// more than most in a pass, so that a thousand that wait do not keep the next step waiting. Canaries come first: their soak starts with the note.
+// more than most in a pass, so that a thousand that wait do not keep the next step waiting.
 func (p *pass) writeNotes(ctx context.Context, most int) {
 	var outOfService, inService []string
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
@@ -543,27 +542,7 @@ func (p *pass) writeNotes(ctx context.Context, most int) {
 			outOfService = append(outOfService, node)
 		}
 	}
-	canaries := p.liveCanaries()
-	slices.SortStableFunc(inService, func(a, b string) int { return cmp.Compare(rankOf(canaries.Has(a)), rankOf(canaries.Has(b))) })
 	p.unfinished = p.unfinished || len(inService) > most
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
 	parallel.ForEach(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
-}
-
-// liveCanaries are the nodes on which settings are proven before others get them.
-func (p *pass) liveCanaries() sets.Set[string] {
-	names := sets.New[string]()
-	for i := range p.snapshot.Nodes {
-		if node := &p.snapshot.Nodes[i]; node.ClientNode != nil && node.ClientNode.Spec.Canary {
-			names.Insert(node.Name)
-		}
-	}
-	return names
-}
-
-func rankOf(isCanary bool) int {
-	if isCanary {
-		return 0
-	}
-	return 1
 }

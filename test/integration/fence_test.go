@@ -103,9 +103,6 @@ var _ = Describe("The fence around a node agent", func() {
 		Entry("changed", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout.Phase = v1alpha1.RolloutUpToDate }),
 		Entry("dropped", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout = nil }),
 		Entry("given a new field", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout.Attempts = 3 }),
-		Entry("given the time from which settings soak", func(n *v1alpha1.StorageClientNode) {
-			n.Status.Rollout.Tuned = &v1alpha1.RolloutTuned{Hash: "0123456789abcdef", Since: metav1.NewTime(time.Unix(1, 0))}
-		}),
 	)
 
 	It("refuses to have status.rollout added where there is none", func() {

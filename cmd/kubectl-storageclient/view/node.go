@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -120,8 +119,8 @@ func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) stri
 	if r.Reason != "" {
 		sentence += fmt.Sprintf(" (%s)", r.Reason)
 	}
-	if note := overview.NoteText(r); note != "" {
-		sentence += ": " + strings.TrimSuffix(note, ".")
+	if r.Message != "" {
+		sentence += ": " + strings.TrimSuffix(r.Message, ".")
 	}
 	return sentence + "."
 }

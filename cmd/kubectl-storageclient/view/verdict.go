@@ -30,21 +30,10 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	case isTrue(p, v1alpha1.ConditionPaused):
 		return end(p.Name+" is paused", why(conditionOf(p, v1alpha1.ConditionPaused))), false
 	case reconciling == nil:
-		return end(p.Name+" is not done", progressBeside(ready, p), why(ready)), false
+		return end(p.Name+" is not done", progressOf(p), why(ready)), false
 	}
-	return end(p.Name+" is rolling out", progressBeside(reconciling, p), why(reconciling)), false
+	return end(p.Name+" is rolling out", progressOf(p), why(reconciling)), false
 }
-
-// progressBeside is how far a profile is, empty if the message of a condition tells that.
-func progressBeside(c *metav1.Condition, p *v1alpha1.StorageClientProfile) string {
-	if c != nil && c.Message != "" && slices.Contains(progressReasons, c.Reason) {
-		return ""
-	}
-	return progressOf(p)
-}
-
-// progressReasons are the reasons whose messages tell how far nodes and volumes are.
-var progressReasons = []string{v1alpha1.ReasonRollingOut, v1alpha1.ReasonPlanMode, v1alpha1.ReasonUpToDate}
 
 func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) string {
 	sentence := p.Name + " is done."
@@ -60,14 +49,20 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 	return sentence
 }
 
-// end puts a sentence together: what is said, and why where that is known. There is no period: what is said may end with a command that
-// somebody copies.
+// end puts a sentence together: what is said, and why where that is known. Behind a command there is no period: somebody copies it.
 func end(said string, reasons ...string) string {
 	reasons = slices.DeleteFunc(reasons, func(s string) bool { return s == "" })
+	if len(reasons) > 1 && strings.Contains(reasons[1], " up to date") {
+		// That tells how far it is, too.
+		reasons = reasons[1:]
+	}
 	if len(reasons) > 0 {
 		said += ": " + strings.Join(reasons, "; ")
 	}
-	return said
+	if last := strings.LastIndex(said, "kubectl "); last >= 0 && !strings.Contains(said[last:], "; ") {
+		return said
+	}
+	return said + "."
 }
 
 func progressOf(p *v1alpha1.StorageClientProfile) string {

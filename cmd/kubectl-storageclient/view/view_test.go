@@ -76,7 +76,7 @@ func TestVerdict(t *testing.T) {
 		},
 		"done, with exceptions": {
 			profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
-			"eda is done, with exceptions: some settings cannot be had on n1", true,
+			"eda is done, with exceptions: some settings cannot be had on n1.", true,
 		},
 		"done, and pods still on old mounts": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
@@ -92,22 +92,22 @@ func TestVerdict(t *testing.T) {
 		},
 		"neither ready nor reconciling": {
 			profile("eda", isNot("Ready", "RebootPending", "a reboot is due on n1"), isNot("Reconciling", "Idle", "")),
-			"eda is not done: a reboot is due on n1", false,
+			"eda is not done: a reboot is due on n1.", false,
 		},
 		"under way, and the message tells how far": {
 			with(profile("eda", is("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {
 				p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 			}),
-			"eda is rolling out: 6/8 nodes and 0/0 volumes up to date; pending: a", false,
+			"eda is rolling out: 6/8 nodes and 0/0 volumes up to date; pending: a.", false,
 		},
-		"a reason without a message": {profile("eda", isNot("Ready", "Pending", "")), "eda is not done: Pending", false},
+		"a reason without a message": {profile("eda", isNot("Ready", "Pending", "")), "eda is not done: Pending.", false},
 		"stalled": {
 			profile("eda", isNot("Ready", "Invalid", ""), is("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
-			"eda is stopped and needs you: spec.node.sysctls[a]: unknown", false,
+			"eda is stopped and needs you: spec.node.sysctls[a]: unknown.", false,
 		},
 		"paused": {
 			profile("eda", isNot("Ready", "RollingOut", ""), is("Paused", "PausedByField", "spec.paused is set")),
-			"eda is paused: spec.paused is set", false,
+			"eda is paused: spec.paused is set.", false,
 		},
 		"edited since": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
@@ -121,7 +121,7 @@ func TestVerdict(t *testing.T) {
 			with(profile("eda", is("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
 				p.DeletionTimestamp = ago(time.Minute)
 			}),
-			"Removing eda: waits; nodes: n1 is being restored", false,
+			"Removing eda: waits; nodes: n1 is being restored.", false,
 		},
 	}
 	for name, test := range tests {

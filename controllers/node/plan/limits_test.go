@@ -43,7 +43,9 @@ func give(all *fleet.Snapshot, n int) *v1alpha1.StorageClientNode {
 func take(all *fleet.Snapshot, n int, ago time.Duration) {
 	clientNode := give(all, n)
 	clientNode.Status.Hash = clientNode.Spec.Hash
-	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Tuned: &v1alpha1.RolloutTuned{Hash: clientNode.Spec.Hash, Since: metav1.NewTime(now.Add(-ago))}}
+	all.Nodes[n].Status.Conditions = append(all.Nodes[n].Status.Conditions[:1], corev1.NodeCondition{
+		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, Message: "1 setting verified" + fleet.SettingsName(clientNode.Spec.Hash), LastHeartbeatTime: metav1.NewTime(now.Add(-ago)),
+	})
 }
 
 // ask asks the gate for one node.
@@ -173,14 +175,16 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := clusterOf(2, profile("a", recklessly))
-			take(all, 0, time.Hour)
+			take(all, 0, 0)
 			canary := all.ClientNodes["node-000"]
 			canary.Status.Settings[0].State = test.other
 			canary.Status.Settings = append(canary.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingFailed})
 			s := Snapshot{Node: all.Nodes[0], ClientNode: canary, AgentReady: true, Profiles: all.Profiles}
-			if condition, _ := Condition(s, canary, "", now); condition.Reason == v1alpha1.NodeReasonTuned {
+			condition, _ := Condition(s, canary, "", now.Add(-time.Hour))
+			if condition.Reason == v1alpha1.NodeReasonTuned {
 				t.Errorf("the node is Tuned: %+v", condition)
 			}
+			all.Nodes[0].Status.Conditions = append(all.Nodes[0].Status.Conditions[:1], condition)
 			if next := ask(all, 1, usualLimits); (next.Step == StepWrite) != test.goes {
 				t.Errorf("the next node: %s %q", next.Step, next.Note)
 			}

@@ -15,63 +15,23 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// hold is what of a profile itself keeps nodes from reboots that are due.
-type hold int
-
-const (
-	noHold hold = iota
-	// policyNever means that the profile's reboot policy is Never.
-	policyNever
-	// needsApproval means that the plan is not approved.
-	needsApproval
-)
-
-// String implements fmt.Stringer.
-func (h hold) String() string {
-	switch h {
-	case policyNever:
-		return "rollout.reboot.policy is Never"
-	case needsApproval:
-		return "The plan needs approval"
-	case noHold:
-	}
-	return ""
-}
+// policyNever is what reboot policy Never means.
+const policyNever = "rollout.reboot.policy is Never"
 
 // modePlan is what mode Plan means.
 const modePlan = "Mode Plan changes nothing"
+
+// needsApproval is what reboots wait for that nobody has approved.
+const needsApproval = "The plan needs approval"
 
 // verdict is a condition without its times.
 type verdict struct {
 	status          metav1.ConditionStatus
 	reason, message string
-	// hasCommand is true if the message contains the command to type.
-	hasCommand bool
-	// hold is what keeps nodes from their reboots, if that is what the message is about.
-	hold hold
-	// isUnread is true if the message is that the remembered failures cannot be read.
-	isUnread bool
 }
 
-func asTrue(reason, message string) verdict {
-	return verdict{status: metav1.ConditionTrue, reason: reason, message: message}
-}
-
-func asFalse(reason, message string) verdict {
-	return verdict{status: metav1.ConditionFalse, reason: reason, message: message}
-}
-
-// failed is a verdict about the failed nodes.
-func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
-	message, hasCommand := r.failedMessage()
-	return verdict{status: status, reason: reason, message: message, hasCommand: hasCommand}
-}
-
-// progress is a verdict about how far nodes and volumes are.
-func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
-	message, hasCommand := r.progressMessage()
-	return verdict{status: status, reason: reason, message: message, hasCommand: hasCommand}
-}
+func asTrue(reason, message string) verdict  { return verdict{metav1.ConditionTrue, reason, message} }
+func asFalse(reason, message string) verdict { return verdict{metav1.ConditionFalse, reason, message} }
 
 // rest says of a node that waits for its reboot, by the reason in its note, whether the rollout goes on by itself.
 type rest int
@@ -140,11 +100,11 @@ func (r Report) judgeStalled() verdict {
 	case r.snapshot.FenceMissing != "":
 		return asTrue(v1alpha1.ReasonFenceMissing, "The node agent is not rolled out: "+r.snapshot.FenceMissing)
 	case r.snapshot.FailuresUnread != "":
-		return verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonFailureThreshold, message: r.snapshot.FailuresUnread, isUnread: true}
+		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
 	case r.immutableMessage() != "":
-		return verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonConfigMapImmutable, message: r.immutableMessage(), hasCommand: true}
+		return asTrue(v1alpha1.ReasonConfigMapImmutable, r.immutableMessage())
 	case r.isStopped():
-		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold)
+		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
 	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
@@ -161,11 +121,11 @@ func (r Report) judgeStalled() verdict {
 func (r Report) judgeStuck() verdict {
 	coming := r.coming()
 	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
-	if goesOn || r.rebootHold() != noHold || r.judgePaused().status == metav1.ConditionTrue {
+	if goesOn || r.rebootHold() != "" || r.judgePaused().status == metav1.ConditionTrue {
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
 	if r.nodes.counts.Failed > 0 {
-		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonNodesFailed)
+		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	}
 	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
 }
@@ -176,7 +136,7 @@ func (r Report) judgeLeft() verdict {
 	conflict := r.judgeConflict()
 	switch {
 	case r.nodes.counts.Failed > 0:
-		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonNodesFailed)
+		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	case conflict.status == metav1.ConditionTrue:
 		return asTrue(conflict.reason, conflict.message)
 	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail && r.exceptionsMessage() != "":
@@ -188,31 +148,25 @@ func (r Report) judgeLeft() verdict {
 func (r Report) judgeReady(stalled verdict) verdict {
 	switch {
 	case r.IsDeleting():
-		return r.removing(metav1.ConditionFalse)
+		return asFalse(v1alpha1.ReasonRestoring, r.removalMessage())
 	case stalled.status == metav1.ConditionTrue:
-		stalled.status = metav1.ConditionFalse
-		return stalled
+		return asFalse(stalled.reason, stalled.message)
 	case r.isPlanMode():
-		planned := r.progress(metav1.ConditionFalse, v1alpha1.ReasonPlanMode)
-		planned.message = modePlan + "; " + planned.message
-		return planned
+		return asFalse(v1alpha1.ReasonPlanMode, modePlan+"; "+r.progressMessage())
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
 		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText(), r.nodes.ignored))
 	case r.nodes.counts.Failed > 0:
-		return r.failed(metav1.ConditionFalse, v1alpha1.ReasonNodesFailed)
-	case len(r.coming()) > 0 && r.rebootHold() != noHold:
-		return verdict{
-			status: metav1.ConditionFalse, reason: v1alpha1.ReasonRebootPending, hold: r.rebootHold(),
-			message: fmt.Sprintf("%s; reboot due on %s", r.rebootHold(), text.List(namesOf(r.coming()))),
-		}
+		return asFalse(v1alpha1.ReasonNodesFailed, r.failedMessage())
+	case len(r.coming()) > 0 && r.rebootHold() != "":
+		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("%s; reboot due on %s", r.rebootHold(), text.List(namesOf(r.coming()))))
 	case r.isUnfinished():
-		return r.progress(metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+		return asFalse(v1alpha1.ReasonRollingOut, r.progressMessage())
 	}
 	// What is left for somebody to see to is Stalled.
 	if exceptions := r.exceptionsMessage(); exceptions != "" {
 		return asTrue(v1alpha1.ReasonReadyWithExceptions, exceptions)
 	}
-	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonUpToDate)
+	return asTrue(v1alpha1.ReasonUpToDate, r.progressMessage())
 }
 
 // exceptionsMessage names the nodes that cannot take settings, those where other files override them, with the files, those that
@@ -249,11 +203,11 @@ func (r Report) isChanging() bool {
 	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
 }
 
-// rebootHold is what of the profile itself keeps nodes from reboots that are due. What no plan hash covers makes none due: no policy and
-// no approval speaks of it.
-func (r Report) rebootHold() hold {
+// rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
+// covers makes none due: no policy and no approval speaks of it.
+func (r Report) rebootHold() string {
 	if len(r.nodes.planned) == 0 {
-		return noHold
+		return ""
 	}
 	switch policy := r.profile.Spec.WithDefaults().Rollout.Reboot.Policy; {
 	case policy == v1alpha1.RebootNever:
@@ -261,7 +215,7 @@ func (r Report) rebootHold() hold {
 	case policy == v1alpha1.RebootOnApproval && !fleet.IsPlanApproved(r.profile.StorageClientProfile):
 		return needsApproval
 	}
-	return noHold
+	return ""
 }
 
 // coming are the pending nodes that will be rebooted as things stand.
@@ -288,7 +242,7 @@ func (r Report) whyStaged(w wait) string {
 	case !w.due:
 		return "takes effect at the next boot"
 	case r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
-		return policyNever.String()
+		return policyNever
 	case restOf[w.reason] == byChoice && r.judgePaused().status != metav1.ConditionTrue:
 		return w.message
 	}
@@ -335,7 +289,7 @@ func (r Report) keptNodes() []string {
 func (r Report) judgeReconciling(stalled verdict) verdict {
 	switch {
 	case r.IsDeleting():
-		return r.removing(metav1.ConditionTrue)
+		return asTrue(v1alpha1.ReasonRestoring, r.removalMessage())
 	case stalled.status == metav1.ConditionTrue:
 		return asFalse(stalled.reason, "")
 	case !r.isUnfinished() || r.isPlanMode():
@@ -343,12 +297,11 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 	case r.judgePaused().status == metav1.ConditionTrue && r.nodes.counts.Disrupted == 0:
 		return asFalse(r.judgePaused().reason, "")
 	case r.isChanging() || r.nodes.counts.Disrupted > 0:
-		return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
-	case len(r.coming()) > 0 && r.rebootHold() != noHold:
-		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold().String())
+		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+	case len(r.coming()) > 0 && r.rebootHold() != "":
+		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
 	case len(r.coming()) == 0:
-		message, hasCommand := r.evidenceMessage(maxMessage)
-		return verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonWaitingForEvidence, message: message, hasCommand: hasCommand}
+		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage(maxMessage))
 	}
 	return r.judgeWaiting()
 }
@@ -359,14 +312,14 @@ func (r Report) judgeWaiting() verdict {
 	reason := waits[0].reason
 	for _, pending := range waits {
 		if pending.reason != reason {
-			return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+			return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
 		}
 	}
 	switch reason {
 	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
 		return asTrue(reason, waits[0].message)
 	}
-	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
 }
 
 func (r Report) judgeMounts() verdict {
@@ -374,7 +327,7 @@ func (r Report) judgeMounts() verdict {
 	case r.stale.Count > 0:
 		return asFalse(v1alpha1.ReasonStaleMounts, r.staleMessage())
 	case r.nodes.counts.Matched > 0 && r.nodes.reported == 0:
-		return verdict{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonPending, message: "No node has reported yet"}
+		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "No node has reported yet"}
 	}
 	return asTrue(v1alpha1.ReasonAllEffective, "")
 }
@@ -415,16 +368,15 @@ func (r Report) judgeConflict() verdict {
 }
 
 // progressMessage tells in a sentence how far nodes and volumes are, what keeps the others waiting, and which nodes these are: what
-// somebody may have to see to first, since a long one is cut. hasCommand is true if it contains the command to type.
-func (r Report) progressMessage() (message string, hasCommand bool) {
+// somebody may have to see to first, since a long one is cut.
+func (r Report) progressMessage() string {
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
 	if waits := r.waitMessage(); waits != "" {
 		parts = append(parts, waits)
 	}
 	if r.awaitsEvidence() {
-		evidence, command := r.evidenceMessage(maxMessage - len(parts[0]+"; "))
-		parts, hasCommand = append(parts, evidence), command
+		parts = append(parts, r.evidenceMessage(maxMessage-len(parts[0]+"; ")))
 	} else if r.volumes.Batch != "" {
 		parts = append(parts, r.volumes.Batch)
 	}
@@ -438,7 +390,7 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 			parts = append(parts, list.label+text.List(list.nodes))
 		}
 	}
-	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored), hasCommand
+	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored)
 }
 
 // waitMessage tells what nodes wait for, those out of service first: they are what somebody may have to see to.
@@ -480,11 +432,6 @@ func withIgnored(message string, ignored []string) string {
 	return message + "; ignored: " + text.List(ignored)
 }
 
-// removing is a verdict about what a profile that is being deleted still waits for.
-func (r Report) removing(status metav1.ConditionStatus) verdict {
-	return verdict{status: status, reason: v1alpha1.ReasonRestoring, message: r.removalMessage(), hasCommand: r.immutableMessage() != ""}
-}
-
 func (r Report) removalMessage() string {
 	var parts []string
 	if message := r.immutableMessage(); message != "" {
@@ -494,8 +441,8 @@ func (r Report) removalMessage() string {
 		parts = append(parts, "paused")
 	}
 	parts = append(parts, r.removal.messages()...)
-	if hold := r.rebootHold(); hold != noHold && r.profile.Spec.Rollout.Reboot.RestoreReboot {
-		parts = append(parts, "reboots: "+hold.String())
+	if hold := r.rebootHold(); hold != "" && r.profile.Spec.Rollout.Reboot.RestoreReboot {
+		parts = append(parts, "reboots: "+hold)
 	}
 	if len(r.volumes.Unrestored) > 0 {
 		parts = append(parts, "volumes not yet restored: "+text.List(r.volumes.Unrestored))

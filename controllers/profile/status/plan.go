@@ -86,8 +86,8 @@ func (r Report) limitedBy(now time.Time) string {
 	if len(r.nodes.planned) == 0 {
 		return ""
 	}
-	if hold := r.rebootHold(); hold != noHold {
-		return hold.String() + r.nextWindow(now)
+	if hold := r.rebootHold(); hold != "" {
+		return hold + r.nextWindow(now)
 	}
 	if paused := r.judgePaused(); paused.status == metav1.ConditionTrue {
 		return paused.message + r.nextWindow(now)

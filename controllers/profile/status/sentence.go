@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,7 +32,7 @@ func (r Report) tell(v verdict) string {
 	if len(whole) <= maxMessage {
 		return whole
 	}
-	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !v.hasCommand {
+	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !strings.Contains(v.message, "kubectl ") {
 		next = more
 	}
 	if next == "" {
@@ -42,14 +43,14 @@ func (r Report) tell(v verdict) string {
 
 // whatNext is what somebody does next who reads a condition, empty where there is nothing to do or the message says it.
 func (r Report) whatNext(v verdict) string {
-	if v.status == metav1.ConditionUnknown || v.hasCommand {
+	if v.status == metav1.ConditionUnknown || strings.Contains(v.message, "kubectl ") {
 		return ""
 	}
 	switch v.reason {
 	case v1alpha1.ReasonWaitingForApproval:
 		return r.approveNext()
 	case v1alpha1.ReasonRebootPending:
-		if v.hold == needsApproval {
+		if strings.HasPrefix(v.message, needsApproval) {
 			return r.approveNext()
 		}
 	case v1alpha1.ReasonPlanMode:
@@ -100,7 +101,7 @@ func (r Report) resumeNext() string {
 
 func (r Report) failureNext(v verdict) string {
 	switch {
-	case v.isUnread:
+	case v.message == r.snapshot.FailuresUnread:
 		return fmt.Sprintf("next: kubectl -n %s edit configmap %s", r.snapshot.ManagerNamespace, v1alpha1.FailuresConfigMap)
 	case len(r.nodes.failed) > 0:
 		return "next: kubectl storageclient node " + r.nodes.failed[0]

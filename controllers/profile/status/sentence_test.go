@@ -163,7 +163,7 @@ func TestEveryMessageIsShortAndSaysWhatToType(t *testing.T) {
 func TestANameAsLongAsTheAPITakesIt(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	r.profile.Name = strings.Repeat("p", 253)
-	if got := r.tell(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval.String())); got != needsApproval.String() {
+	if got := r.tell(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)); got != needsApproval {
 		t.Errorf("it says %q", got)
 	}
 }

@@ -30,7 +30,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	case n.hasFailed():
 		p.keepNote(n)
 	case reason == v1alpha1.RolloutReasonNothingToDo, reason == v1alpha1.RolloutReasonRestoredAtNextBoot, reason == v1alpha1.RolloutReasonEffectiveAtNextBoot:
-		p.setUpToDateNote(n, reason, message)
+		p.setNote(n, v1alpha1.RolloutUpToDate, reason, message)
 	case reason == v1alpha1.RolloutReasonAttemptsUsedUp:
 		p.setNote(n, v1alpha1.RolloutFailed, reason, message)
 	case n.need.kind == needUnknown, reason == v1alpha1.RolloutReasonSettingsChanging:
@@ -104,7 +104,7 @@ func (n *nodeState) checkAcceptance() (reason, message string) {
 
 // bootSettingsNeverBrought are the boot settings that the node lacks, and that no boot would bring as things stand.
 func (n *nodeState) bootSettingsNeverBrought() []standing.Setting {
-	return onlyBootSettings(n.settings.Select(standing.Failed, standing.OverriddenAtBoot, standing.Unstaged))
+	return onlyBootSettings(n.settings.Obstacles())
 }
 
 // onlyBootSettings leaves out what no boot hash speaks of.

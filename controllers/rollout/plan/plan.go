@@ -198,9 +198,7 @@ func (p *planner) nextInspection(n *nodeState) time.Time {
 
 // newNote is the note as it is to be. While a permit stands, it keeps speaking of what the permit is for.
 func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
-	out := v1alpha1.RolloutStatus{
-		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: n.tuned, Attempts: n.attemptsGiven(), BootHash: n.target,
-	}
+	out := v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Attempts: n.attemptsGiven(), BootHash: n.target}
 	if n.permit != nil {
 		out.Attempts, out.BootHash = n.note.Attempts, n.note.BootHash
 	}
@@ -250,17 +248,6 @@ func (p *planner) setApplyingNote(n *nodeState, reason, message string) {
 	}
 }
 
-// setUpToDateNote sets the note of a node that needs no disruption, unless its settings are about to be confirmed: then the note also says since
-// when it has them.
-func (p *planner) setUpToDateNote(n *nodeState, reason, message string) {
-	end := n.ApplyingSince.Add(applyingNotedAfter)
-	if !n.ApplyingSince.IsZero() && p.Now.Before(end) && !isOutOfService(n.note.Phase) && !n.hasFailed() {
-		p.leaveNote(n, end)
-		return
-	}
-	p.setNote(n, v1alpha1.RolloutUpToDate, reason, message)
-}
-
 // leaveNote leaves the note, if there is one, word for word until then.
 func (p *planner) leaveNote(n *nodeState, until time.Time) {
 	p.wakeAt(until)
@@ -307,19 +294,12 @@ func (p *planner) writeNote(n *nodeState) {
 
 // SameNote reports whether two notes say the same, but for the count of evictions: that alone is not worth a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
-	if !a.Since.Equal(b.Since) || !a.RetryAfter.Equal(b.RetryAfter) || !isSameTuned(a.Tuned, b.Tuned) {
+	if !a.Since.Equal(b.Since) || !a.RetryAfter.Equal(b.RetryAfter) {
 		return false
 	}
-	a.Since, b.Since, a.RetryAfter, b.RetryAfter, a.Tuned, b.Tuned = nil, nil, nil, nil, nil, nil
+	a.Since, b.Since, a.RetryAfter, b.RetryAfter = nil, nil, nil, nil
 	a.Evictions, b.Evictions = 0, 0
 	return a == b
-}
-
-func isSameTuned(a, b *v1alpha1.RolloutTuned) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Hash == b.Hash && a.Since.Equal(&b.Since)
 }
 
 // countsAnew reports whether a note's time begins with its reason, not with its phase: a node is left alone for a while, or its host

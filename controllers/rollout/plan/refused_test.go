@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -21,19 +20,12 @@ func TestForClaimsNothingWhileAConfigMapIsImmutable(t *testing.T) {
 }
 
 func TestWithRefusal(t *testing.T) {
-	note := v1alpha1.RolloutStatus{Message: "m"}
-	once := WithRefusal(note, errors.New(strings.Repeat("e", 2*MaxMessage)))
-	if twice := WithRefusal(once, errors.New("no")); utf8.RuneCountInString(once.Refusal) > MaxMessage || twice.Refusal != "no" || twice.Message != "m" {
-		t.Errorf("%d characters, then %+v", utf8.RuneCountInString(once.Refusal), twice)
+	note := v1alpha1.RolloutStatus{Message: strings.Repeat("m", MaxMessage)}
+	once := WithRefusal(note, errors.New(strings.Repeat("e", MaxMessage)))
+	if twice := WithRefusal(once, errors.New("no")); utf8.RuneCountInString(once.Message) > MaxMessage || Refusal(twice) != "no" {
+		t.Errorf("%d characters, refusal %q", utf8.RuneCountInString(once.Message), Refusal(twice))
 	}
-}
-
-// No decision rests on a refusal: the next note is without it.
-func TestForLeavesARefusalOut(t *testing.T) {
-	f := cluster("a")
-	f.Paused = true
-	f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.ReasonPausedByAnnotation, time.Minute).Refusal = "forbidden"
-	if note := For(f.Snapshot).Notes["a"]; note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
-		t.Errorf("%+v", note)
+	if got := Refusal(note); got != "" {
+		t.Errorf("a note without one says %q", got)
 	}
 }

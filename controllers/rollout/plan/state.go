@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
@@ -27,9 +26,8 @@ type nodeState struct {
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
 	need   need
-	// settings is how the settings stand; empty while the node is being released. tuned is since when the node has had them.
+	// settings is how the settings stand; empty while the node is being released.
 	settings standing.Report
-	tuned    *v1alpha1.RolloutTuned
 	// zone is the node's, empty if it has none.
 	zone string
 	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
@@ -78,26 +76,13 @@ func (p *planner) stateOf(node *Node) *nodeState {
 		}
 		if node.ClientNode.Status.Rollout != nil {
 			n.note = *node.ClientNode.Status.Rollout
-			n.note.Refusal = ""
+			n.note.Message = withoutRefusal(n.note.Message)
 		}
-		n.tuned = p.tunedOf(n)
 	}
 	p.recallNode(n)
 	n.need = p.needOf(n)
 	p.forgetDrains(n)
 	return n
-}
-
-// tunedOf is since when the node has had its settings. A restart of the agent, and settings that it is about to apply, leave that as it is.
-func (p *planner) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
-	spec, known := &n.ClientNode.Spec, n.note.Tuned
-	switch {
-	case spec.Release, n.AgentSilent, n.settings.HasFailed(), n.settings.Has(standing.Drifted, standing.Unstaged) && !n.settings.Soaks():
-		return nil
-	case known != nil && known.Hash == spec.Hash, !n.AgentReady, !n.hasReportedSinceBoot(), !n.settings.Soaks():
-		return known
-	}
-	return &v1alpha1.RolloutTuned{Hash: spec.Hash, Since: metav1.NewTime(p.Now)}
 }
 
 // rolloutTurn is what the node's place in the order hangs on.

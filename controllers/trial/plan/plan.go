@@ -107,11 +107,10 @@ type Waiting struct {
 	Since  time.Time
 	Node   string
 	Chosen time.Time
-	// ByClone is whether a clone is to show it, Failed what its mount said where that leaves open what is to blame, and Cause what that is
-	// put down to: the volume's own list is mounted in the same way then.
+	// ByClone is whether a clone is to show it, Failed what its mount said where that leaves open what is to blame: the volume's own
+	// list is mounted in the same way then.
 	ByClone bool
 	Failed  string
-	Cause   v1alpha1.MountFailureCause
 }
 
 // StepKind is what is to be written.

@@ -84,7 +84,7 @@ func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 func (t Trial) isKeptOut(status v1alpha1.NodeTrialStatus) bool {
 	isMounted := slices.ContainsFunc(status.Proofs, func(proof v1alpha1.TrialProof) bool { return proof.Type == v1alpha1.ProofTransports })
 	return status.Phase == v1alpha1.TrialFinished && !isMounted && len(status.Passes) == 0 && (status.Own == nil || !status.Own.Succeeded) &&
-		causeOf(status, t.Target.AsksOtherwise) != v1alpha1.MountFailureOptions
+		mountfailures.CauseOf(status.Message, t.Target.AsksOtherwise) != mountfailures.Options
 }
 
 // failureOf says how an order that brought no round has failed.

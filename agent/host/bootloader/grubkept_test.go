@@ -226,6 +226,7 @@ func TestAMenuThatIsTooLargeToKeepIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.makeGrubCfg()
+	m.commands.Ran = nil
 	before := m.bootFiles()
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
 	if err == nil || !strings.Contains(err.Error(), grubCfg+" has 75 KiB: more than 64 KiB are not kept") {
@@ -233,6 +234,38 @@ func TestAMenuThatIsTooLargeToKeepIsNotReplaced(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if m.menusMade() > 0 {
+		t.Errorf("%d menus were made", m.menusMade())
+	}
+}
+
+// slowFacts takes its time to journal a menu, and something happens meanwhile.
+type slowFacts struct {
+	memoryFacts
+	meanwhile func()
+}
+
+func (f slowFacts) KeepFiles(files map[string]host.KeptFile) error {
+	f.meanwhile()
+	return f.memoryFacts.KeepFiles(files)
+}
+
+func TestAMenuThatChangesWhileItIsJournaledIsNotReplaced(t *testing.T) {
+	m := newMachine(t, debian)
+	m.subject.facts = slowFacts{m.facts, func() { m.newKernel("6.1.0-30-amd64") }}
+	err := m.subject.Apply(t.Context(), settings(ihash, seed))
+	if err == nil || !strings.Contains(err.Error(), "is writing it") {
+		t.Errorf("error is %v", err)
+	}
+	if !strings.Contains(m.read(grubCfg), "6.1.0-30-amd64") {
+		t.Error("the new kernel is gone")
+	}
+	m.restart()
+	m.apply(settings(ihash, seed))
+	m.apply(nil)
+	if got := m.read(grubCfg); !strings.Contains(got, "6.1.0-30-amd64") || strings.Contains(got, ihash) {
+		t.Errorf("the menu is\n%s", got)
 	}
 }
 

@@ -220,6 +220,9 @@ func (w *world) newPass() *pass {
 // answerPermit is what the agent does with a permit after a pass.
 func (w *world) answerPermit(out outcome, p *pass) string {
 	a := &Agent{outcome: out, boot: boot{id: "boot-1"}, host: w.host(), clientNode: &v1alpha1.StorageClientNode{}}
+	if err := a.host.Journal.Load(); err != nil {
+		w.t.Fatal(err)
+	}
 	live := &v1alpha1.StorageClientNode{}
 	live.Spec.Settings = slices.Collect(maps.Values(p.wanted))
 	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}

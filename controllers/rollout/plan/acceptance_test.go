@@ -205,6 +205,13 @@ func TestForARemovedBootArgumentThatCouldNotBeRestored(t *testing.T) {
 	if diff := cmp.Diff([]string{"a: Settling Settling"}, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Errorf("after a boot (-want +got):\n%s", diff)
 	}
+	f = cluster("a")
+	f.finish("a", time.Hour)
+	c = f.node("a").ClientNode
+	c.Status.Settings = append(c.Status.Settings, unrestored)
+	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Errorf("without a reboot due (-want +got):\n%s", diff)
+	}
 	unrestored.TakesEffect = v1alpha1.EffectLive
 	f = cluster("a")
 	c = f.node("a").ClientNode

@@ -104,7 +104,7 @@ func (n *nodeState) checkAcceptance() (reason, message string) {
 
 // bootSettingsNeverBrought are the boot settings that the node lacks, and that no boot would bring as things stand.
 func (n *nodeState) bootSettingsNeverBrought() []standing.Setting {
-	return onlyBootSettings(n.settings.Obstacles())
+	return onlyBootSettings(n.settings.Select(standing.Failed, standing.OverriddenAtBoot, standing.Unstaged))
 }
 
 // onlyBootSettings leaves out what no boot hash speaks of.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/test/shortdir"
 )
 
 // order is one that a runner would carry out.
@@ -25,7 +26,7 @@ var order = probe.Order{
 // serve runs a runner and returns its socket. It ends with the test.
 func serve(t *testing.T, runner *Runner) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "run")
+	dir := filepath.Join(shortdir.New(t), "run")
 	ctx, cancel := context.WithCancel(context.Background())
 	listener, err := Listen(ctx, dir)
 	if err != nil {
@@ -140,7 +141,7 @@ func TestOnlyItsOwnUserIsServedAndBelieved(t *testing.T) {
 }
 
 func TestNobodyListens(t *testing.T) {
-	dir := t.TempDir()
+	dir := shortdir.New(t)
 	if _, err := ask(context.Background(), filepath.Join(dir, Socket), order, me()); !IsTemporary(err) {
 		t.Errorf("without a socket: %v", err)
 	}

@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/shortdir"
 )
 
 // A QEMU that ends before it has asked for the disk, for lack of memory say, must not keep the driver waiting.
 func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
-	dir := t.TempDir()
+	dir := shortdir.New(t)
 	script := "#!/bin/sh\necho cannot set up guest memory >&2\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)

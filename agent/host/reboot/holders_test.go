@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/shortdir"
 )
 
 // machine is the tree of a host, with a bus where listInhibitors is to be asked.
@@ -144,7 +145,7 @@ func TestWhatHoldsAReboot(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m := machine{t, shortDir(t)}
+			m := machine{t, shortdir.New(t)}
 			test.arrange(m)
 			before := filesBelow(t, m.dir)
 			got, err := m.logind().FindHolders(t.Context())
@@ -197,7 +198,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m, done := machine{t, shortDir(t)}, make(chan struct{})
+			m, done := machine{t, shortdir.New(t)}, make(chan struct{})
 			listen(t, &bus{t: t, answer: test.answer, inhibitors: test.inhibitors}, m.dir, done)
 			got, err := m.logind().FindHolders(t.Context())
 			<-done
@@ -213,7 +214,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 
 // A socket that outlived its bus means that there is no bus, as a missing one does.
 func TestABusThatIsGoneInhibitsNothing(t *testing.T) {
-	m := machine{t, shortDir(t)}
+	m := machine{t, shortdir.New(t)}
 	m.write(busSocket, "")
 	if err := os.Remove(filepath.Join(m.dir, busSocket)); err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func TestABusThatIsGoneInhibitsNothing(t *testing.T) {
 
 // What is in the place of a lock file and cannot be asked is not taken for free.
 func TestALockThatCannotBeAskedIsNoAgreement(t *testing.T) {
-	m := machine{t, shortDir(t)}
+	m := machine{t, shortdir.New(t)}
 	m.write("/var/lib/dpkg/.keep", "")
 	if err := os.Symlink("lock", filepath.Join(m.dir, "/var/lib/dpkg/lock")); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/shortdir"
 )
 
 // bus is a system bus with nothing but logind on it. It answers every call to it with one name: empty for an
@@ -138,7 +139,7 @@ func TestReboot(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir := shortDir(t)
+			dir := shortdir.New(t)
 			b := &bus{t: t, answer: test.answer}
 			done := make(chan struct{})
 			if test.noBus {
@@ -168,17 +169,6 @@ func TestReboot(t *testing.T) {
 			}
 		})
 	}
-}
-
-// shortDir is a directory of a test whose name leaves room: a socket's path has at most 107 bytes.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "bus")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 func listen(t *testing.T, b *bus, dir string, done chan<- struct{}) {

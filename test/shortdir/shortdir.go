@@ -1,0 +1,23 @@
+// Package shortdir gives tests a directory for Unix sockets.
+package shortdir
+
+import (
+	"os"
+	"testing"
+)
+
+// New makes a directory with a short path and removes it at the end of the test. The path of a Unix socket has at most 107 bytes
+// (unix(7)), and t.TempDir exceeds them in a long TMPDIR or in a test with a long name.
+func New(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "sco")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}

@@ -148,6 +148,10 @@ func (w *world) addNode(name string, controlPlane bool) {
 		name: name, boot: name + "-boot-" + strconv.Itoa(w.serial), inForce: map[string]string{}, staged: map[string]string{},
 		used: map[string]string{}, reboots: map[string]int{}, ailments: map[string]ailment{}, stuck: map[string]bool{}, up: true,
 	}
+	if w.chance(5) {
+		// A boot menu that its owner has edited.
+		m.stuck["kernelArgument/ihash_entries"], m.stuck["kernelArgument/dhash_entries"] = true, true
+	}
 	if w.chance(2) {
 		m.skew = w.seconds(4) - 2*time.Second
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,14 +117,25 @@ func (n *nodeState) resetDrains() {
 	n.note.DrainAttempts, n.note.RetryAfter, n.note.DrainedFor = 0, nil, ""
 }
 
-// drainKey names what a drain is for, and how it is done.
+// drainKey identifies what a drain is for, and how it is done: the node's settings, and the drain options of each of its profiles. The
+// agent's report decides which of those need the boot, so it must not decide on the key.
 func (p *planner) drainKey(n *nodeState) string {
-	// A Drain holds nothing that JSON cannot.
-	options, _ := json.Marshal(p.rulesFor(n).Drain)
-	hash := ""
+	names, hash := slices.Clone(n.Profiles), ""
 	if n.ClientNode != nil {
 		hash = n.ClientNode.Spec.Hash
+		for _, s := range n.ClientNode.Spec.Settings {
+			names = append(names, s.Profile)
+		}
 	}
-	sum := sha256.Sum256(fmt.Appendf(options, "\n%s\n%s", n.target, hash))
+	slices.Sort(names)
+	key := fmt.Appendf(nil, "%s\n%s", n.target, hash)
+	for _, name := range slices.Compact(names) {
+		if profile := p.profiles[name]; profile != nil {
+			// A Drain holds nothing that JSON cannot.
+			options, _ := json.Marshal(profile.Rollout.Drain)
+			key = fmt.Appendf(key, "\n%s", options)
+		}
+	}
+	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:8])
 }

@@ -89,6 +89,21 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 	}
 }
 
+// Which of its profiles need the boot follows from the agent's report. A report is no change of settings or options.
+func TestForABackOffDoesNotEndWithAReport(t *testing.T) {
+	f := cluster("a")
+	f.profile("web").Rollout.Drain.Force = true
+	f.Profiles[1].Priority = 7
+	node := f.node("a")
+	node.Profiles = append(node.Profiles, "web")
+	node.ClientNode.Spec.Settings = append(node.ClientNode.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/nosmt", Value: "", Profile: "web"})
+	timeOut(t, f)
+	node.ClientNode.Status.RebootRequiredBy = append(node.ClientNode.Status.RebootRequiredBy, "kernelArgument/nosmt")
+	if note := For(f.Snapshot).Notes["a"]; note.RetryAfter == nil || note.DrainAttempts != 1 {
+		t.Errorf("the back-off has ended: %+v", note)
+	}
+}
+
 func TestForARetryEndsABackOff(t *testing.T) {
 	f := cluster("a")
 	timeOut(t, f)

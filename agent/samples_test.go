@@ -15,11 +15,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// counters are a machine's, with a window that ends when the test says so.
-type counters struct {
+// sampler takes the samples of a machine, with a window that ends when the test says so.
+type sampler struct {
 	begun   []time.Duration
 	samples []recommend.Sample
 	err     error
@@ -27,7 +28,7 @@ type counters struct {
 	pending []func()
 }
 
-func (c *counters) read(ctx context.Context) ([]recommend.Sample, error) {
+func (c *sampler) read(ctx context.Context) ([]recommend.Sample, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -35,14 +36,14 @@ func (c *counters) read(ctx context.Context) ([]recommend.Sample, error) {
 }
 
 // end lets the windows pass that are under way.
-func (c *counters) end() {
+func (c *sampler) end() {
 	for _, f := range c.pending {
 		f()
 	}
 	c.pending = nil
 }
 
-func withCounters(w *world, c *counters) *Agent {
+func withCounters(w *world, c *sampler) *Agent {
 	w.real = func() Host {
 		h := w.host()
 		h.Sample = func(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
@@ -79,7 +80,7 @@ func listed(volume string) recommend.Sample {
 }
 
 func TestASampleIsTakenOnceAndReported(t *testing.T) {
-	w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-2"), listed("pv-1")}}
+	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-2"), listed("pv-1")}}
 	a := withCounters(w, c)
 	w.declare(setting(rmem, "16777216"))
 	w.runPass(a)
@@ -119,7 +120,7 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 
 // An agent that comes back knows nothing of the counters at the beginning.
 func TestARestartEndsTheWindow(t *testing.T) {
-	w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-1")}}
+	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	w.ask(w.sampleOrder("s1"))
 	w.runPass(withCounters(w, c))
 	c.pending = nil
@@ -151,28 +152,28 @@ func TestWhenThereIsNoSample(t *testing.T) {
 	}
 	asItIs := order(func(*v1alpha1.NodeSample) {})
 	for name, test := range map[string]struct {
-		order    func(*world) *v1alpha1.NodeSample
-		counters counters
-		message  string
-		begins   bool
+		order   func(*world) *v1alpha1.NodeSample
+		sampler sampler
+		message string
+		begins  bool
 	}{
 		"a request of yesterday": {
-			order(func(o *v1alpha1.NodeSample) { o.StartBefore.Time = o.StartBefore.Add(-time.Hour) }), counters{}, "it was to begin before 2023-11-14T21:14:20Z", false,
+			order(func(o *v1alpha1.NodeSample) { o.StartBefore.Time = o.StartBefore.Add(-time.Hour) }), sampler{}, "it was to begin before 2023-11-14T21:14:20Z", false,
 		},
-		"an id of no request":          {order(func(o *v1alpha1.NodeSample) { o.ID = "a b" }), counters{}, "invalid id", false},
-		"a window that is too short":   {order(func(o *v1alpha1.NodeSample) { o.Seconds = 9 }), counters{}, "invalid seconds", false},
-		"a window that is too long":    {order(func(o *v1alpha1.NodeSample) { o.Seconds = 3601 }), counters{}, "invalid seconds", false},
-		"no volume":                    {order(func(o *v1alpha1.NodeSample) { o.Volumes = nil }), counters{}, "invalid volumes", false},
-		"a volume of no name":          {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), counters{}, "invalid volumes", false},
-		"more volumes than may be":     {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), counters{}, "invalid volumes", false},
-		"counters that cannot be read": {asItIs, counters{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
-		"a volume that is not mounted": {asItIs, counters{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 was there all through the window", true},
+		"an id of no request":          {order(func(o *v1alpha1.NodeSample) { o.ID = "a b" }), sampler{}, "invalid id", false},
+		"a window that is too short":   {order(func(o *v1alpha1.NodeSample) { o.Seconds = 9 }), sampler{}, "invalid seconds", false},
+		"a window that is too long":    {order(func(o *v1alpha1.NodeSample) { o.Seconds = 3601 }), sampler{}, "invalid seconds", false},
+		"no volume":                    {order(func(o *v1alpha1.NodeSample) { o.Volumes = nil }), sampler{}, "invalid volumes", false},
+		"a volume of no name":          {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), sampler{}, "invalid volumes", false},
+		"more volumes than may be":     {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), sampler{}, "invalid volumes", false},
+		"counters that cannot be read": {asItIs, sampler{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
+		"a volume that is not mounted": {asItIs, sampler{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 was there all through the window", true},
 		"a counter that ran away": {
-			asItIs, counters{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot tell what was counted", true,
+			asItIs, sampler{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot tell what was counted", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWorld(t), test.counters
+			w, c := newWorld(t), test.sampler
 			a := withCounters(w, &c)
 			w.ask(test.order(w))
 			w.runPass(a)
@@ -190,7 +191,7 @@ func TestWhenThereIsNoSample(t *testing.T) {
 
 // The loop goes on while counters cannot be read, and never begins a second reading beside one that does not end.
 func TestASampleThatDoesNotEndHoldsNothingUp(t *testing.T) {
-	w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-1")}}
+	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	a := withCounters(w, c)
 	w.ask(w.sampleOrder("s1"))
 	w.runPass(a)
@@ -232,7 +233,7 @@ func TestARequestThatIsTakenBackIsCutOff(t *testing.T) {
 		"by another one": func(w *world) *v1alpha1.NodeSample { return w.sampleOrder("s2") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-1")}}
+			w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 			a := withCounters(w, c)
 			w.ask(w.sampleOrder("s1"))
 			w.runPass(a)
@@ -256,10 +257,10 @@ func TestASampleIsBounded(t *testing.T) {
 	long := recommend.Sample{Server: strange, Export: strange, Volume: strings.Repeat("v", 253), Protocol: strange, ReadAheadKiB: math.MaxInt32, SlotLimit: math.MaxInt32}
 	long.MinRoundTripMicros, long.Requests = math.MaxInt64, math.MaxInt64
 	n := uint64(math.MaxInt64)
-	long.Bytes = recommend.Bytes{Read: n, Written: n, DirectRead: n, DirectWritten: n, WireRead: n, WireWritten: n}
-	long.Events = recommend.Events{Opens: n, Flushes: n, Syncs: n, DataInvalidations: n, Listings: n}
-	long.Network = recommend.Network{InSegments: n, OutSegments: n, Retransmitted: n, OutOfOrder: n}
-	long.Log = recommend.Log{Writes: n, NoBuffer: n, NoSpace: n}
+	long.Bytes = counters.Bytes{Read: n, Written: n, DirectRead: n, DirectWritten: n, WireRead: n, WireWritten: n}
+	long.Events = counters.Events{Opens: n, Flushes: n, Syncs: n, DataInvalidations: n, Listings: n}
+	long.Network = counters.Network{InSegments: n, OutSegments: n, Retransmitted: n, OutOfOrder: n}
+	long.Log = counters.Log{Writes: n, NoBuffer: n, NoSpace: n}
 	long.Options = append(long.Options, strings.Repeat("x", 65))
 	for range 100 {
 		long.Options = append(long.Options, strange[:64])
@@ -276,7 +277,7 @@ func TestASampleIsBounded(t *testing.T) {
 		s.MountPoint = fmt.Sprint(i) + strange
 		samples = append(samples, s)
 	}
-	w, c := newWorld(t), &counters{samples: samples}
+	w, c := newWorld(t), &sampler{samples: samples}
 	a := withCounters(w, c)
 	order := w.sampleOrder(strings.Repeat("i", 64))
 	order.Volumes = []string{long.Volume}

@@ -192,20 +192,8 @@ func batchOf(reading serverReading, answers []serverhealth.Question) serverhealt
 	batch := serverhealth.Batch{Questions: answers}
 	for _, c := range reading.counters {
 		r := serverhealth.Reading{
-			Key: keyOf(c), Address: c.Address, Tunnel: c.Tunnel, RequestsKnown: c.RequestsKnown, Operations: c.Operations,
-			Identified: c.Identified, Refused: c.Refused,
-		}
-		for _, connection := range c.Connections {
-			r.Connections = append(r.Connections, serverhealth.Connection(connection))
-		}
-		for _, queue := range c.Queues {
-			r.Queues = append(r.Queues, serverhealth.Queue(queue))
-		}
-		for _, request := range c.Requests {
-			r.Requests = append(r.Requests, serverhealth.Request(request))
-		}
-		for _, handles := range c.Handles {
-			r.Handles = append(r.Handles, serverhealth.HandleRequests(handles))
+			Key: keyOf(c), Address: c.Address, Tunnel: c.Tunnel, Connections: c.Connections, Queues: c.Queues, Requests: c.Requests,
+			RequestsKnown: c.RequestsKnown, Operations: c.Operations, Handles: c.Handles, Identified: c.Identified, Refused: c.Refused,
 		}
 		for _, socket := range reading.sockets {
 			if socket.Remote.String() == c.Address {

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
@@ -42,7 +43,7 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 	f.counters = []mounts.ServerCounters{{
 		Server: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS,
 		Ask:         connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
-		Connections: []mounts.ConnectionCounters{{ID: "0", Sends: 5, Answers: 5, Idle: time.Second}},
+		Connections: []counters.Connection{{ID: "0", Sends: 5, Answers: 5, Idle: time.Second}},
 	}}
 	f.mounts = []mounts.Mount{
 		{MountPoint: "/a", FSType: "nfs4", Server: "filer1", Volume: "pv2", PodUIDs: []string{"u2", "u1"}, Age: -1, Device: "0:1"},
@@ -60,7 +61,7 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 				f.readings++
 				all := append([]mounts.ServerCounters(nil), f.counters...)
 				for i := range all {
-					all[i].Connections = append([]mounts.ConnectionCounters(nil), all[i].Connections...)
+					all[i].Connections = append([]counters.Connection(nil), all[i].Connections...)
 				}
 				return all, f.err
 			},
@@ -133,7 +134,7 @@ func TestAnAgentThatRestartsKeepsWhatIsSilent(t *testing.T) {
 	f, a := newWatched(t)
 	f.counters[0].RequestsKnown = true
 	f.play(a, 30*time.Second)
-	f.counters[0].Requests = []mounts.OpenRequest{{ID: "1", Operation: "READ"}}
+	f.counters[0].Requests = []counters.Request{{ID: "1", Operation: "READ"}}
 	f.askErr = errors.New("no answer")
 	f.play(a, 90*time.Second)
 	before := f.server()
@@ -189,7 +190,7 @@ func TestAServerThatAnswersSomeRequestsCausesNoWrites(t *testing.T) {
 	f, a := newWatched(t)
 	f.counters[0].RequestsKnown = true
 	f.play(a, time.Minute)
-	f.counters[0].Requests = []mounts.OpenRequest{{ID: "1", Operation: "READ"}}
+	f.counters[0].Requests = []counters.Request{{ID: "1", Operation: "READ"}}
 	for range 12 {
 		f.send()
 		f.answer()
@@ -239,7 +240,7 @@ func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
 			{Local: 803, Remote: netip.MustParseAddrPort("10.0.0.1:22"), Repeats: 9},
 		}, nil
 	}
-	f.counters[0].Connections = append(f.counters[0].Connections, mounts.ConnectionCounters{ID: "1"})
+	f.counters[0].Connections = append(f.counters[0].Connections, counters.Connection{ID: "1"})
 	f.play(a, 5*time.Minute)
 	if read > 0 {
 		t.Errorf("read %d times though nothing is owed", read)
@@ -257,8 +258,8 @@ func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
 
 func TestVolumesWhoseHandlesAreStaleAreNamed(t *testing.T) {
 	f, a := newWatched(t)
-	handles := func(a, b uint64) []mounts.HandleCounters {
-		return []mounts.HandleCounters{{MountPoint: "/a", Ended: 100 + a, InErrors: a}, {MountPoint: "/b", Ended: 100 + b}}
+	handles := func(a, b uint64) []counters.HandleRequests {
+		return []counters.HandleRequests{{MountPoint: "/a", Ended: 100 + a, InErrors: a}, {MountPoint: "/b", Ended: 100 + b}}
 	}
 	for i := range uint64(12) {
 		f.counters[0].Handles = handles(i, i)

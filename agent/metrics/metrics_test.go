@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 type fixed struct {
@@ -33,7 +34,7 @@ func superblock(device string) mounts.Superblock {
 		Mount: mounts.Mount{
 			Device: device, Volume: "pv1", Server: "filer", Export: "/e", Protocol: "NFSv4.1", Connections: 2, SlotLimit: 64, ReadAheadKiB: 128,
 		},
-		Volumes: []string{"pv1", "pv2"}, Nconnect: 4, Bytes: mounts.Bytes{WireRead: 100, WireWritten: 50}, Operations: []mounts.Operation{read},
+		Volumes: []string{"pv1", "pv2"}, Nconnect: 4, Bytes: counters.Bytes{WireRead: 100, WireWritten: 50}, Operations: []mounts.Operation{read},
 	}
 }
 

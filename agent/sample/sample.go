@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -19,8 +20,8 @@ import (
 type Mounts interface {
 	Read() (mounts.Table, error)
 	Superblocks() ([]mounts.Superblock, error)
-	Network() (mounts.Network, error)
-	Log(mounts.Mount) (mounts.Log, bool)
+	Network() (counters.Network, error)
+	Log(mounts.Mount) (counters.Log, bool)
 }
 
 // Sampler takes samples.
@@ -79,13 +80,13 @@ type reading struct {
 	at      time.Time
 	nfs     map[string]mounts.Superblock
 	others  map[string]other
-	network mounts.Network
+	network counters.Network
 }
 
 // other is a mount of SMB or XFS.
 type other struct {
 	mounts.Mount
-	log mounts.Log
+	log counters.Log
 }
 
 func (s Sampler) read() (reading, error) {
@@ -126,9 +127,9 @@ func compare(before, after reading) []recommend.Sample {
 		}
 		sample := describe(now.Mount, seconds)
 		sample.Operations = operations(then.Operations, now.Operations)
-		sample.Bytes, sample.Events = bytesOf(then.Bytes, now.Bytes), eventsOf(then.Events, now.Events)
+		sample.Bytes, sample.Events = now.Bytes.Since(then.Bytes), now.Events.Since(then.Events)
 		sample.Connections = connections(then.Transports, now.Transports)
-		sample.Network = networkOf(before.network, after.network)
+		sample.Network = after.network.Since(before.network)
 		samples = append(samples, sample)
 	}
 	for device, now := range after.others {
@@ -138,10 +139,10 @@ func compare(before, after reading) []recommend.Sample {
 		}
 		sample := describe(now.Mount, seconds)
 		if now.IsNetwork() {
-			sample.Requests = since(then.Operations, now.Operations)
-			sample.Network = networkOf(before.network, after.network)
+			sample.Requests = counters.Since(then.Operations, now.Operations)
+			sample.Network = after.network.Since(before.network)
 		} else {
-			sample.Log = logOf(then.log, now.log)
+			sample.Log = now.log.Since(then.log)
 		}
 		samples = append(samples, sample)
 	}
@@ -171,12 +172,12 @@ func operations(before, after []mounts.Operation) []recommend.Operation {
 	var found []recommend.Operation
 	for _, now := range after {
 		was := then[now.Name]
-		if since(was.Count, now.Count) == 0 {
+		if counters.Since(was.Count, now.Count) == 0 {
 			continue
 		}
 		found = append(found, recommend.Operation{
-			Name: now.Name, Count: since(was.Count, now.Count), Transmissions: since(was.Transmissions, now.Transmissions),
-			Errors: since(was.Errors, now.Errors), BytesSent: since(was.BytesSent, now.BytesSent), BytesReceived: since(was.BytesReceived, now.BytesReceived),
+			Name: now.Name, Count: counters.Since(was.Count, now.Count), Transmissions: counters.Since(was.Transmissions, now.Transmissions),
+			Errors: counters.Since(was.Errors, now.Errors), BytesSent: counters.Since(was.BytesSent, now.BytesSent), BytesReceived: counters.Since(was.BytesReceived, now.BytesReceived),
 			QueueMillis: millis(was.Queue, now.Queue), RoundTripMillis: millis(was.RoundTrip, now.RoundTrip), ExecutionMillis: millis(was.Execution, now.Execution),
 		})
 	}
@@ -192,47 +193,11 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 	for i, now := range after {
 		was := before[i]
 		found = append(found, recommend.Connection{
-			Connects: since(was.Connects, now.Connects), Sends: since(was.Sends, now.Sends), Answers: since(was.Answers, now.Answers),
-			Backlog: since(was.Backlog, now.Backlog), InFlight: since(now.Answers, now.Sends), IdleSeconds: uint64(now.Idle / time.Second),
+			Connects: counters.Since(was.Connects, now.Connects), Sends: counters.Since(was.Sends, now.Sends), Answers: counters.Since(was.Answers, now.Answers),
+			Backlog: counters.Since(was.Backlog, now.Backlog), InFlight: counters.Since(now.Answers, now.Sends), IdleSeconds: uint64(now.Idle / time.Second),
 		})
 	}
 	return found
-}
-
-func bytesOf(was, now mounts.Bytes) recommend.Bytes {
-	return recommend.Bytes{
-		Read: since(was.Read, now.Read), Written: since(was.Written, now.Written),
-		DirectRead: since(was.DirectRead, now.DirectRead), DirectWritten: since(was.DirectWritten, now.DirectWritten),
-		WireRead: since(was.WireRead, now.WireRead), WireWritten: since(was.WireWritten, now.WireWritten),
-	}
-}
-
-func eventsOf(was, now mounts.Events) recommend.Events {
-	return recommend.Events{
-		Opens: since(was.Opens, now.Opens), Flushes: since(was.Flushes, now.Flushes), Syncs: since(was.Syncs, now.Syncs),
-		DataInvalidations: since(was.DataInvalidations, now.DataInvalidations), Listings: since(was.Listings, now.Listings),
-	}
-}
-
-func networkOf(was, now mounts.Network) recommend.Network {
-	return recommend.Network{
-		InSegments: since(was.InSegments, now.InSegments), OutSegments: since(was.OutSegments, now.OutSegments),
-		Retransmitted: since(was.Retransmitted, now.Retransmitted), OutOfOrder: since(was.OutOfOrder, now.OutOfOrder),
-	}
-}
-
-func logOf(was, now mounts.Log) recommend.Log {
-	return recommend.Log{
-		Writes: since(was.Writes, now.Writes), NoBuffer: since(was.NoBuffer, now.NoBuffer), NoSpace: since(was.NoSpace, now.NoSpace),
-	}
-}
-
-// since is how far a counter has come; 0 where it runs the other way, as one that was reset does.
-func since(was, now uint64) uint64 {
-	if now < was {
-		return 0
-	}
-	return now - was
 }
 
 func millis(was, now time.Duration) uint64 { return uint64(max(0, now-was) / time.Millisecond) }

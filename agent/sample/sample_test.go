@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -31,8 +32,8 @@ type machine struct {
 type state struct {
 	blocks  []mounts.Superblock
 	others  []mounts.Mount
-	network mounts.Network
-	log     mounts.Log
+	network counters.Network
+	log     counters.Log
 	err     error
 }
 
@@ -51,8 +52,8 @@ func (m machine) Read() (mounts.Table, error) {
 	return mounts.Table{Mounts: all}, m.now().err
 }
 func (m machine) Superblocks() ([]mounts.Superblock, error) { return m.now().blocks, m.now().err }
-func (m machine) Network() (mounts.Network, error)          { return m.now().network, nil }
-func (m machine) Log(mounts.Mount) (mounts.Log, bool)       { return m.now().log, true }
+func (m machine) Network() (counters.Network, error)        { return m.now().network, nil }
+func (m machine) Log(mounts.Mount) (counters.Log, bool)     { return m.now().log, true }
 
 const window = time.Minute
 
@@ -88,10 +89,10 @@ func listed(n uint64) mounts.Superblock {
 			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Device: "0:52", FSType: "nfs4", Protocol: "NFSv4.1", Volume: "tools",
 			Options: []string{"rw", "acregmin=3"}, ReadAheadKiB: 128, SlotLimit: 65536, Client: "10.0.0.3:2049 4.1 tcp", Age: int(100 + n),
 		},
-		Bytes:  mounts.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
-		Events: mounts.Events{DataInvalidations: n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
+		Bytes:  counters.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
+		Events: counters.Events{DataInvalidations: n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
 		Transports: []mounts.TransportCounters{{
-			ConnectionCounters: mounts.ConnectionCounters{Sends: 5010*n + 1, Answers: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n,
+			Connection: counters.Connection{Sends: 5010*n + 1, Answers: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n,
 		}},
 		Operations: []mounts.Operation{
 			{
@@ -112,20 +113,20 @@ func TestTake(t *testing.T) {
 	came := listed(1)
 	came.Device, came.MountPoint = "0:70", "/mnt/new"
 	before := state{
-		blocks: []mounts.Superblock{listed(2)}, others: []mounts.Mount{share(100), disk}, network: mounts.Network{InSegments: 10},
-		log: mounts.Log{Writes: 5},
+		blocks: []mounts.Superblock{listed(2)}, others: []mounts.Mount{share(100), disk}, network: counters.Network{InSegments: 10},
+		log: counters.Log{Writes: 5},
 	}
 	after := state{
 		blocks: []mounts.Superblock{listed(5), came}, others: []mounts.Mount{share(350), disk},
-		network: mounts.Network{InSegments: 4510, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}, log: mounts.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
+		network: counters.Network{InSegments: 4510, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}, log: counters.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
 	}
 	got, err := take(t, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	network := recommend.Network{InSegments: 4500, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}
+	network := counters.Network{InSegments: 4500, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}
 	want := []recommend.Sample{
-		{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Log: recommend.Log{Writes: 200, NoBuffer: 7, NoSpace: 1}},
+		{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Log: counters.Log{Writes: 200, NoBuffer: 7, NoSpace: 1}},
 		{
 			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Volume: "tools", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
 			ReadAheadKiB: 128, SlotLimit: 65536, MinRoundTripMicros: 1400, Seconds: 60, Network: network,
@@ -136,8 +137,8 @@ func TestTake(t *testing.T) {
 				},
 				{Name: "READDIR", Count: 30, Transmissions: 30, BytesReceived: 12e5, RoundTripMillis: 150},
 			},
-			Bytes:       recommend.Bytes{Read: 30, WireRead: 27, Written: 24, DirectRead: 21, DirectWritten: 18, WireWritten: 15},
-			Events:      recommend.Events{DataInvalidations: 3, Opens: 6, Listings: 9, Flushes: 12, Syncs: 15},
+			Bytes:       counters.Bytes{Read: 30, WireRead: 27, Written: 24, DirectRead: 21, DirectWritten: 18, WireWritten: 15},
+			Events:      counters.Events{DataInvalidations: 3, Opens: 6, Listings: 9, Flushes: 12, Syncs: 15},
 			Connections: []recommend.Connection{{Sends: 15030, Answers: 15030, Backlog: 9, InFlight: 1, IdleSeconds: 1}},
 		},
 		{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 250, Network: network},
@@ -163,7 +164,7 @@ func TestTakeOfAnotherMount(t *testing.T) {
 	reset := listed(1)
 	reset.Age = 200
 	got, err := take(t, state{blocks: []mounts.Superblock{listed(2)}}, state{blocks: []mounts.Superblock{reset}})
-	if err != nil || len(got) != 1 || got[0].Operations != nil || got[0].Bytes != (recommend.Bytes{}) {
+	if err != nil || len(got) != 1 || got[0].Operations != nil || got[0].Bytes != (counters.Bytes{}) {
 		t.Errorf("counters that were reset: got %+v, %v", got, err)
 	}
 }

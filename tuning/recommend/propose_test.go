@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -122,7 +123,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 		samples []Sample
 		want    string
 	}{
-		"what one window cannot tell":  {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
+		"what one window cannot tell":  {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
 		"what programs may rely on":    {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): noac is chosen"},
 		"another version":              {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000))}, "[vers=3] (OpenAndClose)"},
 		"writes that may be lost":      {[]Sample{nfs("NFSv4.1", wrote(6000, 8, false), option("sync"))}, "[async] (SynchronousMount)"},
@@ -154,7 +155,7 @@ func TestEveryProposalIsValid(t *testing.T) {
 		nfs("NFSv4.1", took(31, 8, 1.4)), nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
 		nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)),
 		nfs("NFSv4.1", read(6000, 32, 180), option("rsize=32768")), nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")),
-		nfs("xfs", log(Log{Writes: 6000, NoBuffer: 600})),
+		nfs("xfs", log(counters.Log{Writes: 6000, NoBuffer: 600})),
 	} {
 		for _, f := range findings(s) {
 			proposed[f.Rule] = true

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // nfs is a minute of a mount, of 100 small READs a second that take 1 ms.
@@ -12,9 +14,9 @@ func nfs(protocol string, changes ...func(*Sample)) Sample {
 		Server: "10.0.0.3", Export: "/exports/data", MountPoint: "/mnt/data", Protocol: protocol, Seconds: 60, ReadAheadKiB: 128, SlotLimit: 65536,
 		Options:     []string{"rw", "rsize=524288", "wsize=524288", "acregmin=3"},
 		Operations:  []Operation{{Name: "READ", Count: 6000, BytesSent: 6000 * 200, BytesReceived: 6000 * 4200, QueueMillis: 600, RoundTripMillis: 6000}},
-		Bytes:       Bytes{DirectRead: 6000 * 4096, WireRead: 6000 * 4096},
+		Bytes:       counters.Bytes{DirectRead: 6000 * 4096, WireRead: 6000 * 4096},
 		Connections: []Connection{{Sends: 6000, Answers: 6000}}, MinRoundTripMicros: 300,
-		Network: Network{InSegments: 7000, OutSegments: 7000},
+		Network: counters.Network{InSegments: 7000, OutSegments: 7000},
 	}
 	for _, change := range changes {
 		change(&s)
@@ -25,7 +27,7 @@ func nfs(protocol string, changes ...func(*Sample)) Sample {
 func operation(name string, count uint64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: name, Count: count, BytesSent: count * 200, BytesReceived: count * 200, QueueMillis: count / 10, RoundTripMillis: count}}
-		s.Bytes = Bytes{}
+		s.Bytes = counters.Bytes{}
 	}
 }
 
@@ -44,13 +46,13 @@ func option(o string) func(*Sample) {
 	}
 }
 
-func events(e Events) func(*Sample) { return func(s *Sample) { s.Events = e } }
+func events(e counters.Events) func(*Sample) { return func(s *Sample) { s.Events = e } }
 
 // read is a minute of READs through the page cache: how many, KiB of each, and MiB that programs asked for.
 func read(count, each, asked uint64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: "READ", Count: count, BytesReceived: count * each << 10, RoundTripMillis: count * 5}}
-		s.Bytes = Bytes{Read: asked << 20, WireRead: count * each << 10}
+		s.Bytes = counters.Bytes{Read: asked << 20, WireRead: count * each << 10}
 	}
 }
 
@@ -58,7 +60,7 @@ func read(count, each, asked uint64) func(*Sample) {
 func wrote(count, each uint64, direct bool) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: "WRITE", Count: count, BytesSent: count * each << 10, RoundTripMillis: count * 2}}
-		s.Bytes = Bytes{Written: count * each << 10, WireWritten: count * each << 10}
+		s.Bytes = counters.Bytes{Written: count * each << 10, WireWritten: count * each << 10}
 		if direct {
 			s.Bytes.DirectWritten, s.Bytes.Written = s.Bytes.Written, 0
 		}
@@ -67,7 +69,7 @@ func wrote(count, each uint64, direct bool) func(*Sample) {
 
 func readAhead(kib int) func(*Sample) { return func(s *Sample) { s.ReadAheadKiB = kib } }
 
-func log(l Log) func(*Sample) {
+func log(l counters.Log) func(*Sample) {
 	return func(s *Sample) {
 		*s = Sample{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Options: s.Options, Log: l}
 	}
@@ -90,13 +92,13 @@ func TestFor(t *testing.T) {
 		"attributes beside other work": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "GETATTR", Count: 5999, RoundTripMillis: 5999})
 		}), ""},
-		"attributes that do change":    {nfs("NFSv4.1", operation("GETATTR", 6000), events(Events{DataInvalidations: 120})), ""},
+		"attributes that do change":    {nfs("NFSv4.1", operation("GETATTR", 6000), events(counters.Events{DataInvalidations: 120})), ""},
 		"attributes are kept for long": {nfs("NFSv4.1", operation("GETATTR", 6000), option("acregmin=30")), ""},
 		"attributes are not kept":      {nfs("NFSv4.1", operation("GETATTR", 6000), option("noac")), "AttributeRevalidation"},
-		"opens of NFSv3":               {nfs("NFSv3", operation("GETATTR", 6000), events(Events{Opens: 6000})), "CloseToOpen"},
-		"opens of NFSv3 without close-to-open": {nfs("NFSv3", operation("GETATTR", 6000), events(Events{Opens: 6000}), option("nocto")),
+		"opens of NFSv3":               {nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000})), "CloseToOpen"},
+		"opens of NFSv3 without close-to-open": {nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}), option("nocto")),
 			"AttributeRevalidation"},
-		"opens of NFSv4 ask by themselves": {nfs("NFSv4.1", operation("OPEN", 6000), events(Events{Opens: 6000})), "OpenAndClose"},
+		"opens of NFSv4 ask by themselves": {nfs("NFSv4.1", operation("OPEN", 6000), events(counters.Events{Opens: 6000})), "OpenAndClose"},
 
 		"no slots, v3":                   {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
 		"backlog of one":                 {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
@@ -111,17 +113,17 @@ func TestFor(t *testing.T) {
 		"a fast network makes none busy": {nfs("NFSv4.1", took(0.2, 4.9, 0.1)), ""},
 		"bulk takes its time": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = []Operation{{Name: "READ", Count: 6000, BytesReceived: 6000 << 20, RoundTripMillis: 6000 * 211}}
-			s.Bytes = Bytes{DirectRead: 6000 << 20, WireRead: 6000 << 20}
+			s.Bytes = counters.Bytes{DirectRead: 6000 << 20, WireRead: 6000 << 20}
 		}), ""},
 		"far away": {nfs("NFSv4.1", took(0.2, 15, 10.5)), "SlowNetwork"},
 		"lost on the way to us": {nfs("NFSv4.1", func(s *Sample) {
-			s.Network = Network{InSegments: 4500, OutSegments: 4500, OutOfOrder: 232}
+			s.Network = counters.Network{InSegments: 4500, OutSegments: 4500, OutOfOrder: 232}
 		}), "PacketLoss"},
 		"lost on the way to the server": {nfs("NFSv4.1", func(s *Sample) {
-			s.Network = Network{InSegments: 1754, OutSegments: 1754, Retransmitted: 14}
+			s.Network = counters.Network{InSegments: 1754, OutSegments: 1754, Retransmitted: 14}
 		}), "PacketLoss"},
 		"four were lost, of few": {nfs("NFSv4.1", func(s *Sample) {
-			s.Network = Network{InSegments: 400, OutSegments: 400, Retransmitted: 4, OutOfOrder: 4}
+			s.Network = counters.Network{InSegments: 400, OutSegments: 400, Retransmitted: 4, OutOfOrder: 4}
 		}), ""},
 		"stuck": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations, s.Connections = nil, []Connection{{Sends: 2, InFlight: 1, IdleSeconds: 12}, {Sends: 9, Answers: 9}}
@@ -142,14 +144,14 @@ func TestFor(t *testing.T) {
 		"nothing smaller is there":        {nfs("NFSv4.1", read(680, 512, 64), readAhead(128)), ""},
 		"a rsize of 32 KiB":               {nfs("NFSv4.1", read(6000, 32, 187), option("rsize=32768")), "SmallTransfers"},
 		"a wsize of 32 KiB":               {nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")), "SmallTransfers"},
-		"small writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 4, false), events(Events{Syncs: 6000})), "SynchronousWrites"},
+		"small writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 4, false), events(counters.Events{Syncs: 6000})), "SynchronousWrites"},
 		"small writes past the cache":     {nfs("NFSv4.1", wrote(6000, 4, true)), "SynchronousWrites"},
 		"small writes, nobody waits":      {nfs("NFSv4.1", wrote(6000, 4, false)), ""},
 		"small writes, mounted sync":      {nfs("NFSv4.1", wrote(6000, 4, false), option("sync")), "SynchronousMount"},
-		"large writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 512, false), events(Events{Syncs: 6000})), ""},
-		"XFS waits for log buffers":       {nfs("xfs", log(Log{Writes: 1000, NoBuffer: 25})), "LogBuffers"},
-		"XFS has large log buffers":       {nfs("xfs", option("logbsize=256k"), log(Log{Writes: 1000, NoBuffer: 25})), ""},
-		"XFS waits for no log buffer":     {nfs("xfs", log(Log{Writes: 1000, NoBuffer: 10})), ""},
+		"large writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 512, false), events(counters.Events{Syncs: 6000})), ""},
+		"XFS waits for log buffers":       {nfs("xfs", log(counters.Log{Writes: 1000, NoBuffer: 25})), "LogBuffers"},
+		"XFS has large log buffers":       {nfs("xfs", option("logbsize=256k"), log(counters.Log{Writes: 1000, NoBuffer: 25})), ""},
+		"XFS waits for no log buffer":     {nfs("xfs", log(counters.Log{Writes: 1000, NoBuffer: 10})), ""},
 		"SMB tells how many, and no more": {Sample{Server: "filer", Export: "/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 90000}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // Sample is what the counters of one mount did over a window. All numbers are differences over the window unless they say otherwise.
@@ -31,18 +33,18 @@ type Sample struct {
 	// Operations are those that were asked for in the window, sorted by name.
 	Operations []Operation `json:"operations,omitempty"`
 	// Requests counts the requests of SMB, of which the kernel tells neither kind nor time.
-	Requests    uint64       `json:"requests,omitempty"`
-	Bytes       Bytes        `json:"bytes,omitzero"`
-	Events      Events       `json:"events,omitzero"`
-	Connections []Connection `json:"connections,omitempty"`
+	Requests    uint64          `json:"requests,omitempty"`
+	Bytes       counters.Bytes  `json:"bytes,omitzero"`
+	Events      counters.Events `json:"events,omitzero"`
+	Connections []Connection    `json:"connections,omitempty"`
 	// SlotLimit is the most requests in flight of each connection of NFSv3 or 4.0.
 	SlotLimit int `json:"slotLimit,omitempty"`
 	// MinRoundTripMicros is the shortest way to the server and back that TCP has seen, in microseconds.
 	MinRoundTripMicros uint64 `json:"minRoundTripMicros,omitempty"`
 	// Network is what TCP did in the mount's network namespace, of all connections.
-	Network Network `json:"network,omitzero"`
+	Network counters.Network `json:"network,omitzero"`
 	// Log is what the log of an XFS file system did.
-	Log Log `json:"log,omitzero"`
+	Log counters.Log `json:"log,omitzero"`
 }
 
 // Operation is one kind of request. Source: rpc_print_iostats in net/sunrpc/stats.c.
@@ -61,30 +63,6 @@ type Operation struct {
 	ExecutionMillis uint64 `json:"executionMillis,omitempty"`
 }
 
-// Bytes are what programs asked for, and what went over the wire for them. Source: nfs_show_stats in fs/nfs/super.c.
-type Bytes struct {
-	// Read and Written were asked for through the page cache, DirectRead and DirectWritten past it (O_DIRECT).
-	Read          uint64 `json:"read,omitempty"`
-	Written       uint64 `json:"written,omitempty"`
-	DirectRead    uint64 `json:"directRead,omitempty"`
-	DirectWritten uint64 `json:"directWritten,omitempty"`
-	// WireRead and WireWritten went over the wire.
-	WireRead    uint64 `json:"wireRead,omitempty"`
-	WireWritten uint64 `json:"wireWritten,omitempty"`
-}
-
-// Events are what the file system did for programs. Source: enum nfs_stat_eventcounters in include/linux/nfs_iostat.h.
-type Events struct {
-	// Opens are calls of open, Flushes those of close after writing, Syncs those of fsync.
-	Opens   uint64 `json:"opens,omitempty"`
-	Flushes uint64 `json:"flushes,omitempty"`
-	Syncs   uint64 `json:"syncs,omitempty"`
-	// DataInvalidations counts files and directories whose cached content was dropped, since somebody else had changed them.
-	DataInvalidations uint64 `json:"dataInvalidations,omitempty"`
-	// Listings are calls of getdents.
-	Listings uint64 `json:"listings,omitempty"`
-}
-
 // Connection is one transport to the server. It is shared by all mounts of the same client: so are its numbers.
 type Connection struct {
 	Connects uint64 `json:"connects,omitempty"`
@@ -95,23 +73,6 @@ type Connection struct {
 	// InFlight is how many requests have no answer at the end of the window, IdleSeconds since when none has ended.
 	InFlight    uint64 `json:"inFlight,omitempty"`
 	IdleSeconds uint64 `json:"idleSeconds,omitempty"`
-}
-
-// Network is what TCP counted. Source: snmp_counter.rst of the kernel.
-type Network struct {
-	InSegments    uint64 `json:"inSegments,omitempty"`
-	OutSegments   uint64 `json:"outSegments,omitempty"`
-	Retransmitted uint64 `json:"retransmitted,omitempty"`
-	// OutOfOrder counts the segments that came before one that was missing (TCPOFOQueue).
-	OutOfOrder uint64 `json:"outOfOrder,omitempty"`
-}
-
-// Log is what the log of an XFS file system counted. Source: xfs_stats.h, struct __xfsstats.
-type Log struct {
-	Writes uint64 `json:"writes,omitempty"`
-	// NoBuffer counts writers that found all in-core log buffers full, NoSpace those that waited for space in the log.
-	NoBuffer uint64 `json:"noBuffer,omitempty"`
-	NoSpace  uint64 `json:"noSpace,omitempty"`
 }
 
 func (s Sample) operation(name string) Operation {

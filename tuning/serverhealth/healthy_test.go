@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // healthy is a client of a server that is well, with its ups and downs: it is played request by request.
@@ -22,7 +23,7 @@ type healthy struct {
 }
 
 type flight struct {
-	request    Request
+	request    counters.Request
 	connection int
 	ends       time.Time
 	// killed is of a process that was killed: its request is not listed, and its answer counts nonetheless.
@@ -32,9 +33,9 @@ type flight struct {
 func newHealthy(seed uint64, key Key, lists, queues bool) *healthy {
 	h := &healthy{random: rand.New(rand.NewPCG(seed, 1)), reading: Reading{Key: key, RequestsKnown: lists}}
 	for i := range 1 + h.random.IntN(4) {
-		h.reading.Connections = append(h.reading.Connections, Connection{ID: strconv.Itoa(i), Connects: 1})
+		h.reading.Connections = append(h.reading.Connections, counters.Connection{ID: strconv.Itoa(i), Connects: 1})
 		if queues {
-			h.reading.Queues = append(h.reading.Queues, Queue{ID: strconv.Itoa(i)})
+			h.reading.Queues = append(h.reading.Queues, counters.Queue{ID: strconv.Itoa(i)})
 		}
 	}
 	return h
@@ -63,7 +64,7 @@ func (h *healthy) second(now time.Time) {
 		}
 		h.reading.Connections[c].Sends++
 		operation := []string{"READ", "GETATTR", "WRITE"}[h.random.IntN(3)]
-		h.inFlight = append(h.inFlight, flight{Request{ID: strconv.Itoa(h.nextID), Operation: operation}, c, ends, h.random.IntN(500) == 0})
+		h.inFlight = append(h.inFlight, flight{counters.Request{ID: strconv.Itoa(h.nextID), Operation: operation}, c, ends, h.random.IntN(500) == 0})
 	}
 	if c := h.random.IntN(len(h.reading.Connections)); h.random.IntN(600) == 0 && h.load > 0 {
 		h.reading.Connections[c].Connects++

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // memory is what is known of one server.
@@ -45,7 +46,7 @@ func newMemory() *memory {
 
 // waiter is one connection and since when it has had no answer.
 type waiter struct {
-	was Connection
+	was counters.Connection
 	// since is when a request was first seen to have been sent since the last answer; zero where none was.
 	since time.Time
 	// remade is at how many readings in a row it had been made anew, without an answer: over and over, where nothing takes it.
@@ -54,7 +55,7 @@ type waiter struct {
 
 // queueWaiter is one transport in sysfs, and since when a request has been pending on it while none ended.
 type queueWaiter struct {
-	was   Queue
+	was   counters.Queue
 	since time.Time
 }
 
@@ -173,13 +174,13 @@ func (m *memory) noteRequests(now time.Time, reading Reading) (answered bool) {
 }
 
 func isDown(reading Reading) bool {
-	return slices.ContainsFunc(reading.Connections, func(c Connection) bool { return c.Down })
+	return slices.ContainsFunc(reading.Connections, func(c counters.Connection) bool { return c.Down })
 }
 
 // forgetEnded forgets waits of connections where the kernel has no request left: the process that waited was killed, or its mount
 // gives up by itself.
 func (m *memory) forgetEnded(reading Reading) {
-	isPending := func(q Queue) bool { return q.Pending > 0 }
+	isPending := func(q counters.Queue) bool { return q.Pending > 0 }
 	noneQueued := len(reading.Queues) > 0 && len(reading.Queues) == len(reading.Connections) && !slices.ContainsFunc(reading.Queues, isPending)
 	if len(reading.Requests) > 0 || !reading.RequestsKnown && !noneQueued {
 		return

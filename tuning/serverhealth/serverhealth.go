@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const (
@@ -51,49 +52,22 @@ type Reading struct {
 	// Tunnel is true where that is the node itself: a process of the node passes on what the mounts ask.
 	Tunnel bool
 	// Connections are the transports of NFS, or the sockets of SMB.
-	Connections []Connection
+	Connections []counters.Connection
 	// Queues are the transports once more, as sysfs has them (since Linux 5.14, and only while they are connected): the two lists
 	// cannot be matched.
-	Queues []Queue
+	Queues []counters.Queue
 	// Requests are those that have no answer yet; RequestsKnown is false where the kernel does not list them.
-	Requests      []Request
+	Requests      []counters.Request
 	RequestsKnown bool
 	// Operations counts requests of SMB, answered or not: it has no count of answers.
 	Operations uint64
 	// Handles are the requests of each mount that name a file by its handle alone.
-	Handles []HandleRequests
+	Handles []counters.HandleRequests
 	// Sockets are those to the server, as the kernel's socket diagnostics have them; nil where it was not asked.
 	Sockets []Socket
 	// Identified counts how often the NFSv4 client has introduced itself (EXCHANGE_ID or SETCLIENTID), Refused how often a session was
 	// refused to it (errors of CREATE_SESSION).
 	Identified, Refused uint64
-}
-
-// Connection is one transport or socket.
-type Connection struct {
-	// ID is the same for one connection as long as its mounts last.
-	ID string
-	// Sends and Answers count requests and what came back, Connects how often the connection was made. SMB has none of these.
-	Sends, Answers, Connects uint64
-	// Idle is since when no request has ended; 0 where that is not told.
-	Idle time.Duration
-	// Down is true where the kernel says that there is no session (SMB).
-	Down bool
-}
-
-// Queue is what sysfs tells of one transport.
-type Queue struct {
-	ID string
-	// LastUsed is the kernel's mark of when a request ended last; Pending is how many have no answer.
-	LastUsed uint64
-	Pending  int
-}
-
-// HandleRequests counts what a mount has asked by a handle alone (GETATTR, ACCESS and the like), and how much of it ended with an error:
-// the kernel tells no more of it. Permissions make none of these fail.
-type HandleRequests struct {
-	MountPoint      string
-	Ended, InErrors uint64
 }
 
 // Socket is one TCP socket, which cannot be matched with a transport.
@@ -102,11 +76,6 @@ type Socket struct {
 	Port int
 	// Repeats is how often in a row something was sent again that the server's host has not acknowledged.
 	Repeats int
-}
-
-// Request is one that has no answer yet.
-type Request struct {
-	ID, Operation string
 }
 
 // Question is how a connection of the agent's own to a server has ended.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // The samples here are synthetic: made by hand after what FACTS and the kernel's source say of the counters. Those that were recorded
@@ -34,7 +35,7 @@ func newScene(t *testing.T, key Key, connections int) *scene {
 	t.Helper()
 	s := &scene{t: t, now: start, reading: Reading{Key: key, Address: "10.0.0.1:2049"}}
 	for i := range connections {
-		s.reading.Connections = append(s.reading.Connections, Connection{ID: strconv.Itoa(i), Connects: 1})
+		s.reading.Connections = append(s.reading.Connections, counters.Connection{ID: strconv.Itoa(i), Connects: 1})
 	}
 	return s
 }
@@ -43,7 +44,7 @@ func newScene(t *testing.T, key Key, connections int) *scene {
 func (s *scene) step(changes ...func(*Reading)) Verdict {
 	s.t.Helper()
 	r := s.reading
-	r.Connections = append([]Connection(nil), r.Connections...)
+	r.Connections = append([]counters.Connection(nil), r.Connections...)
 	for _, change := range changes {
 		change(&r)
 	}
@@ -90,11 +91,11 @@ func answer(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].A
 
 func reconnect(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Connects++ } }
 
-func listed(requests ...Request) func(*Reading) {
+func listed(requests ...counters.Request) func(*Reading) {
 	return func(r *Reading) { r.Requests, r.RequestsKnown = requests, true }
 }
 
-func queued(queues ...Queue) func(*Reading) { return func(r *Reading) { r.Queues = queues } }
+func queued(queues ...counters.Queue) func(*Reading) { return func(r *Reading) { r.Queues = queues } }
 
 func down(is bool) func(*Reading) {
 	return func(r *Reading) {
@@ -208,8 +209,8 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 	}
 	for name, evidence := range map[string][]func(*Reading){
 		"as the counters have it, where the kernel tells no more": {send(3)},
-		"as the list of requests has it":                          {send(3), listed(Request{ID: "7", Operation: "READ"})},
-		"as the queues have it":                                   {queued(Queue{ID: "a"}, Queue{ID: "b"}, Queue{ID: "c"}, Queue{ID: "d", LastUsed: 5, Pending: 2})},
+		"as the list of requests has it":                          {send(3), listed(counters.Request{ID: "7", Operation: "READ"})},
+		"as the queues have it":                                   {queued(counters.Queue{ID: "a"}, counters.Queue{ID: "b"}, counters.Queue{ID: "c"}, counters.Queue{ID: "d", LastUsed: 5, Pending: 2})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 4)
@@ -218,7 +219,7 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 			for range 6 {
 				s.step(others...)
 				if len(s.reading.Queues) > 0 {
-					s.reading.Queues = append([]Queue(nil), s.reading.Queues...)
+					s.reading.Queues = append([]counters.Queue(nil), s.reading.Queues...)
 					moving(&s.reading)
 				}
 			}
@@ -236,25 +237,25 @@ func TestAServerWhoseDiskIsFrozenAnswersOthers(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0), listed())
 	// The lease is renewed over the same connection; what writes is not answered.
-	s.steps(7, work(0), listed(Request{ID: "1/a", Operation: "WRITE"}, Request{ID: "2/b", Operation: "COMMIT"}))
+	s.steps(7, work(0), listed(counters.Request{ID: "1/a", Operation: "WRITE"}, counters.Request{ID: "2/b", Operation: "COMMIT"}))
 	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
 	if !strings.Contains(s.last.Message, "requests of COMMIT, WRITE") || s.last.Waiting != 2 {
 		t.Errorf("%d requests: %s", s.last.Waiting, s.last.Message)
 	}
-	s.step(work(0), listed(Request{ID: "3/c", Operation: "WRITE"}))
+	s.step(work(0), listed(counters.Request{ID: "3/c", Operation: "WRITE"}))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 }
 
 func TestACopyMayTakeMinutes(t *testing.T) {
 	s := newScene(t, filer, 1)
-	s.steps(30, work(0), listed(Request{ID: "1", Operation: "COPY"}))
+	s.steps(30, work(0), listed(counters.Request{ID: "1", Operation: "COPY"}))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 }
 
 func TestAProcessThatWasKilledLeavesNothingSilent(t *testing.T) {
 	for name, rest := range map[string]func(*Reading){
 		"where the kernel lists requests": listed(),
-		"where sysfs has the queues":      queued(Queue{ID: "a"}),
+		"where sysfs has the queues":      queued(counters.Queue{ID: "a"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 1)
@@ -271,7 +272,7 @@ func TestAKilledRequestBesideOthersThatAreAnsweredIsNotStuck(t *testing.T) {
 	s.steps(3, work(0), work(1))
 	s.step(send(0))
 	for i := range 30 {
-		s.step(work(1), listed(Request{ID: strconv.Itoa(i), Operation: "READ"}))
+		s.step(work(1), listed(counters.Request{ID: strconv.Itoa(i), Operation: "READ"}))
 		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 	}
 }
@@ -280,7 +281,7 @@ func TestASoftMountThatGivesUpAndTriesAgainIsStillSilent(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0), listed())
 	for i := range 40 {
-		s.step(send(0), listed(Request{ID: strconv.Itoa(i), Operation: "GETATTR"}))
+		s.step(send(0), listed(counters.Request{ID: strconv.Itoa(i), Operation: "GETATTR"}))
 	}
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
 	s.step(listed())
@@ -289,7 +290,7 @@ func TestASoftMountThatGivesUpAndTriesAgainIsStillSilent(t *testing.T) {
 
 func TestTheKernelsOwnWordNeedsNoMinute(t *testing.T) {
 	s := newScene(t, filer, 1)
-	s.step(queued(Queue{ID: "a", LastUsed: 7, Pending: 1}))
+	s.step(queued(counters.Queue{ID: "a", LastUsed: 7, Pending: 1}))
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
 	s.batch.Lines = []Line{{Server: "filer1", At: s.now}}
 	s.step()
@@ -337,19 +338,19 @@ func TestSMB(t *testing.T) {
 		"the session is down":           {func(s *scene) { s.steps(8, down(true)) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonSessionDown},
 		"it was down for half a minute": {func(s *scene) { s.steps(3, down(true)); s.steps(8, down(false)) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
 		"a request is never answered": {
-			func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "READ"})) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer,
+			func(s *scene) { s.steps(8, listed(counters.Request{ID: "9", Operation: "READ"})) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer,
 		},
-		"a directory is watched": {func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "CHANGE_NOTIFY"})) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
+		"a directory is watched": {func(s *scene) { s.steps(8, listed(counters.Request{ID: "9", Operation: "CHANGE_NOTIFY"})) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
 		"requests come and are answered": {
 			func(s *scene) {
 				for i := range 20 {
-					s.step(listed(Request{ID: strconv.Itoa(i)}))
+					s.step(listed(counters.Request{ID: strconv.Itoa(i)}))
 				}
 			}, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering,
 		},
 		"a session that breaks answers nothing by forgetting its requests": {
 			func(s *scene) {
-				s.steps(4, listed(Request{ID: "9"}))
+				s.steps(4, listed(counters.Request{ID: "9"}))
 				s.steps(8, listed(), down(true))
 			}, v1alpha1.ServerSilent, v1alpha1.ServerReasonSessionDown,
 		},
@@ -391,7 +392,7 @@ func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
 	s.watch.Recall(Verdict{
 		Key: filer, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Message: "as it was", Since: since, LastAnswer: since.Add(-time.Second),
 	})
-	s.step(listed(Request{ID: "1", Operation: "READ"}))
+	s.step(listed(counters.Request{ID: "1", Operation: "READ"}))
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonUnreachable)
 	if !s.last.Since.Equal(since) {
 		t.Errorf("since %s, want %s", s.last.Since, since)
@@ -434,7 +435,7 @@ func TestSocketsTellTheNetworkFromTheDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 4)
 			s.steps(3, work(0), work(1), work(2), work(3))
-			s.step(work(0), work(1), work(2), send(3), listed(Request{ID: "1", Operation: "WRITE"}))
+			s.step(work(0), work(1), work(2), send(3), listed(counters.Request{ID: "1", Operation: "WRITE"}))
 			s.steps(6, work(0), work(1), work(2), sockets(c.repeats))
 			s.want(v1alpha1.ServerStuck, c.reason)
 			if !strings.Contains(s.last.Message, c.says) {
@@ -447,7 +448,7 @@ func TestSocketsTellTheNetworkFromTheDisk(t *testing.T) {
 func TestAServerThatAnswersANewConnectionAloneHasAFrozenDiskWhereItsHostTakesAll(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0))
-	s.step(send(0), listed(Request{ID: "1", Operation: "WRITE"}), sockets(map[int]int{800: 0}))
+	s.step(send(0), listed(counters.Request{ID: "1", Operation: "WRITE"}), sockets(map[int]int{800: 0}))
 	for range 8 {
 		if s.step(); s.last.Ask {
 			s.ask(true, false, true)
@@ -462,7 +463,7 @@ func TestAServerThatAnswersANewConnectionAloneHasAFrozenDiskWhereItsHostTakesAll
 // handles counts requests by handle of one mount.
 func handles(ended, inErrors uint64) func(*Reading) {
 	return func(r *Reading) {
-		r.Handles = []HandleRequests{{MountPoint: "/mnt/a", Ended: ended, InErrors: inErrors}}
+		r.Handles = []counters.HandleRequests{{MountPoint: "/mnt/a", Ended: ended, InErrors: inErrors}}
 	}
 }
 

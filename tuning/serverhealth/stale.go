@@ -3,6 +3,8 @@ package serverhealth
 import (
 	"slices"
 	"time"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 
 // staleMount is one mount whose requests by handle fail.
 type staleMount struct {
-	was HandleRequests
+	was counters.HandleRequests
 	// since is when the first of them failed that no success has followed, lastAt when the last one did, failed how many did.
 	since, lastAt time.Time
 	failed        uint64

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const (
@@ -32,57 +33,28 @@ type ServerCounters struct {
 	Protocol        connect.Protocol
 	// Tunnel is true where that is the host itself: one of its processes passes on what the mounts ask.
 	Tunnel      bool
-	Connections []ConnectionCounters
-	Queues      []QueueCounters
+	Connections []counters.Connection
+	Queues      []counters.Queue
 	// Requests are those without an answer, the first 256; RequestsKnown is false where the kernel does not list them.
-	Requests      []OpenRequest
+	Requests      []counters.Request
 	RequestsKnown bool
 	// Handles count what each NFS mount has asked by a handle alone.
-	Handles []HandleCounters
+	Handles []counters.HandleRequests
 	// Operations counts the requests of SMB, answered or not.
 	Operations uint64
 	// Identified counts EXCHANGE_ID and SETCLIENTID, Refused the errors of CREATE_SESSION.
 	Identified, Refused uint64
 }
 
-// ConnectionCounters are those of one transport or socket.
-type ConnectionCounters struct {
-	ID string
-	// Sends and Answers count requests and answers, those to requests that nobody waits for any more included; Connects counts how
-	// often it was made. SMB has none of these.
-	Sends, Answers, Connects uint64
-	// Idle is since when no request has ended; 0 where that is not told.
-	Idle time.Duration
-	// Down is true where SMB has no session.
-	Down bool
-}
-
 // TransportCounters are those of one transport, as mountstats has them.
 type TransportCounters struct {
-	ConnectionCounters
+	counters.Connection
 	// Backlog is the sum, over all sends, of the requests that waited for a slot then.
 	Backlog uint64
 }
 
-// QueueCounters are what sysfs tells of one transport.
-type QueueCounters struct {
-	ID       string
-	LastUsed uint64
-	Pending  int
-}
-
-// HandleCounters are the requests of one mount that name a file by its handle alone: how many have ended, and how many of them in an
-// error (never before Linux 5.3). No permission makes them fail.
-type HandleCounters struct {
-	MountPoint      string
-	Ended, InErrors uint64
-}
-
 // handleOperations ask by a handle alone. Others fail for what users may not do, or for a disk that is full.
 var handleOperations = []string{"GETATTR", "ACCESS", "FSSTAT", "STATFS"}
-
-// OpenRequest is one without an answer.
-type OpenRequest struct{ ID, Operation string }
 
 // Counters reads what the kernel counts of the servers that network mounts go to, sorted by server and protocol. It touches no mount
 // and asks no server.
@@ -129,7 +101,7 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 // addHandles adds what a mount has asked by a handle alone.
 func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlock) {
 	if block := blocks[point]; block.ended > 0 && len(s.Handles) < maxHandles {
-		s.Handles = append(s.Handles, HandleCounters{MountPoint: point, Ended: block.ended, InErrors: block.inErrors})
+		s.Handles = append(s.Handles, counters.HandleRequests{MountPoint: point, Ended: block.ended, InErrors: block.inErrors})
 	}
 }
 
@@ -175,7 +147,7 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 	}
 	for _, q := range queues {
 		if q.port == c.port && sameAddress(q.server, c.server) && !known[q.ID] {
-			s.Queues = append(s.Queues, q.QueueCounters)
+			s.Queues = append(s.Queues, q.Queue)
 		}
 	}
 	listed := map[string]bool{}
@@ -196,7 +168,7 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 
 // transportBlock is what mountstats has of the client of one mount.
 type transportBlock struct {
-	connections         []ConnectionCounters
+	connections         []counters.Connection
 	identified, refused uint64
 	// ended and inErrors are those by a handle alone.
 	ended, inErrors uint64
@@ -232,7 +204,7 @@ func (b transportBlock) addFields(fields []string) transportBlock {
 	switch fields[0] {
 	case "xprt:":
 		if t, ok := parseTransportLine(fields); ok {
-			b.connections = append(b.connections, t.ConnectionCounters)
+			b.connections = append(b.connections, t.Connection)
 		}
 	case "EXCHANGE_ID:", "SETCLIENTID:":
 		if o, ok := parseOperation(fields); ok {
@@ -279,7 +251,7 @@ func parseTransportLine(fields []string) (t TransportCounters, ok bool) {
 
 // openQueue is one transport in sysfs and where it goes.
 type openQueue struct {
-	QueueCounters
+	counters.Queue
 	server string
 	port   int
 }
@@ -304,7 +276,7 @@ func (r Reader) readQueues() []openQueue {
 		pending, told := numbers["pending_q_len"]
 		if used, known := numbers["last_used"]; told && known {
 			id := path.Base(path.Dir(dir)) + "/" + path.Base(dir)
-			found = append(found, openQueue{QueueCounters{ID: id, LastUsed: uint64(used), Pending: pending}, server, numbers["dst_port"]})
+			found = append(found, openQueue{counters.Queue{ID: id, LastUsed: uint64(used), Pending: pending}, server, numbers["dst_port"]})
 		}
 	}
 	return found
@@ -314,7 +286,7 @@ func (r Reader) readQueues() []openQueue {
 type rpcTasks struct {
 	server   string
 	port     int
-	requests []OpenRequest
+	requests []counters.Request
 }
 
 // readTasks reads the requests without an answer; known is false where debugfs is not there, or locked.
@@ -346,8 +318,8 @@ func (r Reader) readTasks() (all []rpcTasks, known bool) {
 // parseTasks reads "PID FLAGS STATUS CLIENT XID TIMEOUT OPS PROGRAMvVERSION PROCEDURE a:ACTION q:QUEUE". Source: tasks_show in
 // net/sunrpc/debugfs.c. Behind OPS the module may stand in brackets. Requests of NFS alone count: those of lockd wait for other
 // clients' locks.
-func parseTasks(client, data string) []OpenRequest {
-	var found []OpenRequest
+func parseTasks(client, data string) []counters.Request {
+	var found []counters.Request
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
 		if len(fields) < 9 {
@@ -357,7 +329,7 @@ func parseTasks(client, data string) []OpenRequest {
 			fields = slices.Delete(fields, 7, 8)
 		}
 		if len(fields) > 8 && strings.HasPrefix(fields[7], "nfs") {
-			found = append(found, OpenRequest{ID: client + "/" + fields[0] + "/" + fields[4], Operation: fields[8]})
+			found = append(found, counters.Request{ID: client + "/" + fields[0] + "/" + fields[4], Operation: fields[8]})
 		}
 	}
 	return found
@@ -421,8 +393,8 @@ func (r Reader) addSessions(found map[string]*ServerCounters) {
 // smbSession is one server in DebugData.
 type smbSession struct {
 	name        string
-	connections []ConnectionCounters
-	requests    []OpenRequest
+	connections []counters.Connection
+	requests    []counters.Request
 }
 
 // States of a connection of SMB that has no session: to be made anew, to be negotiated, and being so. Source: enum statusEnum in
@@ -442,11 +414,11 @@ func parseSessions(data string) []smbSession {
 		case len(found) == 0:
 		case wordAfter(fields, "mid") != "" && fields[0] == "State:":
 			s := &found[len(found)-1]
-			s.requests = append(s.requests, OpenRequest{ID: wordAfter(fields, "mid"), Operation: smbCommand(wordAfter(fields, "com:"))})
+			s.requests = append(s.requests, counters.Request{ID: wordAfter(fields, "mid"), Operation: smbCommand(wordAfter(fields, "com:"))})
 		default:
 			s := &found[len(found)-1]
 			if status := wordAfter(fields, "status:"); status != "" && slices.Contains(fields, "TCP") {
-				s.connections = append(s.connections, ConnectionCounters{Down: slices.Contains(downStates, status)})
+				s.connections = append(s.connections, counters.Connection{Down: slices.Contains(downStates, status)})
 			}
 			if address := wordAfter(fields, "Address:"); address != "" && s.name == "" {
 				s.name = address

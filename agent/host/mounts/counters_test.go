@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const statsOfTwoServers = `device 10.0.0.1:/a mounted on /mnt/a with fstype nfs4 statvers=1.1
@@ -93,27 +94,27 @@ func TestCounters(t *testing.T) {
 		{
 			Ask:    connect.Server{Name: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
 			Server: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, RequestsKnown: true, Identified: 4, Refused: 2,
-			Connections: []ConnectionCounters{
+			Connections: []counters.Connection{
 				{ID: "10.0.0.1:2049 4.1 tcp  0", Sends: 57, Answers: 56, Connects: 2, Idle: 7 * time.Second},
 				{ID: "10.0.0.1:2049 4.1 tcp  1", Sends: 40, Answers: 40, Connects: 1},
 			},
-			Queues:   []QueueCounters{{ID: "switch-1/xprt-1-tcp", LastUsed: 4294893128, Pending: 3}},
-			Requests: []OpenRequest{{ID: "2/101/0x9f3c", Operation: "GETATTR"}, {ID: "2/102/0x9f3d", Operation: "READ"}},
+			Queues:   []counters.Queue{{ID: "switch-1/xprt-1-tcp", LastUsed: 4294893128, Pending: 3}},
+			Requests: []counters.Request{{ID: "2/101/0x9f3c", Operation: "GETATTR"}, {ID: "2/102/0x9f3d", Operation: "READ"}},
 		},
 		{
 			Ask:    connect.Server{Name: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
 			Server: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Tunnel: true, RequestsKnown: true,
-			Connections: []ConnectionCounters{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Answers: 3, Connects: 1}},
+			Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Answers: 3, Connects: 1}},
 		},
 		{
 			Ask:    connect.Server{Name: "Filer", Address: "10.0.0.9:445", Protocol: connect.SMB},
 			Server: "Filer", Address: "10.0.0.9:445", Protocol: connect.SMB, RequestsKnown: true, Operations: 7,
-			Connections: []ConnectionCounters{{ID: "0/0"}, {ID: "0/1", Down: true}},
-			Requests:    []OpenRequest{{ID: "0/41", Operation: "READ"}, {ID: "0/42", Operation: "CHANGE_NOTIFY"}},
+			Connections: []counters.Connection{{ID: "0/0"}, {ID: "0/1", Down: true}},
+			Requests:    []counters.Request{{ID: "0/41", Operation: "READ"}, {ID: "0/42", Operation: "CHANGE_NOTIFY"}},
 		},
 		{
 			Server: "old", Address: "10.0.0.7:2049", Protocol: connect.NFS, RequestsKnown: true,
-			Connections: []ConnectionCounters{{ID: "10.0.0.7:2049 3 udp  0", Sends: 9, Answers: 8}},
+			Connections: []counters.Connection{{ID: "10.0.0.7:2049 3 udp  0", Sends: 9, Answers: 8}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -148,7 +149,9 @@ func TestSessionsOfOlderKernels(t *testing.T) {
 
 // Recorded on Linux 6.1 of Debian 12, while the NFS service of its server was stopped, a minute after and again 20 s later.
 func TestARequestIsTheSameAsLongAsItHasNoAnswer(t *testing.T) {
-	want := []OpenRequest{{"4/15/0x6b775c33", "SEQUENCE"}, {"4/593/0x69775c33", "WRITE"}, {"4/595/0x18f6e574", "OPEN_NOATTR"}}
+	want := []counters.Request{
+		{ID: "4/15/0x6b775c33", Operation: "SEQUENCE"}, {ID: "4/593/0x69775c33", Operation: "WRITE"}, {ID: "4/595/0x18f6e574", Operation: "OPEN_NOATTR"},
+	}
 	for _, name := range []string{"tasks-nfsd-stopped", "tasks-nfsd-stopped-20s-later"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -159,7 +162,7 @@ func TestARequestIsTheSameAsLongAsItHasNoAnswer(t *testing.T) {
 		}
 	}
 	line := "xprt:	tcp 0 0 181 0 0 331 330 0 390 0 3 1 2"
-	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c.ConnectionCounters != (ConnectionCounters{Sends: 331, Answers: 330, Connects: 181}) {
+	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c.Connection != (counters.Connection{Sends: 331, Answers: 330, Connects: 181}) {
 		t.Errorf("%+v", c)
 	}
 }
@@ -174,7 +177,7 @@ func TestHandlesAreCountedForEachMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []HandleCounters{{MountPoint: "/mnt/a", Ended: 17, InErrors: 5}, {MountPoint: "/mnt/b", Ended: 17, InErrors: 5}}
+	want := []counters.HandleRequests{{MountPoint: "/mnt/a", Ended: 17, InErrors: 5}, {MountPoint: "/mnt/b", Ended: 17, InErrors: 5}}
 	if diff := cmp.Diff(want, got[0].Handles); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -3,6 +3,8 @@ package mounts
 import (
 	"fmt"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const (
@@ -10,24 +12,17 @@ const (
 	netstatFile = "/proc/1/net/netstat"
 )
 
-// Network is what TCP has counted in the host's network namespace, over all connections. Source: snmp_counter.rst of the kernel.
-type Network struct {
-	InSegments, OutSegments, Retransmitted uint64
-	// OutOfOrder counts the segments that came before one that was missing.
-	OutOfOrder uint64
-}
-
 // Network reads what TCP has counted.
-func (r Reader) Network() (Network, error) {
+func (r Reader) Network() (counters.Network, error) {
 	counts := map[string]uint64{}
 	for _, file := range []string{snmpFile, netstatFile} {
 		data, err := r.fs.ReadFile(file)
 		if err != nil {
-			return Network{}, fmt.Errorf("read counters of TCP: %w", err)
+			return counters.Network{}, fmt.Errorf("read counters of TCP: %w", err)
 		}
 		parseNetwork(string(data), counts)
 	}
-	return Network{
+	return counters.Network{
 		InSegments: counts["Tcp:InSegs"], OutSegments: counts["Tcp:OutSegs"], Retransmitted: counts["Tcp:RetransSegs"],
 		OutOfOrder: counts["TcpExt:TCPOFOQueue"],
 	}, nil
@@ -55,18 +50,11 @@ func parseNetwork(data string, counts map[string]uint64) {
 	}
 }
 
-// Log is what the log of an XFS file system has counted. Source: struct __xfsstats in fs/xfs/xfs_stats.h.
-type Log struct {
-	Writes uint64
-	// NoBuffer counts writers that found all in-core buffers of the log full, NoSpace those that waited for space in the log.
-	NoBuffer, NoSpace uint64
-}
-
 // Log reads what the log of an XFS mount has counted; ok is false where the kernel does not tell.
-func (r Reader) Log(m Mount) (l Log, ok bool) { return parseLog(r.readXFSStats(m.Device)) }
+func (r Reader) Log(m Mount) (l counters.Log, ok bool) { return parseLog(r.readXFSStats(m.Device)) }
 
 // parseLog reads "log WRITES BLOCKS NOICLOGS FORCES FORCE_SLEEPS" and "push_ail TRY_LOGSPACE SLEEP_LOGSPACE ...".
-func parseLog(data string) (l Log, ok bool) {
+func parseLog(data string) (l counters.Log, ok bool) {
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
 		if len(fields) < 4 {

@@ -1,6 +1,10 @@
 package mounts
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/storageclient/operator/tuning/counters"
+)
 
 func TestNetwork(t *testing.T) {
 	r := reader(t, map[string]string{
@@ -8,7 +12,7 @@ func TestNetwork(t *testing.T) {
 		"/proc/1/net/netstat": "TcpExt: SyncookiesSent TCPOFOQueue\nTcpExt: 7 232\nIpExt: InNoRoutes\nIpExt: 3\n",
 	})
 	got, err := r.Network()
-	if want := (Network{InSegments: 4500, OutSegments: 1754, Retransmitted: 14, OutOfOrder: 232}); err != nil || got != want {
+	if want := (counters.Network{InSegments: 4500, OutSegments: 1754, Retransmitted: 14, OutOfOrder: 232}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := reader(t, nil).Network(); err == nil {
@@ -29,7 +33,7 @@ func TestLog(t *testing.T) {
 		"/sys/dev/block/254:4/uevent":     "MAJOR=254\n",
 		"/sys/dev/block/254:5/unexpected": "",
 	})
-	if got, ok := r.Log(m); !ok || got != (Log{Writes: 1000, NoBuffer: 25, NoSpace: 7}) {
+	if got, ok := r.Log(m); !ok || got != (counters.Log{Writes: 1000, NoBuffer: 25, NoSpace: 7}) {
 		t.Errorf("got %+v, %t", got, ok)
 	}
 	for _, device := range []string{"254:1", "254:2", "254:3", "254:4", "254:5"} {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // Operation is what the kernel has counted of one operation of a superblock since it was mounted.
@@ -39,27 +41,13 @@ type Superblock struct {
 	// Nconnect is how many transports the mount asked for; 1 where it did not say.
 	Nconnect int
 	// Bytes are what programs asked for, and what went over the wire for it.
-	Bytes Bytes
+	Bytes counters.Bytes
 	// Events are what programs asked the file system for.
-	Events Events
+	Events counters.Events
 	// Transports are those of its client: mounts that share it show the same ones.
 	Transports []TransportCounters
 	// Operations are those that have been asked for at least once, sorted by name.
 	Operations []Operation
-}
-
-// Bytes are counted from the mount on. Source: nfs_show_stats in fs/nfs/super.c.
-type Bytes struct {
-	// Read and Written were asked for through the page cache, DirectRead and DirectWritten past it (O_DIRECT), and WireRead and
-	// WireWritten went over the wire.
-	Read, Written, DirectRead, DirectWritten, WireRead, WireWritten uint64
-}
-
-// Events are counted from the mount on. Source: enum nfs_stat_eventcounters in include/linux/nfs_iostat.h.
-type Events struct {
-	// DataInvalidations counts caches of a file's or a directory's content that were dropped; the others count calls of programs:
-	// open, getdents, flush (close after writing) and fsync.
-	DataInvalidations, Opens, Listings, Flushes, Syncs uint64
 }
 
 // Superblocks reads the NFS superblocks of the host, sorted by device. A mount whose statistics cannot be read has none.
@@ -124,8 +112,8 @@ func CountsAt(mountstats, point string) []Operation {
 
 // counts are the numbers of one mount's block.
 type counts struct {
-	bytes      Bytes
-	events     Events
+	bytes      counters.Bytes
+	events     counters.Events
 	transports []TransportCounters
 	operations []Operation
 }
@@ -167,11 +155,11 @@ func (c counts) addFields(fields []string, perOperation bool) counts {
 		}
 	case fields[0] == "bytes:":
 		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 6 {
-			c.bytes = Bytes{Read: n[0], Written: n[1], DirectRead: n[2], DirectWritten: n[3], WireRead: n[4], WireWritten: n[5]}
+			c.bytes = counters.Bytes{Read: n[0], Written: n[1], DirectRead: n[2], DirectWritten: n[3], WireRead: n[4], WireWritten: n[5]}
 		}
 	case fields[0] == "events:":
 		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 18 {
-			c.events = Events{DataInvalidations: n[2], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
+			c.events = counters.Events{DataInvalidations: n[2], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
 		}
 	case fields[0] == "xprt:":
 		if t, ok := parseTransportLine(fields); ok {

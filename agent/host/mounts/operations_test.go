@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const (
@@ -53,13 +55,13 @@ func TestSuperblocks(t *testing.T) {
 			if got.Volume != "pv1" || !cmp.Equal(got.Volumes, []string{"pv1", "pv2"}) || got.Nconnect != 4 || got.Connections != 2 {
 				t.Errorf("got %+v", got)
 			}
-			if want := (Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}); got.Bytes != want {
+			if want := (counters.Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}); got.Bytes != want {
 				t.Errorf("got %+v, want %+v", got.Bytes, want)
 			}
-			if want := (Events{DataInvalidations: 3, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
+			if want := (counters.Events{DataInvalidations: 3, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
 				t.Errorf("got %+v, want %+v", got.Events, want)
 			}
-			transport := TransportCounters{ConnectionCounters{Sends: 57, Answers: 57, Connects: 1}, 2}
+			transport := TransportCounters{counters.Connection{Sends: 57, Answers: 57, Connects: 1}, 2}
 			if want := []TransportCounters{transport, transport}; !cmp.Equal(got.Transports, want) {
 				t.Errorf("got %+v, want %+v", got.Transports, want)
 			}

@@ -119,8 +119,8 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 	reader := mounts.NewReader(fs, kubeletDir)
 	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
-	modules, byType := modprobe.New(fs, transportsOf(reader)), readahead.New(fs, reader.Entries)
-	modules.JudgeSessions(sessionsOf(reader), records)
+	modules, byType := modprobe.New(fs, reader.Transports), readahead.New(fs, reader.Entries)
+	modules.JudgeSessions(reader.Sessions, records)
 	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok
@@ -259,28 +259,6 @@ func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []strin
 			names = append(names, d.Option)
 		}
 		return names
-	}
-}
-
-func transportsOf(reader mounts.Reader) func() ([]modprobe.Transport, error) {
-	return func() ([]modprobe.Transport, error) {
-		found, err := reader.Transports()
-		var transports []modprobe.Transport
-		for _, t := range found {
-			transports = append(transports, modprobe.Transport(t))
-		}
-		return transports, err
-	}
-}
-
-func sessionsOf(reader mounts.Reader) func() ([]modprobe.Session, error) {
-	return func() ([]modprobe.Session, error) {
-		found, err := reader.Sessions()
-		var sessions []modprobe.Session
-		for _, s := range found {
-			sessions = append(sessions, modprobe.Session(s))
-		}
-		return sessions, err
 	}
 }
 

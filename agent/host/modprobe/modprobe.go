@@ -36,21 +36,11 @@ var newTransport = map[string]bool{
 	sessionSlots:                        true,
 }
 
-// Transport is one RPC transport to an NFS server.
-type Transport struct {
-	// Server is the server's address.
-	Server string
-	// SlotLimit is the most requests in flight that it was made with.
-	SlotLimit int
-	// ObeysSlotTable is false for a transport of NFSv4.1 or 4.2, where the session's slots count instead.
-	ObeysSlotTable bool
-}
-
 // Subject serves the settings "module/<module>/<parameter>". It implements host.Subject.
 type Subject struct {
 	fs         host.FS
 	kernel     kernel
-	transports func() ([]Transport, error)
+	transports func() ([]mounts.Transport, error)
 	// sessions is nil where they are not looked at.
 	sessions *sessions
 	// failed holds, for each name, why the last Apply could not bring the value about.
@@ -78,7 +68,7 @@ type kernel interface {
 
 // New returns the subject for one host. transports lists those that the host has now; where the kernel does
 // not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
-func New(files host.FS, transports func() ([]Transport, error)) *Subject {
+func New(files host.FS, transports func() ([]mounts.Transport, error)) *Subject {
 	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
 }
 

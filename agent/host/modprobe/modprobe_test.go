@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 var errCrash = errors.New("crash")
@@ -295,18 +296,21 @@ func TestOthersOptionsForTheSameParameter(t *testing.T) {
 
 func TestTransportsThatWereMadeBefore(t *testing.T) {
 	tests := map[string]struct {
-		transports []Transport
+		transports []mounts.Transport
 		err        error
 		state      host.State
 		observed   string
 		message    string
 	}{
 		"none": {state: host.InSync, observed: "128"},
-		"made with the limit": {transports: []Transport{{"10.0.0.1", 128, true}},
+		"made with the limit": {transports: []mounts.Transport{{Server: "10.0.0.1", SlotLimit: 128, ObeysSlotTable: true}},
 			state: host.InSync, observed: "128"},
-		"made before": {transports: []Transport{{"10.0.0.2", 65536, true}, {"10.0.0.1", 64, true}, {"10.0.0.3", 128, true}},
+		"made before": {transports: []mounts.Transport{
+			{Server: "10.0.0.2", SlotLimit: 65536, ObeysSlotTable: true}, {Server: "10.0.0.1", SlotLimit: 64, ObeysSlotTable: true},
+			{Server: "10.0.0.3", SlotLimit: 128, ObeysSlotTable: true},
+		},
 			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep their old limit"},
-		"of NFSv4.1 do not hold it back": {transports: []Transport{{"10.0.0.9", 65536, false}, {"10.0.0.1", 128, true}},
+		"of NFSv4.1 do not hold it back": {transports: []mounts.Transport{{Server: "10.0.0.9", SlotLimit: 65536, ObeysSlotTable: false}, {Server: "10.0.0.1", SlotLimit: 128, ObeysSlotTable: true}},
 			state: host.InSync, observed: "128", message: "ignore it: 10.0.0.9"},
 		"that cannot be read": {err: errors.New("input/output error"),
 			state: host.Failed, observed: "128", message: "input/output error"},
@@ -314,7 +318,7 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, fs := loaded(t)
-			s := New(fs, func() ([]Transport, error) { return test.transports, test.err })
+			s := New(fs, func() ([]mounts.Transport, error) { return test.transports, test.err })
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, test.state, test.message)
@@ -327,7 +331,9 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 
 func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 	_, fs := loaded(t)
-	s := New(fs, func() ([]Transport, error) { return []Transport{{"10.0.0.1", 256, true}}, nil })
+	s := New(fs, func() ([]mounts.Transport, error) {
+		return []mounts.Transport{{Server: "10.0.0.1", SlotLimit: 256, ObeysSlotTable: true}}, nil
+	})
 	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "256", maxSlots, "64")
 	hosttest.Apply(t, s, desired)
 	for _, o := range s.Observe(t.Context(), desired) {
@@ -337,15 +343,15 @@ func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 
 func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	dir, fs := loaded(t)
-	var transports []Transport
-	s := New(fs, func() ([]Transport, error) { return transports, nil })
+	var transports []mounts.Transport
+	s := New(fs, func() ([]mounts.Transport, error) { return transports, nil })
 	original, err := s.Original(t.Context(), maxSlots)
 	if diff := cmp.Diff(host.Original{Present: true, Value: "65536"}, original); diff != "" || err != nil {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	hosttest.Apply(t, s, nil)
-	transports = []Transport{{"10.0.0.1", 128, true}}
+	transports = []mounts.Transport{{Server: "10.0.0.1", SlotLimit: 128, ObeysSlotTable: true}}
 	got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]
 	hosttest.ExpectState(t, got, host.Pending, "10.0.0.1")
 	if live := hosttest.ReadFile(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 const (
@@ -23,17 +24,6 @@ const (
 	statFile   = "/proc/stat"
 )
 
-// Session is the session of one NFSv4.1 or 4.2 client, which all mounts of a server share. It has as many slots as the parameter
-// said when it was made, or fewer; the kernel does not tell how many.
-type Session struct {
-	// Server is the server's name, Client what tells clients apart.
-	Server, Client string
-	// Age is how many seconds ago the oldest mount that is left was made. The session may be older.
-	Age int
-	// Ports are the local ports of its transports, as far as they are known.
-	Ports []int
-}
-
 // BootFacts keeps what is known of one boot until the next. The agent's journal implements it.
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)
@@ -42,7 +32,7 @@ type BootFacts interface {
 
 // sessions judges sessions by their age.
 type sessions struct {
-	list  func() ([]Session, error)
+	list  func() ([]mounts.Session, error)
 	facts BootFacts
 }
 
@@ -56,7 +46,7 @@ type sessionFact struct {
 
 // JudgeSessions has the subject judge the sessions that list returns by when the number of slots was set, which it notes in
 // facts.
-func (s *Subject) JudgeSessions(list func() ([]Session, error), facts BootFacts) {
+func (s *Subject) JudgeSessions(list func() ([]mounts.Session, error), facts BootFacts) {
 	s.sessions = &sessions{list: list, facts: facts}
 }
 
@@ -147,7 +137,7 @@ func (s *Subject) noteSessions(fact sessionFact) error {
 }
 
 // OldSessions returns those that are older than the value in force, sorted by client. There are none where nobody has set it.
-func (s *Subject) OldSessions() ([]Session, error) {
+func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	if s.sessions == nil || s.fs.IsImage() {
 		return nil, nil
 	}
@@ -163,7 +153,7 @@ func (s *Subject) OldSessions() ([]Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	var old []Session
+	var old []mounts.Session
 	ports := map[string][]int{}
 	for _, session := range all {
 		if fact.isOld(session, now) {
@@ -175,7 +165,7 @@ func (s *Subject) OldSessions() ([]Session, error) {
 }
 
 // isOld tells whether a session is older than the value. Ages are whole seconds: one that may be either counts as older.
-func (f sessionFact) isOld(session Session, now int) bool {
+func (f sessionFact) isOld(session mounts.Session, now int) bool {
 	if session.Age == math.MaxInt || now-session.Age <= f.SetAt+1 {
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 type facts map[string]string
@@ -32,7 +33,7 @@ type sessionHost struct {
 	dir   string
 	fs    host.FS
 	facts facts
-	list  []Session
+	list  []mounts.Session
 }
 
 func newSessionHost(t *testing.T) *sessionHost {
@@ -55,7 +56,7 @@ func (h *sessionHost) passTo(uptime int) {
 // agent is one that has just been started.
 func (h *sessionHost) agent() *Subject {
 	s := New(h.fs, nil)
-	s.JudgeSessions(func() ([]Session, error) { return h.list, nil }, h.facts)
+	s.JudgeSessions(func() ([]mounts.Session, error) { return h.list, nil }, h.facts)
 	return s
 }
 
@@ -75,24 +76,24 @@ func (h *sessionHost) expect(state host.State, parts ...string) {
 	}
 }
 
-func session(age int, ports ...int) Session {
-	return Session{Server: "filer1", Client: "10.0.0.1:2049 4.1 tcp ", Age: age, Ports: ports}
+func session(age int, ports ...int) mounts.Session {
+	return mounts.Session{Server: "filer1", Client: "10.0.0.1:2049 4.1 tcp ", Age: age, Ports: ports}
 }
 
 func TestASessionFromBeforeTheValueWasSetKeepsItsSlots(t *testing.T) {
 	h := newSessionHost(t)
-	h.list = []Session{session(500, 700)}
+	h.list = []mounts.Session{session(500, 700)}
 	h.apply()
 	h.expect(host.Pending, "sessions with filer1 are older")
 
 	h.passTo(2000)
-	h.list = []Session{session(900, 700)}
+	h.list = []mounts.Session{session(900, 700)}
 	h.expect(host.Pending, "filer1")
 	if old, err := h.agent().OldSessions(); err != nil || len(old) != 1 || old[0].Client != session(0).Client {
 		t.Errorf("old sessions %v, %v", old, err)
 	}
 
-	h.list = []Session{session(900, 811)}
+	h.list = []mounts.Session{session(900, 811)}
 	h.expect(host.InSync)
 	h.list = nil
 	h.expect(host.InSync)
@@ -100,26 +101,26 @@ func TestASessionFromBeforeTheValueWasSetKeepsItsSlots(t *testing.T) {
 
 func TestASessionOutlivesItsOldestMount(t *testing.T) {
 	h := newSessionHost(t)
-	h.list = []Session{session(math.MaxInt, 700, 701)}
+	h.list = []mounts.Session{session(math.MaxInt, 700, 701)}
 	h.apply()
 	h.expect(host.Pending, "filer1")
 	h.passTo(3000)
-	h.list = []Session{session(60, 701, 702)} // by other mounts of the same client
+	h.list = []mounts.Session{session(60, 701, 702)} // by other mounts of the same client
 	h.expect(host.Pending, "filer1")
-	h.list = []Session{session(30, 702, 703)}
+	h.list = []mounts.Session{session(30, 702, 703)}
 	h.expect(host.Pending, "filer1")
-	h.list = []Session{session(30, 900)}
+	h.list = []mounts.Session{session(30, 900)}
 	h.expect(host.InSync)
-	h.list = []Session{session(40, 703)} // a port that was used again
+	h.list = []mounts.Session{session(40, 703)} // a port that was used again
 	h.expect(host.InSync)
 }
 
 func TestAModuleThatWasLoadedWithTheValueHasNoOldSession(t *testing.T) {
 	h := newSessionHost(t)
-	h.list = []Session{session(500, 700)}
+	h.list = []mounts.Session{session(500, 700)}
 	h.apply()
 	h.boot("boot-2", 60)
-	h.list = []Session{session(20, 700)} // mounted at boot, before the agent came
+	h.list = []mounts.Session{session(20, 700)} // mounted at boot, before the agent came
 	h.apply()
 	h.expect(host.InSync)
 	h.passTo(600)
@@ -152,7 +153,7 @@ func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.agent().TakeOverFiles()
-			h.list = []Session{session(500, 700)}
+			h.list = []mounts.Session{session(500, 700)}
 			h.apply()
 			h.expect(test.state)
 		})
@@ -163,7 +164,7 @@ func TestRestoredSlotsWaitForTheSessionToo(t *testing.T) {
 	h := newSessionHost(t)
 	s := h.apply()
 	h.passTo(2000)
-	h.list = []Session{session(500, 700)}
+	h.list = []mounts.Session{session(500, 700)}
 	hosttest.Apply(t, s, nil)
 	originals := map[string]host.Original{sessionSlots: {Present: true, Value: "64"}}
 	hosttest.ExpectState(t, s.Restore(t.Context(), originals)[0], host.Pending, "filer1")

@@ -33,6 +33,7 @@ import (
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/trial"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -108,8 +109,8 @@ func cacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{
 		&corev1.Node{}:                {Transform: node.CacheTransform},
 		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}, Transform: node.CacheTransformAgentPod},
-		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
-		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
+		&corev1.PersistentVolume{}:    {Transform: volume.NewCacheTransform()},
+		&v1alpha1.StorageClientNode{}: {Transform: store.NewClientNodeTransform()},
 	}
 	maps.Copy(byObject, webhook.CacheByObject(v1alpha1.ManagerNamespace))
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}

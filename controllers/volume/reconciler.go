@@ -42,7 +42,7 @@ var errNoLedger = errors.New("cannot list ConfigMaps, which hold what is remembe
 
 // Reconciler brings declared mount options to all PersistentVolumes. There is one request for the whole cluster.
 type Reconciler struct {
-	// Client reads from the manager's cache, whose PersistentVolumes must keep what CacheTransform keeps.
+	// Client reads from the manager's cache, whose PersistentVolumes must keep what NewCacheTransform keeps.
 	Client client.Client
 	// APIReader reads past the cache, which holds neither events nor pods of users: before a batch begins, and while one
 	// soaks. Without it Client does.

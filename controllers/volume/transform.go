@@ -4,16 +4,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// CacheTransform is for the manager's cache of PersistentVolumes: of the managed fields it keeps only what tells whether the mount
-// options are declared elsewhere. Most volumes have one of a few sizes.
-func CacheTransform(object any) (any, error) {
-	pv, ok := object.(*corev1.PersistentVolume)
-	if !ok {
+// maxCapacities bounds how many sizes of volumes are kept once: most volumes have one of a few.
+const maxCapacities = 1 << 10
+
+// NewCacheTransform returns the transform of the manager's cache of PersistentVolumes. Of the managed fields it keeps only what shows
+// whether the mount options are declared elsewhere.
+func NewCacheTransform() func(object any) (any, error) {
+	capacities := store.NewPool[corev1.ResourceList](maxCapacities)
+	return func(object any) (any, error) {
+		if pv, ok := object.(*corev1.PersistentVolume); ok {
+			pv.ManagedFields = keptFields(pv)
+			if storage, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok && len(pv.Spec.Capacity) == 1 {
+				pv.Spec.Capacity = capacities.Share(storage.String(), func() corev1.ResourceList { return pv.Spec.Capacity })
+			}
+		}
 		return object, nil
 	}
+}
+
+func keptFields(pv *corev1.PersistentVolume) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range pv.ManagedFields {
 		if !judge.TellsOwner(entry) {
@@ -26,9 +39,5 @@ func CacheTransform(object any) (any, error) {
 		entry.FieldsV1 = metav1.NewFieldsV1(fields)
 		kept = append(kept, entry)
 	}
-	pv.ManagedFields = kept
-	if storage, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok && len(pv.Spec.Capacity) == 1 {
-		pv.Spec.Capacity = sharedCapacities.share(storage.String(), func() corev1.ResourceList { return pv.Spec.Capacity })
-	}
-	return pv, nil
+	return kept
 }

@@ -24,7 +24,7 @@ func TestCacheTransformKeepsWhatJudgesNeed(t *testing.T) {
 		return plan.For(snapshotOf([]*corev1.PersistentVolume{pv}, *fastProfile())).Notes[pv.Name]
 	}
 	before := noteOf()
-	if _, err := CacheTransform(pv); err != nil {
+	if _, err := NewCacheTransform()(pv); err != nil {
 		t.Fatal(err)
 	}
 	if after := noteOf(); after.Reason != v1alpha1.VolumeReasonDeclaredElsewhere || before.Message != after.Message {

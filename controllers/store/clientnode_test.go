@@ -1,4 +1,4 @@
-package volume
+package store
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ func TestCacheOfClientNodesKeepsWhatIsComparedWithVolumes(t *testing.T) {
 		{MountPoint: "/data", Server: "filer", Protocol: "NFSv4.1", Options: []string{"rw"}},
 		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true},
 	}
-	if _, err := CacheTransformClientNode(clientNode); err != nil {
+	if _, err := NewClientNodeTransform()(clientNode); err != nil {
 		t.Fatal(err)
 	}
 	want := []v1alpha1.MountStatus{{Server: "filer", Protocol: "NFSv4.1"}, {Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
@@ -68,14 +68,14 @@ func largeNode(t testing.TB, number int) *v1alpha1.StorageClientNode {
 }
 
 func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
-	a, b := largeNode(t, 1), largeNode(t, 2)
+	a, b, keep := largeNode(t, 1), largeNode(t, 2), NewClientNodeTransform()
 	for _, clientNode := range []*v1alpha1.StorageClientNode{a, b} {
 		want := clientNode.DeepCopy()
 		for i := range want.Status.Mounts {
 			want.Status.Mounts[i].PodUIDs, want.Status.Mounts[i].MountPoint = nil, ""
 		}
 		want.Status.Conditions = nil
-		if _, err := CacheTransformClientNode(clientNode); err != nil {
+		if _, err := keep(clientNode); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, clientNode); diff != "" {
@@ -102,11 +102,11 @@ func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
 }
 
 func TestVersionsOfANodeShareWhatHasNotChanged(t *testing.T) {
-	first, again, other := largeNode(t, 3), largeNode(t, 3), largeNode(t, 3)
+	first, again, other, keep := largeNode(t, 3), largeNode(t, 3), largeNode(t, 3), NewClientNodeTransform()
 	other.Status.Mounts[5].State = v1alpha1.MountStale
 	other.Spec.Volumes = []v1alpha1.NodeVolume{{Name: "pvc-1"}}
 	for _, clientNode := range []*v1alpha1.StorageClientNode{first, again, other} {
-		if _, err := CacheTransformClientNode(clientNode); err != nil {
+		if _, err := keep(clientNode); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,10 +120,11 @@ func TestVersionsOfANodeShareWhatHasNotChanged(t *testing.T) {
 
 func TestADriftIsOneNodes(t *testing.T) {
 	var kept []*v1alpha1.StorageClientNode
+	keep := NewClientNodeTransform()
 	for i := range int32(2) {
 		clientNode := largeNode(t, int(4+i))
 		clientNode.Status.Settings[0].Drift = &v1alpha1.Drift{Count: i}
-		if _, err := CacheTransformClientNode(clientNode); err != nil {
+		if _, err := keep(clientNode); err != nil {
 			t.Fatal(err)
 		}
 		kept = append(kept, clientNode)
@@ -135,8 +136,8 @@ func TestADriftIsOneNodes(t *testing.T) {
 
 // What is said again and again is one copy for good; what nobody says any more is not kept for ever.
 func TestSharedTextsAreForgotten(t *testing.T) {
-	all := pool[string]{max: maxTexts}
-	share := func(text string) string { return all.share(text, func() string { return text }) }
+	all := NewPool[string](maxTexts)
+	share := func(text string) string { return all.Share(text, func() string { return text }) }
 	first := share(strings.Clone("hard"))
 	for i := range 10 * maxTexts {
 		share(fmt.Sprintf("text %d", i))
@@ -154,7 +155,7 @@ func BenchmarkCachedNode(b *testing.B) {
 	const nodes = 100
 	for name, keep := range map[string]func(any) (any, error){
 		"as it comes":   func(object any) (any, error) { return object, nil },
-		"as it is kept": CacheTransformClientNode,
+		"as it is kept": NewClientNodeTransform(),
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

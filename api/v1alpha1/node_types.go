@@ -43,6 +43,25 @@ const (
 	SettingFailed SettingState = "Failed"
 )
 
+// SettingWait is an event that a Pending setting waits for.
+// +kubebuilder:validation:Enum=Proof;Connections;Boot;Mount;Transport;Module
+type SettingWait string
+
+const (
+	// WaitsForProof means that the value is set, and that the agent confirms it over new connections.
+	WaitsForProof SettingWait = "Proof"
+	// WaitsForConnections means that new connections must confirm the value, and cannot do so now. The agent tries again.
+	WaitsForConnections SettingWait = "Connections"
+	// WaitsForBoot means that the next boot brings the value.
+	WaitsForBoot SettingWait = "Boot"
+	// WaitsForMount means that the next mount gets the value.
+	WaitsForMount SettingWait = "Mount"
+	// WaitsForTransport means that the next connection to a server gets the value, once no mount of the server is left on the node.
+	WaitsForTransport SettingWait = "Transport"
+	// WaitsForModule means that the agent sets the value when the kernel module is loaded.
+	WaitsForModule SettingWait = "Module"
+)
+
 // MountState says whether a mount has the options that its volume declares.
 // +kubebuilder:validation:Enum=Effective;Stale;Unmanaged
 type MountState string
@@ -509,6 +528,11 @@ type SettingStatus struct {
 	// +required
 	State SettingState `json:"state"`
 
+	// waitsFor is the event that a Pending setting waits for: Proof, Connections, Boot, Mount, Transport or Module. Absent in other states,
+	// for an action, and from an agent of a release before this field.
+	// +optional
+	WaitsFor SettingWait `json:"waitsFor,omitempty"`
+
 	// message says why the state is not InSync.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -729,11 +753,32 @@ type TrialProof struct {
 	Message string `json:"message,omitempty"`
 }
 
+// MountFailureCause is the cause of a failed mount.
+// +kubebuilder:validation:Enum=Options;Elsewhere;Unknown
+type MountFailureCause string
+
+const (
+	// MountFailureOptions means that the kernel or the server rejected the mount options.
+	MountFailureOptions MountFailureCause = "Options"
+	// MountFailureElsewhere means that the mount would have failed with any options.
+	MountFailureElsewhere MountFailureCause = "Elsewhere"
+	// MountFailureUnknown means that only a mount with other options shows the cause.
+	MountFailureUnknown MountFailureCause = "Unknown"
+)
+
 // TrialMount is how one mount of a trial ended.
 type TrialMount struct {
 	// succeeded is true where the mount was made and answered.
 	// +optional
 	Succeeded bool `json:"succeeded"`
+
+	// cause is the cause of the failure: Options, Elsewhere or Unknown. Absent if the mount succeeded.
+	// +optional
+	Cause MountFailureCause `json:"cause,omitempty"`
+
+	// sameFailure is true if this mount failed in the same way as the mount with mountOptions. Default: false.
+	// +optional
+	SameFailure bool `json:"sameFailure,omitempty"`
 
 	// message is the kernel's own text where it failed.
 	// +optional
@@ -757,6 +802,11 @@ type NodeTrialStatus struct {
 	// all passes were run so.
 	// +optional
 	Succeeded bool `json:"succeeded"`
+
+	// cause is the cause of the failed mount with mountOptions: Options, Elsewhere or Unknown. Absent unless phase is Finished and succeeded
+	// is false, and from an agent of a release before this field.
+	// +optional
+	Cause MountFailureCause `json:"cause,omitempty"`
 
 	// message is the text of the kernel or the server where the mount failed, and else says why nothing was tried, or why the result is
 	// void.
@@ -799,6 +849,19 @@ type NodeTrialStatus struct {
 	Passes []TrialPass `json:"passes,omitempty"`
 }
 
+// RolloutTuned is the time from which a node has had its settings.
+type RolloutTuned struct {
+	// hash is spec.hash of these settings.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Hash string `json:"hash,omitempty"`
+
+	// since is the time from which the agent has reported them as applied or staged, without a failure or drift. The soak of a canary starts
+	// at this time.
+	// +required
+	Since metav1.Time `json:"since"`
+}
+
 // RolloutStatus is the node's state in the rollout. Only the manager writes it.
 type RolloutStatus struct {
 	// phase is Applying, UpToDate, Waiting, Claimed, Draining, Rebooting, Settling, Failed or Releasing.
@@ -814,6 +877,17 @@ type RolloutStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+
+	// refusal is the answer of the API server that rejected a write which the next step needs. The manager tries again. Absent if there is
+	// none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Refusal string `json:"refusal,omitempty"`
+
+	// tuned is the time from which the node has had the settings of a hash. Absent until its first settings are applied, while a setting has
+	// failed, drifted or lost its proof, and while the agent is silent.
+	// +optional
+	Tuned *RolloutTuned `json:"tuned,omitempty"`
 
 	// since is when the phase began.
 	// +optional

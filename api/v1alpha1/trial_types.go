@@ -402,6 +402,11 @@ type TrialSample struct {
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
+	// phase is Finished if there is a sample, and Failed if there will be none. Absent while it may still come, if the trial ended before, and in
+	// a trial that a manager of a release before this field started.
+	// +optional
+	Phase SamplePhase `json:"phase,omitempty"`
+
 	// message says why there is no sample; empty where there is one, or may be one yet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

@@ -38,7 +38,7 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 		Conditions: conditions(metav1.ConditionFalse, metav1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+ihash, time.Unix(1700000000, 0)),
 		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true},
 		Settings: []v1alpha1.SettingStatus{
-			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending},
+			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending, WaitsFor: v1alpha1.WaitsForBoot},
 			{
 				Key: rmem, Desired: "16777216", Observed: "16777216", Original: "212992",
 				TakesEffect: v1alpha1.EffectLive, State: v1alpha1.SettingInSync,

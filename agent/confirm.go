@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/storageclient/operator/agent/host/connect"
-	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -112,7 +112,7 @@ func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 	if !a.clientNode.Spec.Canary {
 		c.nextAt = a.host.fromNow(a.jitter(proofJitter))
 	}
-	p.unconfirmedNote = catalogue.ProvingNote + u.Deadline.Format(time.TimeOnly) + " UTC"
+	p.proving, p.unconfirmedNote = true, "set, proving over new connections until "+u.Deadline.Format(time.TimeOnly)+" UTC"
 	logr.FromContextOrDiscard(ctx).Info("Proving settings over new connections", "settings", text.List(u.Keys()), "until", u.Deadline)
 	return nil
 }
@@ -229,7 +229,7 @@ func (a *Agent) noteUnconfirmed(note string) {
 	u, _ := a.host.unconfirmed()
 	for i := range a.outcome.settings {
 		if s := &a.outcome.settings[i]; u.Settings[s.Key].Entry.Applied != "" {
-			s.Message = note
+			s.Message, s.WaitsFor = note, v1alpha1.WaitsForConnections
 		}
 	}
 }

@@ -58,6 +58,16 @@ func (w *world) runFor(a *Agent, d time.Duration) *Agent {
 	return a
 }
 
+// expectWait checks what the setting that needs a proof waits for.
+func (w *world) expectWait(want v1alpha1.SettingWait) {
+	w.t.Helper()
+	for _, s := range w.clientNode.Status.Settings {
+		if s.Key == tcpRmem && s.WaitsFor != want {
+			w.t.Errorf("it waits for %q, want %q: %s", s.WaitsFor, want, s.Message)
+		}
+	}
+}
+
 func (w *world) expect(state v1alpha1.SettingState, live, file string) {
 	w.t.Helper()
 	if w.state(tcpRmem) != state || w.live[tcpRmem] != live || w.files[tcpRmem] != file {
@@ -105,8 +115,9 @@ func TestALiveValueIsKeptOnlyOnceNewConnectionsHaveWorkedWithIt(t *testing.T) {
 		if inSync != (w.unconfirmed() == nil) {
 			t.Errorf("%+v is reported, unconfirmed is %+v", status.Settings[0], w.unconfirmed())
 		}
-		if want := "set, proving over new connections until 22:14:00 UTC"; !inSync && (status.Settings[0].State != v1alpha1.SettingPending || status.Settings[0].Message != want) {
-			t.Errorf("%+v, want Pending: %s", status.Settings[0], want)
+		s, want := status.Settings[0], "set, proving over new connections until 22:14:00 UTC"
+		if !inSync && (s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForProof || s.Message != want) || inSync && s.WaitsFor != "" {
+			t.Errorf("%+v, want Pending: %s", s, want)
 		}
 		return nil
 	}
@@ -211,6 +222,7 @@ func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
 	a := w.runFor(w.agent(), confirmWithin+retestWithin+10*time.Second)
 	w.expect(v1alpha1.SettingPending, usual, "")
+	w.expectWait(v1alpha1.WaitsForConnections)
 	if want := "neither with it nor without, so it is not the cause: API server: read /openapi/v2"; !strings.Contains(w.message(tcpRmem), want) {
 		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
 	}
@@ -241,6 +253,7 @@ func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
 	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(ihash, "1048576"))
 	a := w.runFor(w.agent(), time.Minute)
 	w.expect(v1alpha1.SettingPending, usual, "")
+	w.expectWait(v1alpha1.WaitsForConnections)
 	if want := "not set: no server that this node mounts from answers a new connection: NFS server filer1 (10.0.0.1:2049): no route to host; NFS server filer2"; !strings.Contains(w.message(tcpRmem), want) {
 		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
 	}
@@ -463,6 +476,9 @@ func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
 				a := w.agent()
 				for w.runPass(a); w.live[tcpRmem] == fatal; w.runPass(a) {
 					w.clock.Step(time.Second)
+				}
+				if s := a.outcome.settings[0]; s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForConnections {
+					t.Errorf("put back, and not tried again yet: %+v", s)
 				}
 				for passed := time.Duration(0); passed < time.Minute; passed += time.Second {
 					if passed == 5*time.Second {

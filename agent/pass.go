@@ -27,6 +27,8 @@ type pass struct {
 	// unconfirmed holds by key what is to be kept only once new connections have proven it, and unconfirmedNote how that stands.
 	unconfirmed     map[string]journal.Entry
 	unconfirmedNote string
+	// proving is true while the unconfirmed settings are set, and new connections are made to confirm them.
+	proving bool
 	// failed says by key why a setting was not applied or not put back.
 	failed map[string]string
 	// restoresOnly is that of the fence.
@@ -410,6 +412,7 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 	if !seen {
 		status.TakesEffect = catalogue.Effect(key)
 	}
+	status.WaitsFor = p.waitsFor(status, isUnconfirmed)
 	if status.Message == "" {
 		status.Message = catalogue.Lowers(key, cmp.Or(status.Original, status.Observed), status.Desired)
 	}
@@ -423,6 +426,25 @@ func notChanged(reason string) string { return "not changed: " + reason }
 func isChangeDue(o host.Observation) bool {
 	waitsForAgent := o.Effect == host.Reboot || o.Effect == host.Action
 	return o.State == host.Drifted || o.State == host.Pending && waitsForAgent
+}
+
+// awaited holds the event that a Pending setting waits for, by its effect. An action waits for none.
+var awaited = map[v1alpha1.SettingEffect]v1alpha1.SettingWait{
+	v1alpha1.EffectReboot: v1alpha1.WaitsForBoot, v1alpha1.EffectNextMount: v1alpha1.WaitsForMount,
+	v1alpha1.EffectNewTransport: v1alpha1.WaitsForTransport, v1alpha1.EffectLive: v1alpha1.WaitsForModule,
+}
+
+// waitsFor returns what a setting waits for, empty if it is not Pending.
+func (p *pass) waitsFor(status v1alpha1.SettingStatus, isUnconfirmed bool) v1alpha1.SettingWait {
+	switch {
+	case status.State != v1alpha1.SettingPending:
+		return ""
+	case isUnconfirmed && p.proving:
+		return v1alpha1.WaitsForProof
+	case isUnconfirmed:
+		return v1alpha1.WaitsForConnections
+	}
+	return awaited[status.TakesEffect]
 }
 
 func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
@@ -445,6 +467,7 @@ func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
 	if !answered {
 		status.TakesEffect = catalogue.Effect(key)
 	}
+	status.WaitsFor = p.waitsFor(status, false)
 	return status
 }
 

@@ -270,7 +270,7 @@ func (n *lightNode) statusOf(clientNode *v1alpha1.StorageClientNode, bootID stri
 			status.RebootRequired = true
 			status.RebootRequiredBy = append(status.RebootRequiredBy, s.Key)
 		case catalogue.NeedsConfirmation(s.Key) && n.confirmed[s.Key] != s.Value:
-			setting.State, setting.Message = v1alpha1.SettingPending, catalogue.ProvingNote+"simulated"
+			setting.State, setting.WaitsFor, setting.Message = v1alpha1.SettingPending, v1alpha1.WaitsForProof, "set, proving over new connections (simulated)"
 		}
 		status.Settings = append(status.Settings, setting)
 	}

@@ -21,6 +21,3 @@ func NeedsConfirmation(key string) bool {
 	}
 	return false
 }
-
-// ProvingNote begins what an agent says of a setting while it is being proven.
-const ProvingNote = "set, proving over new connections until "

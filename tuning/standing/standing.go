@@ -7,9 +7,9 @@
 //	state x takesEffect                             | not due          | due
 //	InSync x any                                    | Effective        | PendingReboot
 //	Pending x NextMount, NewTransport               | Deferred         | PendingReboot
-//	Pending x Live, needs confirmation: in progress | Proving          | Proving
-//	                                    or not yet  | Unproven         | Unproven
-//	Pending x Live, other keys: module not loaded   | Deferred         | PendingReboot
+//	Pending x Live, waitsFor Proof                  | Proving          | Proving
+//	                waitsFor Connections            | Unproven         | Unproven
+//	                waitsFor Module                 | Deferred         | PendingReboot
 //	Pending x Reboot                                | PendingReboot    | PendingReboot
 //	Pending x Action or none; another state         | Applying         | Applying
 //	the agent does not report the key               | Applying         | Applying
@@ -23,13 +23,13 @@
 //	                       Pending x Reboot         | RestoreAtBoot    | RestoreAtBoot
 //	                       any other                | Restoring        | Restoring
 //
+// An agent of a release before waitsFor leaves it out. A Live setting of it is Unproven if its key needs confirmation, and Deferred otherwise.
+//
 // Table 2, the consequences, is the variable rules. Facts about the node come before it: a silent agent, a release, a spec that the agent
 // has not reported on (Report.Applying), and boot settings that a reboot did not bring (Report.Withheld).
 package standing
 
 import (
-	"strings"
-
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -181,13 +181,13 @@ func ofPending(s v1alpha1.SettingStatus, due bool) Standing {
 		return PendingReboot
 	case v1alpha1.EffectLive:
 		switch {
-		case !catalogue.NeedsConfirmation(s.Key):
-			// A parameter of a module that is not loaded: no pod loads it while the node is kept empty.
-			return unlessDue(Deferred, due)
-		case strings.HasPrefix(s.Message, catalogue.ProvingNote):
+		case s.WaitsFor == v1alpha1.WaitsForProof:
 			return Proving
+		case s.WaitsFor == v1alpha1.WaitsForConnections, s.WaitsFor == "" && catalogue.NeedsConfirmation(s.Key):
+			return Unproven
 		}
-		return Unproven
+		// A parameter of a module that is not loaded: no pod loads it while the node is kept empty.
+		return unlessDue(Deferred, due)
 	case v1alpha1.EffectAction:
 	}
 	return Applying

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -75,16 +74,31 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// An agent of the release before says in words that it is proving a value. That counts as not confirmed, whatever the words are.
+func TestAnAgentOfTheReleaseBeforeLeavesOutWhatASettingWaitsFor(t *testing.T) {
+	for _, message := range []string{"set, proving over new connections until 12:00:00 UTC", "not set: no server that this node mounts from answers a new connection", ""} {
+		status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: message}
+		if got := Of(status, false); got != Unproven {
+			t.Errorf("%q: got %s", message, got)
+		}
+	}
+}
+
 func all(s Standing) always { return always{s, s, s, s, s, s} }
 
-func TestASettingIsProvingWhileTheAgentSaysSo(t *testing.T) {
-	status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: catalogue.ProvingNote + "12:00:00 UTC"}
-	if got := Of(status, false); got != Proving {
-		t.Errorf("got %s", got)
-	}
-	status.Message = "not set: no server answers"
-	if got := Of(status, false); got != Unproven {
-		t.Errorf("got %s", got)
+// The field decides, whatever the key is and the message says.
+func TestAPendingLiveSettingStandsByWhatItWaitsFor(t *testing.T) {
+	for waitsFor, want := range map[v1alpha1.SettingWait][2]Standing{
+		v1alpha1.WaitsForProof: {Proving, Proving}, v1alpha1.WaitsForConnections: {Unproven, Unproven}, v1alpha1.WaitsForModule: {Deferred, PendingReboot},
+	} {
+		for _, key := range []string{rmem, ratio} {
+			status := v1alpha1.SettingStatus{
+				Key: key, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, WaitsFor: waitsFor, Message: "set, proving over new connections until 12:00:00 UTC",
+			}
+			if got := [2]Standing{Of(status, false), Of(status, true)}; got != want {
+				t.Errorf("%s, waits for %s: got %v, want %v", key, waitsFor, got, want)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -35,6 +36,8 @@ type trialState struct {
 	// cancel ends the order that is being carried out, and its answer comes over answers; nil where none is.
 	cancel  context.CancelFunc
 	answers chan trialAnswer
+	// asksOtherwise is true if the order's options query the server in another way than the volume's own do.
+	asksOtherwise bool
 	// start runs something beside the loop: a trial takes long, and nothing else waits for it.
 	start func(func())
 }
@@ -94,6 +97,7 @@ func (a *Agent) endTrial() {
 
 func (a *Agent) startTrial(ctx context.Context, order v1alpha1.NodeTrial) {
 	logr.FromContextOrDiscard(ctx).Info("Handing a trial to the runner", "trial", order.ID, "volume", order.Volume)
+	a.trial.asksOtherwise = mountoptions.NFS.AsksOtherwise(order.OwnMountOptions, order.MountOptions)
 	ctx, a.trial.cancel = context.WithCancel(ctx)
 	answers := make(chan trialAnswer, 1)
 	a.trial.answers = answers
@@ -150,10 +154,23 @@ func (a *Agent) takeAnswer(answer trialAnswer) {
 		status.Phase, status.Message = v1alpha1.TrialVoid, "no proof of "+string(missing.Type)+": "+missing.Message
 	default:
 		status.Phase, status.Succeeded, status.Message = v1alpha1.TrialFinished, r.Succeeded, r.Message
+		a.trial.nameCauses(r)
 	}
 	status.Message = text.Cut(status.Message, maxTrialMessage)
 	if len(status.Passes) > 0 {
 		status.Message = text.CutBytes(status.Message, maxPassesMessage)
+	}
+}
+
+// nameCauses sets the causes of failed mounts, which the kernel's and the server's words tell.
+func (t *trialState) nameCauses(r probe.Result) {
+	if r.Succeeded {
+		return
+	}
+	t.status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Message, t.asksOtherwise))
+	if own := t.status.Own; own != nil && !own.Succeeded {
+		own.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Own.Message, false))
+		own.SameFailure = r.Own.Message == r.Message
 	}
 }
 

@@ -154,6 +154,61 @@ func TestHowATrialEnds(t *testing.T) {
 	}
 }
 
+// The agent knows both lists, and the words of the kernel and the server as they are.
+func TestWhatAFailedMountIsPutDownTo(t *testing.T) {
+	const unknown, refused, denied = "mount(2): invalid argument: nfs: Unknown parameter 'x'", "mount(2): connection refused", "mount(2): permission denied"
+	failed := func(message string) *v1alpha1.TrialMount { return &v1alpha1.TrialMount{Message: message} }
+	for name, test := range map[string]struct {
+		message string
+		own     *v1alpha1.TrialMount
+		// order changes what is ordered, cause and ownCause are what the mounts are put down to.
+		order           func(*v1alpha1.NodeTrial)
+		cause, ownCause v1alpha1.MountFailureCause
+		same            bool
+	}{
+		"the options, and the own list works":             {unknown, &v1alpha1.TrialMount{Succeeded: true}, nil, v1alpha1.MountFailureOptions, "", false},
+		"the options, and the own list has the same flaw": {unknown, failed(unknown), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureOptions, true},
+		"the options, and the own list is denied":         {unknown, failed(denied), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureUnknown, false},
+		"nobody answers, asked in the same way": {
+			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
+				o.MountOptions, o.OwnMountOptions = []string{"vers=4.1", "hard"}, []string{"vers=4.1"}
+			},
+			v1alpha1.MountFailureElsewhere, v1alpha1.MountFailureElsewhere, true,
+		},
+		"nobody answers, asked by another version": {
+			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
+				o.MountOptions, o.OwnMountOptions = []string{"vers=3"}, []string{"vers=4.1"}
+			},
+			v1alpha1.MountFailureUnknown, v1alpha1.MountFailureElsewhere, true,
+		},
+		"nothing else was tried": {denied, nil, nil, v1alpha1.MountFailureUnknown, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := goodResult()
+			result.Mount = probe.Mount{Message: test.message}
+			if test.own != nil {
+				result.Own = &probe.Mount{Succeeded: test.own.Succeeded, Message: test.own.Message}
+			}
+			order := goodOrder()
+			if test.order != nil {
+				test.order(order)
+			}
+			w := newWorld(t)
+			a := withRunner(w, &runner{result: result})
+			w.order(order)
+			w.runPass(a)
+			w.runPass(a)
+			got := w.clientNode.Status.Trial
+			if test.own != nil {
+				test.own.Cause, test.own.SameFailure = test.ownCause, test.same
+			}
+			if diff := cmp.Diff(test.own, got.Own); got.Cause != test.cause || diff != "" {
+				t.Errorf("put down to %q, want %q; own list (-want +got):\n%s", got.Cause, test.cause, diff)
+			}
+		})
+	}
+}
+
 func TestOrdersThatAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.NodeTrial){
 		"suid":                        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"suid"} },

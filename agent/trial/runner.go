@@ -94,7 +94,7 @@ func (r *Runner) serveCall(ctx context.Context, connection net.Conn) {
 // carryOut ends with the call: an order that nobody waits for any more leaves nothing mounted.
 func (r *Runner) carryOut(ctx context.Context, call io.Reader, order probe.Order) answer {
 	if !r.busy.TryLock() {
-		return answer{Refused: errBusy.Error()}
+		return answer{Refused: errBusy.Error(), Busy: true}
 	}
 	defer r.busy.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, min(order.Timeout, maxTimeout))

@@ -39,8 +39,9 @@ var errBusy = errors.New("the trial runner is busy with another order")
 // answer is what goes back over the socket.
 type answer struct {
 	Result probe.Result `json:"result"`
-	// Refused says why nothing was done with the order; empty where something was.
+	// Refused says why nothing was done with the order; empty where something was. Busy is true if that is because of another order.
 	Refused string `json:"refused"`
+	Busy    bool   `json:"busy,omitempty"`
 }
 
 // NetworkNamespace names the network namespace of this process, as a link in /proc/PID/ns reads.
@@ -76,7 +77,7 @@ func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (pro
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", ctx.Err())
 	case err != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", err)
-	case got.Refused == errBusy.Error():
+	case got.Busy:
 		return probe.Result{}, errBusy
 	case got.Refused != "":
 		return probe.Result{}, errors.New(got.Refused)

@@ -187,7 +187,8 @@ func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	case p.Refused[hashOf(c)] != "":
 		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Refused[hashOf(c)]), true
 	case failure != "":
-		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: failure}, overdue
+		cause := v1alpha1.MountFailureCause(mountfailures.CauseOf(failure, c.Target.AsksOtherwise))
+		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Cause: cause, Message: failure}, overdue
 	}
 	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
 }
@@ -268,17 +269,18 @@ func void(message string) v1alpha1.NodeTrialStatus {
 // the volume's own list is mounted in the same way first.
 func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Waiting, status v1alpha1.NodeTrialStatus) {
 	hasFailed := status.Phase == v1alpha1.TrialFinished && !status.Succeeded
-	if w.Failed == "" && hasFailed && mountfailures.CauseOf(status.Message, c.Target.AsksOtherwise) != mountfailures.Elsewhere {
-		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, Failed: status.Message}
+	if w.Failed == "" && hasFailed && status.Cause != v1alpha1.MountFailureElsewhere {
+		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, Failed: status.Message, Cause: status.Cause}
 		return
 	}
 	if w.Failed != "" {
 		own := &v1alpha1.TrialMount{Succeeded: status.Succeeded, Message: status.Message}
-		if mountfailures.CauseOf(own.Message, false) == mountfailures.Options {
-			// The same flaw, in words that name another list and another Pod.
-			own.Message = w.Failed
+		if hasFailed {
+			own.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, false))
+			// Of options that is the same flaw, in words that name another list and another Pod.
+			own.SameFailure = own.Cause == v1alpha1.MountFailureOptions || status.Message == w.Failed
 		}
-		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed}); hasFailed || own.Succeeded {
+		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed, Cause: w.Cause}); hasFailed || own.Succeeded {
 			status.Own = own
 		}
 	}

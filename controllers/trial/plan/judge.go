@@ -26,15 +26,29 @@ func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatu
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(mountfailures.Brief(status.Message)))
 	own := status.Own
-	switch cause := mountfailures.CauseOf(status.Message, asksOtherwise); {
-	case cause == mountfailures.Options && (own == nil || own.Succeeded || own.Message != status.Message):
+	switch cause := causeOf(status, asksOtherwise); {
+	case cause == v1alpha1.MountFailureOptions && (own == nil || own.Succeeded || !hasSameFailure(status)):
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
-	case cause == mountfailures.Unknown && own != nil && own.Succeeded:
+	case cause == v1alpha1.MountFailureUnknown && own != nil && own.Succeeded:
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed + "; with the volume's own list it could"}
 	case own != nil && !own.Succeeded:
 		return unknown(failed + "; with the volume's own list neither")
 	}
 	return unknown(failed)
+}
+
+// causeOf returns the cause of a failed mount. An agent of a release before the field reports the kernel's words only.
+func causeOf(status v1alpha1.NodeTrialStatus, asksOtherwise bool) v1alpha1.MountFailureCause {
+	if status.Cause != "" {
+		return status.Cause
+	}
+	return v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, asksOtherwise))
+}
+
+// hasSameFailure reports whether the volume's own list failed in the same way. The answer about an agent of a release before the field is
+// yes: such a failure counts against no options.
+func hasSameFailure(status v1alpha1.NodeTrialStatus) bool {
+	return status.Own.SameFailure || status.Cause == ""
 }
 
 // describeOrder says what an order has mounted.

@@ -126,8 +126,15 @@ func nodesOf(samples []v1alpha1.TrialSample) []string {
 	return names
 }
 
-// isSettled says whether nothing more is to come of a node.
-func isSettled(s v1alpha1.TrialSample) bool { return s.Message != "" || len(s.Mounts) > 0 }
+// isSettled reports whether nothing more is to come from a node. A manager of a release before the phase left it out.
+func isSettled(s v1alpha1.TrialSample) bool {
+	return s.Phase != "" || s.Message != "" || len(s.Mounts) > 0
+}
+
+// failSample records why there will be no sample of a node.
+func failSample(s *v1alpha1.TrialSample, message string) {
+	s.Phase, s.Message = v1alpha1.SampleFailed, message
+}
 
 // isCounted says whether there is something to judge.
 func isCounted(s v1alpha1.TrialSample) bool { return len(s.Mounts) > 0 }
@@ -175,7 +182,7 @@ func (p *planner) gather(t Trial) {
 func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) {
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == s.Node })
 	if i < 0 || p.Nodes[i].ClientNode == nil {
-		s.Message = "it is gone, or has no agent any more"
+		failSample(s, "it is gone, or has no agent any more")
 		return
 	}
 	n := p.Nodes[i]
@@ -190,13 +197,13 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 	switch {
 	case answer == nil || answer.ID != asked.ID:
 		if p.Now.After(begins) {
-			s.Message = "its agent has not begun in time: it is silent, or older than the manager"
+			failSample(s, "its agent has not begun in time: it is silent, or older than the manager")
 			return
 		}
 		now.silent = append(now.silent, s.Node)
 	case answer.Phase == v1alpha1.SampleRunning:
 		if p.Now.After(begins.Add(t.window())) {
-			s.Message = "its agent has not ended in time"
+			failSample(s, "its agent has not ended in time")
 			return
 		}
 		now.counting = append(now.counting, s.Node)
@@ -211,10 +218,10 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 // takeAnswer keeps what an agent has counted of the trial's volume, as far as there is room, or why it has not.
 func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleStatus) {
 	if answer.Phase == v1alpha1.SampleFailed {
-		s.Message = text.CutBytes(cmp.Or(text.Line(answer.Message), "its agent gives no reason"), maxSampleMessage)
+		failSample(s, text.CutBytes(cmp.Or(text.Line(answer.Message), "its agent gives no reason"), maxSampleMessage))
 		return
 	}
-	s.Milliseconds, s.MountsOmitted = answer.Milliseconds, answer.MountsOmitted
+	s.Phase, s.Milliseconds, s.MountsOmitted = v1alpha1.SampleFinished, answer.Milliseconds, answer.MountsOmitted
 	room := maxSampleBytes / len(t.Status.Samples)
 	for _, m := range answer.Mounts {
 		if m.Volume != t.Volume {
@@ -228,7 +235,7 @@ func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleSt
 		s.Mounts = append(s.Mounts, m)
 	}
 	if len(s.Mounts) == 0 {
-		s.Message = "its mount came or went within the window"
+		failSample(s, "its mount came or went within the window")
 	}
 }
 
@@ -241,7 +248,7 @@ func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	var why string
 	switch {
 	case !hasMounted(n, t.Volume):
-		s.Message = "it does not have the volume mounted any more"
+		failSample(s, "it does not have the volume mounted any more")
 		return
 	case !p.Now.Before(startBefore):
 		why = "there is no time left for a window"
@@ -269,7 +276,7 @@ func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 func giveUp(samples []v1alpha1.TrialSample, now progress) {
 	for i := range samples {
 		if !isSettled(samples[i]) {
-			samples[i].Message = cmp.Or(now.why[samples[i].Node], "it has not answered in time")
+			failSample(&samples[i], cmp.Or(now.why[samples[i].Node], "it has not answered in time"))
 		}
 	}
 }

@@ -194,6 +194,11 @@ func TestHowObservingEnds(t *testing.T) {
 			if (test.kind == complete) != (len(told) > 0) {
 				t.Errorf("recommendations are %+v", told)
 			}
+			for _, s := range trial.Status.Samples {
+				if (s.Phase == v1alpha1.SampleFinished) != (len(s.Mounts) > 0) || (s.Phase == v1alpha1.SampleFailed) != (s.Message != "") {
+					t.Errorf("phase %q of %+v", s.Phase, s)
+				}
+			}
 			for _, condition := range trial.Status.Conditions {
 				if len(condition.Message) > maxCondition {
 					t.Errorf("%d bytes: %s", len(condition.Message), condition.Message)
@@ -385,6 +390,23 @@ func TestWhoWaitsIsToldHowFarItIs(t *testing.T) {
 	}
 	if next := l.step(); len(next.Steps) > 0 || next.Busy {
 		t.Errorf("nothing has happened, and it writes or hurries: %+v", next)
+	}
+}
+
+// A manager of the release before wrote no phase. What it has is not asked for again, and what it lacks is.
+func TestASampleWithoutAPhase(t *testing.T) {
+	for name, test := range map[string]struct {
+		sample v1alpha1.TrialSample
+		want   bool
+	}{
+		"it may still come":            {v1alpha1.TrialSample{Node: "n1"}, false},
+		"a former manager has it":      {v1alpha1.TrialSample{Node: "n1", Mounts: []v1alpha1.MountSample{listing(1)}}, true},
+		"a former manager gave it up":  {v1alpha1.TrialSample{Node: "n1", Message: "its agent has not ended in time"}, true},
+		"the field decides, if failed": {v1alpha1.TrialSample{Node: "n1", Phase: v1alpha1.SampleFailed}, true},
+	} {
+		if got := isSettled(test.sample); got != test.want {
+			t.Errorf("%s: settled %t, want %t", name, got, test.want)
+		}
 	}
 }
 

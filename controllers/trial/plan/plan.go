@@ -107,10 +107,11 @@ type Waiting struct {
 	Since  time.Time
 	Node   string
 	Chosen time.Time
-	// ByClone is whether a clone is to show it, Failed what its mount said where that leaves open what is to blame: the volume's own
-	// list is mounted in the same way then.
+	// ByClone is whether a clone is to show it, Failed what its mount said where that leaves open what is to blame: the volume's own list is
+	// mounted in the same way then. Cause is the cause of that failure.
 	ByClone bool
 	Failed  string
+	Cause   v1alpha1.MountFailureCause
 }
 
 // StepKind is what is to be written.

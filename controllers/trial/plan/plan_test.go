@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountfailures"
 )
 
 // world is a cluster whose nodes do what steps ask of them.
@@ -385,9 +386,25 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))
-			got := Judge("n1", describeOrder(order), test.asksOtherwise, v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own})
+			former := v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own}
+			status := *former.DeepCopy()
+			status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(test.message, test.asksOtherwise))
+			if status.Own != nil {
+				status.Own.SameFailure = status.Own.Message == test.message
+			}
+			got := Judge("n1", describeOrder(order), test.asksOtherwise, status)
 			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
 				t.Errorf("got %+v, want %s", got, test.want)
+			}
+			// An agent of the release before names no cause: what is left open then counts against no list.
+			got = Judge("n1", describeOrder(order), test.asksOtherwise, former)
+			if got.Verdict != test.want && !(test.want == volumeplan.ProbeRefused && got.Verdict == volumeplan.ProbeUnknown && !test.own.Succeeded) {
+				t.Errorf("of an agent of the release before: got %+v, want %s", got, test.want)
+			}
+			// The field decides, and not the words.
+			status.Message = "Der Server mag nicht"
+			if got := Judge("n1", describeOrder(order), test.asksOtherwise, status); got.Verdict != test.want {
+				t.Errorf("in other words: got %+v, want %s", got, test.want)
 			}
 		})
 	}

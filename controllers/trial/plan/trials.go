@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -84,7 +83,7 @@ func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 func (t Trial) isKeptOut(status v1alpha1.NodeTrialStatus) bool {
 	isMounted := slices.ContainsFunc(status.Proofs, func(proof v1alpha1.TrialProof) bool { return proof.Type == v1alpha1.ProofTransports })
 	return status.Phase == v1alpha1.TrialFinished && !isMounted && len(status.Passes) == 0 && (status.Own == nil || !status.Own.Succeeded) &&
-		mountfailures.CauseOf(status.Message, t.Target.AsksOtherwise) != mountfailures.Options
+		causeOf(status, t.Target.AsksOtherwise) != v1alpha1.MountFailureOptions
 }
 
 // failureOf says how an order that brought no round has failed.

@@ -4,6 +4,7 @@ package overview
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -123,6 +124,14 @@ func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	return out
 }
 
+// NoteText returns the text of a note, with the API server's answer if it rejected a write.
+func NoteText(r *v1alpha1.RolloutStatus) string {
+	if r.Refusal == "" {
+		return r.Message
+	}
+	return fmt.Sprintf("%s [trying again: %s]", r.Message, r.Refusal)
+}
+
 func isInService(phase v1alpha1.RolloutPhase) bool {
 	return phase == v1alpha1.RolloutWaiting || phase == v1alpha1.RolloutApplying || phase == v1alpha1.RolloutUpToDate
 }
@@ -134,7 +143,7 @@ func statusOf(m member) Node {
 			// A drain that has only begun is in no note yet.
 			return Node{Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node", Since: mark.Since.DeepCopy()}
 		}
-		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: r.Message, Since: r.Since}
+		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: NoteText(r), Since: r.Since}
 	}
 	if condition := fleet.FindTuned(m.node); condition != nil {
 		return Node{Name: m.node.Name, Phase: noPhase, Reason: condition.Reason, Message: condition.Message, Since: condition.LastTransitionTime.DeepCopy()}

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -120,8 +119,8 @@ func (p *profileProgress) String() string {
 // emitNoteEvent reports a change of the note that somebody has to act on.
 func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
 	switch {
-	case plan.Refusal(is) != "" && plan.Refusal(is) != plan.Refusal(was):
-		s.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", plan.Refusal(is))
+	case is.Refusal != "" && is.Refusal != was.Refusal:
+		s.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", is.Refusal)
 	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:
 		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
 	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut && was.Reason != v1alpha1.RolloutReasonDrainTimedOut:

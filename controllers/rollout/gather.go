@@ -24,6 +24,7 @@ import (
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
@@ -275,11 +276,11 @@ func (s *scope) rememberInspection(node string) {
 	s.inspected[node] = s.Clock.Now()
 }
 
-// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet; zero where it is not.
+// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet, or not confirmed; zero where it is not.
 func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash {
+	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming(clientNode) {
 		delete(s.applying, node)
 		return time.Time{}
 	}
@@ -290,6 +291,12 @@ func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node st
 		s.applying[node] = s.Clock.Now()
 	}
 	return s.applying[node]
+}
+
+// isConfirming reports whether the agent still applies or confirms settings that it has reported.
+func isConfirming(clientNode *v1alpha1.StorageClientNode) bool {
+	report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
+	return !clientNode.Spec.Release && !report.IsTaken() && !report.HasFailed()
 }
 
 func (s *scope) getLive(ctx context.Context, name string, object client.Object) (bool, error) {
@@ -423,6 +430,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Ignored:          match.Ignored(node),
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
+		AgentSilent:      fleet.IsAgentSilent(node),
 		Untuned:          s.isUntuned(node),
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),

@@ -93,6 +93,62 @@ func TestSinceWhenANodeIsLeaving(t *testing.T) {
 	}
 }
 
+// The soak of a canary ends with the silence of its agent, and starts again after it.
+func TestAPassIsMadeForTheSilenceOfAnAgent(t *testing.T) {
+	tuned := func(reason string) *corev1.Node {
+		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: reason}}}}
+	}
+	silent, well, failed := tuned(v1alpha1.NodeReasonAgentSilent), tuned(v1alpha1.NodeReasonTuned), tuned(v1alpha1.NodeReasonSettingsFailed)
+	for name, c := range map[string]struct {
+		before, after *corev1.Node
+		want          bool
+	}{"it begins": {well, silent, true}, "it ends": {silent, well, true}, "it lasts": {silent, silent, false}, "another reason": {well, failed, false}} {
+		if seen := nodeChanged(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); seen != c.want {
+			t.Errorf("%s: a pass is made %t, want %t", name, seen, c.want)
+		}
+	}
+	for _, node := range []*corev1.Node{silent, well} {
+		node.Name = "a"
+		got, err := scopeOf(t, node).readSnapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := node == silent; got.Nodes[0].AgentSilent != want {
+			t.Errorf("silent %t, want %t", got.Nodes[0].AgentSilent, want)
+		}
+	}
+}
+
+func TestSinceWhenAnAgentAppliesSettings(t *testing.T) {
+	const key = "sysctl/net.core.rmem_max"
+	clientNode := func(hash string, release bool, state v1alpha1.SettingState) *v1alpha1.StorageClientNode {
+		return &v1alpha1.StorageClientNode{
+			Spec: v1alpha1.StorageClientNodeSpec{Hash: "h1", Release: release, Settings: []v1alpha1.NodeSetting{{Key: key, Value: "1"}}},
+			Status: v1alpha1.StorageClientNodeStatus{
+				Hash: hash, ObservedGeneration: 1, Settings: []v1alpha1.SettingStatus{{Key: key, State: state, TakesEffect: v1alpha1.EffectLive}},
+			},
+		}
+	}
+	for name, c := range map[string]struct {
+		clientNode *v1alpha1.StorageClientNode
+		want       bool
+	}{
+		"it has not reported them yet":    {clientNode("h0", false, v1alpha1.SettingInSync), true},
+		"it is confirming them":           {clientNode("h1", false, v1alpha1.SettingPending), true},
+		"they are applied":                {clientNode("h1", false, v1alpha1.SettingInSync), false},
+		"they failed":                     {clientNode("h1", false, v1alpha1.SettingFailed), false},
+		"the node is released":            {clientNode("h1", true, v1alpha1.SettingPending), false},
+		"the node has no settings at all": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scopeOf(t)
+			if since := s.rememberApplying(c.clientNode, "a"); since.IsZero() == c.want {
+				t.Errorf("since %s", since)
+			}
+		})
+	}
+}
+
 func TestMaintainerOf(t *testing.T) {
 	condition := func(reason string, status corev1.ConditionStatus) *corev1.Node {
 		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{

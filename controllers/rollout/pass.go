@@ -527,22 +527,37 @@ func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
 }
 
 // writeNotes writes the notes that say something new: of nodes that are out of service at once, of the others no
-// more than most in a pass, so that a thousand that wait do not keep the next step waiting.
+// more than most in a pass, so that a thousand that wait do not keep the next step waiting. Canaries come first: their soak starts with the note.
 func (p *pass) writeNotes(ctx context.Context, most int) {
-	var outOfService, inService []string
+	var outOfService, canaries, inService []string
+	isCanary := liveCanaries(p.snapshot)
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
 		note := p.notes[node]
 		switch {
 		case p.skipped.Has(node) || plan.SameNote(p.written[node], note):
 		case note.Phase == v1alpha1.RolloutClaimed:
 			// The next pass comes at once and has more to say.
-		case slices.Contains(phasesInService, note.Phase):
-			inService = append(inService, node)
-		default:
+		case !slices.Contains(phasesInService, note.Phase):
 			outOfService = append(outOfService, node)
+		case isCanary.Has(node):
+			canaries = append(canaries, node)
+		default:
+			inService = append(inService, node)
 		}
 	}
+	inService = slices.Concat(canaries, inService)
 	p.unfinished = p.unfinished || len(inService) > most
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
 	parallel.ForEach(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
+}
+
+// liveCanaries returns the nodes that prove settings for others.
+func liveCanaries(snapshot plan.Snapshot) sets.Set[string] {
+	names := sets.New[string]()
+	for i := range snapshot.Nodes {
+		if node := &snapshot.Nodes[i]; node.ClientNode != nil && node.ClientNode.Spec.Canary {
+			names.Insert(node.Name)
+		}
+	}
+	return names
 }

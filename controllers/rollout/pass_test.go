@@ -277,6 +277,8 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 		w.followProfiles(n)
 		w.runAgent(n)
 	}
+	canary := w.nodes[names[len(names)-1]]
+	canary.ClientNode.Spec.Canary = true
 	c := &counting{manager: &manager{world: w, name: "m"}}
 	for i, want := range []int{maxNotesBeside, maxNotes} { // the node that is claimed has no new note yet
 		c.notes = 0
@@ -285,6 +287,9 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 		}
 		if c.notes != want {
 			t.Errorf("pass %d wrote %d notes, want %d", i+1, c.notes, want)
+		}
+		if canary.ClientNode.Status.Rollout == nil {
+			t.Errorf("pass %d left out the canary, for which others wait", i+1)
 		}
 	}
 }

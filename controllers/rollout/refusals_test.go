@@ -54,12 +54,12 @@ func TestARefusedWriteIsSaidOnTheNodeOnce(t *testing.T) {
 		w.passTime(time.Second)
 	}
 	note := *n.ClientNode.Status.Rollout
-	if errs != 1 || writes != 1 || !strings.Contains(plan.Refusal(note), "forbidden") || !strings.HasPrefix(note.Message, "Waiting for its turn [trying again: ") {
-		t.Errorf("%d errors, %d writes, %s: %s", errs, writes, note.Reason, note.Message)
+	if errs != 1 || writes != 1 || !strings.Contains(note.Refusal, "forbidden") || note.Message != "Waiting for its turn" {
+		t.Errorf("%d errors, %d writes, %s: %s, refused: %s", errs, writes, note.Reason, note.Message, note.Refusal)
 	}
 	f.on = false
 	w.playUntil(10 * time.Second)
-	if note := *n.ClientNode.Status.Rollout; plan.Refusal(note) != "" || !n.Unschedulable {
+	if note := *n.ClientNode.Status.Rollout; note.Refusal != "" || !n.Unschedulable {
 		t.Errorf("cordoned %t, %s", n.Unschedulable, note.Message)
 	}
 	if w.broken != nil {

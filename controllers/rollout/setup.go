@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
@@ -83,6 +84,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		maintenanceOf(before) != maintenanceOf(after) ||
 		maintainerOf(before) != maintainerOf(after) ||
+		fleet.IsAgentSilent(before) != fleet.IsAgentSilent(after) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)

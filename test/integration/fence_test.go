@@ -103,7 +103,24 @@ var _ = Describe("The fence around a node agent", func() {
 		Entry("changed", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout.Phase = v1alpha1.RolloutUpToDate }),
 		Entry("dropped", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout = nil }),
 		Entry("given a new field", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout.Attempts = 3 }),
+		Entry("given the time from which settings soak", func(n *v1alpha1.StorageClientNode) {
+			n.Status.Rollout.Tuned = &v1alpha1.RolloutTuned{Hash: "0123456789abcdef", Since: metav1.NewTime(time.Unix(1, 0))}
+		}),
 	)
+
+	// docs/upgrade.md: definitions come first.
+	It("rejects the report of an agent with a field that the definitions lack, and leaves such a field out of the manager's note", func() {
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "node-1"}, "status": map[string]any{"hash": "0123456789abcdef", "later": "x"},
+		}}
+		object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("StorageClientNode"))
+		err := agent.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(v1alpha1.AgentFieldManager), client.ForceOwnership)
+		Expect(err).To(MatchError(ContainSubstring(".status.later: field not declared in schema")))
+		note := client.RawPatch(types.MergePatchType, []byte(`{"status":{"rollout":{"reason":"Later","later":"x"}}}`))
+		Expect(k8s.Status().Patch(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, note)).To(Succeed())
+		Expect(k8s.Get(ctx, client.ObjectKey{Name: "node-1"}, object)).To(Succeed())
+		Expect(object.Object["status"]).To(HaveKeyWithValue("rollout", Equal(map[string]any{"phase": "Waiting", "reason": "Later"})))
+	})
 
 	It("refuses to have status.rollout added where there is none", func() {
 		Expect(status(func(n *v1alpha1.StorageClientNode) { n.Status.Rollout = nil })(k8s)).To(Succeed())

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/profile"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // keeper is the part of the manager that keeps profiles, and the objects, labels and conditions of nodes.
@@ -51,6 +52,11 @@ func (k keeper) profile(name string) (ctrl.Result, error) {
 // round looks once at the profiles and then at the nodes, a few seconds after the last time.
 func (k keeper) round(profiles, nodes []string) error {
 	fakeClock.Step(3 * time.Second)
+	for _, name := range nodes {
+		if err := noteTuned(name); err != nil {
+			return err
+		}
+	}
 	for _, name := range profiles {
 		if _, err := k.profile(name); err != nil {
 			return err
@@ -62,6 +68,25 @@ func (k keeper) round(profiles, nodes []string) error {
 		}
 	}
 	return nil
+}
+
+// noteTuned is what the rollout notes of a node in service: since when it has had its settings.
+func noteTuned(name string) error {
+	object := &v1alpha1.StorageClientNode{}
+	if err := k8s.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	note := &v1alpha1.RolloutStatus{}
+	if object.Status.Rollout != nil {
+		note = object.Status.Rollout
+	}
+	isNoted := note.Tuned != nil && note.Tuned.Hash == object.Spec.Hash
+	if isNoted || object.Spec.Release || !standing.Read(&object.Spec, &object.Status, "").Soaks() {
+		return nil
+	}
+	note.Tuned = &v1alpha1.RolloutTuned{Hash: object.Spec.Hash, Since: metav1.NewTime(fakeClock.Now().Truncate(time.Second))}
+	object.Status.Rollout = note
+	return k8s.Status().Update(ctx, object)
 }
 
 // settle is enough rounds for everything that does not wait for an agent or for time.

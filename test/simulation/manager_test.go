@@ -249,6 +249,12 @@ func sameForAll(before, after *corev1.Node) bool {
 		maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
 }
 
+// isSilent reports whether the condition Tuned says that the agent is silent.
+func isSilent(node *corev1.Node) bool {
+	tuned := conditionOf(node, v1alpha1.TunedNodeCondition)
+	return tuned != nil && tuned.Reason == v1alpha1.NodeReasonAgentSilent
+}
+
 // sameForRollout reports whether nothing of a Node changed that only the rollout watches.
 func sameForRollout(before, after *corev1.Node) bool {
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained} {
@@ -256,7 +262,7 @@ func sameForRollout(before, after *corev1.Node) bool {
 			return false
 		}
 	}
-	return before.Spec.Unschedulable == after.Spec.Unschedulable && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
+	return isSilent(before) == isSilent(after) && before.Spec.Unschedulable == after.Spec.Unschedulable && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 }
 
 func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -119,8 +120,8 @@ func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) stri
 	if r.Reason != "" {
 		sentence += fmt.Sprintf(" (%s)", r.Reason)
 	}
-	if r.Message != "" {
-		sentence += ": " + strings.TrimSuffix(r.Message, ".")
+	if note := overview.NoteText(r); note != "" {
+		sentence += ": " + strings.TrimSuffix(note, ".")
 	}
 	return sentence + "."
 }

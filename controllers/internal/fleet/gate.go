@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,29 +76,30 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 	entry.Alive = entry.Alive && report.Silent == ""
 	entry.Taken = report.IsTaken()
 	entry.Unconfirmed = report.UnprovenNote()
-	if condition := FindTuned(node); report.Silent != "" && condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent {
-		// Not that of the message, which changes each time that the agent's Pod is restarted.
-		entry.SilentSince = condition.LastTransitionTime.Time
+	if report.Silent != "" && IsAgentSilent(node) {
+		entry.SilentSince = FindTuned(node).LastTransitionTime.Time
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
 	}
 	entry.Failed = !report.Applying && report.HasFailed()
-	entry.TakenSince = takenSince(node, clientNode.Spec.Hash, report)
+	if report.Silent == "" && report.Soaks() {
+		entry.TakenSince = tunedSince(clientNode)
+	}
 	return entry
 }
 
-// SettingsName ends what the condition Tuned says of settings that a node has taken: by it one can tell which they are.
-func SettingsName(hash string) string { return " (settings " + cmp.Or(hash, "none") + ")" }
-
-// takenSince is since when the node has had the settings of that hash, by the condition that says so. That it has them now is
-// observed afresh; only the time comes from the condition, and not from one that still speaks of the settings before.
-func takenSince(node *corev1.Node, hash string, report Report) time.Time {
-	condition := FindTuned(node)
-	if condition == nil || report.Silent != "" || !report.Soaks() || !strings.HasSuffix(condition.Message, SettingsName(hash)) {
+// tunedSince returns since when the node has had the settings that its client node holds, by the rollout's note; zero if the note has none,
+// or is about other settings. An edit of a profile does not change that until the client node holds the new settings: the gate counts the
+// time of no node that holds other settings than it should.
+func tunedSince(clientNode *v1alpha1.StorageClientNode) time.Time {
+	rollout := clientNode.Status.Rollout
+	if rollout == nil || rollout.Tuned == nil || rollout.Tuned.Hash != clientNode.Spec.Hash {
 		return time.Time{}
 	}
-	switch condition.Reason {
-	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending, v1alpha1.NodeReasonSettingsFailed:
-		return condition.LastHeartbeatTime.Time
-	}
-	return time.Time{}
+	return rollout.Tuned.Since.Time
+}
+
+// IsAgentSilent reports whether the condition Tuned says that the node's agent is silent, and has been for longer than a restart takes.
+func IsAgentSilent(node *corev1.Node) bool {
+	condition := FindTuned(node)
+	return condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent
 }

@@ -32,8 +32,6 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	verdict := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: status, Reason: reason, Message: message}
 	}
-	// The live gate goes by since when a condition has spoken of the settings that the node holds now.
-	named := func(message string) string { return message + fleet.SettingsName(clientNode.Spec.Hash) }
 	switch {
 	case report.Silent != "":
 		return verdict(corev1.ConditionUnknown, v1alpha1.NodeReasonAgentSilent, report.Silent)
@@ -44,22 +42,17 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	}
 	switch reason := report.Reason(); reason {
 	case v1alpha1.NodeReasonSettingsFailed:
-		message := failedMessage(report)
-		if !report.HasFailed() {
-			// A removal that failed stops no rollout of what the node should have.
-			message = named(message)
-		}
-		return verdict(corev1.ConditionFalse, reason, message)
+		return verdict(corev1.ConditionFalse, reason, failedMessage(report))
 	case v1alpha1.NodeReasonApplying:
 		return verdict(corev1.ConditionFalse, reason, applyingMessage(report))
 	case v1alpha1.NodeReasonRebootPending:
-		return verdict(corev1.ConditionFalse, reason, named("Takes effect at the next boot: "+text.List(report.Keys(standing.PendingReboot))))
+		return verdict(corev1.ConditionFalse, reason, "Takes effect at the next boot: "+text.List(report.Keys(standing.PendingReboot)))
 	case v1alpha1.NodeReasonDrifted:
 		return verdict(corev1.ConditionFalse, reason, driftedMessage(report.Keys(standing.Drifted, standing.Unstaged)))
 	case v1alpha1.NodeReasonTunedWithExceptions:
-		return verdict(corev1.ConditionTrue, reason, named(exceptionsMessage(report)))
+		return verdict(corev1.ConditionTrue, reason, exceptionsMessage(report))
 	default:
-		return verdict(corev1.ConditionTrue, reason, named(text.Count(len(clientNode.Spec.Settings), "setting")+" verified"))
+		return verdict(corev1.ConditionTrue, reason, text.Count(len(clientNode.Spec.Settings), "setting")+" verified")
 	}
 }
 
@@ -104,8 +97,7 @@ func driftedMessage(keys []string) string {
 	return text.List(keys) + " do not have the declared values"
 }
 
-// stampTimes fills in the times of a condition, and reports whether it says anything new. lastHeartbeatTime tells since
-// when the node stands as it does, which the live gate goes by; a heartbeat of its own the condition has none.
+// stampTimes fills in the times of a condition, and reports whether it says anything new. lastHeartbeatTime is the time of the last write.
 func stampTimes(old *corev1.NodeCondition, next corev1.NodeCondition, now time.Time) (corev1.NodeCondition, bool) {
 	at := metav1.NewTime(now)
 	next.LastHeartbeatTime, next.LastTransitionTime = at, at

@@ -43,9 +43,7 @@ func give(all *fleet.Snapshot, n int) *v1alpha1.StorageClientNode {
 func take(all *fleet.Snapshot, n int, ago time.Duration) {
 	clientNode := give(all, n)
 	clientNode.Status.Hash = clientNode.Spec.Hash
-	all.Nodes[n].Status.Conditions = append(all.Nodes[n].Status.Conditions[:1], corev1.NodeCondition{
-		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, Message: "1 setting verified" + fleet.SettingsName(clientNode.Spec.Hash), LastHeartbeatTime: metav1.NewTime(now.Add(-ago)),
-	})
+	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Tuned: &v1alpha1.RolloutTuned{Hash: clientNode.Spec.Hash, Since: metav1.NewTime(now.Add(-ago))}}
 }
 
 // ask asks the gate for one node.
@@ -165,6 +163,37 @@ func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
 	}
 }
 
+// A canary keeps the time of the settings that it holds, whatever its profile declares by now. It counts for these settings alone.
+func TestTheSoakOfFormerSettingsLetsNoNodeGo(t *testing.T) {
+	all := clusterOf(2, profile("a", recklessly))
+	take(all, 0, time.Hour)
+	goes := func(when string, want bool) {
+		t.Helper()
+		if next := ask(all, 1, usualLimits); (next.Step == StepWrite) != want {
+			t.Errorf("%s: %s %q", when, next.Step, next.Note)
+		}
+	}
+	goes("an hour with the declared settings", true)
+	former := all.Profiles
+	all.Profiles = fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", func(p *v1alpha1.StorageClientProfile) {
+		recklessly(p)
+		p.Spec.Node.Sysctls["vm.dirty_ratio"] = "20"
+	})}, catalogue.AllowList{})
+	goes("the profile declares one more", false)
+	changed := all.Profiles
+	all.Profiles = former
+	goes("the profile is as it was, and the canary never had others", true)
+	all.Profiles = changed
+	clientNode := give(all, 0)
+	goes("the canary holds one more", false)
+	clientNode.Status.Hash = clientNode.Spec.Hash
+	goes("the canary has reported it, and the note is about the former settings", false)
+	take(all, 0, 0)
+	goes("the canary has just got it", false)
+	take(all, 0, time.Hour)
+	goes("an hour with one more", true)
+}
+
 func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 	for name, test := range map[string]struct {
 		other v1alpha1.SettingState
@@ -175,16 +204,14 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := clusterOf(2, profile("a", recklessly))
-			take(all, 0, 0)
+			take(all, 0, time.Hour)
 			canary := all.ClientNodes["node-000"]
 			canary.Status.Settings[0].State = test.other
 			canary.Status.Settings = append(canary.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingFailed})
 			s := Snapshot{Node: all.Nodes[0], ClientNode: canary, AgentReady: true, Profiles: all.Profiles}
-			condition, _ := Condition(s, canary, "", now.Add(-time.Hour))
-			if condition.Reason == v1alpha1.NodeReasonTuned {
+			if condition, _ := Condition(s, canary, "", now); condition.Reason == v1alpha1.NodeReasonTuned {
 				t.Errorf("the node is Tuned: %+v", condition)
 			}
-			all.Nodes[0].Status.Conditions = append(all.Nodes[0].Status.Conditions[:1], condition)
 			if next := ask(all, 1, usualLimits); (next.Step == StepWrite) != test.goes {
 				t.Errorf("the next node: %s %q", next.Step, next.Note)
 			}

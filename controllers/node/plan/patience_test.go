@@ -51,33 +51,51 @@ func TestPatienceHoldsBackWhatPasses(t *testing.T) {
 	}
 }
 
-// A condition that was left as it was while settings changed says nothing of how long the node has had the new ones.
-func TestASoakBeginsWithTheSettingsThatTheConditionNames(t *testing.T) {
+// The rollout's note has the hash of new settings: a condition that says the same of them is not written.
+func TestTheConditionIsNotWrittenForAHashAlone(t *testing.T) {
 	clientNode := clientNodeWith(setting(rmem, "p", v1alpha1.DeletionRestore))
-	clientNode.Status.Hash, clientNode.Status.ObservedGeneration, clientNode.Status.BootID = clientNode.Spec.Hash, 1, "boot"
+	clientNode.Status.BootID, clientNode.Status.ObservedGeneration = "boot", 1
 	s := snapshotOf(clientNode, profile("p", nil))
 	s.Node.Status.NodeInfo.BootID, s.AgentReady = "boot", true
-	s.Wanted.Hash = clientNode.Spec.Hash
-	first, _ := Condition(s, clientNode, "", now.Add(-time.Hour))
-	s.Node.Status.Conditions = append(s.Node.Status.Conditions, first)
+	condition := func(hash string) bool {
+		clientNode.Spec.Hash, clientNode.Status.Hash, s.Wanted.Hash = hash, hash, hash
+		next, isNew := Condition(s, clientNode, "", now)
+		if next.Reason != v1alpha1.NodeReasonTuned {
+			t.Fatalf("%+v", next)
+		}
+		s.Node.Status.Conditions = []corev1.NodeCondition{next}
+		return isNew
+	}
+	if !condition("h") || condition("another") {
+		t.Error("want the first condition to be written, and not the second")
+	}
+}
+
+// A note about the settings before says nothing of how long the node has had the new ones, and no message says anything of it.
+func TestASoakBeginsWithTheSettingsThatTheNoteNames(t *testing.T) {
+	clientNode := clientNodeWith(setting(rmem, "p", v1alpha1.DeletionRestore))
+	s := snapshotOf(clientNode, profile("p", nil))
 	since := func() time.Time {
 		all := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: true}}
 		return fleet.GateEntry(all, s.Node, clientNode, "").TakenSince
 	}
+	s.Node.Status.Conditions = []corev1.NodeCondition{{
+		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, Message: "1 setting verified (settings h)",
+		LastHeartbeatTime: metav1.NewTime(now.Add(-time.Hour)),
+	}}
+	if got := since(); !got.IsZero() {
+		t.Errorf("without a note, as from a manager of the release before, the settings soak since %s", got)
+	}
+	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Tuned: &v1alpha1.RolloutTuned{Hash: "h", Since: metav1.NewTime(now.Add(-time.Hour))}}
 	if got := since(); !got.Equal(now.Add(-time.Hour)) {
-		t.Fatalf("the settings were taken at %s, want an hour ago", got)
+		t.Errorf("the settings were taken at %s, want an hour ago", got)
+	}
+	s.Node.Status.Conditions[0].Message = "Alles in Ordnung."
+	if got := since(); !got.Equal(now.Add(-time.Hour)) {
+		t.Errorf("in other words the settings were taken at %s", got)
 	}
 	clientNode.Spec.Hash, clientNode.Status.Hash = "another", "another"
 	if got := since(); !got.IsZero() {
-		t.Errorf("the new settings soak since %s, by a condition that speaks of the old ones", got)
-	}
-	s.Wanted.Hash = "another"
-	next, written := Condition(s, clientNode, "", now)
-	if !written {
-		t.Fatal("nothing tells that the new settings are taken")
-	}
-	s.Node.Status.Conditions[len(s.Node.Status.Conditions)-1] = next
-	if got := since(); !got.Equal(now) {
-		t.Errorf("the new settings soak since %s, want from now on", got)
+		t.Errorf("the new settings soak since %s, by a note about the old ones", got)
 	}
 }

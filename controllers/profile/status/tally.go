@@ -211,7 +211,7 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 		t.drifted = append(t.drifted, node.Name)
 	}
 	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
-		t.disrupted = append(t.disrupted, wait{node: node.Name, reason: rollout.Reason, message: rollout.Message})
+		t.disrupted = append(t.disrupted, wait{node: node.Name, reason: rollout.Reason, message: overview.NoteText(rollout)})
 	}
 	failed := report.HasFailed() || (rollout != nil && rollout.Phase == v1alpha1.RolloutFailed)
 	if failed {
@@ -244,7 +244,7 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	t.counts.PendingReboot++
 	waiting := wait{node: node.Name}
 	if rollout := clientNode.Status.Rollout; rollout != nil && isStillHeld(rollout.Reason, node, clientNode, all) {
-		waiting.reason, waiting.message = rollout.Reason, rollout.Message
+		waiting.reason, waiting.message = rollout.Reason, overview.NoteText(rollout)
 	}
 	if slices.ContainsFunc(pending, nodesettings.TakesEffectAtBoot) {
 		waiting.kept = overview.WhyNotRebooted(node, all.Nodes, clientNode.Spec.Settings, clientNode)

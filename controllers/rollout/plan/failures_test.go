@@ -432,6 +432,7 @@ func TestForKeepsTheNoteOfANewClientNodeFailed(t *testing.T) {
 	f.remember("a")
 	note := For(f.Snapshot).Notes["a"]
 	want := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, Reason: "x", Message: "It is broken", Since: ptr.To(ago(time.Hour)), Attempts: 1, BootHash: "h1"}
+	want.Tuned = &v1alpha1.RolloutTuned{Hash: "h1", Since: metav1.NewTime(noon)}
 	if diff := cmp.Diff(want, note); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -30,7 +30,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	case n.hasFailed():
 		p.keepNote(n)
 	case reason == v1alpha1.RolloutReasonNothingToDo, reason == v1alpha1.RolloutReasonRestoredAtNextBoot, reason == v1alpha1.RolloutReasonEffectiveAtNextBoot:
-		p.setNote(n, v1alpha1.RolloutUpToDate, reason, message)
+		p.setSettledNote(n, v1alpha1.RolloutUpToDate, reason, message)
 	case reason == v1alpha1.RolloutReasonAttemptsUsedUp:
 		p.setNote(n, v1alpha1.RolloutFailed, reason, message)
 	case n.need.kind == needUnknown, reason == v1alpha1.RolloutReasonSettingsChanging:

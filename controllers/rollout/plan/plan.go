@@ -198,7 +198,9 @@ func (p *planner) nextInspection(n *nodeState) time.Time {
 
 // newNote is the note as it is to be. While a permit stands, it keeps speaking of what the permit is for.
 func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
-	out := v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Attempts: n.attemptsGiven(), BootHash: n.target}
+	out := v1alpha1.RolloutStatus{
+		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: n.tuned, Attempts: n.attemptsGiven(), BootHash: n.target,
+	}
 	if n.permit != nil {
 		out.Attempts, out.BootHash = n.note.Attempts, n.note.BootHash
 	}
@@ -238,14 +240,19 @@ func (p *planner) setDrainNote(n *nodeState, message string) {
 // setApplyingNote sets the note of a node whose need is not known, unless that has only begun. Where the agent has never reported there is
 // nothing to say that its condition does not.
 func (p *planner) setApplyingNote(n *nodeState, reason, message string) {
-	end := n.ApplyingSince.Add(applyingNotedAfter)
-	switch {
-	case n.note.Phase == "" && n.ClientNode.Status.ObservedGeneration == 0:
-	case !n.ApplyingSince.IsZero() && p.Now.Before(end) && !isOutOfService(n.note.Phase):
-		p.leaveNote(n, end)
-	default:
-		p.setNote(n, v1alpha1.RolloutApplying, reason, message)
+	if n.note.Phase != "" || n.ClientNode.Status.ObservedGeneration != 0 {
+		p.setSettledNote(n, v1alpha1.RolloutApplying, reason, message)
 	}
+}
+
+// setSettledNote sets the note of a node in service, unless its agent has only begun to apply or to confirm settings: the next note then also
+// says since when the node has them.
+func (p *planner) setSettledNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) {
+	if end := n.ApplyingSince.Add(applyingNotedAfter); !n.ApplyingSince.IsZero() && p.Now.Before(end) && !isOutOfService(n.note.Phase) {
+		p.leaveNote(n, end)
+		return
+	}
+	p.setNote(n, phase, reason, message)
 }
 
 // leaveNote leaves the note, if there is one, word for word until then.
@@ -294,12 +301,19 @@ func (p *planner) writeNote(n *nodeState) {
 
 // SameNote reports whether two notes say the same, but for the count of evictions: that alone is not worth a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
-	if !a.Since.Equal(b.Since) || !a.RetryAfter.Equal(b.RetryAfter) {
+	if !a.Since.Equal(b.Since) || !a.RetryAfter.Equal(b.RetryAfter) || !isSameTuned(a.Tuned, b.Tuned) {
 		return false
 	}
-	a.Since, b.Since, a.RetryAfter, b.RetryAfter = nil, nil, nil, nil
+	a.Since, b.Since, a.RetryAfter, b.RetryAfter, a.Tuned, b.Tuned = nil, nil, nil, nil, nil, nil
 	a.Evictions, b.Evictions = 0, 0
 	return a == b
+}
+
+func isSameTuned(a, b *v1alpha1.RolloutTuned) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Hash == b.Hash && a.Since.Equal(&b.Since)
 }
 
 // countsAnew reports whether a note's time begins with its reason, not with its phase: a node is left alone for a while, or its host

@@ -79,7 +79,8 @@ func (f *fixture) finish(name string, since time.Duration) {
 
 func (f *fixture) addNote(name string, phase v1alpha1.RolloutPhase, reason string, since time.Duration) *v1alpha1.RolloutStatus {
 	at := ago(since)
-	status := &v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Since: &at, BootHash: "h1"}
+	tuned := &v1alpha1.RolloutTuned{Hash: "h1", Since: at}
+	status := &v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Since: &at, BootHash: "h1", Tuned: tuned}
 	if phase == v1alpha1.RolloutWaiting && isBackOff(reason) {
 		status.DrainAttempts, status.RetryAfter = 1, &metav1.Time{Time: at.Add(BackOff)}
 	}

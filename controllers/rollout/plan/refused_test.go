@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -20,12 +21,24 @@ func TestForClaimsNothingWhileAConfigMapIsImmutable(t *testing.T) {
 }
 
 func TestWithRefusal(t *testing.T) {
-	note := v1alpha1.RolloutStatus{Message: strings.Repeat("m", MaxMessage)}
-	once := WithRefusal(note, errors.New(strings.Repeat("e", MaxMessage)))
-	if twice := WithRefusal(once, errors.New("no")); utf8.RuneCountInString(once.Message) > MaxMessage || Refusal(twice) != "no" {
-		t.Errorf("%d characters, refusal %q", utf8.RuneCountInString(once.Message), Refusal(twice))
+	note := v1alpha1.RolloutStatus{Message: "m"}
+	once := WithRefusal(note, errors.New(strings.Repeat("e", 2*MaxMessage)))
+	if twice := WithRefusal(once, errors.New("no")); utf8.RuneCountInString(once.Refusal) > MaxMessage || twice.Refusal != "no" || twice.Message != "m" {
+		t.Errorf("%d characters, then %+v", utf8.RuneCountInString(once.Refusal), twice)
 	}
-	if got := Refusal(note); got != "" {
-		t.Errorf("a note without one says %q", got)
+}
+
+// No decision rests on a refusal: the next note is without it.
+func TestForLeavesARefusalOut(t *testing.T) {
+	f := cluster("a")
+	f.Paused = true
+	f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.ReasonPausedByAnnotation, time.Minute).Refusal = "forbidden"
+	if note := For(f.Snapshot).Notes["a"]; note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
+		t.Errorf("%+v", note)
+	}
+	// A note that is left as it is, but for that.
+	f.node("a").ClientNode.Status.Hash, f.node("a").ApplyingSince = "h0", noon
+	if note, noted := For(f.Snapshot).Notes["a"]; !noted || note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
+		t.Errorf("while the agent applies: noted %t, %+v", noted, note)
 	}
 }

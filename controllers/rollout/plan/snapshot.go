@@ -105,6 +105,8 @@ type Node struct {
 	Profiles []string
 	// AgentReady is true while the agent's Pod on the node is Ready.
 	AgentReady bool
+	// AgentSilent is true while the condition Tuned says that the agent is silent: for longer than a restart takes.
+	AgentSilent bool
 	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
 	ClientNode *ClientNode
 	// Drain is how far the node's drain is, as just seen; nil if its pods have not been inspected in this pass.

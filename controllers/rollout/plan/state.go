@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
@@ -26,8 +27,9 @@ type nodeState struct {
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
 	need   need
-	// settings is how the settings stand; empty while the node is being released.
+	// settings is how the settings stand; empty while the node is being released. tuned is since when the node has had them.
 	settings standing.Report
+	tuned    *v1alpha1.RolloutTuned
 	// zone is the node's, empty if it has none.
 	zone string
 	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
@@ -76,13 +78,28 @@ func (p *planner) stateOf(node *Node) *nodeState {
 		}
 		if node.ClientNode.Status.Rollout != nil {
 			n.note = *node.ClientNode.Status.Rollout
-			n.note.Message = withoutRefusal(n.note.Message)
+			n.note.Refusal = ""
 		}
+		n.tuned = p.tunedOf(n)
 	}
 	p.recallNode(n)
 	n.need = p.needOf(n)
 	p.forgetDrains(n)
 	return n
+}
+
+// tunedOf returns since when the node has had its settings. A restart of the agent changes nothing, nor do settings that the agent has yet to
+// report: the time of other settings than these counts for no soak. Settings that do not stay well start again.
+func (p *planner) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
+	spec, known := &n.ClientNode.Spec, n.note.Tuned
+	isKnown := known != nil && known.Hash == spec.Hash
+	switch {
+	case spec.Release, n.AgentSilent, n.settings.HasFailed(), isKnown && !n.settings.Applying && !n.settings.Soaks():
+		return nil
+	case isKnown, !n.AgentReady, !n.hasReportedSinceBoot(), !n.settings.Soaks():
+		return known
+	}
+	return &v1alpha1.RolloutTuned{Hash: spec.Hash, Since: metav1.NewTime(p.Now)}
 }
 
 // rolloutTurn is what the node's place in the order hangs on.

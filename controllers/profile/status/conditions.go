@@ -28,10 +28,29 @@ const needsApproval = "The plan needs approval"
 type verdict struct {
 	status          metav1.ConditionStatus
 	reason, message string
+	// hasCommand is true if the message contains the command to type.
+	hasCommand bool
 }
 
-func asTrue(reason, message string) verdict  { return verdict{metav1.ConditionTrue, reason, message} }
-func asFalse(reason, message string) verdict { return verdict{metav1.ConditionFalse, reason, message} }
+func asTrue(reason, message string) verdict {
+	return verdict{metav1.ConditionTrue, reason, message, false}
+}
+
+func asFalse(reason, message string) verdict {
+	return verdict{metav1.ConditionFalse, reason, message, false}
+}
+
+// failed returns a verdict about the failed nodes.
+func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
+	message, hasCommand := r.failedMessage()
+	return verdict{status, reason, message, hasCommand}
+}
+
+// progress returns a verdict about the progress of nodes and volumes.
+func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
+	message, hasCommand := r.progressMessage()
+	return verdict{status, reason, message, hasCommand}
+}
 
 // rest says of a node that waits for its reboot, by the reason in its note, whether the rollout goes on by itself.
 type rest int
@@ -102,9 +121,9 @@ func (r Report) judgeStalled() verdict {
 	case r.snapshot.FailuresUnread != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
 	case r.immutableMessage() != "":
-		return asTrue(v1alpha1.ReasonConfigMapImmutable, r.immutableMessage())
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonConfigMapImmutable, r.immutableMessage(), true}
 	case r.isStopped():
-		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
+		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold)
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
 	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
@@ -125,7 +144,7 @@ func (r Report) judgeStuck() verdict {
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
 	if r.nodes.counts.Failed > 0 {
-		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
+		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonNodesFailed)
 	}
 	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
 }
@@ -136,7 +155,7 @@ func (r Report) judgeLeft() verdict {
 	conflict := r.judgeConflict()
 	switch {
 	case r.nodes.counts.Failed > 0:
-		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
+		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonNodesFailed)
 	case conflict.status == metav1.ConditionTrue:
 		return asTrue(conflict.reason, conflict.message)
 	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail && r.exceptionsMessage() != "":
@@ -148,25 +167,28 @@ func (r Report) judgeLeft() verdict {
 func (r Report) judgeReady(stalled verdict) verdict {
 	switch {
 	case r.IsDeleting():
-		return asFalse(v1alpha1.ReasonRestoring, r.removalMessage())
+		return r.removing(metav1.ConditionFalse)
 	case stalled.status == metav1.ConditionTrue:
-		return asFalse(stalled.reason, stalled.message)
+		stalled.status = metav1.ConditionFalse
+		return stalled
 	case r.isPlanMode():
-		return asFalse(v1alpha1.ReasonPlanMode, modePlan+"; "+r.progressMessage())
+		planned := r.progress(metav1.ConditionFalse, v1alpha1.ReasonPlanMode)
+		planned.message = modePlan + "; " + planned.message
+		return planned
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
 		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText(), r.nodes.ignored))
 	case r.nodes.counts.Failed > 0:
-		return asFalse(v1alpha1.ReasonNodesFailed, r.failedMessage())
+		return r.failed(metav1.ConditionFalse, v1alpha1.ReasonNodesFailed)
 	case len(r.coming()) > 0 && r.rebootHold() != "":
 		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("%s; reboot due on %s", r.rebootHold(), text.List(namesOf(r.coming()))))
 	case r.isUnfinished():
-		return asFalse(v1alpha1.ReasonRollingOut, r.progressMessage())
+		return r.progress(metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	}
 	// What is left for somebody to see to is Stalled.
 	if exceptions := r.exceptionsMessage(); exceptions != "" {
 		return asTrue(v1alpha1.ReasonReadyWithExceptions, exceptions)
 	}
-	return asTrue(v1alpha1.ReasonUpToDate, r.progressMessage())
+	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonUpToDate)
 }
 
 // exceptionsMessage names the nodes that cannot take settings, those where other files override them, with the files, those that
@@ -206,16 +228,20 @@ func (r Report) isChanging() bool {
 // rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
 // covers makes none due: no policy and no approval speaks of it.
 func (r Report) rebootHold() string {
-	if len(r.nodes.planned) == 0 {
-		return ""
-	}
-	switch policy := r.profile.Spec.WithDefaults().Rollout.Reboot.Policy; {
-	case policy == v1alpha1.RebootNever:
+	switch {
+	case len(r.nodes.planned) == 0:
+	case r.profile.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootNever:
 		return policyNever
-	case policy == v1alpha1.RebootOnApproval && !fleet.IsPlanApproved(r.profile.StorageClientProfile):
+	case r.awaitsApproval():
 		return needsApproval
 	}
 	return ""
+}
+
+// awaitsApproval reports whether reboots are due that need an approval, which the plan does not have.
+func (r Report) awaitsApproval() bool {
+	return len(r.nodes.planned) > 0 && r.profile.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootOnApproval &&
+		!fleet.IsPlanApproved(r.profile.StorageClientProfile)
 }
 
 // coming are the pending nodes that will be rebooted as things stand.
@@ -289,7 +315,7 @@ func (r Report) keptNodes() []string {
 func (r Report) judgeReconciling(stalled verdict) verdict {
 	switch {
 	case r.IsDeleting():
-		return asTrue(v1alpha1.ReasonRestoring, r.removalMessage())
+		return r.removing(metav1.ConditionTrue)
 	case stalled.status == metav1.ConditionTrue:
 		return asFalse(stalled.reason, "")
 	case !r.isUnfinished() || r.isPlanMode():
@@ -297,11 +323,12 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 	case r.judgePaused().status == metav1.ConditionTrue && r.nodes.counts.Disrupted == 0:
 		return asFalse(r.judgePaused().reason, "")
 	case r.isChanging() || r.nodes.counts.Disrupted > 0:
-		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+		return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 	case len(r.coming()) > 0 && r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
 	case len(r.coming()) == 0:
-		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage(maxMessage))
+		message, hasCommand := r.evidenceMessage(maxMessage)
+		return verdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForEvidence, message, hasCommand}
 	}
 	return r.judgeWaiting()
 }
@@ -312,14 +339,14 @@ func (r Report) judgeWaiting() verdict {
 	reason := waits[0].reason
 	for _, pending := range waits {
 		if pending.reason != reason {
-			return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+			return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 		}
 	}
 	switch reason {
 	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
 		return asTrue(reason, waits[0].message)
 	}
-	return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
 
 func (r Report) judgeMounts() verdict {
@@ -327,7 +354,7 @@ func (r Report) judgeMounts() verdict {
 	case r.stale.Count > 0:
 		return asFalse(v1alpha1.ReasonStaleMounts, r.staleMessage())
 	case r.nodes.counts.Matched > 0 && r.nodes.reported == 0:
-		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "No node has reported yet"}
+		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "No node has reported yet", false}
 	}
 	return asTrue(v1alpha1.ReasonAllEffective, "")
 }
@@ -368,15 +395,16 @@ func (r Report) judgeConflict() verdict {
 }
 
 // progressMessage tells in a sentence how far nodes and volumes are, what keeps the others waiting, and which nodes these are: what
-// somebody may have to see to first, since a long one is cut.
-func (r Report) progressMessage() string {
+// somebody may have to see to first, since a long one is cut. hasCommand is true if it contains the command to type.
+func (r Report) progressMessage() (message string, hasCommand bool) {
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
 	if waits := r.waitMessage(); waits != "" {
 		parts = append(parts, waits)
 	}
 	if r.awaitsEvidence() {
-		parts = append(parts, r.evidenceMessage(maxMessage-len(parts[0]+"; ")))
+		evidence, command := r.evidenceMessage(maxMessage - len(parts[0]+"; "))
+		parts, hasCommand = append(parts, evidence), command
 	} else if r.volumes.Batch != "" {
 		parts = append(parts, r.volumes.Batch)
 	}
@@ -390,7 +418,7 @@ func (r Report) progressMessage() string {
 			parts = append(parts, list.label+text.List(list.nodes))
 		}
 	}
-	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored)
+	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored), hasCommand
 }
 
 // waitMessage tells what nodes wait for, those out of service first: they are what somebody may have to see to.
@@ -430,6 +458,11 @@ func withIgnored(message string, ignored []string) string {
 		return message
 	}
 	return message + "; ignored: " + text.List(ignored)
+}
+
+// removing returns a verdict about a profile that is being deleted.
+func (r Report) removing(status metav1.ConditionStatus) verdict {
+	return verdict{status, v1alpha1.ReasonRestoring, r.removalMessage(), r.immutableMessage() != ""}
 }
 
 func (r Report) removalMessage() string {

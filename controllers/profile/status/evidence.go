@@ -45,27 +45,27 @@ func (r Report) WithPods(pods map[types.NamespacedName][]Pod) Report {
 	return r
 }
 
-// evidenceMessage says which mount is waited for, and how to give it, in about so many bytes.
-func (r Report) evidenceMessage(room int) string {
+// evidenceMessage says which mount is waited for, and how to give it, in about so many bytes. hasCommand is true if it contains a command.
+func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 	awaited := r.volumes.Evidence
 	names := make([]string, len(awaited.Volumes))
 	for i, v := range awaited.Volumes {
 		names[i] = v.Name
 	}
 	if len(names) == 0 {
-		return ""
+		return "", false
 	}
 	named := strings.Join(names, " or ")
 	if rest := len(names) - 1; rest > 0 && len(named) > maxNames {
 		named = fmt.Sprintf("%s or %s", names[0], text.Count(rest, "other"))
 	}
-	message := fmt.Sprintf("%s for a pod to mount %s with its new options", waitText(awaited.Waiting), named)
+	message = fmt.Sprintf("%s for a pod to mount %s with its new options", waitText(awaited.Waiting), named)
 	for _, v := range awaited.Volumes {
-		if remedy := r.remedyFor(v, room-len(message+": ")); remedy != "" {
-			return message + ": " + remedy
+		if remedy, hasCommand := r.remedyFor(v, room-len(message+": ")); remedy != "" {
+			return message + ": " + remedy, hasCommand
 		}
 	}
-	return message + ": no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed"
+	return message + ": no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed", false
 }
 
 // maxNames is how many bytes the names of volumes have, one aside.
@@ -79,11 +79,11 @@ func waitText(volumes int32) string {
 }
 
 // remedyFor says how to have a volume mounted anew, with as many of the ways and of what is to be known as there is room for; empty
-// where no pod uses it.
-func (r Report) remedyFor(v plan.AwaitedVolume, room int) string {
+// where no pod uses it. hasCommand is true if it contains a command.
+func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCommand bool) {
 	pods := r.pods[v.VolumeClaim]
 	if len(pods) == 0 {
-		return ""
+		return "", false
 	}
 	var commands []string
 	for _, p := range pods {
@@ -99,13 +99,13 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) string {
 	slices.Sort(commands)
 	commands = slices.Compact(commands)
 	const restart = "restart one of its pods"
-	remedy := restart + ": " + text.Join(commands, ", or ")
+	remedy = restart + ": " + text.Join(commands, ", or ")
 	if len(remedy) > room {
 		remedy = restart + ": " + commands[0]
 	}
 	if len(remedy) > room {
 		// No half of a command.
-		return restart
+		return restart, false
 	}
 	var notes []string
 	if v.Server != "" {
@@ -119,7 +119,7 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) string {
 			remedy += note
 		}
 	}
-	return remedy
+	return remedy, slices.ContainsFunc(pods, func(p Pod) bool { return !p.Bare })
 }
 
 // evidenceDue is in how long a soak ends after which only a mount goes on; 0: none does.

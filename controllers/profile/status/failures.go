@@ -105,9 +105,10 @@ func (t *tally) addRecalled(r recalled) {
 	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]
 }
 
-// failedMessage names the failed nodes, and the way to go on where some of them are gone: nothing more will come of those.
-func (r Report) failedMessage() string {
-	message := "Failed on " + text.List(r.nodes.failed)
+// failedMessage names the failed nodes, and the way to go on where some of them are gone: nothing more will come of those. hasCommand is
+// true if it contains that way.
+func (r Report) failedMessage() (message string, hasCommand bool) {
+	message = "Failed on " + text.List(r.nodes.failed)
 	if r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(", and %d before them", r.nodes.failedBefore)
 	}
@@ -120,8 +121,8 @@ func (r Report) failedMessage() string {
 	if waiting > 0 {
 		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
 	}
-	if len(r.nodes.lost)+r.nodes.failedBefore > 0 {
+	if hasCommand = len(r.nodes.lost)+r.nodes.failedBefore > 0; hasCommand {
 		message += fmt.Sprintf(". Change the boot settings, or try the same again: kubectl storageclient retry %s", r.profile.Name)
 	}
-	return message
+	return message, hasCommand
 }

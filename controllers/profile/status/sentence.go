@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,7 +31,7 @@ func (r Report) tell(v verdict) string {
 	if len(whole) <= maxMessage {
 		return whole
 	}
-	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !strings.Contains(v.message, "kubectl ") {
+	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !v.hasCommand {
 		next = more
 	}
 	if next == "" {
@@ -43,14 +42,14 @@ func (r Report) tell(v verdict) string {
 
 // whatNext is what somebody does next who reads a condition, empty where there is nothing to do or the message says it.
 func (r Report) whatNext(v verdict) string {
-	if v.status == metav1.ConditionUnknown || strings.Contains(v.message, "kubectl ") {
+	if v.status == metav1.ConditionUnknown || v.hasCommand {
 		return ""
 	}
 	switch v.reason {
 	case v1alpha1.ReasonWaitingForApproval:
 		return r.approveNext()
 	case v1alpha1.ReasonRebootPending:
-		if strings.HasPrefix(v.message, needsApproval) {
+		if r.awaitsApproval() {
 			return r.approveNext()
 		}
 	case v1alpha1.ReasonPlanMode:
@@ -68,7 +67,7 @@ func (r Report) whatNext(v verdict) string {
 	case v1alpha1.ReasonNothingMatched:
 		return "next: kubectl get nodes --show-labels"
 	case v1alpha1.ReasonNodesFailed, v1alpha1.ReasonFailureThreshold:
-		return r.failureNext(v)
+		return r.failureNext()
 	case v1alpha1.ReasonReadyWithExceptions, v1alpha1.ReasonExceptions:
 		return r.plugin("more", "diff")
 	case v1alpha1.ReasonSettingConflict:
@@ -99,9 +98,9 @@ func (r Report) resumeNext() string {
 	return r.plugin("next", "resume")
 }
 
-func (r Report) failureNext(v verdict) string {
+func (r Report) failureNext() string {
 	switch {
-	case v.message == r.snapshot.FailuresUnread:
+	case r.snapshot.FailuresUnread != "":
 		return fmt.Sprintf("next: kubectl -n %s edit configmap %s", r.snapshot.ManagerNamespace, v1alpha1.FailuresConfigMap)
 	case len(r.nodes.failed) > 0:
 		return "next: kubectl storageclient node " + r.nodes.failed[0]

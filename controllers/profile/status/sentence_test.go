@@ -160,6 +160,20 @@ func TestEveryMessageIsShortAndSaysWhatToType(t *testing.T) {
 }
 
 // A name that fills a message leaves what is said, and no half of a command.
+// A message with a command points nowhere else, however long it is.
+func TestALongMessageWithACommand(t *testing.T) {
+	r := newWorld(nil).node("a", rebootDue("")).report()
+	message := "kubectl replace " + strings.Repeat("m", maxMessage)
+	v := verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonConfigMapImmutable, message: message}
+	if got := r.tell(v); !strings.HasSuffix(got, "; more: kubectl storageclient status "+r.profile.Name) {
+		t.Errorf("without a command it says %q", got)
+	}
+	v.hasCommand = true
+	if got := r.tell(v); strings.Contains(got, "more: ") || len(got) > maxMessage {
+		t.Errorf("with a command it says %q", got)
+	}
+}
+
 func TestANameAsLongAsTheAPITakesIt(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	r.profile.Name = strings.Repeat("p", 253)

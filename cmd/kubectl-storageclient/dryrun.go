@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,7 +48,7 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 	}
 	switch {
 	case err == nil:
-	case isMissingRight(err):
+	case lacksRight(ctx, c, err, live):
 		out.Unchecked = err.Error()
 		return out, nil
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
@@ -64,10 +64,18 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 	return out, nil
 }
 
-// isMissingRight tells a right that the user lacks from a policy or a webhook that refuses, which answer Forbidden as well.
-func isMissingRight(err error) bool {
-	return apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "denied") &&
-		(strings.Contains(err.Error(), "cannot create resource") || strings.Contains(err.Error(), "cannot patch resource"))
+// lacksRight reports whether the user may not create or patch the profile. A policy or a webhook that rejects it also answers Forbidden.
+// The result is false if the API server does not report the user's rights.
+func lacksRight(ctx context.Context, c client.Client, err error, live *v1alpha1.StorageClientProfile) bool {
+	if !apierrors.IsForbidden(err) {
+		return false
+	}
+	write := &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientprofiles", Verb: "create"}
+	if live != nil {
+		write.Verb, write.Name = "patch", live.Name
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: write}}
+	return c.Create(ctx, review) == nil && !review.Status.Allowed
 }
 
 // withoutServer is the live profile with what is written, defaults of the API server left out.

@@ -46,7 +46,7 @@ func forbidNodes(ctx context.Context, c client.WithWatch, list client.ObjectList
 
 func TestGetShowsOneFrame(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, rollingCluster(), "get", "eda")
-	want := "eda is done.\nNodes   [------------------------] 0/0  1 Draining\n\nz  0/1\n└─ n1  Draining             WaitingForPods: as it is\n"
+	want := "eda is done\nNodes   [------------------------] 0/0  1 Draining\n\nz  0/1\n└─ n1  Draining             WaitingForPods: as it is\n"
 	if diff := cmp.Diff(want, r.out); r.err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", r.err, diff)
 	}
@@ -163,7 +163,7 @@ func TestWatchInAPipeAppendsALineForEachChange(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Ctrl-C ends it with %v", err)
 	}
-	want := "2026-09-01T00:00:00Z eda is done.\n2026-09-01T00:00:00Z n1 Draining WaitingForPods: as it is\n2026-09-01T00:00:00Z n1 Rebooting RebootPermitted: as it is\n"
+	want := "2026-09-01T00:00:00Z eda is done\n2026-09-01T00:00:00Z n1 Draining WaitingForPods: as it is\n2026-09-01T00:00:00Z n1 Rebooting RebootPermitted: as it is\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
@@ -177,7 +177,7 @@ func TestWatchOnATerminalLeavesTheLastFrame(t *testing.T) {
 		t.Errorf("Ctrl-C ends it with %v", err)
 	}
 	shown, last, left := strings.Cut(out.String(), leaveScreen)
-	if !left || !strings.HasPrefix(shown, enterScreen+home) || !strings.HasPrefix(last, "eda is done.\n") {
+	if !left || !strings.HasPrefix(shown, enterScreen+home) || !strings.HasPrefix(last, "eda is done\n") {
 		t.Errorf("shown:\n%q\nleft:\n%q", shown, last)
 	}
 }

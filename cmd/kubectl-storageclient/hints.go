@@ -56,9 +56,7 @@ func hintFor(err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "The cluster does not know you: log in again, or choose other credentials with --context or --kubeconfig"
 	case apierrors.IsForbidden(err):
-		if !strings.Contains(strings.ToLower(err.Error()), "ask ") {
-			return "Ask for the right, e.g. one of the roles storage-client-viewer, -profile-author, -approver and -profile-editor, or see what you have: kubectl auth can-i --list"
-		}
+		return "Ask for the right, e.g. one of the roles storage-client-viewer, -profile-author, -approver and -profile-editor, or see what you have: kubectl auth can-i --list"
 	case clientcmd.IsEmptyConfig(err), strings.Contains(err.Error(), "no configuration has been provided"), strings.Contains(err.Error(), noServer):
 		return "No cluster is configured: set KUBECONFIG, or give --kubeconfig FILE"
 	case clientcmd.IsContextNotFound(err), unknownContext.MatchString(err.Error()):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -230,11 +231,55 @@ func TestExitCodeTellsChangesFromNone(t *testing.T) {
 	}
 }
 
+// reviewing answers reviews of the user's rights, and notes the question.
+func reviewing(allowed bool, asked *authorizationv1.ResourceAttributes) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+	return func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		review, isReview := o.(*authorizationv1.SelfSubjectAccessReview)
+		if !isReview {
+			return c.Create(ctx, o, opts...)
+		}
+		*asked, review.Status.Allowed = *review.Spec.ResourceAttributes, allowed
+		return nil
+	}
+}
+
+// A policy answers Forbidden as a missing right does, in words that may be the same.
+func TestADryRunTellsAMissingRightFromAPolicy(t *testing.T) {
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "storageclientprofiles"}, "eda", errors.New(`User "eve" cannot patch resource "storageclientprofiles"`))
+	unreadable := func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return errors.New("no review")
+	}
+	var asked authorizationv1.ResourceAttributes
+	want := authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientprofiles", Verb: "patch", Name: "eda"}
+	for name, test := range map[string]struct {
+		review func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error
+		want   string
+	}{
+		"the user may patch the profile":     {reviewing(true, &asked), "is refused"},
+		"the user may not patch the profile": {reviewing(false, &asked), "you may not patch profiles"},
+		"the rights are unknown":             {unreadable, "is refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			funcs := interceptor.Funcs{Create: test.review, Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return refusal
+			}}
+			r := execute(t, funcs, fileCluster(), "plan", "-f", write(t, map[string]string{"eda.yaml": edaFile}))
+			if said := fmt.Sprint(r.out, r.err); !strings.Contains(said, test.want) {
+				t.Errorf("want %q:\n%s", test.want, said)
+			}
+		})
+	}
+	if asked != want {
+		t.Errorf("reviewed %+v, want %+v", asked, want)
+	}
+}
+
 func TestPlanOfFilesSaysWhatAMissingRightCosts(t *testing.T) {
 	forbidden := func(resource, verb string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "eve", verb, resource))
 	}
 	funcs := interceptor.Funcs{
+		Create: reviewing(false, &authorizationv1.ResourceAttributes{}),
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return forbidden("storageclientprofiles", "patch")
 		},

@@ -50,7 +50,8 @@ func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageCl
 		err = fmt.Errorf("create StorageClientTrial: %w", err)
 	}
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w\n%s", err, askFor("a Role in "+trial.Namespace+", as storage-client-trial-editor has it", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
+		// Not wrapped: this says which right to ask for, and a hint would say it again.
+		return errors.New(err.Error() + "\n" + askFor("a Role in "+trial.Namespace+", as storage-client-trial-editor has it", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -67,7 +68,8 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 	}
 	listed, held, err := listVolumes(ctx, env, c, name, settings.allow)
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w: ask for the right to list persistentvolumes, persistentvolumeclaims and storageclasses; \"kubectl storageclient status\" counts the volumes without it", err)
+		// Not wrapped: this says which right to ask for, and a hint would say it again.
+		return errors.New(err.Error() + ": ask for the right to list persistentvolumes, persistentvolumeclaims and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
 	}
 	if err != nil {
 		return err

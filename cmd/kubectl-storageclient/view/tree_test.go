@@ -18,8 +18,8 @@ func standing(name, zone, phase, reason, message string, since time.Duration, do
 
 // fiftyNodes is a rollout under way over three zones, with names as clouds give them.
 func fiftyNodes() Tree {
-	p := with(profile("azure-netapp-eda", isNot("Ready", "RollingOut", "21 of 50 nodes are up to date"), is("Reconciling", "RollingOut",
-		"aks-eda-28463518-vmss000003: Waiting for pods eda/sim-0, eda/sim-1, eda/sim-2 and 14 more to terminate; aks-eda-28463518-vmss000004: rebooting")),
+	p := with(profile("azure-netapp-eda", isNot("Ready", "RollingOut", "21/50 nodes and 30/40 volumes up to date"), is("Reconciling", "RollingOut",
+		"21/50 nodes and 30/40 volumes up to date; aks-eda-28463518-vmss000003: Waiting for pods eda/sim-0, eda/sim-1, eda/sim-2 and 14 more to terminate; aks-eda-28463518-vmss000004: rebooting")),
 		func(p *v1alpha1.StorageClientProfile) {
 			p.Status.Nodes = v1alpha1.NodeCounts{Matched: 50, UpToDate: 21, PendingReboot: 28, Disrupted: 3, Failed: 1}
 			p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 40, UpToDate: 30, Blocked: 2, StaleMounts: 7}
@@ -90,7 +90,7 @@ func TestColoursTakeNoRoom(t *testing.T) {
 func TestTreeOfADoneProfile(t *testing.T) {
 	p := with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 2, UpToDate: 2} })
 	tree := NewTree(&p, []overview.Standing{standing("b", "", "UpToDate", "", "", 0, true), standing("a", "", "UpToDate", "", "", 0, true)}, "you may not list Nodes")
-	want := []string{"eda is done.", "Nodes   [########################] 2/2", "Note: you may not list Nodes", "", "(no zone)  2/2", "└─ 2 up to date"}
+	want := []string{"eda is done", "Nodes   [########################] 2/2", "Note: you may not list Nodes", "", "(no zone)  2/2", "└─ 2 up to date"}
 	if diff := cmp.Diff(want, tree.Draw(Screen{Width: 80}, now)); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
@@ -112,7 +112,7 @@ func TestSinceIsALineAChange(t *testing.T) {
 		old, now Tree
 		want     []string
 	}{
-		"at first, all that is not done": {Tree{}, first, []string{at + "eda is rolling out: RollingOut.", at + "left Applying", at + "n1 Waiting WaitingForBudget: 1 ahead"}},
+		"at first, all that is not done": {Tree{}, first, []string{at + "eda is rolling out: RollingOut", at + "left Applying", at + "n1 Waiting WaitingForBudget: 1 ahead"}},
 		"then what has changed":          {first, second, []string{at + "Note: Nodes are not current", at + "n1 Draining WaitingForPods: Waiting for pod a", at + "left is no node of eda any more"}},
 		"and no message alone":           {second, third, nil},
 	} {

@@ -22,7 +22,7 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	case !p.DeletionTimestamp.IsZero():
 		return end("Removing "+p.Name, why(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
 	case p.Status.ObservedGeneration != p.Generation:
-		return fmt.Sprintf("%s is not done: the manager has not seen its latest edit (generation %d) yet.", p.Name, p.Generation), false
+		return fmt.Sprintf("%s is not done: the manager has not seen its latest edit (generation %d) yet", p.Name, p.Generation), false
 	case isTrue(p, v1alpha1.ConditionStalled):
 		return end(p.Name+" is stopped and needs you", why(conditionOf(p, v1alpha1.ConditionStalled))), false
 	case ready != nil && ready.Status == metav1.ConditionTrue:
@@ -30,39 +30,40 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	case isTrue(p, v1alpha1.ConditionPaused):
 		return end(p.Name+" is paused", why(conditionOf(p, v1alpha1.ConditionPaused))), false
 	case reconciling == nil:
-		return end(p.Name+" is not done", progressOf(p), why(ready)), false
+		return end(p.Name+" is not done", progressBeside(ready, p), why(ready)), false
 	}
-	return end(p.Name+" is rolling out", progressOf(p), why(reconciling)), false
+	return end(p.Name+" is rolling out", progressBeside(reconciling, p), why(reconciling)), false
+}
+
+// progressBeside returns the progress of a profile, empty if the message of a condition with this reason contains it.
+func progressBeside(c *metav1.Condition, p *v1alpha1.StorageClientProfile) string {
+	if c != nil && c.Message != "" && (c.Reason == v1alpha1.ReasonRollingOut || c.Reason == v1alpha1.ReasonPlanMode) {
+		return ""
+	}
+	return progressOf(p)
 }
 
 func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) string {
-	sentence := p.Name + " is done."
+	done := p.Name + " is done"
 	switch ready.Reason {
 	case v1alpha1.ReasonNothingMatched:
-		sentence = end(p.Name+" is done", why(ready))
+		done = end(done, why(ready))
 	case v1alpha1.ReasonReadyWithExceptions:
-		sentence = end(p.Name+" is done, with exceptions", why(ready))
+		done = end(done+", with exceptions", why(ready))
 	}
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
-		sentence += fmt.Sprintf(" %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods).", count(n, "mount"), verb(n, "has", "have"), p.Name)
+		done = fmt.Sprintf("%s. %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods)", done, count(n, "mount"), verb(n, "has", "have"), p.Name)
 	}
-	return sentence
+	return done
 }
 
-// end puts a sentence together: what is said, and why where that is known. Behind a command there is no period: somebody copies it.
+// end adds the known reasons to a sentence. It adds no period: the text may end with a command to copy.
 func end(said string, reasons ...string) string {
 	reasons = slices.DeleteFunc(reasons, func(s string) bool { return s == "" })
-	if len(reasons) > 1 && strings.Contains(reasons[1], " up to date") {
-		// That tells how far it is, too.
-		reasons = reasons[1:]
-	}
 	if len(reasons) > 0 {
 		said += ": " + strings.Join(reasons, "; ")
 	}
-	if last := strings.LastIndex(said, "kubectl "); last >= 0 && !strings.Contains(said[last:], "; ") {
-		return said
-	}
-	return said + "."
+	return said
 }
 
 func progressOf(p *v1alpha1.StorageClientProfile) string {

@@ -70,17 +70,21 @@ func TestVerdict(t *testing.T) {
 		want    string
 		done    bool
 	}{
-		"done": {profile("eda", is("Ready", "UpToDate", "")), "eda is done.", true},
+		"done": {profile("eda", is("Ready", "UpToDate", "")), "eda is done", true},
 		"done, with nothing to do": {
 			profile("eda", is("Ready", "NothingMatched", "No node and no volume matches; next: kubectl get nodes --show-labels")), "eda is done: No node and no volume matches; next: kubectl get nodes --show-labels", true,
 		},
 		"done, with exceptions": {
 			profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
-			"eda is done, with exceptions: some settings cannot be had on n1.", true,
+			"eda is done, with exceptions: some settings cannot be had on n1", true,
 		},
 		"done, and pods still on old mounts": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
-			"eda is done. 2 mounts of running pods still have old options: restart these pods (kubectl storageclient status eda --pods).", true,
+			"eda is done. 2 mounts of running pods still have old options: restart these pods (kubectl storageclient status eda --pods)", true,
+		},
+		"done, with exceptions and old mounts": {
+			with(profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 1 }),
+			"eda is done, with exceptions: some settings cannot be had on n1. 1 mount of running pods still has old options: restart these pods (kubectl storageclient status eda --pods)", true,
 		},
 		"under way, waiting for an approval": {
 			with(profile("eda", isNot("Ready", "RebootPending", "..."), is("Reconciling", "WaitingForApproval", "The plan needs approval; next: kubectl storageclient approve eda --plan 1a2b")),
@@ -92,36 +96,41 @@ func TestVerdict(t *testing.T) {
 		},
 		"neither ready nor reconciling": {
 			profile("eda", isNot("Ready", "RebootPending", "a reboot is due on n1"), isNot("Reconciling", "Idle", "")),
-			"eda is not done: a reboot is due on n1.", false,
+			"eda is not done: a reboot is due on n1", false,
+		},
+		"in mode Plan": {
+			with(profile("eda", isNot("Ready", "PlanMode", "Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date"), isNot("Reconciling", "Idle", "")),
+				func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8} }),
+			"eda is not done: Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date", false,
 		},
 		"under way, and the message tells how far": {
 			with(profile("eda", is("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {
 				p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 			}),
-			"eda is rolling out: 6/8 nodes and 0/0 volumes up to date; pending: a.", false,
+			"eda is rolling out: 6/8 nodes and 0/0 volumes up to date; pending: a", false,
 		},
-		"a reason without a message": {profile("eda", isNot("Ready", "Pending", "")), "eda is not done: Pending.", false},
+		"a reason without a message": {profile("eda", isNot("Ready", "Pending", "")), "eda is not done: Pending", false},
 		"stalled": {
 			profile("eda", isNot("Ready", "Invalid", ""), is("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
-			"eda is stopped and needs you: spec.node.sysctls[a]: unknown.", false,
+			"eda is stopped and needs you: spec.node.sysctls[a]: unknown", false,
 		},
 		"paused": {
 			profile("eda", isNot("Ready", "RollingOut", ""), is("Paused", "PausedByField", "spec.paused is set")),
-			"eda is paused: spec.paused is set.", false,
+			"eda is paused: spec.paused is set", false,
 		},
 		"edited since": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
-			"eda is not done: the manager has not seen its latest edit (generation 4) yet.", false,
+			"eda is not done: the manager has not seen its latest edit (generation 4) yet", false,
 		},
 		"never looked at": {
 			with(profile("eda"), func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }),
-			"eda is not done: the manager has not seen its latest edit (generation 3) yet.", false,
+			"eda is not done: the manager has not seen its latest edit (generation 3) yet", false,
 		},
 		"being removed": {
 			with(profile("eda", is("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
 				p.DeletionTimestamp = ago(time.Minute)
 			}),
-			"Removing eda: waits; nodes: n1 is being restored.", false,
+			"Removing eda: waits; nodes: n1 is being restored", false,
 		},
 	}
 	for name, test := range tests {

@@ -82,7 +82,7 @@ func TestSchedulesOfManyWorkers(t *testing.T) {
 // play is one schedule: a while with faults, then a while without, at whose end all has to be done.
 func play(seed uint64, workers int, verbose bool) *world {
 	w := newWorld(seed)
-	w.verbose, w.concurrent = verbose, workers > 1
+	w.verbose, w.random, w.concurrent = verbose, true, workers > 1
 	w.populate()
 	f := &faults{world: w, workers: workers}
 	for range 40 + w.rng.IntN(80) {

@@ -73,7 +73,9 @@ type world struct {
 	canaries map[string]string
 
 	verbose bool
-	log     []string
+	// random is true in a schedule, in which more is left to chance than in a story.
+	random bool
+	log    []string
 	// lenient is set where two managers overlapped: of batches, nothing holds then.
 	lenient bool
 	// intrude is called before every read and write of a manager; nil: nothing happens there.
@@ -210,7 +212,7 @@ func (w *world) mount(name string) {
 	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).CarriesOurs(v.pv) {
 		w.shown[mark.Set] = true
 	}
-	w.bare[name], w.idle[name] = !w.verbose && w.rng.IntN(3) == 0, !w.verbose && w.rng.IntN(8) == 0
+	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
 }
 
 // create plays the API server with the webhook, which may be away.
@@ -434,7 +436,7 @@ func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[str
 			out[name] = plan.CureWorked
 		case slices.ContainsFunc(m.failures, again):
 			out[name] = plan.CureFailed
-		case m.rng.IntN(20) == 0 && !m.verbose:
+		case m.random && m.rng.IntN(20) == 0:
 			out[name] = plan.CureEnded
 		}
 	}
@@ -475,7 +477,7 @@ func (m *manager) findComing(_ context.Context, candidates []*corev1.PersistentV
 	m.happen()
 	out := map[string]bool{}
 	for _, pv := range candidates {
-		if !m.verbose && m.rng.IntN(4) == 0 {
+		if m.random && m.rng.IntN(4) == 0 {
 			out[pv.Name] = true
 		}
 	}
@@ -709,7 +711,7 @@ func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 func (w *world) sets() map[string]string {
 	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Judged{}
 	for i := range s.Volumes {
-		j := judge.Judge(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles})
+		j := judge.Judge(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
 		judged[j.Volume.Name] = j
 		servers.Add(j)
 	}

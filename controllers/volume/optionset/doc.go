@@ -1,0 +1,48 @@
+// Package optionset is the life of a set of mount options: what rules declare for the volumes of one driver, protocol and file system.
+// It is pure. A Record holds what is known of one set, an Event is one observation, and Next applies it. The state is per server: a probe
+// counts for the server that it mounted from, a mount by a pod for all.
+//
+//	Decode(entries) map[string]*Record   // from the entries of the ledger, by set
+//	Record.Encode() map[string]string    // its entries, by key
+//	Record.Import(Earlier)               // what an earlier release left on a volume
+//	Record.State(server) State
+//	Record.Next(Event)
+//	Record.MayWrite(server) Allowance    // how many more volumes may get the options
+//	Record.MustRestore(server) bool      // whether the volumes that have them get their original options back
+//	Record.Counts(failure) bool          // whether a failed mount counts against the set
+//
+// This table is the whole life of a set. The tests read it from here. An event that a state has no row for leaves the state as it is.
+// The column "new" is MayWrite, and the column "current" is MustRestore.
+//
+//	from                                    | event                  | to                      | new   | current
+//	Untried, Canary, Works                  | ProbeOrdered           | Probing                 | None  | keep
+//	Untried, Canary, Works                  | ProbeRefused           | Rejected                | None  | keep
+//	Untried, Canary                         | ProbeWorked            | Works                   | Batch | keep
+//	Untried, Canary                         | Mounted                | Works                   | Batch | keep
+//	Untried                                 | Written                | Canary                  | None  | keep
+//	Probing                                 | ProbeRefused           | Rejected                | None  | keep
+//	Probing                                 | ProbeWorked            | Works                   | Batch | keep
+//	Probing                                 | Mounted                | Works                   | Batch | keep
+//	Probing                                 | ProbeInconclusive      | rest                    | rest  | keep
+//	Probing, Rejected                       | ProbeUnwanted          | rest                    | rest  | keep
+//	Rejected                                | ProbeWorked            | Works                   | Batch | keep
+//	Rejected                                | Mounted                | Works                   | Batch | keep
+//	Untried, Canary, Works                  | MountFailed            | Suspected               | None  | keep
+//	Probing, Rejected                       | MountFailed            | Suspected               | None  | keep
+//	Suspected                               | OwnMounted             | Failing                 | None  | restore
+//	Suspected with evidence                 | OwnMounted             | Disputed                | None  | keep
+//	Suspected                               | OwnFailed              | rest                    | rest  | keep
+//	Suspected                               | NoPodWaits, VolumeGone | rest                    | rest  | keep
+//	Suspected by name                       | NoPodWaits, VolumeGone | Failing                 | None  | restore
+//	Suspected by name with evidence         | NoPodWaits, VolumeGone | Disputed                | None  | keep
+//	Failing                                 | Mounted, ProbeWorked   | Disputed                | None  | keep
+//	any                                     | Undeclared             | Untried                 | One   | keep
+//
+// "With evidence" means that a pod or a probe of this server has mounted the options. "By name" means that the text of the failure names
+// the options. "Rest" is the state by what else is known: Works with evidence, Canary if a volume has the options, Untried otherwise.
+//
+// Suspected means that the volume gets its original options back. OwnMounted, OwnFailed and NoPodWaits count only after Restored: until
+// then, pods may mount the declared options. OwnFailed also clears the failure, which counts no more. Several volumes may fail at once.
+// Each is observed, and the first for which the options are the cause decides. Probing and Canary are not persisted: they follow from
+// the probes that run and from the volumes.
+package optionset

@@ -1,0 +1,140 @@
+package optionset
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	// failedPrefix starts the keys of failures, as SET for a failed mount and as SET.SERVER for a refused probe. setPrefix starts the keys of
+	// all else. An earlier release reads the former, and removes the latter.
+	failedPrefix, setPrefix = "failed.", "set."
+	// maxWorked is the maximum number of servers whose probes are recorded. The first are, so that a record does not change with each probe.
+	maxWorked = 16
+	// maxBytes is the maximum size of an entry with its lists of mount options. A longer one is recorded without them.
+	maxBytes = 8 << 10
+)
+
+// IsKey reports whether the key of an entry of the ledger is that of a set of options.
+func IsKey(key string) bool {
+	return strings.HasPrefix(key, failedPrefix) || strings.HasPrefix(key, setPrefix)
+}
+
+// IsEvidenceKey reports whether the entry of a key may be left out: what it holds can be observed again.
+func IsEvidenceKey(key string) bool { return strings.HasPrefix(key, setPrefix) }
+
+// Keys returns the keys of all entries that tell how a set stands on a server.
+func Keys(set, server string) []string {
+	return []string{failedKey(set, ""), failedKey(set, server), setPrefix + set}
+}
+
+func failedKey(set, server string) string {
+	if server == "" {
+		return failedPrefix + set
+	}
+	sum := sha256.Sum256([]byte(server))
+	return failedPrefix + set + "." + hex.EncodeToString(sum[:6])
+}
+
+// Failed is the JSON of a failure: below its key in the ledger, and as the annotation of the volume for an earlier release, which writes
+// neither State nor More.
+type Failed struct {
+	Identity
+	Blame
+	// Server is the one of a refused probe. Empty for a failed mount.
+	Server string  `json:"server,omitempty"`
+	State  State   `json:"state,omitempty"`
+	More   []Blame `json:"more,omitempty"`
+	// Acquitted is true in an annotation if the options are not the cause.
+	Acquitted bool `json:"acquitted,omitempty"`
+}
+
+func (f *Failed) encode() string {
+	whole := jsonOf(f)
+	if len(whole) <= maxBytes {
+		return whole
+	}
+	f.Options, f.More = nil, slices.Clone(f.More)
+	for i := range f.More {
+		f.More[i].Options = nil
+	}
+	return jsonOf(f)
+}
+
+// Encode returns the entries of the record, by key. A record of which nothing is known, and one of no set, have none.
+func (r *Record) Encode() map[string]string {
+	out := map[string]string{}
+	if r.Set == "" {
+		return out
+	}
+	if len(r.Blames) > 0 {
+		f := Failed{Identity: r.Identity, Blame: r.Blames[0], More: r.Blames[1:], State: Suspected}
+		if r.isSettled() {
+			f.State = Failing
+		}
+		out[failedKey(r.Set, "")] = f.encode()
+	}
+	for server, b := range r.Refused {
+		f := Failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
+		out[failedKey(r.Set, server)] = f.encode()
+	}
+	if r.Evidence != nil || len(r.Worked)+len(r.Cleared) > 0 || !r.JudgedAt.IsZero() {
+		known := *r
+		known.Worked = firstOf(r.Worked)
+		out[setPrefix+r.Set] = jsonOf(known)
+	}
+	return out
+}
+
+// firstOf returns as many probes as may be recorded.
+func firstOf(worked map[string]Evidence) map[string]Evidence {
+	servers := slices.SortedFunc(maps.Keys(worked), func(a, b string) int {
+		return cmp.Or(worked[a].At.Compare(worked[b].At), strings.Compare(a, b))
+	})
+	out := map[string]Evidence{}
+	for _, server := range servers[:min(maxWorked, len(servers))] {
+		out[server] = worked[server]
+	}
+	return out
+}
+
+// Decode reads the entries of sets, by key, and returns the records by set. It skips an entry that it cannot read, or that has another key.
+func Decode(entries map[string]string) map[string]*Record {
+	out := map[string]*Record{}
+	of := func(identity Identity) *Record {
+		if out[identity.Set] == nil {
+			out[identity.Set] = &Record{Identity: identity}
+		}
+		return out[identity.Set]
+	}
+	for key, value := range entries {
+		var f Failed
+		var known Record
+		switch {
+		case json.Unmarshal([]byte(value), &f) != nil || f.Set == "":
+		case key == failedKey(f.Set, f.Server) && f.Server != "":
+			r := of(f.Identity)
+			r.Refused = with(r.Refused, f.Server, f.Blame)
+		case key == failedKey(f.Set, f.Server):
+			r := of(f.Identity)
+			r.Blames, r.isEarlier = append([]Blame{f.Blame}, f.More...), f.State == ""
+		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
+			r := of(known.Identity)
+			r.Evidence, r.Worked, r.Cleared, r.JudgedAt = known.Evidence, known.Worked, known.Cleared, known.JudgedAt
+		}
+	}
+	return out
+}
+
+func jsonOf(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // strings, booleans and times
+	}
+	return string(data)
+}

@@ -1,0 +1,144 @@
+package optionset
+
+import (
+	"slices"
+	"time"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Kind is what was observed.
+type Kind string
+
+const (
+	// ProbeOrdered is a probe of a server that has no result yet.
+	ProbeOrdered Kind = "ProbeOrdered"
+	// ProbeWorked is a probe that mounted the options from a server.
+	ProbeWorked Kind = "ProbeWorked"
+	// ProbeRefused is a probe that could not mount them, although it could mount the volume's original options.
+	ProbeRefused Kind = "ProbeRefused"
+	// ProbeInconclusive is a probe that shows nothing.
+	ProbeInconclusive Kind = "ProbeInconclusive"
+	// ProbeUnwanted is a profile that declares the set and does not want it probed.
+	ProbeUnwanted Kind = "ProbeUnwanted"
+	// Written is a volume that has got the options in a batch.
+	Written Kind = "Written"
+	// Mounted is a mount by a pod that was made with exactly these options.
+	Mounted Kind = "Mounted"
+	// MountFailed is a mount that a pod could not make with these options.
+	MountFailed Kind = "MountFailed"
+	// Restored is a volume whose mount failed and that has its original options since.
+	Restored Kind = "Restored"
+	// OwnMounted is a pod that has mounted such a volume with its original options.
+	OwnMounted Kind = "OwnMounted"
+	// OwnFailed is a pod that fails in the same way with the original options.
+	OwnFailed Kind = "OwnFailed"
+	// NoPodWaits is such a volume that no pod waits for any more.
+	NoPodWaits Kind = "NoPodWaits"
+	// VolumeGone is such a volume that was deleted, or has other declared options by now.
+	VolumeGone Kind = "VolumeGone"
+	// Undeclared is a set that no rule declares any more.
+	Undeclared Kind = "Undeclared"
+)
+
+// Event is one observation.
+type Event struct {
+	Kind Kind
+	// Server is the one that was probed, or from which the volume was mounted.
+	Server string
+	// Blame is what failed. Of OwnMounted, OwnFailed, NoPodWaits, VolumeGone and Restored only its Volume counts.
+	Blame
+	// At is the time of the observation.
+	At time.Time
+}
+
+// Next applies an event.
+func (r *Record) Next(e Event) {
+	e.Text = text.CutBytes(e.Text, maxText)
+	switch e.Kind {
+	case ProbeOrdered, ProbeWorked, ProbeRefused, ProbeInconclusive, ProbeUnwanted:
+		r.nextProbe(e)
+	case Written:
+		r.carried = true
+	case Mounted:
+		delete(r.Refused, e.Server)
+		delete(r.probing, e.Server)
+		if r.Evidence == nil {
+			r.Evidence = &Evidence{Text: e.Text, Volume: e.Volume, At: e.At}
+		}
+	case MountFailed:
+		if r.Counts(e.Failure) && !r.isSettled() && r.BlameOf(e.Volume) == nil && len(r.Blames) < maxBlames {
+			e.Since = e.At
+			r.Blames = append(r.Blames, e.Blame)
+		}
+	case Restored:
+		if b := r.BlameOf(e.Volume); b != nil {
+			b.RevertedAt = e.At
+		}
+	case OwnMounted, OwnFailed, NoPodWaits, VolumeGone:
+		r.nextOwn(e)
+	case Undeclared:
+		*r = Record{Identity: r.Identity}
+	}
+}
+
+func (r *Record) nextProbe(e Event) {
+	_, worked := r.Worked[e.Server]
+	_, refused := r.Refused[e.Server]
+	delete(r.probing, e.Server)
+	switch e.Kind {
+	case ProbeOrdered:
+		if !worked && !refused {
+			r.probing = with(r.probing, e.Server, true)
+		}
+	case ProbeWorked:
+		delete(r.Refused, e.Server)
+		if !worked {
+			r.Worked = with(r.Worked, e.Server, Evidence{Text: e.Text, At: e.At})
+		}
+	case ProbeRefused:
+		if !refused {
+			delete(r.Worked, e.Server)
+			e.Since, e.Settled = e.At, true
+			r.Refused = with(r.Refused, e.Server, e.Blame)
+		}
+	case ProbeUnwanted:
+		delete(r.Refused, e.Server)
+	}
+}
+
+// nextOwn applies what a volume shows that has its original options back.
+func (r *Record) nextOwn(e Event) {
+	b := r.BlameOf(e.Volume)
+	if b == nil || b.Settled || b.RevertedAt.IsZero() && e.Kind != VolumeGone {
+		return
+	}
+	if e.Kind == OwnMounted || e.Kind != OwnFailed && !b.Unclear {
+		b.Settled = true
+		r.Blames = []Blame{*b}
+		return
+	}
+	if e.Kind == OwnFailed {
+		r.clear(b.Failure)
+	}
+	if b.Since.After(r.JudgedAt) {
+		r.JudgedAt = b.Since
+	}
+	r.Blames = slices.DeleteFunc(r.Blames, func(b Blame) bool { return b.Volume == e.Volume })
+}
+
+func (r *Record) clear(failure string) {
+	if failure != "" && r.Counts(failure) {
+		r.Cleared = append(r.Cleared, failure)
+		r.Cleared = r.Cleared[max(0, len(r.Cleared)-maxCleared):]
+	}
+}
+
+// with returns a map, which is a new one if it is nil, with a value.
+func with[V any](all map[string]V, key string, value V) map[string]V {
+	if all == nil {
+		all = map[string]V{}
+	}
+	all[key] = value
+	return all
+}

@@ -1,0 +1,79 @@
+package optionset
+
+import (
+	"slices"
+	"time"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Earlier is what a volume holds of a set of options for an earlier release, or since one.
+type Earlier struct {
+	Volume, Server string
+	// Evidence is the text of what has shown the options to work that the volume has. Empty if nothing has. Probed is true if a probe has.
+	Evidence string
+	Probed   bool
+	// At is the time at which the volume got the options.
+	At time.Time
+	// Cleared is the failure that the volume also had with its original options. Empty if there is none.
+	Cleared string
+	// Failed is the failed mount of a volume that has its original options back. Nil if there is none.
+	Failed *Failed
+}
+
+// Import adds what the record does not hold: evidence, cleared failures, and failed mounts that have not been judged since.
+func (r *Record) Import(e Earlier) {
+	_, worked := r.Worked[e.Server]
+	evidence := Evidence{Text: text.CutBytes(e.Evidence, maxText), Volume: e.Volume, At: e.At}
+	switch {
+	case evidence.Text == "":
+	case !e.Probed && r.Evidence == nil:
+		r.Evidence = &evidence
+	case e.Probed && !worked:
+		evidence.Volume = ""
+		r.Worked = with(r.Worked, e.Server, evidence)
+	}
+	r.importCleared(e.Cleared)
+	if e.Failed != nil {
+		r.importFailed(e.Volume, e.Failed)
+	}
+}
+
+func (r *Record) importCleared(failure string) {
+	if failure == "" {
+		return
+	}
+	r.clear(failure)
+	if r.isEarlier {
+		r.Blames = slices.DeleteFunc(r.Blames, func(b Blame) bool { return b.Failure == failure })
+	}
+}
+
+func (r *Record) importFailed(volume string, f *Failed) {
+	b := f.Blame
+	b.Volume, b.RevertedAt = volume, b.Since
+	isJudged := !r.JudgedAt.IsZero() && !b.Since.After(r.JudgedAt)
+	known := r.BlameOf(volume)
+	switch {
+	case f.Acquitted:
+		r.importCleared(f.Failure)
+	case known != nil && r.isEarlier && !f.Settled:
+		*known = b
+	case known != nil, isJudged, !r.Counts(b.Failure), len(r.Blames) == maxBlames:
+	case f.Settled && !r.isSettled():
+		r.Blames = []Blame{b}
+	case !r.isSettled(), r.isEarlier:
+		r.Blames = append(r.Blames, b)
+	}
+}
+
+// Judged returns the failure as an earlier release would leave it after what a volume has shown with its original options.
+func (f Failed) Judged(by Kind) *Failed {
+	f.Settled = by == OwnMounted || by == NoPodWaits && !f.Unclear
+	f.Acquitted = !f.Settled
+	if f.Acquitted && by == NoPodWaits {
+		f.Failure = ""
+	}
+	f.Unclear = false
+	return &f
+}

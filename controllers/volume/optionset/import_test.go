@@ -1,0 +1,76 @@
+package optionset
+
+import (
+	"testing"
+	"time"
+)
+
+// A record takes over what an earlier release left on volumes, and nothing that has been judged since.
+func TestImport(t *testing.T) {
+	later := noon.Add(time.Hour)
+	failed := func(change ...func(*Failed)) Earlier {
+		f := &Failed{Identity: newRecord().Identity, Blame: Blame{Options: []string{"hard"}, Text: "denied", Since: later, Failure: "denied", Unclear: true}}
+		for _, c := range change {
+			c(f)
+		}
+		return Earlier{Volume: "a", Failed: f}
+	}
+	named, settled := func(f *Failed) { f.Unclear = false }, func(f *Failed) { f.Unclear, f.Settled = false, true }
+	acquitted := func(f *Failed) { f.Unclear, f.Acquitted = false, true }
+	nothingLearned := func(f *Failed) { f.Unclear, f.Acquitted, f.Failure = false, true, "" }
+	// recorded is a failure as an earlier release has it in the ledger: it is settled from the start if the text names the options.
+	recorded := func() *Record {
+		return Decode(map[string]string{"failed.abc": `{"set":"abc","rules":["p/rule"],"driver":"kubernetes.io/nfs","failure":"denied","settled":true,"volume":"a"}`})["abc"]
+	}
+	judged := func(kind Kind) func() *Record {
+		return func() *Record {
+			r := newRecord()
+			e := event(MountFailed, false)
+			e.At = later
+			r.Next(e)
+			r.Next(event(Restored, false))
+			r.Next(event(kind, false))
+			return r
+		}
+	}
+	for name, test := range map[string]struct {
+		before         func() *Record
+		earlier        []Earlier
+		server, others State
+		blames         int
+		cleared        bool
+	}{
+		"a mount counts for all servers":               {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "mounted"}}, Works, Works, 0, false},
+		"a probe for its own":                          {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "probed", Probed: true}}, Works, Untried, 0, false},
+		"a failure of which the cause is open":         {newRecord, []Earlier{failed()}, Suspected, Suspected, 1, false},
+		"one that names the options, too":              {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"a failure that is settled":                    {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"with evidence it is disputed":                 {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
+		"a failure that does not count":                {newRecord, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"nor does it by a mark":                        {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
+		"and then it is no cause on another volume":    {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
+		"a failure of which nothing was learned":       {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
+		"what the ledger has as settled stands":        {recorded, nil, Failing, Failing, 1, false},
+		"but an open one on the volume goes on":        {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"and one that does not count ends it":          {recorded, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"what was cleared since is not open again":     {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
+		"nor is what nothing was learned of":           {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
+		"but a later one is":                           {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
+		"what was found to be the cause since is that": {judged(OwnMounted), []Earlier{failed()}, Failing, Failing, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := test.before()
+			for range 2 { // once more changes nothing
+				for _, e := range test.earlier {
+					r.Import(e)
+				}
+				if r.State(server) != test.server || r.State(another) != test.others || len(r.Blames) != test.blames || r.Counts("denied") == test.cleared {
+					t.Errorf("%s and %s: %+v", r.State(server), r.State(another), r)
+				}
+			}
+			if r.State(server) == Suspected && !r.Blames[0].RevertedAt.Equal(test.earlier[0].Failed.Since) {
+				t.Errorf("it has its original options since %s", r.Blames[0].RevertedAt)
+			}
+		})
+	}
+}

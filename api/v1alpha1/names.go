@@ -78,8 +78,8 @@ const (
 	// probed (a probe has, which holds for the volume's server alone) and created (the volume was created with the list, and belongs to no batch).
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
 	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it: JSON
-	// with set and rules, as in the mark, driver, options and the event's message. While it is set, no other volume gets the options
-	// of that set.
+	// with set and rules, as in the mark, driver, options and the event's message. The ConfigMaps storage-client-volumes-N keep other
+	// volumes from the options of that set. The annotation does so for the release before.
 	FailedMountOptionsAnnotation = "tuning.storageclient.dev/failed-mount-options"
 	// Finalizer stays on a profile until every reachable node and volume is restored.
 	Finalizer = "tuning.storageclient.dev/restore"

@@ -17,7 +17,6 @@ import (
 
 // applyStep takes one step, in one write.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
-	step = plan.Dated(step, s.Clock.Now())
 	data, err := patchFor(step)
 	if err != nil {
 		return err
@@ -40,7 +39,7 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 // volume that tells the whole story. It is a JSON merge patch: mountOptions is an atomic list that the patch takes over
 // from whoever owned it, and it can remove the annotations without the list going with them, as it would with server-side
 // apply. The resourceVersion makes it fail where anything changed since. There is none where the volume would stay as it is, since
-// somebody else took our annotations off.
+// somebody else took our annotations off, or since the ledger alone records the step.
 func patchFor(step plan.Step) ([]byte, error) {
 	pv := step.Target()
 	var annotations map[string]any
@@ -55,10 +54,8 @@ func patchFor(step plan.Step) ([]byte, error) {
 		spec = map[string]any{"mountOptions": orNil(step.Options)}
 	case plan.ReleaseVolume:
 		annotations, err = judge.AnnotationsWithout(nil)
-	case plan.JudgeFailure:
-		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
-	case plan.KeepEvidence:
-		annotations, err = judge.AnnotationsOfMark(step.Mark)
+	case plan.RecordSet:
+		annotations, err = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	default:
 		err = fmt.Errorf("step %q is not one that writes", step)
 	}
@@ -84,6 +81,8 @@ func wouldChange(step plan.Step) bool {
 		return judge.IsAnnotated(pv) || step.FailedMount != nil || !slices.Equal(step.Options, pv.Spec.MountOptions)
 	case plan.ReleaseVolume:
 		return judge.IsAnnotated(pv)
+	case plan.RecordSet:
+		return step.Mark != nil || step.FailedMount != nil
 	}
 	return true
 }

@@ -27,7 +27,7 @@ func inspectCures(ctx context.Context, reader client.Reader, inCure []plan.InCur
 	}
 	volumes := make([]plan.Watched, len(inCure))
 	for i, v := range inCure {
-		volumes[i] = plan.Watched{Volume: v.Volume, Since: v.Failed.Since}
+		volumes[i] = plan.Watched{Volume: v.Volume, Since: v.Since}
 	}
 	told, err := readFailedMounts(ctx, reader, namespacesOf(volumes))
 	if err != nil {
@@ -64,7 +64,7 @@ func (w *witnesses) judgeCure(ctx context.Context, v plan.InCure, told []*failed
 		if key.Namespace != volumeClaim.Namespace || len(pod.volumes[volumeClaim.Name]) == 0 {
 			continue
 		}
-		if pod.startedSince(v.Failed.Since) && !pod.restarted {
+		if pod.startedSince(v.Since) && !pod.restarted {
 			return plan.CureWorked, nil
 		}
 		if pod.started.IsZero() && !pod.ended {
@@ -75,7 +75,7 @@ func (w *witnesses) judgeCure(ctx context.Context, v plan.InCure, told []*failed
 		return plan.CureEnded, nil
 	}
 	for _, f := range told {
-		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failed.Failure || f.last.Before(v.Failed.Since.Add(retryWithin)) {
+		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failure || f.last.Before(v.Since.Add(retryWithin)) {
 			continue
 		}
 		if confirmed, err := w.confirm(ctx, f, v.Volume); err != nil || confirmed {

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -60,7 +59,7 @@ func TestCures(t *testing.T) {
 			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
 			pv := created("a", 0)
 			pv.Spec.ClaimRef.Name = "data"
-			inCure := []plan.InCure{{Volume: pv, Failed: &judge.FailedMount{Since: since, Failure: failed.kindOn(pv)}}}
+			inCure := []plan.InCure{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
 			got, err := inspectCures(context.Background(), r.Client, inCure)
 			if err != nil {
 				t.Fatal(err)

@@ -24,7 +24,7 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 		action = judge.ActionRestore
 	case plan.ReleaseVolume:
 		action = judge.ActionRelease
-	case plan.JudgeFailure, plan.KeepEvidence:
+	case plan.RecordSet:
 		action = judge.ActionNone
 	}
 	log.FromContext(ctx).Info("Wrote volume", "PersistentVolume", note.Volume, "action", action, "reason", note.Reason, "message", note.Message)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,11 @@ func (p *pass) beginSteps(ctx context.Context, decided plan.Plan, steps []plan.S
 	unkept := p.writeLedger(ctx, decided.Ahead(steps))
 	var out []plan.Step
 	for _, step := range steps {
-		switch err := unkept[step.Target().UID]; {
+		var err error
+		for _, key := range plan.Recorded(step) {
+			err = cmp.Or(err, unkept[key])
+		}
+		switch {
 		case err == nil, plan.MayGoUnrecorded(step) && !isOvertaken(err):
 			out = append(out, step)
 		case !isOvertaken(err):
@@ -44,7 +49,7 @@ func (p *pass) noteTaken(step plan.Step) {
 
 // settleSteps has the ledger know what was written. What it does not get to know now, the volumes tell later.
 func (p *pass) settleSteps(ctx context.Context) {
-	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken)))
+	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken, p.clock())))
 }
 
 func (p *pass) keepLedgerErrors(unkept map[types.UID]error) {

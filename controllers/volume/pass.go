@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,15 +23,15 @@ const maxErrors = 3
 type cluster interface {
 	// readSnapshot reads everything from the cache.
 	readSnapshot(ctx context.Context) (plan.Snapshot, error)
-	// refreshVolumes returns a snapshot with the volumes and the ledger as the API server has them.
-	refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error)
-	// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
+	// refresh returns a snapshot with the volumes and the ledger as the API server has them, and whether any of them is newer.
+	refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error)
+	// isInspectionDue reports whether that time has passed since mounts were inspected.
 	isInspectionDue(every time.Duration) bool
 	// inspectMounts reads live which of the watched volumes a pod could not mount, and what its event says.
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
 	// inspectCures reads live how pods mount volumes that have their own lists back.
 	inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error)
-	// isLedgerDue says whether it is time to compare volumes and ledger live.
+	// isLedgerDue reports whether it is time to compare volumes and ledger live.
 	isLedgerDue() bool
 	// writeLedger carries changes of the ledger out, and says why those of some volumes could not be.
 	writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error
@@ -41,6 +39,8 @@ type cluster interface {
 	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
 	// findComing reads live which of the volumes pods are about to mount.
 	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
+	// clock returns the time as it is, which is later than that of the plan.
+	clock() time.Time
 	// applyStep takes one step.
 	applyStep(ctx context.Context, step plan.Step) error
 	// refuseVolume remembers that the API server refused to have a volume written.
@@ -49,9 +49,11 @@ type cluster interface {
 	reportNotes(ctx context.Context, notes map[string]plan.Note)
 }
 
-// pass is one round of snapshot, plan and apply.
+// pass is one round of reading, planning and writing.
 type pass struct {
 	cluster
+	// decide makes a plan. A pass makes two at most.
+	decide func(plan.Snapshot) plan.Plan
 
 	// mutex guards what follows, which all workers write to.
 	mutex sync.Mutex
@@ -63,89 +65,80 @@ type pass struct {
 	taken []plan.Step
 }
 
-// makePass makes a pass, and tells when to make the next one; zero: when something changes.
-func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfinished bool, err error) {
-	cached, err := c.readSnapshot(ctx)
+func newPass(c cluster) *pass { return &pass{cluster: c, decide: plan.For} }
+
+// run makes the pass, and returns when to make the next one; zero: when something changes.
+func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished bool, err error) {
+	cached, err := p.readSnapshot(ctx)
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	p := &pass{cluster: c}
-	decided := p.confirmLive(ctx, cached, plan.For(cached))
+	decided := p.makePlan(ctx, cached)
 	p.applyAll(ctx, decided, workers)
-	c.reportNotes(ctx, decided.Notes)
+	p.reportNotes(ctx, decided.Notes)
 	return decided.Next, p.unfinished, p.joinErrors()
 }
 
-// confirmLive plans again by what is live where a batch would go on, or an inspection is due. What needs none of that goes on
-// without it.
-func (p *pass) confirmLive(ctx context.Context, cached plan.Snapshot, decided plan.Plan) plan.Plan {
-	begins := decided.BeginsBatch() || decided.LedgerDue && p.isLedgerDue()
-	if !begins && (!decided.IsWatching() || !p.isInspectionDue(decided.ObserveEvery)) {
-		return decided
+// makePlan observes what is due and plans by what the cache has. What may only rest on fresh reads is planned again if anything is
+// newer or was not observed yet. If that cannot be read, all else goes on without it.
+func (p *pass) makePlan(ctx context.Context, s plan.Snapshot) plan.Plan {
+	observed := false
+	if p.isInspectionDue(plan.MinInspection) {
+		if wanted := plan.Wants(s); !wanted.IsEmpty() && p.isInspectionDue(wanted.Every) {
+			seen, err := p.observe(ctx, s, wanted)
+			if err != nil {
+				p.errs, p.failed = append(p.errs, err), p.failed+1
+				return p.decide(s).WithoutFresh()
+			}
+			s, observed = seen, true
+		}
 	}
-	confirmed, err := p.planLive(ctx, cached, decided, begins)
+	decided := p.decide(s)
+	if !decided.NeedsFresh() && (!decided.LedgerDue || !p.isLedgerDue()) {
+		return decided.WithoutFresh()
+	}
+	confirmed, err := p.confirm(ctx, s, decided, observed)
 	if err != nil {
 		p.errs, p.failed = append(p.errs, err), p.failed+1
-		return withoutBatches(decided)
-	}
-	if !begins && confirmed.BeginsBatch() {
-		p.unfinished = true
-		return withoutBatches(confirmed)
+		return decided.WithoutFresh()
 	}
 	return confirmed
 }
 
-func (p *pass) planLive(ctx context.Context, s plan.Snapshot, decided plan.Plan, begins bool) (plan.Plan, error) {
-	if begins {
-		var err error
-		if s, err = p.refreshVolumes(ctx, s); err != nil {
-			return plan.Plan{}, err
-		}
-		decided = plan.For(s)
+// confirm returns a plan of fresh reads.
+func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.Plan, observed bool) (plan.Plan, error) {
+	s, newer, err := p.refresh(ctx, cached)
+	if err != nil {
+		return plan.Plan{}, err
 	}
-	if decided.IsWatching() {
-		var err error
-		if s, err = p.inspect(ctx, s, decided); err != nil {
-			return plan.Plan{}, err
-		}
-		if len(s.FailedMounts)+len(s.Cures)+len(s.Evidence) > 0 {
-			decided = plan.For(s)
-		}
-	}
-	if !begins || !decided.Canary {
+	if observed && !newer && !decided.Canary {
 		return decided, nil
 	}
-	var err error
-	if s.Coming, err = p.findComing(ctx, decided.Candidates); err != nil || len(s.Coming) == 0 {
-		return decided, err
+	wanted := plan.Wants(s)
+	if !observed || newer {
+		if s, err = p.observe(ctx, s, wanted); err != nil {
+			return plan.Plan{}, err
+		}
 	}
-	return plan.For(s), nil
+	if decided.Canary && len(wanted.Candidates) > 0 {
+		if s.Coming, err = p.findComing(ctx, wanted.Candidates); err != nil {
+			return plan.Plan{}, err
+		}
+	}
+	return p.decide(s), nil
 }
 
-// inspect returns the snapshot with what is live of the volumes that a plan has asked for.
-func (p *pass) inspect(ctx context.Context, s plan.Snapshot, decided plan.Plan) (plan.Snapshot, error) {
+// observe returns the snapshot with what is live of the volumes of which a plan wants it.
+func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Wanted) (plan.Snapshot, error) {
 	var err error
-	if s.FailedMounts, err = p.inspectMounts(ctx, decided.Watched); err != nil {
+	if s.FailedMounts, err = p.inspectMounts(ctx, wanted.Watched); err != nil {
 		return s, err
 	}
-	if s.Cures, err = p.inspectCures(ctx, decided.InCure); err != nil {
+	if s.Cures, err = p.inspectCures(ctx, wanted.InCure); err != nil {
 		return s, err
 	}
-	found, err := p.inspectEvidence(ctx, decided.Awaited)
-	if err != nil {
-		return s, err
-	}
-	s.Evidence = maps.Clone(s.Evidence)
-	if s.Evidence == nil {
-		s.Evidence = found
-	}
-	maps.Copy(s.Evidence, found)
-	return s, nil
-}
-
-func withoutBatches(p plan.Plan) plan.Plan {
-	p.Steps = slices.DeleteFunc(slices.Clone(p.Steps), plan.BelongsToBatch)
-	return p
+	s.Evidence, err = p.inspectEvidence(ctx, wanted.Awaited)
+	return s, err
 }
 
 // applyAll takes the steps in their order, several at a time. Each is of another volume: one that cannot be taken keeps no
@@ -156,6 +149,7 @@ func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
 		steps, p.unfinished = steps[:maxSteps], true
 	}
 	parallel.ForEach(workers, p.beginSteps(ctx, decided, steps), func(step plan.Step) {
+		step = plan.Dated(step, p.clock())
 		if err := p.applyStep(ctx, step); err != nil {
 			p.keepError(step, err)
 			return

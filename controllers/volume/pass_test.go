@@ -21,6 +21,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -289,8 +290,13 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	verdict := verdictFor(p, &pv)
-	want := &judge.FailedMount{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"},
-		Message: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`}
+	want := &optionset.Failed{
+		Identity: optionset.Identity{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Protocol: v1alpha1.ProtocolNFS},
+		Blame: optionset.Blame{
+			Volume: "pv00", Options: []string{"hard", "nocto"},
+			Text: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`,
+		},
+	}
 	want.Since, want.Failure = clock.Now(), judge.FailedMountOf(&pv).Failure
 	if diff := cmp.Diff(want, judge.FailedMountOf(&pv)); diff != "" || judge.HasRecord(&pv) || len(pv.Annotations) != 1 {
 		t.Errorf("annotations are %q (-want +got):\n%s", pv.Annotations, diff)

@@ -68,8 +68,6 @@ type Reconciler struct {
 	refused map[string]time.Time
 	// kept is when volumes and ledger were compared live.
 	kept time.Time
-	// evidence is what the last inspection has found, by set of options.
-	evidence map[string]plan.Evidence
 	// reported holds what the last event of each blocked volume says, so that a standing state makes one event.
 	reported map[string]string
 }
@@ -94,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	r.begun = now
-	next, unfinished, err := makePass(ctx, &scope{Reconciler: r, now: now}, workers)
+	next, unfinished, err := newPass(&scope{Reconciler: r, now: now}).run(ctx, workers)
 	if unfinished || err != nil {
 		r.inspected = time.Time{}
 	}
@@ -140,39 +138,40 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if out.ClientNodes, err = objects.All[*v1alpha1.StorageClientNode](ctx, s.Client, &v1alpha1.StorageClientNodeList{}); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	out.Now, out.Refused, out.Evidence = s.now, s.refused, s.evidence
+	out.Now, out.Refused = s.now, s.refused
 	if s.ledger = out.Ledger; s.ledger == nil {
 		return plan.Snapshot{}, errNoLedger
 	}
 	return out, nil
 }
 
-// refreshVolumes returns a snapshot with the volumes and the ledger as the API server has them. The ledger is read first: what it
-// holds less than that, volumes may still have.
-func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
-	var err error
+// refresh returns a snapshot with the volumes and the ledger as the API server has them. The ledger is read first: what it holds less than
+// that, volumes may still have.
+func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
 	if s.ledger, err = s.reader.ReadLedgerLive(ctx, s.APIReader); err != nil {
-		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
+		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
 	}
-	if cached.Volumes, err = s.refresh(ctx, cached.Volumes); err != nil {
-		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
+	if cached.Volumes, newer, err = s.refreshVolumes(ctx, cached.Volumes); err != nil {
+		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
 	}
-	cached.Ledger, cached.Live, s.kept = s.ledger, true, s.now
-	return cached, nil
+	newer = newer || !s.ledger.IsSame(cached.Ledger)
+	cached.Ledger, s.kept = s.ledger, s.now
+	return cached, newer, nil
 }
 
-// refresh returns the volumes as the API server has them. Those that are not as the cache has them are read.
-func (s *scope) refresh(ctx context.Context, cached []*corev1.PersistentVolume) ([]*corev1.PersistentVolume, error) {
+// refreshVolumes returns the volumes as the API server has them, and whether any is not as the cache has it. Those are read.
+func (s *scope) refreshVolumes(ctx context.Context, cached []*corev1.PersistentVolume) (current []*corev1.PersistentVolume, newer bool, err error) {
 	versions, err := objects.ListVersions(ctx, s.APIReader, corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	known := make(map[string]*corev1.PersistentVolume, len(cached))
 	for _, pv := range cached {
 		known[pv.Name] = pv
 	}
 	outdated := objects.FindOutdated(versions, known)
-	current := slices.DeleteFunc(slices.Clone(cached), func(pv *corev1.PersistentVolume) bool { return outdated.Has(pv.Name) })
+	current = slices.DeleteFunc(slices.Clone(cached), func(pv *corev1.PersistentVolume) bool { return outdated.Has(pv.Name) })
+	newer = len(current) < len(cached)
 	var mutex sync.Mutex
 	err = parallel.TryEach(workers, sets.List(outdated), func(name string) error {
 		pv := &corev1.PersistentVolume{}
@@ -181,13 +180,14 @@ func (s *scope) refresh(ctx context.Context, cached []*corev1.PersistentVolume) 
 		}
 		mutex.Lock()
 		defer mutex.Unlock()
-		current = append(current, pv)
+		current, newer = append(current, pv), true
 		return nil
 	})
-	return current, err
+	return current, newer, err
 }
 
-// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
+func (s *scope) clock() time.Time { return s.Clock.Now() }
+
 func (s *scope) isInspectionDue(every time.Duration) bool {
 	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
 }
@@ -197,11 +197,7 @@ func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[str
 }
 
 func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
-	found, err := inspectEvidence(ctx, s.APIReader, awaited)
-	if err == nil {
-		s.evidence = found
-	}
-	return found, err
+	return inspectEvidence(ctx, s.APIReader, awaited)
 }
 
 func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {

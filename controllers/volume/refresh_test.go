@@ -47,9 +47,9 @@ func TestVolumesAreReadLiveWhereTheCacheIsBehind(t *testing.T) {
 	if err := r.Client.Update(ctx, changed); err != nil {
 		t.Fatal(err)
 	}
-	got, err := (&scope{Reconciler: r}).refresh(ctx, cached)
-	if err != nil {
-		t.Fatal(err)
+	got, newer, err := (&scope{Reconciler: r}).refreshVolumes(ctx, cached)
+	if err != nil || !newer {
+		t.Fatalf("%v, newer %t", err, newer)
 	}
 	options := map[string][]string{}
 	for _, pv := range got {
@@ -60,5 +60,8 @@ func TestVolumesAreReadLiveWhereTheCacheIsBehind(t *testing.T) {
 	}
 	if slices.Sort(read); !slices.Equal(read, []string{"changed", "gone", "new", v1alpha1.ClonePrefix + "1"}) {
 		t.Errorf("read %q", read)
+	}
+	if _, newer, err := (&scope{Reconciler: r}).refreshVolumes(ctx, got); err != nil || newer {
+		t.Errorf("what has just been read is outdated: %t, %v", newer, err)
 	}
 }

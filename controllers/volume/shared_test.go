@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -92,7 +93,7 @@ func TestOthersAreKeptByTheCache(t *testing.T) {
 	conflicts := func() bool {
 		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"))
 		var compiler judge.Compiler
-		v, _ := judge.AmongOthers(judge.Judge(judge.Input{Volume: newest, Profiles: compiler.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}), others(), func(string) *judge.FailedSet { return nil })
+		v, _ := judge.AmongOthers(judge.Judge(judge.Input{Volume: newest, Profiles: compiler.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
 		return v.Contested
 	}
 	pv := builders.NFSVolume([]string{"nconnect=8"}, builders.Named("theirs"))

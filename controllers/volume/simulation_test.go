@@ -476,6 +476,9 @@ func (w *world) left() string {
 	for uid := range w.readLedger().Volumes() {
 		return fmt.Sprintf("the ledger holds %s", uid)
 	}
+	for key := range w.readLedger().Sets() {
+		return fmt.Sprintf("the ledger holds %s", key)
+	}
 	for _, name := range w.names() {
 		if v := w.volumes[name]; v.carried && slices.Equal(v.pv.Spec.MountOptions, v.written) && !slices.Equal(v.own, v.written) {
 			return name + " has not been given back"

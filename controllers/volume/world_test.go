@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -54,6 +55,9 @@ type world struct {
 	shown map[string]bool
 	// failures are the events of failed mounts.
 	failures []failure
+	// failed are the failed mounts that there have ever been, as volume and kind, abandoned the volumes that no pod waited for at one time.
+	failed    map[failedOnce]bool
+	abandoned map[string]bool
 	// poisoned is whether mounts with that option fail, outspoken whether that is said to be for the options, and unwell are
 	// volumes that cannot be mounted with any list. mountedAt is when a volume was mounted last.
 	poisoned, outspoken bool
@@ -104,6 +108,8 @@ type simVolume struct {
 	protected bool
 }
 
+type failedOnce struct{ volume, kind string }
+
 type failure struct {
 	volume string
 	at     time.Time
@@ -118,6 +124,7 @@ func newWorld(seed uint64) *world {
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
 		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, shown: map[string]bool{},
+		failed: map[failedOnce]bool{}, abandoned: map[string]bool{},
 	}
 }
 
@@ -201,6 +208,7 @@ func (w *world) mount(name string) {
 	}
 	if kind != "" {
 		w.tell("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
+		w.failed[failedOnce{name, kind}] = true
 		w.failures = append(w.failures, failure{name, w.now, plan.Failure{Text: "exit status 32", Kind: kind, SpeaksOfOptions: kind == refusedOption && w.outspoken}})
 		return
 	}
@@ -226,7 +234,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 	s := w.live()
 	others := judge.NewOthers(slices.DeleteFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name }))
 	verdict, stopped := judge.AmongOthers(judge.Judge(judge.Input{Volume: v.pv, Profiles: s.Profiles}), others,
-		func(set string) *judge.FailedSet { return judge.DecodeFailedSet(s.Ledger.FailedSets()[set]) })
+		func(set, _ string) *optionset.Record { return w.records()[set] })
 	if stopped != "" || verdict.Action != judge.ActionWrite {
 		w.tell("%s is created, and left as it is", name)
 		return
@@ -313,7 +321,6 @@ type manager struct {
 	compiler  judge.Compiler
 	memory    *judge.Memory
 	refused   map[string]time.Time
-	evidence  map[string]plan.Evidence
 	inspected time.Time
 	kept      time.Time
 	ledger    *ledger.Ledger
@@ -344,7 +351,15 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 		}
 	}()
 	m.steps, m.proven = 0, map[string]bool{}
-	next, unfinished, err := makePass(context.Background(), m, workers)
+	plans := 0
+	p := newPass(m)
+	p.decide = func(s plan.Snapshot) plan.Plan {
+		if plans++; plans > 2 {
+			m.fail("a pass makes %d plans", plans)
+		}
+		return plan.For(s)
+	}
+	next, unfinished, err := p.run(context.Background(), workers)
 	if unfinished || err != nil {
 		m.inspected = time.Time{}
 		if soon := m.now.Add(passEvery); next.IsZero() || soon.Before(next) {
@@ -367,7 +382,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
 	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
-	s.Memory, s.Refused, s.Evidence = m.memory, m.refused, m.evidence
+	s.Memory, s.Refused = m.memory, m.refused
 	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
@@ -383,12 +398,20 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	return s, nil
 }
 
-func (m *manager) refreshVolumes(_ context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
+func (m *manager) refresh(_ context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
 	m.happen()
 	m.ledger = m.readLedger()
 	m.happen()
-	cached.Volumes, cached.Ledger, cached.Live, m.kept = m.live().Volumes, m.ledger, true, m.now
-	return cached, nil
+	before, live := map[string]string{}, m.live().Volumes
+	for _, pv := range cached.Volumes {
+		before[pv.Name] = pv.ResourceVersion
+	}
+	newer = len(before) != len(live) || !m.ledger.IsSame(cached.Ledger)
+	for _, pv := range live {
+		newer = newer || before[pv.Name] != pv.ResourceVersion
+	}
+	cached.Volumes, cached.Ledger, m.kept = live, m.ledger, m.now
+	return cached, newer, nil
 }
 
 func (m *manager) isLedgerDue() bool { return m.kept.IsZero() || m.now.Sub(m.kept) >= plan.KeepEvery }
@@ -410,13 +433,22 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 			continue
 		}
 		m.steps++
+		before := m.records()
 		page := w.Page.DeepCopy()
 		page.ResourceVersion = m.version()
 		m.pages[page.Name] = page
 		m.ledger = m.ledger.With(page)
+		m.checkRecords(before, m.records())
 	}
 	return failed
 }
+
+// records are the records of sets of options as the ledger holds them.
+func (w *world) records() map[string]*optionset.Record {
+	return optionset.Decode(w.readLedger().Sets())
+}
+
+func (m *manager) clock() time.Time { return m.now }
 
 func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
@@ -427,9 +459,9 @@ func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[str
 	m.happen()
 	out := map[string]plan.Cure{}
 	for _, v := range inCure {
-		name, since := v.Volume.Name, v.Failed.Since
+		name, since := v.Volume.Name, v.Since
 		again := func(f failure) bool {
-			return f.volume == name && f.Kind == v.Failed.Failure && !f.at.Before(since.Add(retryWithin))
+			return f.volume == name && f.Kind == v.Failure && !f.at.Before(since.Add(retryWithin))
 		}
 		switch at, mounted := m.mountedAt[name]; {
 		case mounted && at.After(since):
@@ -437,7 +469,7 @@ func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[str
 		case slices.ContainsFunc(m.failures, again):
 			out[name] = plan.CureFailed
 		case m.random && m.rng.IntN(20) == 0:
-			out[name] = plan.CureEnded
+			out[name], m.abandoned[name] = plan.CureEnded, true
 		}
 	}
 	return out, nil
@@ -463,13 +495,13 @@ func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[
 // inspectEvidence tells of mounts on the node that has no agent.
 func (m *manager) inspectEvidence(_ context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	m.happen()
-	m.evidence = map[string]plan.Evidence{}
+	out := map[string]plan.Evidence{}
 	for _, a := range awaited {
 		if name := a.Volume.Name; m.bare[name] && m.mountedAt[name].After(a.After) {
-			m.evidence[a.Set] = plan.Evidence{Text: "a Pod has started with " + name, Volume: name, Written: a.Written}
+			out[a.Set] = plan.Evidence{Text: "a Pod has started with " + name, Volume: name, Written: a.Written}
 		}
 	}
-	return m.evidence, nil
+	return out, nil
 }
 
 // findComing picks volumes at random: that pods are about to mount them decides nothing but which goes first.
@@ -506,11 +538,13 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	}
 	m.happen()
 	v := m.volumes[step.Target().Name]
-	step = plan.Dated(step, m.now)
 	data, err := patchFor(step)
-	switch {
+	switch _, records := step.(plan.RecordSet); {
 	case err != nil:
 		return err
+	case records && data == nil:
+		m.tell("%s", step)
+		return nil
 	case data == nil:
 		m.tell("%s, as it is", step)
 		m.steps++
@@ -619,15 +653,15 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	rollout, sets := p.Spec.WithDefaults().Rollout.Volumes, m.sets()
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
 	selected, mates, proven := 0, 0, false
+	if r := m.records()[step.Mark.Set]; r.Stops() {
+		m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, r.BlamedVolume())
+	}
 	members := map[int64][]*simVolume{}
 	over := map[int64]bool{}
 	for _, name := range m.names() {
 		u := m.volumes[name]
 		if u.pv.Annotations[v1alpha1.IgnoreAnnotation] == "" {
 			selected++
-		}
-		if failed := judge.FailedMountOf(u.pv); failed.Stops() && failed.Set == step.Mark.Set {
-			m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, name)
 		}
 		mark := judge.MarkOf(u.pv)
 		if !mark.IsBatchOf(p.Name) || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
@@ -735,20 +769,79 @@ func (w *world) actingOn(v *simVolume) []string {
 	return out
 }
 
-// checkJudgement asks for what a judgement rests on: that the volume mounted with its own list, or did not.
-func (m *manager) checkJudgement(v *simVolume, before *corev1.PersistentVolume, failed *judge.FailedMount) {
-	name := v.pv.Name
-	if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
-		m.fail("the list of %s changes with what is learned of it", name)
+// blameBefore returns the failed mount of a volume as it was recorded. If the page of the ledger was spoiled, the annotation holds it.
+func (w *world) blameBefore(was *optionset.Record, volume string) *optionset.Blame {
+	if b := was.BlameOf(volume); b != nil {
+		return b
 	}
-	if was := judge.FailedMountOf(before); was.Suspected && failed.Settled && !m.mountedAt[name].After(failed.Since) {
-		m.fail("the list that %s had is found guilty, and it has not been mounted with another", name)
+	v := w.volumes[volume]
+	if v == nil {
+		return nil
 	}
-	again := func(f failure) bool {
-		return f.volume == name && f.Kind == failed.Failure && !f.at.Before(failed.Since)
+	f := judge.FailedMountOf(v.pv)
+	if f == nil || f.Set != was.Set {
+		return nil
 	}
-	if failed.Acquitted && failed.Failure != "" && !slices.ContainsFunc(m.failures, again) {
-		m.fail("the list that %s had is acquitted, and nothing failed without it", name)
+	r := &optionset.Record{Identity: f.Identity}
+	r.Import(optionset.Earlier{Volume: volume, Failed: f})
+	return r.BlameOf(volume)
+}
+
+// holdsCleared reports whether an annotation holds a failure as cleared, which was checked when it was learned.
+func (w *world) holdsCleared(set, failure string) bool {
+	return slices.ContainsFunc(w.names(), func(name string) bool {
+		f := judge.FailedMountOf(w.volumes[name].pv)
+		return f != nil && f.Acquitted && f.Set == set && f.Failure == failure
+	})
+}
+
+// checkRecords asks for what a change of the records rests on: that a kubelet saw the failure, and what the volume showed with its original
+// options after it had them. What failed is recorded until nothing declares it.
+func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
+	for set, r := range after {
+		was := before[set]
+		if was == nil {
+			was = &optionset.Record{Identity: r.Identity}
+		}
+		if r.Evidence != nil && was.Evidence == nil && !m.shown[set] && !m.stripped {
+			m.fail("set %s is recorded to work, and was not mounted: %s", set, r.Evidence.Text)
+		}
+		for _, b := range r.Blames {
+			if !m.failed[failedOnce{b.Volume, b.Failure}] {
+				m.fail("a failed mount of %s is recorded that no kubelet saw: %+v", b.Volume, b)
+			}
+			known := m.blameBefore(was, b.Volume)
+			if b.Settled && b.Unclear && (known == nil || !known.Settled && (known.RevertedAt.IsZero() || !m.mountedAt[b.Volume].After(known.RevertedAt))) {
+				m.fail("the list that %s had is found to be the cause, and it has not been mounted with its own: %+v", b.Volume, b)
+			}
+		}
+		for _, kind := range r.Cleared {
+			again := func(f failure) bool {
+				b := m.blameBefore(was, f.volume)
+				return b != nil && b.Failure == kind && f.Kind == kind && !b.RevertedAt.IsZero() && !f.at.Before(b.RevertedAt)
+			}
+			if was.Counts(kind) && !slices.ContainsFunc(m.failures, again) && !m.holdsCleared(set, kind) {
+				m.fail("failure %q of set %s is cleared, and nothing failed with the original options", kind, set)
+			}
+		}
+	}
+	if m.changesBefore != m.changes || m.lenient {
+		return
+	}
+	profiles := judge.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
+	for set, was := range before {
+		for _, b := range was.Blames {
+			now, v := after[set].BlameOf(b.Volume), m.volumes[b.Volume]
+			switch {
+			case now != nil && (now.Settled || !b.Settled), !profiles.Declare(was):
+			case b.Settled:
+				m.fail("%s is recorded to fail by %s, and is forgotten although it is declared", set, b.Volume)
+			case after[set].Stops() && after[set].Blames[0].Settled, v == nil, m.abandoned[b.Volume], after[set] != nil && !after[set].Counts(b.Failure):
+			case judge.RecordOf(v.pv).IsWhole():
+			default:
+				m.fail("the failed mount of %s is forgotten, and nothing was learned of it", b.Volume)
+			}
+		}
 	}
 }
 
@@ -800,22 +893,19 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		if failed := judge.FailedMountOf(v.pv); (failed == nil) != (step.FailedMount == nil) {
 			m.fail("%s remembers a failed mount as %+v", name, failed)
 		}
-	case plan.JudgeFailure:
-		m.checkJudgement(v, before, step.FailedMount)
-	case plan.KeepEvidence:
-		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) || !m.shown[step.Mark.Set] {
-			m.fail("%s is noted to work, and was not mounted with the options: %s", name, step.Mark.Evidence)
-		}
-		return
 	case plan.ReleaseVolume:
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
 			m.fail("the list of %s changes with its release", name)
 		}
 	}
-	if _, written := step.(plan.WriteOptions); !written {
-		if _, learned := step.(plan.JudgeFailure); !learned {
-			v.carried = false
+	if _, records := step.(plan.RecordSet); records {
+		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
+			m.fail("the list of %s changes with what is learned of it", name)
 		}
+		return
+	}
+	if _, written := step.(plan.WriteOptions); !written {
+		v.carried = false
 		for _, key := range ours {
 			if _, left := v.pv.Annotations[key]; left && key != v1alpha1.FailedMountOptionsAnnotation {
 				m.fail("%s keeps the annotation %s", name, key)

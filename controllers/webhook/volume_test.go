@@ -49,7 +49,8 @@ func newHandler(t testing.TB, funcs interceptor.Funcs, objects ...client.Object)
 	t.Helper()
 	scheme := newScheme(t)
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).
-		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
+		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
 	return &volumeHandler{reader: &snapshot.Reader{Reader: reader, ManagerNamespace: v1alpha1.ManagerNamespace}, decoder: admission.NewDecoder(scheme)}
 }
 
@@ -340,11 +341,16 @@ func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVol
 
 func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
-	h := newHandler(t, interceptor.Funcs{}, fast, newVolume())
-	reconciler := &volume.Reconciler{Client: h.reader.Reader.(client.Client), Recorder: events.NewFakeRecorder(1), ManagerNamespace: h.reader.ManagerNamespace}
-	if _, err := reconciler.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
+	// The manager writes down what it knows of sets of options.
+	pass := func(t *testing.T, h *volumeHandler) {
+		t.Helper()
+		reconciler := &volume.Reconciler{Client: h.reader.Reader.(client.Client), Recorder: events.NewFakeRecorder(1), ManagerNamespace: h.reader.ManagerNamespace}
+		if _, err := reconciler.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	h := newHandler(t, interceptor.Funcs{}, fast, newVolume())
+	pass(t, h)
 	written := &corev1.PersistentVolume{}
 	if err := h.reader.Get(t.Context(), types.NamespacedName{Name: "pv"}, written); err != nil {
 		t.Fatal(err)
@@ -375,7 +381,17 @@ func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := creation(t, newVolume())
-			response := newHandler(t, interceptor.Funcs{}, test.profile, bad).Handle(t.Context(), req)
+			h := newHandler(t, interceptor.Funcs{}, fast, bad)
+			pass(t, h)
+			var current v1alpha1.StorageClientProfile
+			if err := h.reader.Get(t.Context(), client.ObjectKeyFromObject(fast), &current); err != nil {
+				t.Fatal(err)
+			}
+			current.Spec = test.profile.Spec
+			if err := h.reader.Reader.(client.Client).Update(t.Context(), &current); err != nil {
+				t.Fatal(err)
+			}
+			response := h.Handle(t.Context(), req)
 			if diff := cmp.Diff(test.want, created(t, req, response).Spec.MountOptions); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}

@@ -84,11 +84,11 @@ func TestRestoreOfFollowedClass(t *testing.T) {
 func TestWhatFailedOfFollowedClass(t *testing.T) {
 	profile, pv := builders.NFSProfile("fast", nil, followsClass), builders.NFSVolume([]string{"hard"})
 	v := Volume(Input{Volume: pv, Class: []string{"nconnect=8"}, HasClass: true, Profiles: profiles(profile)})
-	failed := &FailedMount{Set: v.Set, Rules: v.Rules}
+	failed := SetOf(SourceOf(pv), v.Set, v.Rules)
 	for want, classes := range map[bool]map[string][]string{
 		true: {"other": nil, "nfs": {"nconnect=8"}}, false: {"other": nil, "nfs": {"nconnect=4"}},
 	} {
-		if got := profiles(profile).WithClasses(classes).Declare(failed, pv); got != want {
+		if got := profiles(profile).WithClasses(classes).Declare(failed); got != want {
 			t.Errorf("%v: declared is %t, want %t", classes, got, want)
 		}
 	}

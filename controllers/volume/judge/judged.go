@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // Judged is a volume with all that follows from it and its Input alone. It is never changed.
@@ -21,8 +22,8 @@ type Judged struct {
 	Verdict Verdict
 	// Mark is that of the batch in which the volume was written, nil for none.
 	Mark *Mark
-	// FailedMount is what the volume remembers of a list that could not be mounted, nil for nothing.
-	FailedMount *FailedMount
+	// FailedMount is the failed mount that an annotation holds. Nil if there is none.
+	FailedMount *optionset.Failed
 	// Record is what is remembered of the volume.
 	Record Record
 	// CarriesOurs is whether the list is the one that we wrote last.
@@ -63,6 +64,20 @@ func (j *Judged) profilesOf() []string {
 func (j *Judged) remembersFailure() bool {
 	_, marked := j.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
 	return marked
+}
+
+// WasFailedFor reports whether the failed mount that the volume holds was with the options of a profile.
+func (j *Judged) WasFailedFor(profile string) bool {
+	return j.FailedMount != nil && isOfProfile(j.FailedMount.Rules, profile)
+}
+
+// NamedProfiles returns the profiles that the volume's mark and failed mount name.
+func (j *Judged) NamedProfiles() []string {
+	names := j.Mark.Profiles()
+	if j.FailedMount != nil {
+		names = append(names, profilesOfRules(j.FailedMount.Rules)...)
+	}
+	return names
 }
 
 // MountsPerPod says whether each pod of a node has a mount of its own.

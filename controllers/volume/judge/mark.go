@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // markAnnotations hold the mark of a batch and what is remembered of a failed mount.
@@ -25,15 +26,16 @@ type Mark struct {
 	// Set is the hash of the set of options that the list was written for, Rules are the rules of it, as profile/rule.
 	Set   string   `json:"set"`
 	Rules []string `json:"rules"`
-	// Unproven is true where nothing had shown the set to work when the list was written, Evidence says what has since, or had before.
-	// Marks of earlier releases have neither.
-	Unproven bool   `json:"unproven,omitempty"`
-	Evidence string `json:"evidence,omitempty"`
-	// Probed is true where a probe has, which holds for the volume's server alone.
-	Probed bool `json:"probed,omitempty"`
+	// Unproven is true if nothing had shown the set to work when the list was written: the batch is a canary. Marks of earlier releases do
+	// not have it.
+	Unproven bool `json:"unproven,omitempty"`
 	// Created is true where the volume was created with the list, and belongs to no batch.
 	Created bool `json:"created,omitempty"`
-	// Acquitted is the failure that was there with the volume's own list, too: see FailedMount.
+	// Evidence and Probed are written for the release before, which knows of a set what its volumes hold, and imported like Acquitted.
+	// Evidence is what has shown the set to work. Probed is true if a probe has, which counts for the volume's server alone. Acquitted is a
+	// failure that does not count.
+	Evidence  string `json:"evidence,omitempty"`
+	Probed    bool   `json:"probed,omitempty"`
 	Acquitted string `json:"acquitted,omitempty"`
 }
 
@@ -72,34 +74,6 @@ func (m *Mark) Profiles() []string {
 	return profilesOfRules(m.Rules)
 }
 
-// FailedMount is what a volume remembers of a list that a pod could not mount.
-type FailedMount struct {
-	// Set and Rules are those that the list was written for: see Mark.
-	Set     string   `json:"set"`
-	Rules   []string `json:"rules"`
-	Driver  string   `json:"driver"`
-	Options []string `json:"options"`
-	Message string   `json:"message"`
-	// Since is when the list was taken back, and Failure what failed: the same for all events of one failure, of whichever volume.
-	Since   time.Time `json:"since"`
-	Failure string    `json:"failure"`
-	// Suspected is true as long as nothing tells that the list is to blame but that the mount failed with it. Settled is true once
-	// nothing more is to be learned. Acquitted is true where the mount failed with the volume's own list, too.
-	Suspected bool `json:"suspected,omitempty"`
-	Settled   bool `json:"settled,omitempty"`
-	Acquitted bool `json:"acquitted,omitempty"`
-}
-
-// IsInCure says whether it is still to be seen how the volume mounts with its own list.
-func (f *FailedMount) IsInCure() bool { return f != nil && !f.Settled && !f.Acquitted }
-
-// Stops says whether no other volume may get the list.
-func (f *FailedMount) Stops() bool { return f != nil && !f.Acquitted }
-
-func (f FailedMount) String() string {
-	return fmt.Sprintf("%s (driver %s): the event says %s", listText(f.Options), f.Driver, quote(f.Message))
-}
-
 // MarkOf returns nil for a volume that no batch has written, and for a mark that cannot be read.
 func MarkOf(pv *corev1.PersistentVolume) *Mark {
 	mark := readJSON[Mark](pv, v1alpha1.MountOptionsStepAnnotation)
@@ -109,9 +83,10 @@ func MarkOf(pv *corev1.PersistentVolume) *Mark {
 	return mark
 }
 
-// FailedMountOf returns nil for a volume that remembers no failed mount.
-func FailedMountOf(pv *corev1.PersistentVolume) *FailedMount {
-	return readJSON[FailedMount](pv, v1alpha1.FailedMountOptionsAnnotation)
+// FailedMountOf returns the failed mount that the annotation of a volume holds. Nil if there is none. A release before this one goes by
+// it; this one imports it.
+func FailedMountOf(pv *corev1.PersistentVolume) *optionset.Failed {
+	return readJSON[optionset.Failed](pv, v1alpha1.FailedMountOptionsAnnotation)
 }
 
 func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
@@ -126,36 +101,23 @@ func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
 	return out
 }
 
-// WasFor says whether the list was written for the profile, whatever it declares today.
-func (f *FailedMount) WasFor(profile string) bool {
-	return f != nil && isOfProfile(f.Rules, profile)
-}
-
-// Profiles are the names of the profiles whose rules the list was written for.
-func (f *FailedMount) Profiles() []string {
-	if f == nil {
-		return nil
-	}
-	return profilesOfRules(f.Rules)
-}
-
-// TakenBack is what becomes of a volume that a pod could not mount with the list that we wrote. Without a mark, it is held against
-// what is declared today. Failed says how it failed and when it is taken back.
-func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, failed *FailedMount) Verdict {
-	if mark == nil {
-		mark = MarkFor(v, time.Time{})
-	}
-	failed.Set, failed.Rules, failed.Driver, failed.Options = mark.Set, mark.Rules, SourceOf(pv).Driver, slices.Clone(pv.Spec.MountOptions)
+// Reverted returns what becomes of a volume that a pod could not mount with the list that we wrote.
+func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 	out := Verdict{
 		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
 		Options: v.own,
 	}
 	until := "until a rule that declares them changes"
-	if failed.Suspected {
+	if b.Unclear {
 		until = "until a pod shows whether it mounts with these"
 	}
-	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", *failed, listText(out.Options), until)
+	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", BlameText(set, b), listText(out.Options), until)
 	return out
+}
+
+// BlameText returns the text of a failed mount: with what, by which driver, and what the event says.
+func BlameText(set *optionset.Record, b optionset.Blame) string {
+	return fmt.Sprintf("%s (driver %s): the event says %s", listText(b.Options), set.Driver, quote(b.Text))
 }
 
 // PutBackText says of a volume that it gets its own list back since another one could not be mounted with the declared options.
@@ -169,14 +131,15 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 	if !marked || s.record.Present || v.Action != ActionNone || v.State == StateHeld || s.isIgnored() || s.Profiles.pausedAll {
 		return v
 	}
-	failed := FailedMountOf(s.Volume)
-	for _, p := range s.Profiles.byPrecedence {
-		if failed.WasFor(p.Name) && p.hold != nil {
+	if failed := FailedMountOf(s.Volume); failed != nil {
+		for _, p := range s.Profiles.byPrecedence {
+			if isOfProfile(failed.Rules, p.Name) && p.hold != nil {
+				return v
+			}
+		}
+		if s.Profiles.Declare(SetOf(SourceOf(s.Volume), failed.Set, failed.Rules)) {
 			return v
 		}
-	}
-	if s.Profiles.Declare(failed, s.Volume) {
-		return v
 	}
 	v.Action, v.Reason, v.Message = ActionRelease, v1alpha1.VolumeReasonReleased, "no profile declares the options any more that could not be mounted"
 	return v
@@ -212,7 +175,7 @@ func annotationsOf(v Verdict) (map[string]string, error) {
 
 // AnnotationsWithout are all of our annotations as a volume is left that carries nothing of ours any more, but for what is
 // remembered of a failed mount, if that is given. nil removes one.
-func AnnotationsWithout(failed *FailedMount) (map[string]any, error) {
+func AnnotationsWithout(failed *optionset.Failed) (map[string]any, error) {
 	annotations := map[string]any{}
 	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
 		annotations[key] = nil
@@ -225,16 +188,16 @@ func AnnotationsWithout(failed *FailedMount) (map[string]any, error) {
 	return annotations, err
 }
 
-// AnnotationsOfFailure are those of what is remembered of a failed mount, and nothing else.
-func AnnotationsOfFailure(failed *FailedMount) (map[string]any, error) {
-	text, err := jsonText(failed)
-	return map[string]any{v1alpha1.FailedMountOptionsAnnotation: text}, err
-}
-
-// AnnotationsOfMark are those of a mark, and nothing else.
-func AnnotationsOfMark(mark *Mark) (map[string]any, error) {
-	text, err := jsonText(mark)
-	return map[string]any{v1alpha1.MountOptionsStepAnnotation: text}, err
+// AnnotationsForEarlier returns the annotations of a mark and of a failed mount, as far as they are given, and nothing else.
+func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) (annotations map[string]any, err error) {
+	annotations = map[string]any{}
+	if mark != nil {
+		annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(mark)
+	}
+	if failed != nil && err == nil {
+		annotations[v1alpha1.FailedMountOptionsAnnotation], err = jsonText(failed)
+	}
+	return annotations, err
 }
 
 // AnnotationsWith are those that a write leaves, with the mark of its batch where it has one. nil removes one.

@@ -1,11 +1,15 @@
 package judge
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/storageclient/operator/controllers/volume/optionset"
+)
 
 func TestTheTextOfAnEventIsQuotedAndCannotEndTheQuotation(t *testing.T) {
-	failed := FailedMount{Driver: "nfs.csi.k8s.io", Options: []string{"nocto"}, Message: "volume \"a\": no\"\n; call +1-555 \x1b[31mnow"}
+	blame := optionset.Blame{Options: []string{"nocto"}, Text: "volume \"a\": no\"\n; call +1-555 \x1b[31mnow"}
 	want := `["nocto"] (driver nfs.csi.k8s.io): the event says "volume 'a': no' ; call +1-555 [31mnow"`
-	if got := failed.String(); got != want {
+	if got := BlameText(&optionset.Record{Identity: optionset.Identity{Driver: "nfs.csi.k8s.io"}}, blame); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -3,31 +3,33 @@ package judge
 import (
 	"fmt"
 
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// AmongOthers judges a volume that does not exist yet among the others as they are now. stopped says which of them keeps it
-// from getting its options, since it could not be mounted with what the same volume rules declare; empty: none. recall is what the ledger
-// remembers under the key of a FailedSet, nil for nothing.
-func AmongOthers(volume *Judged, others *Others, recall func(key string) *FailedSet) (v Verdict, stopped string) {
+// AmongOthers judges a volume that does not exist yet among the others as they are now. stopped explains what keeps it from getting its
+// options: another volume that could not be mounted with them, or a probe. Empty if nothing does. find returns the record of a set.
+func AmongOthers(volume *Judged, others *Others, find func(set, server string) *optionset.Record) (v Verdict, stopped string) {
 	if v = others.serversFor(volume).Judge(volume); v.Action != ActionWrite {
 		return v, ""
 	}
-	if failed := others.failedWith(v.Set); failed != nil {
-		return v, stoppedText(v, failed)
+	server := SourceOf(volume.Volume).Server
+	why := RejectionText(find(v.Set, server), server)
+	if why == "" {
+		return v, ""
 	}
-	for _, key := range []string{v.Set, keyOfSet(v.Set, SourceOf(volume.Volume).Server)} {
-		if failed := recall(key); failed != nil {
-			return v, stoppedText(v, failed)
-		}
-	}
-	return v, ""
+	return v, fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped: %s", text.List(v.Profiles), why)
 }
 
-func stoppedText(v Verdict, failed *FailedSet) string {
-	why := failed.String()
-	if failed.Server == "" {
-		why = "PersistentVolume " + why
+// RejectionText explains why no further volume of a server gets a set of options, whatever else is known of it. Empty if they may.
+func RejectionText(set *optionset.Record, server string) string {
+	switch set.State(server) {
+	case optionset.Suspected, optionset.Failing, optionset.Disputed:
+		b := set.BlameOf(set.BlamedVolume())
+		return fmt.Sprintf("PersistentVolume %s could not be mounted with %s", b.Volume, BlameText(set, *b))
+	case optionset.Rejected:
+		return set.Refused[server].Text
+	case optionset.Untried, optionset.Probing, optionset.Works, optionset.Canary:
 	}
-	return fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped: %s", text.List(v.Profiles), why)
+	return ""
 }

@@ -7,25 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Others is what volumes ask their servers for, and which of them could not be mounted: kept by volume, so that a new one is judged
-// among thousands without reading them. Several may use it at once.
+// Others is what volumes ask their servers for: kept by volume, so that a new one is judged among thousands without reading them. Several
+// may use it at once.
 type Others struct {
 	mutex   sync.RWMutex
-	volumes map[string]other
-	// asking are the volumes that ask a server for the same, sorted; failed those that could not be mounted with a set of options.
+	volumes map[string]demand
+	// asking are the volumes that ask a server for the same, sorted.
 	asking map[string]map[connection][]string
-	failed map[string]map[string]*FailedMount
-}
-
-// other is what is kept of one volume.
-type other struct {
-	demand
-	failed *FailedMount
 }
 
 // NewOthers knows these volumes.
 func NewOthers(volumes []*corev1.PersistentVolume) *Others {
-	o := &Others{volumes: map[string]other{}, asking: map[string]map[connection][]string{}, failed: map[string]map[string]*FailedMount{}}
+	o := &Others{volumes: map[string]demand{}, asking: map[string]map[connection][]string{}}
 	for _, pv := range volumes {
 		o.Keep(pv)
 	}
@@ -34,10 +27,7 @@ func NewOthers(volumes []*corev1.PersistentVolume) *Others {
 
 // Keep knows a volume as it is now.
 func (o *Others) Keep(pv *corev1.PersistentVolume) {
-	next := other{demand: demandOf(pv, pv.Spec.MountOptions)}
-	if failed := FailedMountOf(pv); failed.Stops() {
-		next.failed = failed
-	}
+	next := demandOf(pv, pv.Spec.MountOptions)
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.forget(pv.Name)
@@ -46,9 +36,6 @@ func (o *Others) Keep(pv *corev1.PersistentVolume) {
 		names := mapOf(o.asking, next.server)
 		at, _ := slices.BinarySearch(names[next.connection], pv.Name)
 		names[next.connection] = slices.Insert(names[next.connection], at, pv.Name)
-	}
-	if next.failed != nil {
-		mapOf(o.failed, next.failed.Set)[pv.Name] = next.failed
 	}
 }
 
@@ -74,10 +61,6 @@ func (o *Others) forget(name string) {
 		}
 		dropEmpty(o.asking, was.server)
 	}
-	if was.failed != nil {
-		delete(o.failed[was.failed.Set], name)
-		dropEmpty(o.failed, was.failed.Set)
-	}
 }
 
 // serversFor knows who asks the volume's server for what, and the volume with them.
@@ -93,18 +76,6 @@ func (o *Others) serversFor(volume *Judged) *Servers {
 	o.mutex.RUnlock()
 	servers.Add(volume)
 	return servers
-}
-
-// failedWith is the first volume that could not be mounted with a set of options, nil if there is none.
-func (o *Others) failedWith(set string) (first *FailedSet) {
-	o.mutex.RLock()
-	defer o.mutex.RUnlock()
-	for name, failed := range o.failed[set] {
-		if first == nil || name < first.Volume {
-			first = &FailedSet{FailedMount: *failed, Volume: name}
-		}
-	}
-	return first
 }
 
 func mapOf[K comparable, V any](all map[string]map[K]V, key string) map[K]V {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // hashOfSet names a set of options: what rules declare for a volume and who mounts it, nothing else that their profiles say. What works,
@@ -47,36 +47,38 @@ func profilesOfRules(ruleNames []string) []string {
 	return names
 }
 
-// Declare says whether the set of options that failed on a volume is still declared, for whichever volumes.
-func (ps *Profiles) Declare(failed *FailedMount, pv *corev1.PersistentVolume) bool {
-	return failed != nil && ps.declares(failed, SourceOf(pv))
+// SetOf returns a record of a set of options of which nothing is known yet.
+func SetOf(source Source, set string, rules []string) *optionset.Record {
+	return &optionset.Record{Identity: optionset.Identity{Set: set, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType}}
 }
 
-func (ps *Profiles) declares(failed *FailedMount, source Source) bool {
+// Declare reports whether rules still declare a set of options, for whichever volumes.
+func (ps *Profiles) Declare(set *optionset.Record) bool {
 	var rules []rule
-	for _, name := range failed.Rules {
+	for _, name := range set.Rules {
 		r, found := ps.findRule(name)
 		if !found {
 			return false
 		}
 		rules = append(rules, r)
 	}
-	if ps.isSetOf(failed, source, rules) {
+	source := Source{Driver: set.Driver, Protocol: set.Protocol, FSType: set.FSType}
+	if isSetOf(set.Set, source, rules) {
 		return true
 	}
 	if !slices.ContainsFunc(rules, rule.follows) {
 		return false
 	}
 	for _, class := range ps.classes {
-		if ps.isSetOf(failed, source, followClass(source.Options(), class, rules)) {
+		if isSetOf(set.Set, source, followClass(source.Options(), class, rules)) {
 			return true
 		}
 	}
 	return false
 }
 
-func (ps *Profiles) isSetOf(failed *FailedMount, source Source, rules []rule) bool {
-	return failed.Set == hashOfSet(source, rules, false) || failed.Set == hashOfSet(source, rules, true)
+func isSetOf(set string, source Source, rules []rule) bool {
+	return set == hashOfSet(source, rules, false) || set == hashOfSet(source, rules, true)
 }
 
 // findRule finds the rule of a profile that is not being deleted, by profile/rule.

@@ -61,17 +61,9 @@ func Settle(volume string, lists Lists, profiles []string) Change {
 // Forget is for a volume that carries nothing of ours any more, or is gone.
 func Forget(*Entry) *Entry { return nil }
 
-// KeyOfSet is what a set of options that could not be mounted stands under, as a volume under its UID.
-func KeyOfSet(set string) types.UID { return types.UID(failedPrefix + set) }
-
-// Remember is for a set of options with which a volume could not be mounted. The first failure stays.
-func Remember(volume, failed string) Change {
-	return func(before *Entry) *Entry {
-		if before != nil && before.Broken == "" {
-			return before
-		}
-		return &Entry{Volume: volume, Failed: failed}
-	}
+// KeepSet keeps an entry of a set of options, which stands under its key as a volume under its UID.
+func KeepSet(text string) Change {
+	return func(*Entry) *Entry { return &Entry{Set: text} }
 }
 
 // Write is a page to be written: created, where it has no resource version.

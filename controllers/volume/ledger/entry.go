@@ -35,8 +35,8 @@ type Entry struct {
 	Pending bool
 	// Ending is true where the volume's own list is about to be put back, or its list to be let go.
 	Ending bool
-	// Failed is what is remembered of a set of options that could not be mounted, of an entry for a set; empty: it is for a volume.
-	Failed string
+	// Set is what package optionset keeps of a set of options. Empty if the entry is for a volume.
+	Set string
 	// Broken says why the entry cannot be relied on, and names it; empty: it can.
 	Broken string
 
@@ -73,7 +73,7 @@ func (e *Entry) IsSame(other *Entry) bool {
 		return e == other
 	}
 	return e.Volume == other.Volume && slices.EqualFunc(e.Written, other.Written, Lists.isSame) && slices.Equal(e.Profiles, other.Profiles) &&
-		e.Failed == other.Failed && e.PutBack == other.PutBack && e.Pending == other.Pending && e.Ending == other.Ending && e.Broken == other.Broken
+		e.Set == other.Set && e.PutBack == other.PutBack && e.Pending == other.Pending && e.Ending == other.Ending && e.Broken == other.Broken
 }
 
 // with adds lists that may stand on the volume from now on.
@@ -114,7 +114,7 @@ type encoded struct {
 	PutBack  bool        `json:"putBack,omitempty"`
 	Pending  bool        `json:"pending,omitempty"`
 	Ending   bool        `json:"ending,omitempty"`
-	Failed   string      `json:"failed,omitempty"`
+	Set      string      `json:"failed,omitempty"`
 }
 
 // encode returns the text of an entry, and the lists that it names, by key.
@@ -122,7 +122,7 @@ func (e *Entry) encode() (text string, lists map[string]string) {
 	if e.Broken != "" {
 		return e.text, nil
 	}
-	out := encoded{Volume: e.Volume, Profiles: e.Profiles, PutBack: e.PutBack, Pending: e.Pending, Ending: e.Ending, Failed: e.Failed}
+	out := encoded{Volume: e.Volume, Profiles: e.Profiles, PutBack: e.PutBack, Pending: e.Pending, Ending: e.Ending, Set: e.Set}
 	lists = map[string]string{}
 	for _, written := range e.Written {
 		var keys [2]string
@@ -142,10 +142,10 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
-	if len(in.Written) == 0 && in.Failed == "" {
+	if len(in.Written) == 0 && in.Set == "" {
 		return nil, errors.New("no lists are named")
 	}
-	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, PutBack: in.PutBack, Pending: in.Pending, Ending: in.Ending, Failed: in.Failed, text: text}
+	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, PutBack: in.PutBack, Pending: in.Pending, Ending: in.Ending, Set: in.Set, text: text}
 	for _, keys := range in.Written {
 		original, known := lists[keys[0]]
 		applied, alsoKnown := lists[keys[1]]
@@ -157,11 +157,8 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	return e, nil
 }
 
-const (
-	// listPrefix begins the keys of lists, failedPrefix those of sets of options that could not be mounted. No UID begins so.
-	listPrefix   = "list."
-	failedPrefix = "failed."
-)
+// listPrefix starts the keys of lists. No UID starts so, nor with the prefixes of sets of options.
+const listPrefix = "list."
 
 // keyOf names a list by what it says, so that one that was edited is found out.
 func keyOf(value string) string {

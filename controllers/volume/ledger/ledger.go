@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 const (
@@ -189,40 +190,51 @@ func (l *Ledger) EntryOf(uid types.UID) *Entry {
 func (l *Ledger) Volumes() iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
 		for uid := range l.at {
-			if !strings.HasPrefix(string(uid), failedPrefix) && !yield(uid) {
+			if !optionset.IsKey(string(uid)) && !yield(uid) {
 				return
 			}
 		}
 	}
 }
 
-// FailedSets are what is remembered of sets of options that could not be mounted, by set; of one that cannot be read, it is empty. A
-// ledger that is nil remembers none.
-func (l *Ledger) FailedSets() map[string]string {
+// Sets returns the entries of sets of options, by key, as package optionset reads them. An entry that cannot be read is empty. A ledger
+// that is nil has none.
+func (l *Ledger) Sets() map[string]string {
 	out := map[string]string{}
 	if l == nil {
 		return out
 	}
 	for uid := range l.at {
-		if set, isSet := strings.CutPrefix(string(uid), failedPrefix); isSet {
-			out[set] = l.EntryOf(uid).Failed
+		if optionset.IsKey(string(uid)) {
+			out[string(uid)] = l.EntryOf(uid).Set
 		}
 	}
 	return out
 }
 
-// FindFailedSet is what pages remember of one set, without reading all that is on them; empty: nothing.
-func FindFailedSet(objects []corev1.ConfigMap, set string) string {
+// FindSets returns the entries of these keys that pages hold, without reading all that is on them.
+func FindSets(objects []corev1.ConfigMap, keys []string) map[string]string {
+	out := map[string]string{}
 	for i := range objects {
-		text, there := objects[i].Data[string(KeyOfSet(set))]
-		if _, isPage := NumberOf(objects[i].Name); !there || !isPage {
+		if _, isPage := NumberOf(objects[i].Name); !isPage {
 			continue
 		}
-		if e, err := decodeEntry(text, nil); err == nil {
-			return e.Failed
+		for _, key := range keys {
+			if text, there := objects[i].Data[key]; there {
+				if e, err := decodeEntry(text, nil); err == nil {
+					out[key] = e.Set
+				}
+			}
 		}
 	}
-	return ""
+	return out
+}
+
+// IsSame reports whether two ledgers are of the same versions of the same pages.
+func (l *Ledger) IsSame(other *Ledger) bool {
+	return maps.EqualFunc(l.pages, other.pages, func(a, b *page) bool {
+		return a.object.UID == b.object.UID && a.object.ResourceVersion == b.object.ResourceVersion
+	})
 }
 
 // With is the ledger with a page as it was written.

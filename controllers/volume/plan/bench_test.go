@@ -49,8 +49,8 @@ func BenchmarkPlan20000VolumesWhile2000Soak(b *testing.B) {
 	For(s)
 	b.ReportAllocs()
 	for b.Loop() {
-		if got := For(s); len(got.Steps) > 0 || len(got.Watched) != soaking {
-			b.Fatalf("%d steps, and %d volumes are watched", len(got.Steps), len(got.Watched))
+		if got := For(s); len(got.Steps) > 0 {
+			b.Fatalf("%d steps", len(got.Steps))
 		}
 	}
 }

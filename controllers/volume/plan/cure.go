@@ -2,105 +2,95 @@ package plan
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// failureOf is the failed mount of a volume that carries a list of ours, but for one that other lists do not keep away.
-func (p *planner) failureOf(j judged) (Failure, bool) {
-	failure, failed := p.FailedMounts[j.Volume.Name]
-	if !failed || !j.isWatched() || slices.Contains(p.acquitted[j.carriedSet()], failure.Kind) {
-		return Failure{}, false
-	}
-	return failure, true
+// failureOf returns the failed mount of a volume that carries a list of ours. One that was there with the original options does not count.
+func (p *planner) failureOf(j judged) (failure Failure, failed bool) {
+	failure, failed = p.FailedMounts[j.Volume.Name]
+	return failure, failed && j.isWatched() && p.sets.carried(j).Counts(failure.Kind)
 }
 
-// carriedSet is the set of options that the volume's list was written for.
-func (j judged) carriedSet() string {
-	if j.Mark == nil {
-		return j.verdict.Set
-	}
-	return j.Mark.Set
-}
-
-// acquittedFailures are failures that were there with a volume's own list, too, by set.
-func acquittedFailures(all []judged) map[string][]string {
-	out := map[string][]string{}
-	for _, j := range all {
-		if j.Mark != nil && j.Mark.Acquitted != "" {
-			out[j.Mark.Set] = append(out[j.Mark.Set], j.Mark.Acquitted)
-		}
-		if j.FailedMount != nil && j.FailedMount.Acquitted {
-			out[j.FailedMount.Set] = append(out[j.FailedMount.Set], j.FailedMount.Failure)
-		}
-	}
-	return out
-}
-
-// isInCure says whether it matters how pods mount the volume, which has its own list back.
-func (j judged) isInCure() bool {
-	return j.FailedMount.IsInCure() && j.verdict.State != judge.StateHeld && j.verdict.State != judge.StateUnselected
-}
-
-// judgeCure says what has been learned of a list that was taken back; nil: nothing. If the volume mounts with its own, that list is to
-// blame; if it fails alike, it is not. Where no pod waits any more, a text that spoke of options stands, and one that did not is void.
-func (p *planner) judgeCure(j judged) (learned *judge.FailedMount, message string) {
-	cure, known := p.Cures[j.Volume.Name]
-	if !known || !j.isInCure() {
-		return nil, ""
-	}
-	failed := *j.FailedMount
-	wasSuspected := failed.Suspected
-	failed.Suspected = false
-	switch {
-	case cure == CureFailed:
-		failed.Acquitted = true
-		return &failed, "a pod cannot mount it with its own options either: the declared ones are not to blame, and come again"
-	case cure == CureEnded && wasSuspected:
-		failed.Acquitted, failed.Failure = true, ""
-		return &failed, "no pod waits for it any more, and nothing was learned: the declared options come again"
-	}
-	failed.Settled = true
-	shown := "it mounts with its own options"
-	if cure == CureEnded {
-		shown = "no pod waits for it any more"
-	}
-	return &failed, fmt.Sprintf("%s, and could not be mounted with %s; no other volume gets these options until a rule that declares them changes", shown, failed)
-}
-
-// findGuilty finds the sets of options that a volume could not be mounted with, where nothing more is to be learned of that.
-func (p *planner) findGuilty() map[string]string {
-	out, open := map[string]string{}, map[string]bool{}
-	blame := func(set, volume string) {
-		if by := out[set]; by == "" || volume < by {
-			out[set] = volume
-		}
-	}
+// noteFailures notes the failed mounts of volumes that may get their original options back.
+func (p *planner) noteFailures() {
 	for _, j := range p.volumes {
-		switch {
-		case j.FailedMount.IsInCure():
-			open[j.FailedMount.Set] = true
-		case j.FailedMount.Stops():
-			blame(j.FailedMount.Set, j.Volume.Name)
+		if failure, failed := p.failureOf(j); failed && j.mayBeTakenBack() {
+			r := p.sets.carried(j)
+			r.Next(optionset.Event{Kind: optionset.MountFailed, Server: j.Source.Server, Blame: blameFor(j, failure), At: p.second()})
+			p.noteBlamed(r)
 		}
 	}
-	for _, failed := range p.failedSets {
-		if failed.Server == "" {
-			blame(failed.Set, failed.Volume)
-		}
+}
+
+func blameFor(j judged, failure Failure) optionset.Blame {
+	return optionset.Blame{
+		Volume: j.Volume.Name, Options: j.Volume.Spec.MountOptions, Failure: failure.Kind, Text: failure.Text, Unclear: !failure.SpeaksOfOptions,
 	}
-	maps.DeleteFunc(out, func(set, _ string) bool { return open[set] })
+}
+
+// revert gives a volume its original options back that a pod could not mount with ours.
+func (p *planner) revert(j judged, failure Failure) Step {
+	set, known := p.sets.carried(j), p.blameOf(j)
+	blame := blameFor(j, failure)
+	blame.Since = p.second()
+	if known != nil {
+		blame = *known
+	}
+	verdict := judge.Reverted(j.verdict, set, blame)
+	step := RestoreOptions{OnVolume: OnVolume{Note: p.noteFor(j.Volume, verdict)}, Options: verdict.Options, FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame}}
+	if known != nil {
+		step.Set = set
+	}
+	return step
+}
+
+// isInCure reports whether it matters how pods mount the volume, which has its original options back.
+func (p *planner) isInCure(j judged) bool {
+	b := p.blameOf(j)
+	return b != nil && !b.RevertedAt.IsZero() && !j.CarriesOurs && j.verdict.State != judge.StateHeld && j.verdict.State != judge.StateUnselected
+}
+
+// judgeCure returns what pods have shown of a volume that has its original options back, and what follows. Nothing if it is empty.
+func (p *planner) judgeCure(j judged) (kind optionset.Kind, message string) {
+	cure, known := p.Cures[j.Volume.Name]
+	if !known || !p.isInCure(j) {
+		return "", ""
+	}
+	b, shown := *p.blameOf(j), "it mounts with its own options"
+	switch cure {
+	case CureFailed:
+		return optionset.OwnFailed, "a pod cannot mount it with its own options either: the declared ones are not to blame, and come again"
+	case CureEnded:
+		if b.Unclear {
+			return optionset.NoPodWaits, "no pod waits for it any more, and nothing was learned: the declared options come again"
+		}
+		kind, shown = optionset.NoPodWaits, "no pod waits for it any more"
+	case CureWorked:
+		kind = optionset.OwnMounted
+	}
+	return kind, fmt.Sprintf("%s, and could not be mounted with %s; no other volume gets these options until a rule that declares them changes",
+		shown, judge.BlameText(p.blamed[j.Volume.Name], b))
+}
+
+// recordCure records it. It holds from the next plan on.
+func (p *planner) recordCure(j judged, on OnVolume, kind optionset.Kind, message string) RecordSet {
+	r := p.blamed[j.Volume.Name]
+	p.later = append(p.later, func() { r.Next(p.eventOn(j.Volume.Name, kind)) })
+	on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
+	out := RecordSet{OnVolume: on, Set: r, text: fmt.Sprintf("judge %s: %s", j.Volume.Name, message)}
+	if j.FailedMount != nil {
+		out.FailedMount = j.FailedMount.Judged(kind)
+	}
 	return out
 }
 
-// isGuilty says whether the volume carries a list of a set that another one could not be mounted with, and that nothing has ever shown to
-// work. Where something has, the failure is that volume's own: what any namespace may tell of its volumes takes no list from others.
+// isGuilty reports whether the volume carries a list of a set that must go from all volumes. If anything has shown the set to work, a
+// failure is that volume's own: what any namespace may tell of its volumes takes no list from others.
 func (p *planner) isGuilty(j judged) bool {
-	_, shown := p.evidence.ofSet(j.carriedSet(), j)
-	return p.guilty[j.carriedSet()] != "" && !shown && j.mayBeTakenBack()
+	return p.sets[j.carriedSet()].MustRestore(j.Source.Server) && j.mayBeTakenBack()
 }
 
 // putBackGuilty gives such a volume its own list back before a pod of its own fails, as many at a time as its profiles let be written.
@@ -115,7 +105,7 @@ func (p *planner) putBackGuilty(j judged, on OnVolume) bool {
 		p.progress[name].putBack++
 	}
 	on.Note.State, on.Note.Reason = judge.StatePending, v1alpha1.VolumeReasonFailedMount
-	on.Note.Message = judge.PutBackText(p.guilty[j.carriedSet()], j.Record.Original)
+	on.Note.Message = judge.PutBackText(p.sets[j.carriedSet()].BlamedVolume(), j.Record.Original)
 	if !p.isRefused(j.Volume.Name) {
 		p.plan.Notes[j.Volume.Name] = on.Note
 		p.plan.Steps = append(p.plan.Steps, RestoreOptions{OnVolume: on, Options: j.Record.Original})

@@ -7,127 +7,194 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// A failure that leaves open what is to blame takes the list back on that volume, and its own list shows whether it was.
+// A failure that leaves its cause open reverts that volume, and its original options show whether ours were the cause.
 func TestAListIsInCure(t *testing.T) {
-	p := builders.NFSProfile("p", []string{"nocto"})
-	unclear := map[string]Failure{"a": {Text: "access denied by server", Kind: "denied"}}
-	spoke := map[string]Failure{"a": {Text: "an incorrect mount option was specified", Kind: "option", SpeaksOfOptions: true}}
 	type expected struct {
-		suspected, settled, acquitted bool
-		// again is whether the volume that failed gets the options in the end.
-		again   bool
-		stopped bool
+		state optionset.State
+		// cleared is true if the failure does not count any more, again if the volume that failed gets the options in the end.
+		cleared, again, stopped bool
 	}
 	for name, test := range map[string]struct {
-		failed map[string]Failure
+		failed Failure
 		cure   Cure
 		want   expected
 	}{
-		"nobody knows yet":                            {unclear, "", expected{suspected: true}},
-		"it mounts with its own: the list is guilty":  {unclear, CureWorked, expected{settled: true, stopped: true}},
-		"it fails alike: the list comes again":        {unclear, CureFailed, expected{acquitted: true, again: true}},
-		"no pod waits: nothing was learned":           {unclear, CureEnded, expected{acquitted: true, again: true}},
-		"a text that speaks of options counts":        {spoke, "", expected{stopped: true}},
-		"and is borne out":                            {spoke, CureWorked, expected{settled: true, stopped: true}},
-		"or not, where it fails alike":                {spoke, CureFailed, expected{acquitted: true, again: true}},
-		"it stands, where no pod waits to contradict": {spoke, CureEnded, expected{settled: true, stopped: true}},
+		"nobody knows yet":                            {unclearFailure, "", expected{state: optionset.Suspected}},
+		"it mounts with its own: the list is guilty":  {unclearFailure, CureWorked, expected{state: optionset.Failing, stopped: true}},
+		"it fails alike: the list comes again":        {unclearFailure, CureFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"no pod waits: nothing was learned":           {unclearFailure, CureEnded, expected{state: optionset.Untried, again: true}},
+		"a text that speaks of options counts":        {namedFailure, "", expected{state: optionset.Suspected, stopped: true}},
+		"and is borne out":                            {namedFailure, CureWorked, expected{state: optionset.Failing, stopped: true}},
+		"or not, where it fails alike":                {namedFailure, CureFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"it stands, where no pod waits to contradict": {namedFailure, CureEnded, expected{state: optionset.Failing, stopped: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			volumes := []*corev1.PersistentVolume{created("a", 9, written(p, 20)), created("b", 1)}
-			now := noon
-			pass := func(failed map[string]Failure, cures map[string]Cure) Plan {
-				now = now.Add(10 * time.Second)
-				s := snapshotOf(volumes, p)
-				s.Now, s.FailedMounts, s.Cures = now, failed, cures
-				next := For(s)
-				for _, step := range next.Steps {
-					carryOut(t, step, volumes)
-				}
-				return next
+			b := newBench(t)
+			toCanary(b)
+			b.pass(failing("a", test.failed))
+			if !slices.Equal(b.volume("a").Spec.MountOptions, []string{"hard"}) {
+				t.Fatalf("a has %q", b.volume("a").Spec.MountOptions)
 			}
-			pass(test.failed, nil)
-			if !slices.Equal(volumes[0].Spec.MountOptions, []string{"hard"}) {
-				t.Fatalf("a has %q", volumes[0].Spec.MountOptions)
-			}
-			inCure := pass(nil, nil)
-			if len(inCure.InCure) != 1 || inCure.InCure[0].Volume.Name != "a" || inCure.Next.After(now.Add(time.Minute)) {
-				t.Errorf("on cure are %v, and the next plan is due at %s", inCure.InCure, inCure.Next)
+			b.wait(10 * time.Second)
+			b.pass(nothingSeen)
+			inCure, next := Wants(b.snapshot()).InCure, For(b.snapshot()).Next
+			if len(inCure) != 1 || inCure[0].Volume.Name != "a" || next.After(b.now.Add(time.Minute)) || !inCure[0].Since.After(b.now.Add(-10*time.Second)) {
+				t.Errorf("on cure are %v, and the next plan is due at %s", inCure, next)
 			}
 			if test.cure != "" {
-				pass(nil, map[string]Cure{"a": test.cure})
+				b.pass(cured("a", test.cure))
 			}
-			f := judge.FailedMountOf(volumes[0])
-			if f == nil || f.Suspected != test.want.suspected || f.Settled != test.want.settled || f.Acquitted != test.want.acquitted {
-				t.Fatalf("the volume remembers %+v", f)
+			set := newPlanner(b.snapshot()).sets[b.set()]
+			if set.State("filer") != test.want.state || set.Counts(test.failed.Kind) == test.want.cleared {
+				t.Fatalf("recorded is %s: %+v", set.State("filer"), set)
 			}
-			if after := snapshotOf(volumes, p); len(For(after).InCure) == 1 != (test.cure == "") {
-				t.Errorf("on cure are %v", For(after).InCure)
+			if after := Wants(b.snapshot()).InCure; len(after) == 1 != (test.cure == "") {
+				t.Errorf("on cure are %v", after)
 			}
-			sum := Summarize("p", snapshotOf(volumes, p))
-			if (sum.Stopped != "") != test.want.stopped || strings.Contains(sum.Batch, "until a pod shows") != test.want.suspected {
+			sum := Summarize("p", b.snapshot())
+			if suspected := test.want.state == optionset.Suspected && !test.want.stopped; (sum.Stopped != "") != test.want.stopped || strings.Contains(sum.Batch, "until a pod shows") != suspected {
 				t.Errorf("stopped is %q, and waited for is %q", sum.Stopped, sum.Batch)
 			}
-			pass(nil, nil)
-			if again := slices.Contains(volumes[0].Spec.MountOptions, "nocto"); again != test.want.again {
-				t.Errorf("a has %q", volumes[0].Spec.MountOptions)
+			b.pass(nothingSeen)
+			if again := slices.Contains(b.volume("a").Spec.MountOptions, "nocto"); again != test.want.again {
+				t.Errorf("a has %q", b.volume("a").Spec.MountOptions)
 			}
-			if slices.Contains(volumes[1].Spec.MountOptions, "nocto") {
+			if slices.Contains(b.volume("b").Spec.MountOptions, "nocto") {
 				t.Error("b has the options before anything shows them to work")
 			}
 			if !test.want.again {
 				return
 			}
-			if _, taken := stepsOf(pass(test.failed, nil)); len(taken) != 0 != (test.cure == CureEnded) {
-				t.Errorf("of a failure that was judged, %q are taken back", taken)
+			b.pass(failing("a", test.failed))
+			if reverted := !slices.Contains(b.volume("a").Spec.MountOptions, "nocto"); reverted == test.want.cleared {
+				t.Errorf("of a failure that was judged, a is reverted: %t", reverted)
 			}
 		})
 	}
 }
 
+// Without fresh reads a volume gets its original options back, and no page of the ledger is replaced by what a cache has of it. The
+// annotation has the next plan record the failure.
+func TestARestoreByTheCacheRecordsNothing(t *testing.T) {
+	b := newBench(t)
+	toCanary(b)
+	s := b.snapshot()
+	s.FailedMounts = map[string]Failure{"a": unclearFailure}
+	planned := For(s)
+	if !planned.NeedsFresh() {
+		t.Error("the failure would be recorded by the cache")
+	}
+	planned = planned.WithoutFresh()
+	if len(planned.Steps) != 1 {
+		t.Fatalf("steps %v", planned.Steps)
+	}
+	for key := range planned.Ahead(planned.Steps) {
+		if optionset.IsKey(string(key)) {
+			t.Errorf("%s is written ahead", key)
+		}
+	}
+	carryOut(t, planned.Steps[0], b.volumes)
+	for key := range Settled(planned.Steps, b.now) {
+		if optionset.IsKey(string(key)) {
+			t.Errorf("%s is written after", key)
+		}
+	}
+	b.wait(10 * time.Second)
+	b.pass(nothingSeen)
+	b.strip("a")
+	if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != optionset.Suspected || r.BlamedVolume() != "a" {
+		t.Errorf("then recorded is %s: %+v", r.State("filer"), r)
+	}
+}
+
+// The volume whose failure is found to be the options' fault ends what is open of others, whichever is read first.
+func TestOneOfSeveralFailuresDecides(t *testing.T) {
+	for _, first := range []string{"b", "c"} {
+		b := newBench(t)
+		toWorks(b)
+		r := newPlanner(b.snapshot()).sets[b.set()]
+		for _, name := range []string{"b", "c"} {
+			r.Next(optionset.Event{Kind: optionset.MountFailed, Blame: optionset.Blame{Volume: name, Failure: name, Unclear: name == "b"}, At: b.now})
+		}
+		b.keep(keptSet(r))
+		// The manager died after it had restored b. Meanwhile c got other options.
+		pv := b.volume("b")
+		pv.Spec.MountOptions = []string{"hard"}
+		b.strip("b")
+		pv = b.volume("c")
+		mark := *judge.MarkOf(pv)
+		mark.Set = "another"
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+		slices.SortFunc(b.volumes, func(v, _ *corev1.PersistentVolume) int {
+			if v.Name == first {
+				return -1
+			}
+			return 1
+		})
+		r = newPlanner(b.snapshot()).sets[b.set()]
+		if r.State("filer") != optionset.Disputed || r.BlamedVolume() != "c" || len(r.Blames) != 1 {
+			t.Errorf("with %s first: %s, %+v", first, r.State("filer"), r.Blames)
+		}
+	}
+}
+
+func keptSet(r *optionset.Record) ledger.Changes {
+	out := ledger.Changes{}
+	for key, text := range r.Encode() {
+		out[types.UID(key)] = ledger.KeepSet(text)
+	}
+	return out
+}
+
 // What is held or left alone is not judged meanwhile.
 func TestNothingIsLearnedOfWhatMayNotBeWritten(t *testing.T) {
-	p := builders.NFSProfile("p", []string{"nocto"})
-	ignored := created("a", 9, failedFor(p), builders.Annotated(v1alpha1.IgnoreAnnotation, v1alpha1.True))
-	f := judge.FailedMountOf(ignored)
-	f.Settled = false
-	ignored.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(f)
-	s := snapshotOf([]*corev1.PersistentVolume{ignored}, p)
-	s.Now, s.Cures = noon, map[string]Cure{"a": CureWorked}
-	if got := For(s); len(got.InCure)+len(got.Steps) > 0 {
-		t.Errorf("on cure are %v, and written is %v", got.InCure, got.Steps)
+	b := newBench(t)
+	then(toCanary, failing("a", unclearFailure))(b)
+	s := b.snapshot()
+	if got := Wants(s).InCure; len(got) != 1 {
+		t.Fatalf("on cure are %v", got)
+	}
+	s.Volumes[0].Annotations[v1alpha1.IgnoreAnnotation] = v1alpha1.True
+	s.Cures = map[string]Cure{"a": CureWorked}
+	if got, inCure := For(s), Wants(s).InCure; len(inCure)+len(got.Steps) > 0 {
+		t.Errorf("on cure are %v, and written is %v", inCure, got.Steps)
 	}
 }
 
 // A list that failed for good goes from all volumes that have it, unless a mount has ever shown it to work.
 func TestAGuiltyListGoesFromAllThatCarryIt(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("50%")))
+	// settled is what an earlier release leaves on a volume.
 	settled := func(settled bool) builders.VolumeOption {
 		return func(pv *corev1.PersistentVolume) {
 			failedFor(p)(pv)
 			failed := judge.FailedMountOf(pv)
-			failed.Settled, failed.Suspected = settled, !settled
+			failed.Settled, failed.Unclear = settled, !settled
 			pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(failed)
 		}
 	}
 	shown := func(m *judge.Mark) { m.Evidence = "n has mounted b" }
 	byHand := func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = append(pv.Spec.MountOptions, "noatime") }
-	// remembered is what the ledger holds of a's failure, from the time on when the text spoke of options.
+	// remembered is what an earlier release has in the ledger of a's failure, from the time on when the text spoke of options.
 	remembered := func() *ledger.Ledger {
-		failed := judge.FailedSetOf(created("a", 9), judge.FailedMountOf(created("a", 9, settled(true))))
-		page := corev1.ConfigMap{Data: map[string]string{string(ledger.KeyOfSet(failed.Key())): builders.JSON(map[string]any{"volume": "a", "written": []any{}, "failed": failed.Encode()})}}
+		failed := judge.FailedMountOf(created("a", 9, settled(true)))
+		failed.Volume, failed.Protocol = "a", v1alpha1.ProtocolNFS
+		page := corev1.ConfigMap{Data: map[string]string{"failed." + failed.Set: builders.JSON(map[string]any{"volume": "a", "written": []any{}, "failed": builders.JSON(failed)})}}
 		page.Name = v1alpha1.VolumesConfigMapPrefix + "0"
 		return ledger.Read([]corev1.ConfigMap{page})
 	}()
-	if len(remembered.FailedSets()) != 1 {
-		t.Fatalf("the ledger holds %v", remembered.FailedSets())
+	if len(remembered.Sets()) != 1 {
+		t.Fatalf("the ledger holds %v", remembered.Sets())
 	}
 	for name, test := range map[string]struct {
 		volumes []*corev1.PersistentVolume

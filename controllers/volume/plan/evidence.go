@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -12,9 +13,6 @@ import (
 // made that much later than the write, so that one from before is not taken for one from after. NTP keeps clocks within milliseconds,
 // and all times here are in whole seconds. The price is a mount within these seconds that shows nothing.
 const clockTolerance = 5 * time.Second
-
-// maxAwaited is of how many volumes of a set a mount is looked for among pods.
-const maxAwaited = 3
 
 // carriesSet says whether the volume carries a list of the set that is declared for it now.
 func (j judged) carriesSet() bool {
@@ -29,75 +27,36 @@ func (j judged) writtenAt() time.Time {
 	return j.carriedSince()
 }
 
-// evidences are what has shown sets of options to work: mounted by pods, which holds for all volumes of the set, and by probes, which
-// holds for those of the server.
-type evidences struct {
-	mounted map[string]Evidence
-	probed  map[ProbeKey]Evidence
-}
-
-// of is what has shown the set that is declared for a volume to work.
-func (e evidences) of(j judged) (Evidence, bool) { return e.ofSet(j.verdict.Set, j) }
-
-func (e evidences) ofSet(set string, j judged) (Evidence, bool) {
-	if evidence, known := e.mounted[set]; known {
-		return evidence, true
-	}
-	evidence, known := e.probed[ProbeKey{Set: set, Server: j.Source.Server}]
-	return evidence, known
-}
-
-// findEvidence gathers it from what marks remember, what was brought from elsewhere, what nodes have mounted, and what probes have shown.
-func (p *planner) findEvidence() evidences {
-	out := evidences{mounted: map[string]Evidence{}, probed: p.findProbed()}
+// observeMounts notes which mounts have shown sets to work: those that nodes report, and those that pods without an agent have made.
+func (p *planner) observeMounts() {
+	p.news = map[string]bool{}
 	carriers := map[string]judged{}
 	for _, j := range p.volumes {
-		if !j.carriesSet() {
-			continue
+		if r := p.sets[j.verdict.Set]; j.carriesSet() && (r == nil || r.Evidence == nil) {
+			carriers[j.Volume.Name] = j
 		}
-		if j.Mark != nil && j.Mark.Evidence != "" && !j.Mark.Probed {
-			out.mounted[j.verdict.Set] = Evidence{Text: j.Mark.Evidence, Volume: j.Volume.Name}
-		}
-		carriers[j.Volume.Name] = j
 	}
 	for set, evidence := range p.Evidence {
-		j, carries := carriers[evidence.Volume]
-		if _, known := out.mounted[set]; !known && (evidence.Volume == "" || carries && j.verdict.Set == set && j.writtenAt().Equal(evidence.Written)) {
-			out.mounted[set] = evidence
-		}
-	}
-	for name, j := range carriers {
-		if _, known := out.mounted[j.verdict.Set]; known {
-			delete(carriers, name)
+		if j, carries := carriers[evidence.Volume]; carries && j.verdict.Set == set && j.writtenAt().Equal(evidence.Written) {
+			p.noteMount(j, evidence.Text)
 		}
 	}
 	if len(carriers) == 0 {
-		return out
+		return
 	}
 	for _, clientNode := range p.ClientNodes {
 		for k := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[k]
-			j, carries := carriers[m.Volume]
-			if _, known := out.mounted[j.verdict.Set]; carries && !known && j.isShownBy(m, p.Now) {
-				out.mounted[j.verdict.Set] = Evidence{Text: fmt.Sprintf("%s has mounted %s", clientNode.Name, m.Volume), Volume: m.Volume}
+			if j, carries := carriers[m.Volume]; carries && !p.news[j.verdict.Set] && j.isShownBy(m, p.Now) {
+				p.noteMount(j, fmt.Sprintf("%s has mounted %s", clientNode.Name, m.Volume))
 			}
 		}
 	}
-	return out
 }
 
-// findProbed is what probes have shown, as they tell and as marks remember.
-func (p *planner) findProbed() map[ProbeKey]Evidence {
-	out := map[ProbeKey]Evidence{}
-	for _, j := range p.volumes {
-		switch probe := p.Probes[keyOf(j)]; {
-		case j.carriesSet() && j.Mark != nil && j.Mark.Probed:
-			out[keyOf(j)] = Evidence{Text: j.Mark.Evidence}
-		case probe.Verdict == ProbeWorks && isProbed(j, p.Profiles, p.tried):
-			out[keyOf(j)] = Evidence{Text: probe.Text}
-		}
-	}
-	return out
+func (p *planner) noteMount(j judged, text string) {
+	p.news[j.verdict.Set] = true
+	p.sets.declared(j).Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
 }
 
 // isShownBy says whether a mount shows the volume's list to work: it was made with it, and operations on it have ended. Of what an
@@ -119,33 +78,20 @@ func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
 	return len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0
 }
 
-// mayKeepEvidence says whether the mount that shows the volume's set to work is to be written into its mark.
-func (p *planner) mayKeepEvidence(j judged) bool {
-	evidence := p.evidence.mounted[j.verdict.Set]
-	return evidence.Volume == j.Volume.Name && j.carriesSet() && j.mayBeTakenBack() && j.Mark != nil && (j.Mark.Evidence == "" || j.Mark.Probed)
+// mayRecordEvidence reports whether the volume is the one whose mount has shown its set to work, which is news.
+func (p *planner) mayRecordEvidence(j judged) bool {
+	return p.news[j.verdict.Set] && p.sets[j.verdict.Set].Evidence.Volume == j.Volume.Name && j.mayBeTakenBack()
 }
 
-// awaitEvidence names the volumes whose mount would show what nothing has shown yet and others wait for, and those that may be the
-// first of their set.
-func (p *planner) awaitEvidence() {
-	waiting, awaited := map[string]bool{}, map[string]int{}
-	for _, j := range p.volumes {
-		if _, known := p.evidence.of(j); known || !j.verdict.ChangesList(j.Volume) {
-			continue
-		}
-		waiting[j.verdict.Set] = true
-		if !j.isUnused() && j.Volume.Spec.ClaimRef != nil {
-			p.plan.Candidates = append(p.plan.Candidates, j.Volume)
-		}
+// recordEvidence records that.
+func (p *planner) recordEvidence(j judged, on OnVolume) RecordSet {
+	r := p.sets[j.verdict.Set]
+	on.Note.Message = "its options work: " + r.Evidence.Text
+	out := RecordSet{OnVolume: on, Set: r, text: fmt.Sprintf("note on %s: %s", j.Volume.Name, r.Evidence.Text)}
+	if j.Mark != nil {
+		out.Mark = j.Mark.WithEvidence(r.Evidence.Text)
 	}
-	for _, j := range p.volumes {
-		set := j.verdict.Set
-		if _, known := p.evidence.of(j); known || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayBeTakenBack() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
-			continue
-		}
-		awaited[set]++
-		p.plan.Awaited = append(p.plan.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(clockTolerance)})
-	}
+	return out
 }
 
 // findMounted names the volumes that nodes report mounts of.
@@ -162,7 +108,7 @@ func (p *planner) findMounted() map[string]bool {
 // canaryRank sorts volumes by how soon they show whether their options work: those that a pod is about to mount, those that pods have
 // mounted, the others, and those that nobody can mount. It matters only until something has shown it.
 func (p *planner) canaryRank(j judged) int {
-	_, proven := p.evidence.of(j)
+	proven := p.sets.isProven(j)
 	switch {
 	case j.isUnused():
 		return 3
@@ -180,9 +126,10 @@ func (p *planner) findCarriers() {
 	p.carriers, p.unusedCarriers = map[string][]string{}, map[string][]string{}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if _, known := p.evidence.of(j); known || !j.carriesSet() || j.Mark != nil && j.Mark.Created {
+		if p.sets.isProven(j) || !j.carriesSet() || j.Mark != nil && j.Mark.Created {
 			continue
 		}
+		p.sets.declared(j).Next(optionset.Event{Kind: optionset.Written})
 		if j.isUnused() {
 			p.unusedCarriers[set] = append(p.unusedCarriers[set], j.Volume.Name)
 		} else {
@@ -198,10 +145,4 @@ func (p *planner) waitsForMount(j judged) []string {
 		return carriers
 	}
 	return p.unusedCarriers[j.verdict.Set]
-}
-
-// keepEvidence is the step that does so.
-func keepEvidence(on OnVolume, j judged, evidence Evidence) KeepEvidence {
-	on.Note.Message = "its options work: " + evidence.Text
-	return KeepEvidence{OnVolume: on, Mark: j.Mark.WithEvidence(evidence.Text)}
 }

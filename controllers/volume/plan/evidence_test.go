@@ -113,16 +113,13 @@ func TestEvidence(t *testing.T) {
 		"but not one of an earlier write": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-900 * time.Second)}}, message: unmounted,
 		},
-		"what no volume of the cluster has shown does too": {
-			volumes: with(), seen: map[string]Evidence{"b": {Text: "a probe"}}, want: []string{"b", "c"}, message: another, evidence: "a probe",
-		},
 		"of what an earlier release wrote, it is enough that it is in force": {
 			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
 			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"and of the first releases, which left no marks": {
 			volumes: with(created("a", 9, noMark)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
-			want: []string{"b", "c"}, message: another, evidence: "n1 has mounted a",
+			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"but not where the node says that it is stale": {
 			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
@@ -157,7 +154,9 @@ func TestEvidence(t *testing.T) {
 		},
 		"a volume that a pod is about to mount is the canary": {volumes: with(), coming: []string{"c"}, want: []string{"c"}, message: another},
 		"then one that pods have mounted":                     {volumes: with(), nodes: []*v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
-		"what is proven goes by age":                          {volumes: with(), seen: map[string]Evidence{"b": {Text: "a probe"}}, coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "a probe"},
+		"what is proven goes by age": {
+			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "seen",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +185,7 @@ func TestEvidence(t *testing.T) {
 			kept := ""
 			for _, step := range got.Steps {
 				switch step := step.(type) {
-				case KeepEvidence:
+				case RecordSet:
 					kept = step.Target().Name
 				case WriteOptions:
 					if step.Mark.Evidence != test.evidence || step.Mark.Unproven != (test.evidence == "") {
@@ -215,7 +214,7 @@ func TestWhatIsAskedOfPods(t *testing.T) {
 	snapshot := snapshotOf(volumes, p)
 	snapshot.Volumes[1].Spec.ClaimRef = nil
 	snapshot.Now = noon
-	got := For(snapshot)
+	got := Wants(snapshot)
 	var awaited, candidates []string
 	for _, a := range got.Awaited {
 		awaited = append(awaited, a.Volume.Name)
@@ -228,7 +227,7 @@ func TestWhatIsAskedOfPods(t *testing.T) {
 	}
 	snapshot = snapshotOf(slices.Delete(slices.Clone(volumes), 3, 5), p)
 	snapshot.Now = noon
-	if got := For(snapshot).Awaited; len(got) > 0 {
+	if got := Wants(snapshot).Awaited; len(got) > 0 {
 		t.Errorf("%d mounts are waited for although no volume waits", len(got))
 	}
 	if !slices.Equal(awaited, []string{"a", "x1", "x2"}) || !slices.Equal(candidates, []string{"b"}) {

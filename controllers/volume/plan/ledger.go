@@ -1,14 +1,13 @@
 package plan
 
 import (
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // KeepEvery is how often the ledger is brought up to what volumes have beside our writes: created with a list of ours, or deleted.
@@ -48,54 +47,11 @@ func (p *planner) keepLedger() {
 			missed[uid] = ledger.Forget
 		}
 	}
-	p.keepFailedSets(missed)
+	p.keepSets(missed)
 	if p.plan.LedgerDue = len(missed) > 0; p.plan.LedgerDue {
 		p.planAgain(p.Now.Add(KeepEvery))
 	}
-	if p.Live {
-		p.plan.Ledger = missed
-	}
-}
-
-// keepFailedSets finds failures that only their volumes remember, and those that are over.
-func (p *planner) keepFailedSets(missed ledger.Changes) {
-	known := p.Ledger.FailedSets()
-	for _, j := range p.volumes {
-		failed := judge.FailedSetOf(j.Volume, j.FailedMount)
-		if probe := p.Probes[keyOf(j)]; probe.Verdict == ProbeRefused && isProbed(j, p.Profiles, p.tried) {
-			failed = judge.RefusedSet(j.Volume, j.verdict, probe.Text, p.Now.UTC().Truncate(time.Second))
-		}
-		if failed == nil || known[failed.Key()] != "" || !failed.IsDeclared(p.Profiles) {
-			continue
-		}
-		missed[ledger.KeyOfSet(failed.Key())] = ledger.Remember(failed.Volume, failed.Encode())
-	}
-	for key := range known {
-		if p.failedSets[key] == nil {
-			missed[ledger.KeyOfSet(key)] = ledger.Forget
-		}
-	}
-}
-
-// rememberedSets are the sets of options in the ledger that could not be mounted, as long as they are declared, no volume has shown
-// the failure to be there with its own list, too, and no later probe says otherwise.
-func (p *planner) rememberedSets() map[string]*judge.FailedSet {
-	out := map[string]*judge.FailedSet{}
-	for key, text := range p.Ledger.FailedSets() {
-		failed := judge.DecodeFailedSet(text)
-		if failed == nil || failed.Key() != key || !failed.IsDeclared(p.Profiles) {
-			continue
-		}
-		probe, probed := p.Probes[ProbeKey{Set: failed.Set, Server: failed.Server}]
-		isOver := slices.Contains(p.acquitted[failed.Set], failed.Failure)
-		if failed.Server != "" {
-			isOver = probed && probe.Verdict != ProbeRefused
-		}
-		if !isOver {
-			out[key] = failed
-		}
-	}
-	return out
+	p.plan.Ledger = missed
 }
 
 // Ahead are the changes of the ledger before steps are taken: what these are about to write, and what it has missed.
@@ -117,31 +73,32 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 			out[pv.UID] = ledger.Begin(pv.Name, known, record.Recalled, step.lists(), step.Verdict.Profiles)
 		case RestoreOptions:
 			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
-			rememberFailure(out, pv, step.FailedMount)
 		case ReleaseVolume:
 			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
-		case JudgeFailure:
-			rememberFailure(out, pv, step.FailedMount)
 		}
 	}
 	delete(out, "")
 	return out
 }
 
-func rememberFailure(changes ledger.Changes, pv *corev1.PersistentVolume, failed *judge.FailedMount) {
-	if set := judge.FailedSetOf(pv, failed); set != nil {
-		changes[ledger.KeyOfSet(set.Key())] = ledger.Remember(set.Volume, set.Encode())
-	}
-}
-
-// Settled are the changes of the ledger after steps were taken.
-func Settled(steps []Step) ledger.Changes {
+// Settled are the changes of the ledger after steps were taken, at a time.
+func Settled(steps []Step, at time.Time) ledger.Changes {
 	out := ledger.Changes{}
 	for _, step := range steps {
 		switch step := step.(type) {
 		case WriteOptions:
 			out[step.Target().UID] = ledger.Settle(step.Target().Name, step.lists(), step.Verdict.Profiles)
-		case RestoreOptions, ReleaseVolume:
+		case RestoreOptions:
+			out[step.Target().UID] = ledger.Forget
+			if step.Set == nil {
+				continue
+			}
+			// What pods mount counts from now on: until now, they may have mounted our options.
+			step.Set.Next(optionset.Event{Kind: optionset.Restored, Blame: optionset.Blame{Volume: step.Target().Name}, At: at.UTC().Truncate(time.Millisecond)})
+			for key, text := range step.Set.Encode() {
+				out[types.UID(key)] = ledger.KeepSet(text)
+			}
+		case ReleaseVolume:
 			out[step.Target().UID] = ledger.Forget
 		}
 	}
@@ -153,9 +110,25 @@ func (s WriteOptions) lists() ledger.Lists {
 	return ledger.Lists{Original: s.Verdict.Original, Applied: s.Verdict.Options}
 }
 
+// Recorded returns the keys of the ledger that hold what a step is about. If one of them cannot be written, the step may have to wait.
+func Recorded(step Step) []types.UID {
+	record, ok := step.(RecordSet)
+	if !ok {
+		return []types.UID{step.Target().UID}
+	}
+	var out []types.UID
+	for _, key := range optionset.Keys(record.Set.Set, "") {
+		out = append(out, types.UID(key))
+	}
+	return out
+}
+
 // MayGoUnrecorded says whether a step may be taken although the ledger does not know of it: what takes a list of ours away needs no
 // memory of it.
 func MayGoUnrecorded(step Step) bool {
-	_, writes := step.(WriteOptions)
-	return !writes
+	switch step.(type) {
+	case WriteOptions, RecordSet:
+		return false
+	}
+	return true
 }

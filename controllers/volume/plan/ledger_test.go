@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -20,13 +22,42 @@ func TestTheLedgerIsKeptByLiveVolumesOnly(t *testing.T) {
 	page.Name = "storage-client-volumes-0"
 	s := Snapshot{Profiles: judge.Compile(nil, catalogue.AllowList{}, true), Ledger: ledger.Read([]corev1.ConfigMap{page}),
 		Volumes: []*corev1.PersistentVolume{builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
-	cached := For(s)
-	if !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {
+	next := For(s)
+	if cached := next.WithoutFresh(); !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {
 		t.Errorf("by the cache: due %t, changes %v, next %s", cached.LedgerDue, cached.Ledger, cached.Next)
 	}
-	s.Live = true
-	changed := slices.Sorted(maps.Keys(For(s).Ledger))
+	changed := slices.Sorted(maps.Keys(next.Ledger))
 	if !slices.Equal(changed, []types.UID{"uid-of-gone", "uid-of-pv1"}) {
 		t.Errorf("live: the ledger changes for %q", changed)
+	}
+}
+
+// Evidence of many sets does not fill the ledger. What is recorded stays, and all failures are.
+func TestTheLedgerHoldsEvidenceOfSoManySets(t *testing.T) {
+	s := snapshotOf(nil)
+	s.Ledger = ledger.Read(nil)
+	p := newPlanner(s)
+	for i := range maxSets + 50 {
+		r := &optionset.Record{Identity: optionset.Identity{Set: fmt.Sprintf("s%04d", i)}, Evidence: &optionset.Evidence{Text: "seen"}}
+		if i > maxSets {
+			r.Next(optionset.Event{Kind: optionset.MountFailed, Blame: optionset.Blame{Volume: "a", Failure: "denied"}})
+		}
+		p.sets[r.Set] = r
+	}
+	missed := ledger.Changes{}
+	p.keepSets(missed)
+	var evidence, failures int
+	for key := range missed {
+		if optionset.IsEvidenceKey(string(key)) {
+			evidence++
+		} else {
+			failures++
+		}
+	}
+	if evidence != maxSets || failures != 49 {
+		t.Errorf("recorded are %d and %d failures", evidence, failures)
+	}
+	if _, first := missed["set.s0000"]; !first {
+		t.Error("which are recorded is left to chance")
 	}
 }

@@ -1,12 +1,12 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // Listed is how one volume stands, for people.
@@ -41,30 +41,34 @@ func List(name string, s Snapshot) (listed []Listed, held bool) {
 			s.Memory = nil
 		}
 	}
-	notes := For(s).Notes
-	for _, j := range s.judgeAll() {
+	p := newPlanner(s)
+	notes := p.decide().Notes
+	for _, j := range p.volumes {
 		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		slices.Sort(profiles)
 		profiles = slices.Compact(profiles)
 		note, concerns := notes[j.Volume.Name]
-		if !concerns || name != "" && !slices.Contains(profiles, name) && !j.FailedMount.WasFor(name) {
+		if !concerns || name != "" && !slices.Contains(profiles, name) && !j.WasFailedFor(name) {
 			continue
 		}
-		listed = append(listed, j.list(note, profiles, name))
+		listed = append(listed, p.list(j, note, profiles, name))
 	}
 	slices.SortFunc(listed, func(a, b Listed) int { return strings.Compare(a.Volume, b.Volume) })
 	return listed, held
 }
 
 // list tells of one volume; of one of its profiles, where it is named, what is an exception.
-func (j judged) list(note Note, profiles []string, of string) Listed {
+func (p *planner) list(j judged, note Note, profiles []string, of string) Listed {
 	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
 		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,
 	}
-	if j.FailedMount.Stops() {
-		out.Message += fmt.Sprintf("; it could not be mounted with %s", *j.FailedMount)
+	for _, r := range []*optionset.Record{p.blamed[j.Volume.Name], p.sets[j.verdict.Set]} {
+		if b := r.BlameOf(j.Volume.Name); b != nil {
+			out.Message += "; it could not be mounted with " + judge.BlameText(r, *b)
+			break
+		}
 	}
 	for _, profile := range profiles {
 		if of == "" || of == profile {

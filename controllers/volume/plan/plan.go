@@ -9,23 +9,42 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/text"
 )
 
-const (
-	// observeEvery is how often volumes are observed while a batch soaks: the kubelet tells of a failed mount
-	// within two minutes, and client nodes report mounts without an event for us.
-	observeEvery = 10 * time.Second
-	// watchEvery is how often volumes that carry a list of ours are observed at all other times.
-	watchEvery = time.Minute
-)
+// planner holds one pass. It is thrown away after it.
+type planner struct {
+	Snapshot
+	volumes []judged
+	// sets are the records of sets of options. news are the sets that a mount was seen of which is not recorded.
+	sets sets
+	news map[string]bool
+	// blamed are the records that hold failed mounts of which the cause is open, by volume.
+	blamed map[string]*optionset.Record
+	// later records what has been learned, which holds from the next plan on.
+	later []func()
+	// carriers and unusedCarriers are the volumes that carry lists which nothing has shown to work, by set.
+	carriers, unusedCarriers map[string][]string
+	// mounted are the volumes that nodes report mounts of.
+	mounted  map[string]bool
+	progress map[string]*progress
+	// soaking is whether the time of a volume's batch is not over.
+	soaking bool
+	// tried are the sets of options that a volume of the server has been given: see triedKeys.
+	tried map[ProbeKey]bool
+	// waiting is whether a list is to change.
+	waiting bool
+	plan    Plan
+}
 
 // For decides what to write next, and says for every volume why.
-func For(s Snapshot) Plan {
-	p := newPlanner(s)
-	p.mounted, p.soaking = p.findMounted(), slices.ContainsFunc(p.volumes, p.isSoaking)
+func For(s Snapshot) Plan { return newPlanner(s).decide() }
+
+func (p *planner) decide() Plan {
+	p.noteFailures()
+	p.mounted, p.soaking = p.findMounted(), p.isAnySoaking()
 	p.progress = p.progressByProfile()
 	var changes []judged
 	for _, j := range p.volumes {
@@ -39,46 +58,25 @@ func For(s Snapshot) Plan {
 		p.stepInBatch(j)
 	}
 	p.watchBatches()
-	p.watchLists()
-	p.awaitEvidence()
+	if slices.ContainsFunc(p.volumes, func(j judged) bool { return j.isWatched() || p.isInCure(j) }) {
+		p.planAgain(p.Now.Add(watchEvery))
+	}
+	for _, learn := range p.later {
+		learn()
+	}
 	p.keepLedger()
 	return p.plan
 }
 
 func newPlanner(s Snapshot) *planner {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.tried, p.acquitted = triedKeys(p.volumes), acquittedFailures(p.volumes)
-	p.failedSets = p.rememberedSets()
-	p.guilty = p.findGuilty()
-	p.evidence = p.findEvidence()
+	p.tried = triedKeys(p.volumes)
+	p.readSets()
+	p.observeProbes()
+	p.observeMounts()
+	p.followBlamed()
 	p.findCarriers()
 	return p
-}
-
-// planner holds one pass. It is thrown away after it.
-type planner struct {
-	Snapshot
-	volumes  []judged
-	evidence evidences
-	// carriers and unusedCarriers are the volumes that carry lists which nothing has shown to work, by set.
-	carriers, unusedCarriers map[string][]string
-	// mounted are the volumes that nodes report mounts of.
-	mounted  map[string]bool
-	progress map[string]*progress
-	// soaking is whether the time of a volume's batch is not over.
-	soaking bool
-	// acquitted are failures that no list of a set is to blame for, by set.
-	acquitted map[string][]string
-	// failedSets are the sets of options that could not be mounted, as the ledger remembers them, by their keys. Those of a probe are
-	// for new volumes: others wait for probes themselves.
-	failedSets map[string]*judge.FailedSet
-	// guilty are the volumes that could not be mounted with sets of options to which that is put down for good, by set.
-	guilty map[string]string
-	// tried are the sets of options that a volume of the server has been given: see triedKeys.
-	tried map[ProbeKey]bool
-	// waiting is whether a list is to change.
-	waiting bool
-	plan    Plan
 }
 
 // stepAtOnce plans what waits for nobody, and leaves a change of the list for a profile to stepInBatch.
@@ -91,18 +89,14 @@ func (p *planner) stepAtOnce(j judged) bool {
 	case failed && j.verdict.State == judge.StateHeld:
 		p.noteHeldFailure(j, failure.Text)
 		return true
-	case failed && j.mayBeTakenBack():
-		failedMount := &judge.FailedMount{Message: failure.Text, Failure: failure.Kind, Since: p.Now.UTC().Truncate(time.Second), Suspected: !failure.SpeaksOfOptions}
-		verdict := judge.TakenBack(j.Volume, j.verdict, j.Mark, failedMount)
-		on.Note = p.noteFor(j.Volume, verdict)
-		step = RestoreOptions{OnVolume: on, Options: verdict.Options, FailedMount: failedMount}
-	case learned != nil:
-		on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
-		step = JudgeFailure{OnVolume: on, FailedMount: learned}
+	case (failed || p.blameOf(j) != nil) && j.mayBeTakenBack():
+		step = p.revert(j, failure)
+	case learned != "":
+		step = p.recordCure(j, on, learned, message)
 	case p.isGuilty(j):
 		return p.putBackGuilty(j, on)
-	case j.verdict.Action == judge.ActionNone && p.mayKeepEvidence(j):
-		step = keepEvidence(on, j, p.evidence.mounted[j.verdict.Set])
+	case j.verdict.Action == judge.ActionNone && p.mayRecordEvidence(j):
+		step = p.recordEvidence(j, on)
 	case j.verdict.Action == judge.ActionNone:
 		return true
 	case j.verdict.ChangesList(j.Volume):
@@ -172,13 +166,9 @@ func (p *planner) stepInBatch(j judged) {
 		p.progress[name].countPlanned(j)
 		p.planAgain(since.Add(soakOf(p.progress[name].profile)))
 	}
-	mark := judge.MarkFor(j.verdict, since)
-	if j.FailedMount != nil && j.FailedMount.Acquitted {
-		mark.Acquitted = j.FailedMount.Failure
-	}
-	evidence, known := p.evidence.of(j)
-	_, mounted := p.evidence.mounted[j.verdict.Set]
-	mark.Unproven, mark.Evidence, mark.Probed = !known, evidence.Text, known && !mounted
+	mark, set := judge.MarkFor(j.verdict, since), p.sets[j.verdict.Set]
+	evidence, known := set.EvidenceOn(j.Source.Server)
+	mark.Unproven, mark.Evidence, mark.Probed = !known, evidence.Text, known && set.Evidence == nil
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 
@@ -207,26 +197,6 @@ func (p *planner) watchBatches() {
 	}
 }
 
-// watchLists names the volumes whose failed mounts matter: all that carry a list of ours, whatever became of the rules since and for as
-// long as they carry it. Nobody knows when the next pod mounts one of them.
-func (p *planner) watchLists() {
-	for _, j := range p.volumes {
-		if j.isWatched() {
-			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.carriedSince(), AsksOtherwise: judge.AsksOtherwise(j.Volume, j.Record.Original)})
-		}
-		if j.isInCure() {
-			p.plan.InCure = append(p.plan.InCure, InCure{Volume: j.Volume, Failed: j.FailedMount})
-		}
-	}
-	p.plan.ObserveEvery = watchEvery
-	if p.soaking {
-		p.plan.ObserveEvery = observeEvery
-	}
-	if len(p.plan.Watched)+len(p.plan.InCure) > 0 {
-		p.planAgain(p.Now.Add(watchEvery))
-	}
-}
-
 func (p *planner) planAgain(at time.Time) {
 	if p.plan.Next.IsZero() || at.Before(p.plan.Next) {
 		p.plan.Next = at
@@ -251,6 +221,8 @@ func (j judged) carriedSince() time.Time {
 	}
 	return j.Mark.Since
 }
+
+func (p *planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.isSoaking) }
 
 // isSoaking says whether the volume carries its list and the time of its batch is not over.
 func (p *planner) isSoaking(j judged) bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -49,8 +50,9 @@ func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) ju
 
 func failedFor(p v1alpha1.StorageClientProfile) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) {
-		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(judge.FailedMount{
-			Set: verdictFor(p, pv).Set, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"}, Message: "exit status 32", Settled: true,
+		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(optionset.Failed{
+			Identity: optionset.Identity{Set: verdictFor(p, pv).Set, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs"},
+			Blame:    optionset.Blame{Options: []string{"hard", "nocto"}, Text: "exit status 32", Settled: true},
 		})
 	}
 }
@@ -294,12 +296,12 @@ func TestTheWatchNeverEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf([]*corev1.PersistentVolume{test.volume}, test.profile)
 			snapshot.Now = noon
-			got := For(snapshot)
-			if (len(got.Watched) == 1) != test.watched {
-				t.Fatalf("watched are %v", got.Watched)
+			got, watched := For(snapshot), Wants(snapshot).Watched
+			if (len(watched) == 1) != test.watched {
+				t.Fatalf("watched are %v", watched)
 			}
-			if test.watched && !got.Watched[0].Since.Equal(test.since) {
-				t.Errorf("watched since %s, want %s", got.Watched[0].Since, test.since)
+			if test.watched && !watched[0].Since.Equal(test.since) {
+				t.Errorf("watched since %s, want %s", watched[0].Since, test.since)
 			}
 			if soon := noon.Add(time.Minute); test.watched && (got.Next.IsZero() || got.Next.After(soon)) {
 				t.Errorf("the next plan is due at %s, want by %s", got.Next, soon)
@@ -321,8 +323,8 @@ func TestTheWatchNeverEnds(t *testing.T) {
 func TestNothingIsDueWhereNothingIsOurs(t *testing.T) {
 	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 9)}, builders.NFSProfile("p", []string{"hard"}))
 	snapshot.Now = noon
-	if got := For(snapshot); len(got.Watched) > 0 || !got.Next.IsZero() {
-		t.Errorf("watched are %v, and the next plan is due at %s", got.Watched, got.Next)
+	if got, wanted := For(snapshot), Wants(snapshot); !wanted.IsEmpty() || !got.Next.IsZero() {
+		t.Errorf("watched are %v, and the next plan is due at %s", wanted.Watched, got.Next)
 	}
 }
 
@@ -375,7 +377,7 @@ func TestPoisonedOptionsReachNoMoreThanCanaryAndOneBatch(t *testing.T) {
 			for range 4 * count {
 				snapshot := snapshotOf(volumes, p)
 				snapshot.Now, snapshot.FailedMounts = clock, map[string]Failure{}
-				for _, w := range For(snapshot).Watched {
+				for _, w := range Wants(snapshot).Watched {
 					if index := slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == w.Volume.Name }); index >= firstFailure {
 						snapshot.FailedMounts[w.Volume.Name] = Failure{Text: "exit status 32", SpeaksOfOptions: true}
 					}
@@ -424,10 +426,8 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 		pv.Spec.MountOptions = step.Options
 	case ReleaseVolume:
 		annotations, err = judge.AnnotationsWithout(nil)
-	case JudgeFailure:
-		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
-	case KeepEvidence:
-		annotations, err = judge.AnnotationsOfMark(step.Mark)
+	case RecordSet:
+		annotations, err = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	}
 	if err != nil {
 		t.Fatal(err)

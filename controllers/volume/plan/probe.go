@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -51,11 +52,11 @@ type ProbeCandidate struct {
 // ProbeCandidates are what is to be probed, sorted by set and server. Of several volumes, the first by name that can be probed stands
 // for all.
 func ProbeCandidates(s Snapshot) []ProbeCandidate {
-	all := s.judgeAll()
-	tried, found := triedKeys(all), map[ProbeKey]ProbeCandidate{}
-	for _, j := range all {
+	s.Probes = nil
+	p, found := newPlanner(s), map[ProbeKey]ProbeCandidate{}
+	for _, j := range p.volumes {
 		key := keyOf(j)
-		if !isProbed(j, s.Profiles, tried) {
+		if !p.isProbed(j) {
 			continue
 		}
 		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, j.verdict), Profiles: j.verdict.Profiles}
@@ -97,30 +98,69 @@ func triedKeys(all []judged) map[ProbeKey]bool {
 	return tried
 }
 
-// isProbed says whether a probe is to come before the volume gets its list.
-func isProbed(j judged, profiles *judge.Profiles, tried map[ProbeKey]bool) bool {
-	if !j.verdict.ChangesList(j.Volume) || tried[keyOf(j)] || j.Source.Protocol == v1alpha1.ProtocolBlock {
-		return false
-	}
+// mayProbe reports whether the volume's list could be probed before it is written: it changes, no volume of the server has had it, and it
+// is of a file server.
+func (p *planner) mayProbe(j judged) bool {
+	return j.verdict.ChangesList(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
+}
+
+// wantsProbe reports whether all profiles of the volume want it to be.
+func (p *planner) wantsProbe(j judged) bool {
 	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
-		p := profiles.Get(name)
-		return p == nil || p.Rollout.Probe == v1alpha1.ProbeNever
+		profile := p.Profiles.Get(name)
+		return profile == nil || profile.Rollout.Probe == v1alpha1.ProbeNever
 	})
+}
+
+// isProbed reports whether a probe comes before the volume gets its list.
+func (p *planner) isProbed(j judged) bool {
+	_, worked := p.sets.declared(j).Worked[j.Source.Server]
+	return !worked && p.mayProbe(j) && p.wantsProbe(j)
+}
+
+// observeProbes notes what probes have shown.
+func (p *planner) observeProbes() {
+	seen := map[ProbeKey]bool{}
+	for _, j := range p.volumes {
+		key := keyOf(j)
+		if seen[key] || !p.mayProbe(j) {
+			continue
+		}
+		seen[key] = true
+		probe, known := p.Probes[key]
+		e := optionset.Event{
+			Kind: optionset.ProbeInconclusive, Server: key.Server, At: p.second(),
+			Blame: optionset.Blame{Volume: j.Volume.Name, Options: j.verdict.Options, Text: probe.Text},
+		}
+		switch {
+		case !p.wantsProbe(j):
+			e.Kind = optionset.ProbeUnwanted
+		case p.Probes == nil:
+			continue
+		case !known:
+			e.Kind = optionset.ProbeOrdered
+		case probe.Verdict == ProbeWorks:
+			e.Kind = optionset.ProbeWorked
+		case probe.Verdict == ProbeRefused:
+			e.Kind = optionset.ProbeRefused
+		}
+		p.sets.declared(j).Next(e)
+	}
 }
 
 // waitsForProbe says what a probe has to do with it that the volume does not get its list now; empty: nothing.
 func (p *planner) waitsForProbe(j judged) string {
-	if p.Probes == nil || !isProbed(j, p.Profiles, p.tried) {
-		return ""
+	key, isProbed := keyOf(j), p.Probes != nil && p.isProbed(j)
+	if isProbed {
+		p.planAgain(p.Now.Add(observeEvery))
 	}
-	p.planAgain(p.Now.Add(observeEvery))
-	probe, known := p.Probes[keyOf(j)]
-	switch {
-	case !known:
-		return probingText(keyOf(j))
-	case probe.Verdict == ProbeRefused:
-		return "these options are stopped: " + probe.Text
-	case probe.Verdict == ProbeUnknown:
+	switch runs, refused := p.describeProbe(j); {
+	case refused != "":
+		return "these options are stopped: " + refused
+	case runs != "":
+		return runs
+	}
+	if probe := p.Probes[key]; isProbed && probe.Verdict == ProbeUnknown {
 		note := p.plan.Notes[j.Volume.Name]
 		note.Message += "; not probed: " + probe.Text
 		p.plan.Notes[j.Volume.Name] = note
@@ -128,29 +168,34 @@ func (p *planner) waitsForProbe(j judged) string {
 	return ""
 }
 
-func probingText(key ProbeKey) string {
-	return "these options are probed on a node first, by a mount from " + key.Server + " that no pod uses"
+// describeProbe describes the probe that keeps the set of a volume from all volumes of its server: one that runs, or one that was refused.
+func (p *planner) describeProbe(j judged) (runs, refused string) {
+	r, server := p.sets[j.verdict.Set], j.Source.Server
+	if r.State(server) == optionset.Probing {
+		return "these options are probed on a node first, by a mount from " + server + " that no pod uses", ""
+	}
+	if r != nil {
+		if b, is := r.Refused[server]; is {
+			refused = cmp.Or(b.Text, "a probe could not mount them from "+server)
+		}
+	}
+	return "", refused
 }
 
 // addProbes tells of a profile's sets of options which are being probed, and which no volume gets since a probe has failed.
 func (s *Summary) addProbes(p *planner, own []*judged, name string) {
-	if p.Probes == nil {
-		return
-	}
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
 	for _, j := range own {
-		key := keyOf(*j)
-		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(*j, p.Profiles, p.tried) {
+		if seen[keyOf(*j)] || !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
 			continue
 		}
-		seen[key] = true
-		probe, known := p.Probes[key]
-		switch {
-		case known && probe.Verdict == ProbeRefused:
-			stopped = append(stopped, probe.Text)
-		case !known:
-			waiting = append(waiting, probingText(key))
+		seen[keyOf(*j)] = true
+		switch runs, refused := p.describeProbe(*j); {
+		case refused != "":
+			stopped = append(stopped, refused)
+		case runs != "":
+			waiting = append(waiting, runs)
 		}
 	}
 	s.Stopped = joinTexts(s.Stopped, stopped)

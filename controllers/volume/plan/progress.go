@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -22,12 +23,10 @@ type progress struct {
 	// matched are the profile's volumes, without blocked ones.
 	matched int
 	batches map[int64]*batch
-	// stoppedBy holds the volume that could not be mounted, by the set of options that it had.
-	stoppedBy map[string]string
 	// soaked are the sets of options of batches that have soaked, soakedUnused those of batches whose volumes nobody can mount. Nothing
 	// is shown by that, but a profile may have it be enough.
 	soaked, soakedUnused map[string]bool
-	evidence             evidences
+	sets                 sets
 	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
 	busy  []*batch
 	begun int
@@ -66,50 +65,20 @@ func (p *planner) progressByProfile() map[string]*progress {
 	for _, j := range p.volumes {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = newProgress(p.Profiles.Get(name), p.evidence)
+				out[name] = newProgress(p.Profiles.Get(name), p.sets)
 			}
 			out[name].addVolume(j)
 		}
 	}
-	for _, j := range p.volumes {
-		if set := p.failedSet(j); set != "" {
-			for _, progress := range out {
-				progress.stopBy(set, j.Volume.Name)
-			}
-		}
-	}
 	for _, progress := range out {
-		for _, failed := range p.failedSets {
-			if failed.Server == "" {
-				progress.stopBy(failed.Set, failed.Volume)
-			}
-		}
 		progress.closeBatches(p.Now)
 	}
 	return out
 }
 
-func newProgress(profile *judge.Profile, evidence evidences) *progress {
+func newProgress(profile *judge.Profile, known sets) *progress {
 	return &progress{
-		profile: profile, evidence: evidence, batches: map[int64]*batch{}, soaked: map[string]bool{}, soakedUnused: map[string]bool{}, stoppedBy: map[string]string{}, awaitMessages: map[string]string{},
-	}
-}
-
-// failedSet is the set of options with which the volume could not be mounted, empty for none.
-func (p *planner) failedSet(j judged) string {
-	if j.FailedMount.Stops() {
-		return j.FailedMount.Set
-	}
-	if _, failed := p.failureOf(j); failed {
-		return j.carriedSet()
-	}
-	return ""
-}
-
-// stopBy keeps the name that comes first, so that a message does not change with the order of volumes.
-func (p *progress) stopBy(set, volume string) {
-	if by := p.stoppedBy[set]; by == "" || volume < by {
-		p.stoppedBy[set] = volume
+		profile: profile, sets: known, batches: map[int64]*batch{}, soaked: map[string]bool{}, soakedUnused: map[string]bool{}, awaitMessages: map[string]string{},
 	}
 }
 
@@ -173,8 +142,8 @@ func (p *progress) mayJoin(b *batch, now time.Time) bool {
 func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string {
 	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
-	case p.stoppedBy[set] != "":
-		return fmt.Sprintf("profile %s: these options are stopped: %s could not be mounted with them", p.profile.Name, p.stoppedBy[set])
+	case p.sets[set].Stops():
+		return fmt.Sprintf("profile %s: these options are stopped: %s could not be mounted with them", p.profile.Name, p.sets[set].BlamedVolume())
 	case p.joined != nil && isProven && p.joined.marked+p.planned < p.share():
 		return ""
 	case len(p.busy) > 0:
@@ -209,8 +178,7 @@ func (p *progress) countPlanned(j judged) {
 
 // isProven says whether the volume's options are no canary's any more.
 func (p *progress) isProven(j judged) bool {
-	_, known := p.evidence.of(j)
-	return known || p.hasSoakedEnough(j)
+	return p.sets[j.verdict.Set].MayWrite(j.Source.Server) == optionset.Batch || p.hasSoakedEnough(j)
 }
 
 // hasSoakedEnough says whether time is enough for the profile, and has passed. What volumes show that nobody can mount holds for no

@@ -32,18 +32,15 @@ type Snapshot struct {
 
 	// Now is the time of the plan.
 	Now time.Time
-	// Live is true where volumes and ledger were read past the cache.
-	Live bool
 	// ClientNodes tell what is mounted.
 	ClientNodes []*v1alpha1.StorageClientNode
-	// FailedMounts are failed mounts, by volume, of those volumes that a plan has asked for.
+	// FailedMounts are failed mounts, by volume, of those volumes that a plan wants to know of.
 	FailedMounts map[string]Failure
 	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
 	Cures map[string]Cure
 	// Probes are what probes have shown of sets of options; nil: nothing is probed.
 	Probes map[ProbeKey]Probe
-	// Evidence is what has shown sets of options to work beside what client nodes tell, by set. Whoever has seen a list of a set
-	// mounted adds to it.
+	// Evidence is what has shown sets of options to work beside what client nodes tell, by set.
 	Evidence map[string]Evidence
 	// Coming are the volumes, of those that a plan has asked for, that a pod is about to mount.
 	Coming map[string]bool
@@ -63,8 +60,8 @@ type Failure struct {
 type Evidence struct {
 	// Text says what was seen, where and when.
 	Text string
-	// Volume is the one that was mounted, and Written when it had got its list; empty where none of the cluster's was. It shows
-	// nothing any more once the volume has got another one.
+	// Volume is the one that was mounted, and Written when it had got its list. It shows nothing any more once the volume has got another
+	// one.
 	Volume  string
 	Written time.Time
 }

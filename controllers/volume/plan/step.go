@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 // Plan is what to do next.
@@ -18,20 +20,10 @@ type Plan struct {
 	Steps []Step
 	// Notes say of every volume that concerns a profile how it stands, or why it was or was not written.
 	Notes map[string]Note
-	// Watched are the volumes of which it matters whether a pod could not mount them.
-	Watched []Watched
-	// InCure are the volumes of which it matters how pods mount them with their own lists.
-	InCure []InCure
-	// Awaited are volumes whose mount would show their set of options to work, which nothing has yet.
-	Awaited []Awaited
 	// Canary is whether a step writes the first volume of a set of options that nothing has shown to work.
 	Canary bool
-	// Candidates are the volumes of sets that nothing has shown to work: one that a pod is about to mount goes first.
-	Candidates []*corev1.PersistentVolume
-	// ObserveEvery is how often either is to be looked for.
-	ObserveEvery time.Duration
-	// Ledger is what the ledger has missed, of volumes that no step is about: it is not to be written before it was read live.
-	// LedgerDue says that there is something of that kind.
+	// Ledger is what the ledger has missed, of volumes that no step is about and of sets of options: it is not to be written before both
+	// were read live. LedgerDue says that there is something of that kind.
 	Ledger    ledger.Changes
 	LedgerDue bool
 	// Records are those of the volumes that steps are about.
@@ -40,18 +32,32 @@ type Plan struct {
 	Next time.Time
 }
 
-// BeginsBatch says whether a step changes a list for a profile. Such a plan has to be made of what the API server has.
-func (p Plan) BeginsBatch() bool {
-	for _, step := range p.Steps {
-		if BelongsToBatch(step) {
-			return true
-		}
-	}
-	return false
+// NeedsFresh reports whether the plan may only be carried out if it was made of what the API server has: it starts a batch, or changes
+// what is recorded of a set of options.
+func (p Plan) NeedsFresh() bool {
+	return slices.ContainsFunc(p.Steps, func(step Step) bool {
+		restore, restores := step.(RestoreOptions)
+		return needsFresh(step) || restores && restore.Set != nil
+	})
 }
 
-// IsWatching says whether there are volumes of which it matters how pods mount them.
-func (p Plan) IsWatching() bool { return len(p.Watched)+len(p.InCure)+len(p.Awaited) > 0 }
+// WithoutFresh returns the part of the plan that may be carried out all the same. What takes a list of ours away is in it, and leaves the
+// ledger as it is: the annotation holds the failed mount until fresh reads have it recorded.
+func (p Plan) WithoutFresh() Plan {
+	p.Steps, p.Ledger = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh), nil
+	for i, step := range p.Steps {
+		if restore, restores := step.(RestoreOptions); restores {
+			restore.Set = nil
+			p.Steps[i] = restore
+		}
+	}
+	return p
+}
+
+func needsFresh(step Step) bool {
+	_, records := step.(RecordSet)
+	return records || BelongsToBatch(step)
+}
 
 // BelongsToBatch says whether a step changes a list for a profile.
 func BelongsToBatch(step Step) bool {
@@ -85,10 +91,12 @@ type Awaited struct {
 	Written, After time.Time
 }
 
-// InCure is a volume that has its own list back.
+// InCure is a volume that has its original options back.
 type InCure struct {
 	Volume *corev1.PersistentVolume
-	Failed *judge.FailedMount
+	// Failure is what failed with ours. What pods show after Since counts.
+	Failure string
+	Since   time.Time
 }
 
 // Step is one write on one volume.
@@ -135,8 +143,10 @@ func Dated(step Step, now time.Time) Step {
 type RestoreOptions struct {
 	OnVolume
 	Options []string
-	// FailedMount is what stays on the volume where a pod could not mount it, nil otherwise.
-	FailedMount *judge.FailedMount
+	// FailedMount is what stays on the volume for an earlier release if a pod could not mount it, nil otherwise.
+	FailedMount *optionset.Failed
+	// Set is the record that holds the failed mount. Nil if none does.
+	Set *optionset.Record
 }
 
 // ReleaseVolume takes off what is ours and leaves the options.
@@ -144,25 +154,17 @@ type ReleaseVolume struct {
 	OnVolume
 }
 
-// JudgeFailure writes what has been learned of a failed mount.
-type JudgeFailure struct {
+// RecordSet records in the ledger what a volume has shown of its set of options.
+type RecordSet struct {
 	OnVolume
-	FailedMount *judge.FailedMount
+	Set *optionset.Record
+	// Mark and FailedMount are what the volume holds of it for the release before. Nil if nothing.
+	Mark        *judge.Mark
+	FailedMount *optionset.Failed
+	text        string
 }
 
-// KeepEvidence writes into a volume's mark what has shown its set of options to work: a mount that showed it may be gone soon.
-type KeepEvidence struct {
-	OnVolume
-	Mark *judge.Mark
-}
-
-func (s KeepEvidence) String() string {
-	return fmt.Sprintf("note on %s: %s", s.Note.Volume, s.Mark.Evidence)
-}
-
-func (s JudgeFailure) String() string {
-	return fmt.Sprintf("judge %s: %s", s.Note.Volume, s.Note.Message)
-}
+func (s RecordSet) String() string { return s.text }
 
 func (s WriteOptions) String() string {
 	if s.Mark == nil {
@@ -175,7 +177,7 @@ func (s WriteOptions) options() string { return strings.Join(s.Verdict.Options, 
 
 func (s RestoreOptions) String() string {
 	if s.FailedMount != nil {
-		return fmt.Sprintf("take back %s: %s", s.Note.Volume, s.FailedMount.Message)
+		return fmt.Sprintf("take back %s: %s", s.Note.Volume, s.FailedMount.Text)
 	}
 	return fmt.Sprintf("restore %s: %s", s.Note.Volume, strings.Join(s.Options, ","))
 }

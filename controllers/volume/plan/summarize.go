@@ -119,25 +119,15 @@ func firstOf(notes []Note) []Note {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(profiles *judge.Profiles, failedSets map[string]*judge.FailedSet, name string, own []*judged) {
+func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, own []*judged) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
 	}
-	var failed, suspected, last []string
-	told := map[string]bool{}
+	var last []string
 	var since time.Time
 	first := true
 	for _, j := range own {
-		if j.FailedMount.Stops() && j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
-			told[j.FailedMount.Set] = true
-			message := fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount)
-			if j.FailedMount.Suspected {
-				suspected = append(suspected, message+", and has its own options back until a pod shows whether it mounts with these")
-			} else {
-				failed = append(failed, message)
-			}
-		}
 		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.CarriesOurs {
 			continue
 		}
@@ -149,16 +139,31 @@ func (s *Summary) addBatches(profiles *judge.Profiles, failedSets map[string]*ju
 			last = append(last, j.Volume.Name)
 		}
 	}
-	for _, remembered := range failedSets {
-		if remembered.Server == "" && !told[remembered.Set] && remembered.WasFor(name) {
-			failed = append(failed, remembered.String())
-		}
-	}
-	slices.Sort(failed)
-	s.Stopped, s.Batch = text.Join(failed, "; "), text.Join(suspected, "; ")
+	s.Stopped, s.Batch = known.describeBlames(name, profiles)
 	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))
 	}
+}
+
+// describeBlames tells which volumes could not be mounted with options of a profile, and of which it is open whether these are the cause.
+func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, suspected string) {
+	var closed, open []string
+	for _, r := range s {
+		if !r.Stops() || !r.IsOf(profile) || !profiles.Declare(r) {
+			continue
+		}
+		for _, b := range r.Blames {
+			message := fmt.Sprintf("%s could not be mounted with %s", b.Volume, judge.BlameText(r, b))
+			if b.Settled || !b.Unclear {
+				closed = append(closed, message)
+			} else {
+				open = append(open, message+", and has its own options back until a pod shows whether it mounts with these")
+			}
+		}
+	}
+	slices.Sort(closed)
+	slices.Sort(open)
+	return text.Join(closed, "; "), text.Join(open, "; ")
 }
 
 // addEvidence tells which volumes wait for a mount, and of which.

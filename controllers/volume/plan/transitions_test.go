@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
 var update = flag.Bool("update", false, "write golden files instead of comparing them")
@@ -72,7 +73,7 @@ func (b *bench) set() string {
 
 func (b *bench) snapshot() Snapshot {
 	s := snapshotOf(b.volumes, b.profile)
-	s.Now, s.Live, s.Probes, s.ClientNodes = b.now, true, maps.Clone(b.probes), []*v1alpha1.StorageClientNode{b.node}
+	s.Now, s.Probes, s.ClientNodes = b.now, maps.Clone(b.probes), []*v1alpha1.StorageClientNode{b.node}
 	s.Ledger = b.ledger()
 	return s
 }
@@ -100,7 +101,7 @@ func (b *bench) keep(changes ledger.Changes) {
 // pass plans by what is asked for and seen, and carries the plan out.
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
-	asked := For(s)
+	asked := Wants(s)
 	s.FailedMounts, s.Cures, s.Evidence = map[string]Failure{}, map[string]Cure{}, map[string]Evidence{}
 	for _, w := range asked.Watched {
 		if failure, failed := now.failures[w.Volume.Name]; failed {
@@ -124,7 +125,7 @@ func (b *bench) pass(now seen) {
 		text, _, _ := strings.Cut(step.String(), ", batch of")
 		b.log = append(b.log, "  "+text)
 	}
-	b.keep(Settled(next.Steps))
+	b.keep(Settled(next.Steps, b.now.Add(time.Second)))
 }
 
 func (b *bench) wait(d time.Duration) { b.now = b.now.Add(d) }
@@ -151,14 +152,13 @@ func (b *bench) probed(server string, verdict ProbeVerdict) {
 // stands tells how all stands once nothing more happens by itself.
 func (b *bench) stands() string {
 	s := b.snapshot()
-	next := For(s)
 	var carriers, inCure []string
 	for _, pv := range s.Volumes {
 		if slices.Contains(pv.Spec.MountOptions, "nocto") {
 			carriers = append(carriers, pv.Name)
 		}
 	}
-	for _, c := range next.InCure {
+	for _, c := range Wants(s).InCure {
 		inCure = append(inCure, c.Volume.Name)
 	}
 	var stopped []string
@@ -183,9 +183,9 @@ func orNone(names []string) string {
 
 // judgeNew is what the webhook asks.
 func judgeNew(s Snapshot, pv *corev1.PersistentVolume) (judge.Verdict, string) {
-	known := s.Ledger.FailedSets()
+	known := optionset.Decode(s.Ledger.Sets())
 	return judge.AmongOthers(judge.Judge(judge.Input{Volume: pv, Profiles: s.Profiles}), judge.NewOthers(s.Volumes),
-		func(key string) *judge.FailedSet { return judge.DecodeFailedSet(known[key]) })
+		func(set, _ string) *optionset.Record { return known[set] })
 }
 
 var (

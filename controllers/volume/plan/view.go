@@ -43,11 +43,11 @@ func (v *View) Summarize(name string) Summary {
 	for _, j := range own {
 		out.addVolume(name, j)
 		out.addServer(name, j)
-		if (j.FailedMount.WasFor(name) || slices.Contains(j.Record.Profiles, name)) && v.isUnrestored(j, planner) {
+		if (j.WasFailedFor(name) || slices.Contains(j.Record.Profiles, name)) && v.isUnrestored(j, planner) {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(v.snapshot.Profiles, planner.failedSets, name, own)
+	out.addBatches(v.snapshot.Profiles, planner.sets, name, own)
 	out.addEvidence(planner, own, name)
 	out.addProbes(planner, own, name)
 	out.Stale = v.staleMounts(planner, name, out.Volumes)
@@ -97,7 +97,7 @@ func concernedBy(volumes []judged) map[string][]*judged {
 	out := map[string][]*judged{}
 	for i := range volumes {
 		j := &volumes[i]
-		names := slices.Concat(j.verdict.Profiles, j.Record.Profiles, j.FailedMount.Profiles(), j.Mark.Profiles())
+		names := slices.Concat(j.verdict.Profiles, j.Record.Profiles, j.NamedProfiles())
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
 			out[name] = append(out[name], j)

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -142,8 +143,8 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 	if err := r.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return judge.Verdict{}, "", fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
-	v, stopped = judge.AmongOthers(judged, others, func(set string) *judge.FailedSet {
-		return judge.DecodeFailedSet(ledger.FindFailedSet(pages.Items, set))
+	v, stopped = judge.AmongOthers(judged, others, func(set, server string) *optionset.Record {
+		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
 	})
 	return v, stopped, nil
 }

@@ -1,0 +1,19 @@
+package plan
+
+import "github.com/storageclient/operator/controllers/volume/optionset"
+
+// importAnnotations adds to the records what the annotations of a volume hold: an earlier release left it there, or this one for an earlier
+// release, which has it outlive a page of the ledger.
+func (p *planner) importAnnotations(j judged) {
+	if m := j.Mark; m != nil && j.CarriesOurs {
+		if m.Evidence != "" && j.carriesSet() {
+			p.sets.carried(j).Import(optionset.Earlier{Volume: j.Volume.Name, Server: j.Source.Server, Evidence: m.Evidence, Probed: m.Probed, At: j.writtenAt()})
+		}
+		if m.Acquitted != "" {
+			p.sets.carried(j).Import(optionset.Earlier{Cleared: m.Acquitted})
+		}
+	}
+	if f := j.FailedMount; f != nil && f.Set != "" {
+		p.sets.of(j, f.Set, f.Rules).Import(optionset.Earlier{Volume: j.Volume.Name, Failed: f})
+	}
+}

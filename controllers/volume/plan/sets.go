@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
+)
+
+// maxSets is the maximum number of entries of the ledger that can be observed again. Further ones are not recorded.
+const maxSets = 1000
+
+// sets are the records of sets of options that are declared, or that a volume has, by set.
+type sets map[string]*optionset.Record
+
+// isProven reports whether a mount or a probe has shown the set that is declared for a volume to work.
+func (s sets) isProven(j judged) bool {
+	_, known := s[j.verdict.Set].EvidenceOn(j.Source.Server)
+	return known
+}
+
+// of returns the record of a set of a volume. It starts one if there is none.
+func (s sets) of(j judged, set string, rules []string) *optionset.Record {
+	if s[set] == nil {
+		s[set] = judge.SetOf(j.Source, set, rules)
+	}
+	return s[set]
+}
+
+// declared returns the record of the set that is declared for a volume.
+func (s sets) declared(j judged) *optionset.Record { return s.of(j, j.verdict.Set, j.verdict.Rules) }
+
+// carried returns the record of the set that a volume's list was written for.
+func (s sets) carried(j judged) *optionset.Record {
+	if j.Mark == nil {
+		return s.declared(j)
+	}
+	return s.of(j, j.Mark.Set, j.Mark.Rules)
+}
+
+// carriedSet is the set of options that the volume's list was written for.
+func (j judged) carriedSet() string {
+	if j.Mark == nil {
+		return j.verdict.Set
+	}
+	return j.Mark.Set
+}
+
+// readSets reads the records of sets of options from the ledger, and what earlier releases left on volumes. It forgets what is known of
+// sets that no rule declares and no volume has.
+func (p *planner) readSets() {
+	p.sets = optionset.Decode(p.Ledger.Sets())
+	needed := map[string]bool{}
+	for _, j := range p.volumes {
+		needed[j.verdict.Set] = true
+		if j.CarriesOurs {
+			needed[j.carriedSet()] = true
+		}
+		p.importAnnotations(j)
+	}
+	for set, r := range p.sets {
+		if !needed[set] && !p.Profiles.Declare(r) {
+			r.Next(optionset.Event{Kind: optionset.Undeclared})
+		}
+	}
+}
+
+// followBlamed notes what has become of the volumes whose mounts failed: which have their original options back, and which are gone.
+func (p *planner) followBlamed() {
+	p.blamed = map[string]*optionset.Record{}
+	for _, r := range p.sets {
+		for _, b := range r.Blames {
+			p.blamed[b.Volume] = nil
+		}
+	}
+	there := map[string]judged{}
+	for _, j := range p.volumes {
+		if _, blamed := p.blamed[j.Volume.Name]; blamed {
+			there[j.Volume.Name] = j
+		}
+	}
+	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
+		r := p.sets[set]
+		for _, b := range slices.Clone(r.Blames) {
+			switch j, is := there[b.Volume]; {
+			case !is, j.CarriesOurs && j.carriedSet() != set:
+				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
+			case !j.CarriesOurs && b.RevertedAt.IsZero():
+				r.Next(p.eventOn(b.Volume, optionset.Restored))
+			}
+		}
+		p.noteBlamed(r)
+	}
+}
+
+// noteBlamed notes of which volumes the cause of the failed mount is open.
+func (p *planner) noteBlamed(r *optionset.Record) {
+	for _, b := range r.Blames {
+		if !b.Settled {
+			p.blamed[b.Volume] = r
+		}
+	}
+}
+
+// eventOn returns an event of a volume.
+func (p *planner) eventOn(volume string, kind optionset.Kind) optionset.Event {
+	return optionset.Event{Kind: kind, Blame: optionset.Blame{Volume: volume}, At: p.second()}
+}
+
+// blameOf returns the failed mount of a volume of which the cause is open. Nil if there is none.
+func (p *planner) blameOf(j judged) *optionset.Blame {
+	return p.blamed[j.Volume.Name].BlameOf(j.Volume.Name)
+}
+
+// second is the time of the plan as it is recorded.
+func (p *planner) second() time.Time { return p.Now.UTC().Truncate(time.Second) }
+
+// keepSets finds entries of sets that the ledger does not hold so.
+func (p *planner) keepSets(missed ledger.Changes) {
+	stored, next, count := p.Ledger.Sets(), map[string]string{}, 0
+	for _, r := range p.sets {
+		maps.Copy(next, r.Encode())
+	}
+	for key := range stored {
+		switch {
+		case next[key] == "":
+			missed[types.UID(key)] = ledger.Forget
+		case optionset.IsEvidenceKey(key):
+			count++
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(next)) {
+		isNew := stored[key] == "" && optionset.IsEvidenceKey(key)
+		if next[key] == stored[key] || isNew && count == maxSets {
+			continue
+		}
+		if isNew {
+			count++
+		}
+		missed[types.UID(key)] = ledger.KeepSet(next[key])
+	}
+}

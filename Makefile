@@ -192,7 +192,7 @@ e2e-all: ## The same with the specs that "make e2e" leaves out for their length,
 	SCO_E2E_LABELS= $(MAKE) --no-print-directory e2e
 
 .PHONY: mutate
-mutate: ## Play 20,000 schedules of the manager's own code, then break each decision of hack/mutate/mutations.yaml and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some and leaves the other rows
+mutate: ## Play 20,000 schedules of the manager's own code, then take each decision of hack/mutate/mutations.yaml out of the code and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some (decision, invariant, or package.Func) and leaves the other rows
 	@$(if $(ONLY),,go test ./test/simulation -schedules=20000 -timeout=60m)
 	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)') -page docs/mutations.md
 

@@ -16,3 +16,14 @@ func TestParseShare(t *testing.T) {
 		}
 	}
 }
+
+func TestParseShareRejects(t *testing.T) {
+	for name, text := range map[string]string{
+		"an empty text": "", "no number": "many", "zero": "0", "a negative number": "-1", "a fraction": "1.5",
+		"zero percent": "0%", "more than all": "101%", "two signs": "5%%", "more than 32 bits": "4294967297",
+	} {
+		if got, err := ParseShare(text); err == nil {
+			t.Errorf("%s: %q is accepted as %v", name, text, got)
+		}
+	}
+}

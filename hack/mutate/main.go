@@ -1,5 +1,6 @@
-// Command mutate breaks one decision at a time and sees whether a test fails: "make mutate". Each row of mutations.yaml is a
-// decision and an edit that takes it away. The tree is never written to: go test gets the edited file as an overlay.
+// Command mutate breaks one decision at a time and checks that a test fails: "make mutate". Each row of mutations.yaml names a
+// decision, a function and an expression in it. The syntax tree leads from the expression to the code that decides, so a row survives
+// formatting and refactoring around it. The tree is never written: go test gets the mutated file as an overlay.
 package main
 
 import (
@@ -23,25 +24,53 @@ import (
 // timeout bounds the tests of one package under one mutation. A decision that ends a loop is missed by a test that never ends.
 const timeout = 10 * time.Minute
 
+// becomes is what a mutation makes of its target.
+type becomes string
+
+const (
+	becomesFalse   becomes = "false"
+	becomesTrue    becomes = "true"
+	becomesRemoved becomes = "removed"
+)
+
+// UnmarshalJSON accepts the booleans with and without quotes.
+func (b *becomes) UnmarshalJSON(data []byte) error {
+	*b = becomes(strings.Trim(string(data), `"`))
+	return nil
+}
+
 // mutation is one decision and what takes it away.
 type mutation struct {
-	// Decision says what the code decides, as a reader would.
+	// Decision is what the code decides, in plain English.
 	Decision string `json:"decision"`
-	// File is edited: Old, which it holds exactly once, becomes New.
-	File string `json:"file"`
-	Old  string `json:"old"`
-	New  string `json:"new"`
-	// Tests are the packages that are to notice, tried in this order until one does.
+	// Invariant is what the decision protects.
+	Invariant string `json:"invariant"`
+	// Package is the directory of the package in the module.
+	Package string `json:"package"`
+	// Func is the function that decides: Name, or Type.Name for a method.
+	Func string `json:"func"`
+	// Mentions is a Go expression in the body of Func. It leads to exactly one target.
+	Mentions string `json:"mentions"`
+	// Becomes is false or true for the smallest boolean around the mention, or removed for the smallest statement.
+	Becomes becomes `json:"becomes"`
+	// Tests are the packages whose tests notice, tried in this order until one fails. Default: Package.
 	Tests []string `json:"tests"`
 }
 
-// cells are the mutation's part of its line on the page.
-func (m mutation) cells() string { return fmt.Sprintf("| %s | `%s` |", m.Decision, m.File) }
+// cells returns the mutation's part of its line on the page.
+func (m mutation) cells() string {
+	return fmt.Sprintf("| %s | %s | `%s` | `%s` |", m.Decision, m.Invariant, m.Package, m.Func)
+}
+
+// matches reports whether a regular expression matches the decision or its function.
+func (m mutation) matches(only *regexp.Regexp) bool {
+	return slices.ContainsFunc([]string{m.Decision, m.Invariant, m.Package + "." + m.Func}, only.MatchString)
+}
 
 func main() {
 	root := flag.String("root", ".", "Root of the module.")
 	table := flag.String("table", "hack/mutate/mutations.yaml", "The decisions.")
-	only := flag.String("only", "", "Regular expression: only decisions or files that match it.")
+	only := flag.String("only", "", "Regular expression: only decisions, invariants or functions (package.Func) that match it.")
 	schedules := flag.Int("schedules", 2000, "Random schedules that each simulation plays.")
 	page := flag.String("page", "", "File to write the table of results to, as Markdown; what it says of decisions that are not tried now stays.")
 	flag.Parse()
@@ -65,7 +94,7 @@ func run(ctx context.Context, root, name, only, page string, schedules int) erro
 		return err
 	}
 	table := all
-	all = slices.DeleteFunc(slices.Clone(all), func(m mutation) bool { return !matches.MatchString(m.Decision) && !matches.MatchString(m.File) })
+	all = slices.DeleteFunc(slices.Clone(all), func(m mutation) bool { return !m.matches(matches) })
 	var survivors, broken []string
 	for i, m := range all {
 		started := time.Now()
@@ -101,7 +130,7 @@ func run(ctx context.Context, root, name, only, page string, schedules int) erro
 	return errors.Join(errs...)
 }
 
-// readTable reads the decisions, and refuses a row that lacks something.
+// readTable reads the decisions, and rejects a row that lacks something.
 func readTable(path string) ([]mutation, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -111,29 +140,24 @@ func readTable(path string) ([]mutation, error) {
 	if err := yaml.UnmarshalStrict(data, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	for i, m := range all {
-		if m.Decision == "" || m.File == "" || m.Old == "" || m.Old == m.New || len(m.Tests) == 0 {
-			return nil, fmt.Errorf("%s: row %d (%q): decision, file, old, another new, and tests are required", path, i+1, m.Decision)
+	for i := range all {
+		m := &all[i]
+		if slices.Contains([]string{m.Decision, m.Invariant, m.Package, m.Func, m.Mentions}, "") {
+			return nil, fmt.Errorf("%s: row %d (%q): decision, invariant, package, func and mentions are required", path, i+1, m.Decision)
+		}
+		if !slices.Contains([]becomes{becomesFalse, becomesTrue, becomesRemoved}, m.Becomes) {
+			return nil, fmt.Errorf("%s: row %d (%q): becomes is %q, want false, true or removed", path, i+1, m.Decision, m.Becomes)
+		}
+		if len(m.Tests) == 0 {
+			m.Tests = []string{"./" + m.Package}
 		}
 	}
 	return all, nil
 }
 
-// mutate is the file as the mutation leaves it.
-func mutate(root string, m mutation) ([]byte, error) {
-	data, err := os.ReadFile(filepath.Join(root, m.File))
-	if err != nil {
-		return nil, err
-	}
-	if n := bytes.Count(data, []byte(m.Old)); n != 1 {
-		return nil, fmt.Errorf("%s holds %d times, want once: %q", m.File, n, m.Old)
-	}
-	return bytes.Replace(data, []byte(m.Old), []byte(m.New), 1), nil
-}
-
 // tryMutation returns the tests that fail under a mutation. One that does not compile is an error: it proves nothing.
 func tryMutation(ctx context.Context, root string, m mutation, schedules int) ([]string, error) {
-	mutated, err := mutate(root, m)
+	mutated, err := resolve(root, m)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +166,8 @@ func tryMutation(ctx context.Context, root string, m mutation, schedules int) ([
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	file, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
-	original, err := filepath.Abs(filepath.Join(root, m.File))
+	file, overlay := filepath.Join(dir, filepath.Base(mutated.File)), filepath.Join(dir, "overlay.json")
+	original, err := filepath.Abs(filepath.Join(root, mutated.File))
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +175,7 @@ func tryMutation(ctx context.Context, root string, m mutation, schedules int) ([
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(os.WriteFile(file, mutated, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(file, mutated.Content, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
 		return nil, err
 	}
 	for _, tests := range m.Tests {
@@ -172,7 +196,7 @@ var (
 
 // runTests runs a package's tests and returns those that failed.
 func runTests(ctx context.Context, root, tests, overlay string, schedules int) ([]string, error) {
-	args := []string{"test", "-count=1", "-overlay=" + overlay, fmt.Sprintf("-timeout=%s", timeout), tests}
+	args := []string{"test", "-count=1", "-vet=off", "-overlay=" + overlay, fmt.Sprintf("-timeout=%s", timeout), tests}
 	if testsHold(root, tests, `flag.Int("schedules"`) {
 		args = append(args, fmt.Sprintf("-schedules=%d", schedules))
 	}
@@ -222,7 +246,7 @@ func readPage(page string) (map[string]string, error) {
 	}
 	for line := range strings.Lines(string(data)) {
 		cells := strings.Split(strings.TrimSpace(line), " | ")
-		if killers := strings.TrimSuffix(cells[len(cells)-1], " |"); len(cells) > 2 {
+		if killers := strings.TrimSuffix(cells[len(cells)-1], " |"); len(cells) > 4 {
 			known[strings.Join(cells[:len(cells)-1], " | ")+" |"] = killers
 		}
 	}
@@ -233,8 +257,8 @@ func readPage(page string) (map[string]string, error) {
 func markdown(table []mutation, known map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# Decisions and the tests that hold them\n\n" +
-		"Written by `make mutate`, which takes each decision out of the code, one at a time, and sees a test fail.\n\n" +
-		"| decision | file | killed by |\n|---|---|---|\n")
+		"Written by `make mutate`. It takes each decision out of the code, one at a time, and checks that a test fails.\n\n" +
+		"| decision | protects | package | function | killed by |\n|---|---|---|---|---|\n")
 	for _, m := range table {
 		killers, tried := known[m.cells()]
 		if !tried {
@@ -247,7 +271,7 @@ func markdown(table []mutation, known map[string]string) string {
 
 func killersInWords(killers []string) string {
 	if len(killers) == 0 {
-		return "**nobody**"
+		return "**no test**"
 	}
 	shown := killers[:min(3, len(killers))]
 	words := strings.Join(shown, ", ")

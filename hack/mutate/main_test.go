@@ -14,10 +14,11 @@ func newModule(t *testing.T) string {
 	root := t.TempDir()
 	for name, content := range map[string]string{
 		"go.mod": "module example.org/m\n\ngo 1.26\n",
-		"m/m.go": "package m\n\nfunc Positive(n int) bool { return n > 0 }\n\nfunc Even(n int) bool { return n%2 == 0 }\n",
+		"m/m.go": "package m\n\nfunc Positive(n int) bool { return n > 0 }\n\nfunc Even(n int) bool { return n%2 == 0 }\n\n" +
+			"func Half(n int) int { return n / 2 }\n\nfunc Checked(n int) int {\n\tif n < 0 {\n\t\tpanic(n)\n\t}\n\treturn n\n}\n",
 		"n/n.go": "package n\n",
 		"m/m_test.go": "package m\n\nimport \"testing\"\n\nfunc TestPositive(t *testing.T) {\n\tif !Positive(1) || Positive(0) {\n\t\tt.Error()\n\t}\n}\n\n" +
-			"func TestEven(t *testing.T) { Even(2) }\n",
+			"func TestEven(t *testing.T) { Even(2) }\n\nfunc TestChecked(t *testing.T) { Checked(2) }\n",
 	} {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -33,22 +34,25 @@ func newModule(t *testing.T) string {
 func TestTryMutation(t *testing.T) {
 	root := newModule(t)
 	for name, test := range map[string]struct {
-		old, new string
-		tests    []string
-		want     []string
-		err      string
+		function, mentions string
+		becomes            becomes
+		tests              []string
+		want               []string
+		err                string
 	}{
-		"a test notices":                          {old: "n > 0", new: "n >= 0", tests: []string{"./m"}, want: []string{"TestPositive"}},
-		"the second package notices":              {old: "n > 0", new: "n >= 0", tests: []string{"./n", "./m"}, want: []string{"TestPositive"}},
-		"no test notices":                         {old: "n%2 == 0", new: "n%2 == 1", tests: []string{"./m"}},
-		"what does not compile proves nothing":    {old: "n > 0", new: "n +", tests: []string{"./m"}, err: "does not compile"},
-		"an edit that fits nowhere is an error":   {old: "n > 1", new: "n > 2", tests: []string{"./m"}, err: "holds 0 times"},
-		"an edit that fits twice is an error":     {old: "n int", new: "n int8", tests: []string{"./m"}, err: "holds 2 times"},
-		"a test that panics has noticed":          {old: "return n > 0", new: "panic(n)", tests: []string{"./m"}, want: []string{"TestPositive"}},
-		"a package that is not there is an error": {old: "n > 0", new: "n >= 0", tests: []string{"./o"}, err: "does not compile"},
+		"a test notices":                          {function: "Positive", mentions: "n > 0", becomes: "true", want: []string{"TestPositive"}},
+		"the second package notices":              {function: "Positive", mentions: "n > 0", becomes: "false", tests: []string{"./n", "./m"}, want: []string{"TestPositive"}},
+		"no test notices":                         {function: "Even", mentions: "n%2", becomes: "false"},
+		"a mutation that does not compile":        {function: "Half", mentions: "n", becomes: "true", err: "does not compile"},
+		"a mention that is not there":             {function: "Positive", mentions: "n > 1", becomes: "true", err: "has 0 targets"},
+		"a test that panics has noticed":          {function: "Checked", mentions: "n < 0", becomes: "true", want: []string{"TestChecked"}},
+		"a package that is not there is an error": {function: "Positive", mentions: "n > 0", becomes: "true", tests: []string{"./o"}, err: "does not compile"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := mutation{Decision: name, File: "m/m.go", Old: test.old, New: test.new, Tests: test.tests}
+			m := mutation{Decision: name, Package: "m", Func: test.function, Mentions: test.mentions, Becomes: test.becomes, Tests: test.tests}
+			if m.Tests == nil {
+				m.Tests = []string{"./m"}
+			}
 			got, err := tryMutation(t.Context(), root, m, 1)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
@@ -65,9 +69,9 @@ func TestTryMutation(t *testing.T) {
 
 func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 	root := newModule(t)
-	table := "- {decision: even is even, file: m/m.go, old: 'n%2 == 0', new: 'n%2 == 1', tests: [./m]}\n" +
-		"- {decision: does not compile, file: m/m.go, old: 'n > 0', new: 'n +', tests: [./m]}\n" +
-		"- {decision: nought is not positive, file: m/m.go, old: 'n > 0', new: 'n >= 0', tests: [./m]}\n"
+	table := "- {decision: even is even, invariant: '1', package: m, func: Even, mentions: n%2 == 0, becomes: false}\n" +
+		"- {decision: does not compile, invariant: '1', package: m, func: Half, mentions: 'n', becomes: true}\n" +
+		"- {decision: nought is not positive, invariant: '2', package: m, func: Positive, mentions: n > 0, becomes: 'true', tests: [./n, ./m]}\n"
 	if err := os.WriteFile(filepath.Join(root, "table.yaml"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +79,14 @@ func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 	if err := run(t.Context(), root, "table.yaml", "nought", page, 1); err != nil {
 		t.Fatal(err)
 	}
-	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | `m/m.go` | TestPositive |\n") || !strings.Contains(got, "| even is even | `m/m.go` | not tried yet |\n") {
+	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | 2 | `m` | `Positive` | TestPositive |\n") || !strings.Contains(got, "| even is even | 1 | `m` | `Even` | not tried yet |\n") {
 		t.Errorf("page after one decision:\n%s", got)
 	}
 	err := run(t.Context(), root, "table.yaml", "even|compile", page, 1)
 	if err == nil || !strings.Contains(err.Error(), "are gone: even is even") || !strings.Contains(err.Error(), "table.yaml: does not compile") || strings.Contains(err.Error(), "nought") {
 		t.Errorf("got %v, want an error that names the one that survived and the one that does not compile", err)
 	}
-	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | `m/m.go` | TestPositive |\n") || !strings.Contains(got, "| even is even | `m/m.go` | **nobody** |\n") {
+	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | 2 | `m` | `Positive` | TestPositive |\n") || !strings.Contains(got, "| even is even | 1 | `m` | `Even` | **no test** |\n") {
 		t.Errorf("page after the others:\n%s", got)
 	}
 }
@@ -96,8 +100,35 @@ func pageOf(t *testing.T, name string) string {
 	return string(data)
 }
 
-// A decision that was rewritten takes its row with it, or "make mutate" would find out weeks later.
-func TestEveryMutationFitsTheSource(t *testing.T) {
+func TestReadTable(t *testing.T) {
+	const row = "- {decision: d, invariant: '1', package: p, func: F, mentions: a, becomes: false}\n"
+	for name, test := range map[string]struct{ table, err string }{
+		"a row that is whole":      {row, ""},
+		"a row without a mention":  {strings.Replace(row, "mentions: a, ", "", 1), `row 1 ("d"): decision, invariant, package, func and mentions are required`},
+		"another value of becomes": {strings.Replace(row, "false", "gone", 1), `row 1 ("d"): becomes is "gone", want false, true or removed`},
+		"an unknown field":         {strings.Replace(row, "func", "file", 1), "unknown field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "table.yaml")
+			if err := os.WriteFile(path, []byte(test.table), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			all, err := readTable(path)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("got %v, want an error that says %q", err, test.err)
+				}
+				return
+			}
+			if err != nil || len(all) != 1 || all[0].Becomes != becomesFalse || !slices.Equal(all[0].Tests, []string{"./p"}) {
+				t.Errorf("got %+v, %v", all, err)
+			}
+		})
+	}
+}
+
+// A decision that moves to another function takes its row along, or "make mutate" would report it weeks later.
+func TestEveryMutationHasOneTarget(t *testing.T) {
 	const root = "../.."
 	all, err := readTable(filepath.Join(root, "hack/mutate/mutations.yaml"))
 	if err != nil {
@@ -106,9 +137,14 @@ func TestEveryMutationFitsTheSource(t *testing.T) {
 	if len(all) < 60 {
 		t.Errorf("%d decisions, want at least 60", len(all))
 	}
+	seen := map[string]bool{}
 	for _, m := range all {
-		if _, err := mutate(root, m); err != nil {
+		if _, err := resolve(root, m); err != nil {
 			t.Errorf("%s: %v", m.Decision, err)
 		}
+		if seen[m.cells()] {
+			t.Errorf("%s: two rows have this decision and function", m.Decision)
+		}
+		seen[m.cells()] = true
 	}
 }

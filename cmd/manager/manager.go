@@ -85,7 +85,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if err := metrics.Registry.Register(buildInfo()); err != nil {
 		return nil, fmt.Errorf("register build information: %w", err)
 	}
-	if err := addControllers(mgr, s); err != nil {
+	if err := setUpControllers(mgr, newControllers(mgr, s)); err != nil {
 		return nil, err
 	}
 	return mgr, addWebhooks(mgr, s)
@@ -131,7 +131,24 @@ type controller interface {
 	SetupWithManager(mgr ctrl.Manager) error
 }
 
-func addControllers(mgr ctrl.Manager, s settings) error {
+// namedController is a controller with the name that errors give it.
+type namedController struct {
+	name string
+	controller
+}
+
+// setUpControllers sets up controllers in their order, and stops at the first error.
+func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
+	for _, c := range controllers {
+		if err := c.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("set up controller %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// newControllers returns the controllers in the order in which they are set up, which is the same at every start.
+func newControllers(mgr ctrl.Manager, s settings) []namedController {
 	realClock := clock.RealClock{}
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
 	// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
@@ -140,46 +157,41 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: realClock,
 	}
 	probes, volumes := &trial.Results{}, snapshot.NewMemory()
-	for name, c := range map[string]controller{
-		"profile": &profile.Reconciler{
+	return []namedController{
+		{"profile", &profile.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All, Volumes: volumes,
-		},
-		"node": &node.Reconciler{
+		}},
+		{"node", &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			Limits: plan.Limits{MaxConcurrentLive: s.maxConcurrentLive, MinSoak: s.minLiveSoak, UntunedTaint: s.untunedTaint},
-		},
-		"rollout": &rollout.Reconciler{
+		}},
+		{"rollout", &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient()),
-		},
-		"volume": &volume.Reconciler{
+		}},
+		{"volume", &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All, Volumes: volumes,
-		},
-		"trial": &trial.Reconciler{
+		}},
+		{"trial", &trial.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Results: probes, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		},
-		"nodevolumes": &nodevolumes.Reconciler{
+		}},
+		{"nodevolumes", &nodevolumes.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		},
-		"drift":  &drift.Reporter{Recorder: recorder},
-		"health": &health.Reporter{Recorder: recorder, Reader: mgr.GetClient()},
-		"metrics": &clientmetrics.Reporter{
+		}},
+		{"drift", &drift.Reporter{Recorder: recorder}},
+		{"health", &health.Reporter{Recorder: recorder, Reader: mgr.GetClient()}},
+		{"metrics", &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		},
-	} {
-		if err := c.SetupWithManager(mgr); err != nil {
-			return fmt.Errorf("set up controller %s: %w", name, err)
-		}
+		}},
 	}
-	return nil
 }
 
 // addWebhooks adds nothing without a port. Every replica serves; the one that leads keeps the certificate.

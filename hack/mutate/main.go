@@ -1,17 +1,15 @@
 // Command mutate breaks one decision at a time and checks that a test fails: "make mutate". Each row of mutations.yaml names a
 // decision, a function and an expression in it. The syntax tree leads from the expression to the code that decides, so a row survives
-// formatting and refactoring around it. The tree is never written: go test gets the mutated file as an overlay.
+// formatting and refactoring around it.
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -72,15 +70,24 @@ func main() {
 	table := flag.String("table", "hack/mutate/mutations.yaml", "The decisions.")
 	only := flag.String("only", "", "Regular expression: only decisions, invariants or functions (package.Func) that match it.")
 	schedules := flag.Int("schedules", 2000, "Random schedules that each simulation plays.")
+	tests := flag.String("run", "", "Regular expression of the tests that are run, for whoever writes a row; empty: all.")
 	page := flag.String("page", "", "File to write the table of results to, as Markdown; what it says of decisions that are not tried now stays.")
 	flag.Parse()
-	if err := run(context.Background(), *root, *table, *only, *page, *schedules); err != nil {
+	if err := run(context.Background(), *root, *table, *only, *page, effort{tests: *tests, schedules: *schedules}); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, root, name, only, page string, schedules int) error {
+// effort is how much of the tests is run.
+type effort struct {
+	// tests is a regular expression of their names. Empty: all.
+	tests string
+	// schedules is the number of random schedules that each simulation plays.
+	schedules int
+}
+
+func run(ctx context.Context, root, name, only, page string, e effort) error {
 	matches, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("--only %q: %w", only, err)
@@ -93,41 +100,115 @@ func run(ctx context.Context, root, name, only, page string, schedules int) erro
 	if err != nil {
 		return err
 	}
-	table := all
-	all = slices.DeleteFunc(slices.Clone(all), func(m mutation) bool { return !m.matches(matches) })
-	var survivors, broken []string
+	r := &results{table: all, known: known, page: page, effort: e}
+	packages := map[string][]int{}
 	for i, m := range all {
-		started := time.Now()
-		killers, err := tryMutation(ctx, root, m, schedules)
-		if err != nil {
-			broken = append(broken, m.Decision)
-			fmt.Printf("%3d/%d         %s: BROKEN: %v\n", i+1, len(all), m.Decision, err)
-			continue
+		if m.matches(matches) {
+			packages[m.Package] = append(packages[m.Package], i)
+			r.total++
 		}
-		verdict := "killed by " + strings.Join(killers, ", ")
-		if len(killers) == 0 {
-			verdict = "SURVIVED"
-			survivors = append(survivors, m.Decision)
-		}
-		took := time.Since(started).Round(time.Second)
-		fmt.Printf("%3d/%d %6s  %s: %s\n", i+1, len(all), took, m.Decision, verdict)
-		known[m.cells()] = killersInWords(killers)
-		if page == "" {
-			continue
-		}
-		// After each: whoever ends a run of an hour keeps what it has found.
-		if err := os.WriteFile(page, []byte(markdown(table, known)), 0o644); err != nil { //nolint:gosec // documentation
+	}
+	for _, name := range slices.Sorted(maps.Keys(packages)) {
+		if err := r.tryPackage(ctx, root, packages[name]); err != nil {
 			return err
 		}
 	}
 	var errs []error
-	if len(broken) > 0 {
-		errs = append(errs, fmt.Errorf("rows to mend in %s: %s", name, strings.Join(broken, "; ")))
+	if len(r.broken) > 0 {
+		errs = append(errs, fmt.Errorf("rows to mend in %s: %s", name, strings.Join(r.broken, "; ")))
 	}
-	if len(survivors) > 0 {
-		errs = append(errs, fmt.Errorf("no test notices that these are gone: %s", strings.Join(survivors, "; ")))
+	if len(r.survivors) > 0 {
+		errs = append(errs, fmt.Errorf("no test notices that these are gone: %s", strings.Join(r.survivors, "; ")))
 	}
 	return errors.Join(errs...)
+}
+
+// results are what is known of the table's rows.
+type results struct {
+	table []mutation
+	// known is what the page says, by the cells of a mutation.
+	known map[string]string
+	page  string
+	effort
+	tried, total      int
+	survivors, broken []string
+}
+
+// tryPackage tries rows of one package. They are built together, and one by one if that does not compile.
+func (r *results) tryPackage(ctx context.Context, root string, rows []int) error {
+	var places []place
+	var sound []int
+	for _, i := range rows {
+		p, err := resolve(root, r.table[i])
+		if err != nil {
+			r.noteBroken(i, err)
+			continue
+		}
+		p.number = i + 1
+		places, sound = append(places, p), append(sound, i)
+	}
+	built, err := newMutants(root, places)
+	if err != nil {
+		return err
+	}
+	defer built.close()
+	for at, i := range sound {
+		started := time.Now()
+		killers, err := r.try(ctx, built, i)
+		var failed compileError
+		switch {
+		case errors.As(err, &failed) && len(sound) > 1:
+			for _, one := range sound[at:] {
+				if err := r.tryPackage(ctx, root, []int{one}); err != nil {
+					return err
+				}
+			}
+			return nil
+		case errors.As(err, &failed):
+			r.noteBroken(i, err)
+		case err != nil:
+			return err
+		default:
+			if err := r.note(i, killers, time.Since(started)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// try returns the tests that fail under a mutation.
+func (r *results) try(ctx context.Context, built *mutants, row int) ([]string, error) {
+	for _, tests := range r.table[row].Tests {
+		killers, err := built.try(ctx, row+1, tests, r.effort)
+		if len(killers) > 0 || err != nil {
+			return killers, err
+		}
+	}
+	return nil, nil
+}
+
+func (r *results) noteBroken(row int, err error) {
+	r.tried++
+	r.broken = append(r.broken, r.table[row].Decision)
+	fmt.Printf("%3d/%d         %s: BROKEN: %v\n", r.tried, r.total, r.table[row].Decision, err)
+}
+
+// note notes what kills a mutation, on the page too: a run that is ended keeps what it has found.
+func (r *results) note(row int, killers []string, took time.Duration) error {
+	m := r.table[row]
+	verdict := "killed by " + strings.Join(killers, ", ")
+	if len(killers) == 0 {
+		verdict = "SURVIVED"
+		r.survivors = append(r.survivors, m.Decision)
+	}
+	r.tried++
+	fmt.Printf("%3d/%d %6s  %s: %s\n", r.tried, r.total, took.Round(time.Second), m.Decision, verdict)
+	r.known[m.cells()] = killersInWords(killers)
+	if r.page == "" {
+		return nil
+	}
+	return os.WriteFile(r.page, []byte(markdown(r.table, r.known)), 0o644) //nolint:gosec // documentation
 }
 
 // readTable reads the decisions, and rejects a row that lacks something.
@@ -153,88 +234,6 @@ func readTable(path string) ([]mutation, error) {
 		}
 	}
 	return all, nil
-}
-
-// tryMutation returns the tests that fail under a mutation. One that does not compile is an error: it proves nothing.
-func tryMutation(ctx context.Context, root string, m mutation, schedules int) ([]string, error) {
-	mutated, err := resolve(root, m)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "mutate")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	file, overlay := filepath.Join(dir, filepath.Base(mutated.File)), filepath.Join(dir, "overlay.json")
-	original, err := filepath.Abs(filepath.Join(root, mutated.File))
-	if err != nil {
-		return nil, err
-	}
-	list, err := json.Marshal(map[string]any{"Replace": map[string]string{original: file}})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(os.WriteFile(file, mutated.Content, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
-		return nil, err
-	}
-	for _, tests := range m.Tests {
-		killers, err := runTests(ctx, root, tests, overlay, schedules)
-		if len(killers) > 0 || err != nil {
-			return killers, err
-		}
-	}
-	return nil, nil
-}
-
-var (
-	// failedTest is a test that failed, not a subtest.
-	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
-	// failedBuild is what go test prints where it could not compile.
-	failedBuild = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]`)
-)
-
-// runTests runs a package's tests and returns those that failed.
-func runTests(ctx context.Context, root, tests, overlay string, schedules int) ([]string, error) {
-	args := []string{"test", "-count=1", "-vet=off", "-overlay=" + overlay, fmt.Sprintf("-timeout=%s", timeout), tests}
-	if testsHold(root, tests, `flag.Int("schedules"`) {
-		args = append(args, fmt.Sprintf("-schedules=%d", schedules))
-	}
-	if testsHold(root, tests, `"pgregory.net/rapid"`) {
-		// It would keep what it found in the tree.
-		args = append(args, "-rapid.nofailfile")
-	}
-	command := exec.CommandContext(ctx, "go", args...)
-	command.Dir = root
-	output, err := command.CombinedOutput()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return nil, nil
-	case !errors.As(err, &exit):
-		return nil, err
-	case failedBuild.Match(output):
-		return nil, fmt.Errorf("the mutation does not compile:\n%s", output)
-	}
-	var killers []string
-	for _, match := range failedTest.FindAllSubmatch(output, -1) {
-		killers = append(killers, string(match[1]))
-	}
-	slices.Sort(killers)
-	if killers = slices.Compact(killers); len(killers) == 0 {
-		// A panic or a timeout ends the run before a name is printed.
-		return []string{"a panic or timeout in " + tests}, nil
-	}
-	return killers, nil
-}
-
-// testsHold reports whether a package's tests hold a text.
-func testsHold(root, tests, text string) bool {
-	files, _ := filepath.Glob(filepath.Join(root, tests, "*_test.go"))
-	return slices.ContainsFunc(files, func(file string) bool {
-		data, err := os.ReadFile(file)
-		return err == nil && bytes.Contains(data, []byte(text))
-	})
 }
 
 // readPage reads what a page says of each decision: by the cells that name it, the one that tells what kills it.

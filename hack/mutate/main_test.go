@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,37 +32,61 @@ func newModule(t *testing.T) string {
 	return root
 }
 
-func TestTryMutation(t *testing.T) {
+func TestTryPackage(t *testing.T) {
 	root := newModule(t)
 	for name, test := range map[string]struct {
-		function, mentions string
-		becomes            becomes
-		tests              []string
-		want               []string
-		err                string
+		rows []mutation
+		want []string
 	}{
-		"a test notices":                          {function: "Positive", mentions: "n > 0", becomes: "true", want: []string{"TestPositive"}},
-		"the second package notices":              {function: "Positive", mentions: "n > 0", becomes: "false", tests: []string{"./n", "./m"}, want: []string{"TestPositive"}},
-		"no test notices":                         {function: "Even", mentions: "n%2", becomes: "false"},
-		"a mutation that does not compile":        {function: "Half", mentions: "n", becomes: "true", err: "does not compile"},
-		"a mention that is not there":             {function: "Positive", mentions: "n > 1", becomes: "true", err: "has 0 targets"},
-		"a test that panics has noticed":          {function: "Checked", mentions: "n < 0", becomes: "true", want: []string{"TestChecked"}},
-		"a package that is not there is an error": {function: "Positive", mentions: "n > 0", becomes: "true", tests: []string{"./o"}, err: "does not compile"},
+		"tests notice, or do not": {
+			rows: []mutation{
+				{Func: "Positive", Mentions: "n > 0", Becomes: "true"},
+				{Func: "Even", Mentions: "n%2", Becomes: "false"},
+				{Func: "Checked", Mentions: "n < 0", Becomes: "true"},
+				{Func: "Positive", Mentions: "n > 0", Becomes: "false", Tests: []string{"./n", "./m"}},
+			},
+			want: []string{"TestPositive", "**no test**", "TestChecked", "TestPositive"},
+		},
+		"one that does not compile spoils no other": {
+			rows: []mutation{
+				{Func: "Positive", Mentions: "n > 0", Becomes: "true"},
+				{Func: "Half", Mentions: "n", Becomes: "true"},
+				{Func: "Positive", Mentions: "n > 1", Becomes: "true"},
+			},
+			want: []string{"TestPositive", "", ""},
+		},
+		"a package that is not there": {
+			rows: []mutation{{Func: "Positive", Mentions: "n > 0", Becomes: "true", Tests: []string{"./o"}}},
+			want: []string{""},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := mutation{Decision: name, Package: "m", Func: test.function, Mentions: test.mentions, Becomes: test.becomes, Tests: test.tests}
-			if m.Tests == nil {
-				m.Tests = []string{"./m"}
-			}
-			got, err := tryMutation(t.Context(), root, m, 1)
-			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("got %v, want an error that says %q", err, test.err)
+			r := &results{table: test.rows, known: map[string]string{}, effort: effort{schedules: 1}}
+			var rows []int
+			for i := range r.table {
+				m := &r.table[i]
+				m.Package, m.Decision = "m", fmt.Sprint("decision ", i)
+				if m.Tests == nil {
+					m.Tests = []string{"./m"}
 				}
-				return
+				rows = append(rows, i)
 			}
-			if err != nil || !slices.Equal(got, test.want) {
-				t.Errorf("got %v, %v, want %v", got, err, test.want)
+			if err := r.tryPackage(t.Context(), root, rows); err != nil {
+				t.Fatal(err)
+			}
+			var broken []string
+			for i, want := range test.want {
+				m := r.table[i]
+				if got := r.known[m.cells()]; got != want {
+					t.Errorf("%s of %s: got %q, want %q", m.Decision, m.Func, got, want)
+				}
+				if want == "" {
+					broken = append(broken, m.Decision)
+				}
+			}
+			slices.Sort(r.broken)
+			if !slices.Equal(r.broken, broken) {
+				t.Errorf("broken are %v, want %v", r.broken, broken)
 			}
 		})
 	}
@@ -76,13 +101,13 @@ func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(root, "page.md")
-	if err := run(t.Context(), root, "table.yaml", "nought", page, 1); err != nil {
+	if err := run(t.Context(), root, "table.yaml", "nought", page, effort{schedules: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | 2 | `m` | `Positive` | TestPositive |\n") || !strings.Contains(got, "| even is even | 1 | `m` | `Even` | not tried yet |\n") {
 		t.Errorf("page after one decision:\n%s", got)
 	}
-	err := run(t.Context(), root, "table.yaml", "even|compile", page, 1)
+	err := run(t.Context(), root, "table.yaml", "even|compile", page, effort{schedules: 1})
 	if err == nil || !strings.Contains(err.Error(), "are gone: even is even") || !strings.Contains(err.Error(), "table.yaml: does not compile") || strings.Contains(err.Error(), "nought") {
 		t.Errorf("got %v, want an error that names the one that survived and the one that does not compile", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -14,31 +15,45 @@ import (
 	"strings"
 )
 
-// replacement is a mutation as an edit of one file.
-type replacement struct {
-	// File is the path of the file in the module. Content is its mutated text.
-	File    string
-	Content []byte
+// place is where a mutation changes the source.
+type place struct {
+	// file is the path in the module, and data what it contains.
+	file, packageName string
+	data              []byte
+	// number selects the mutation.
+	number int
+	// spans are the expressions or the statement that are mutated.
+	spans  []span
+	isStmt bool
+	becomes
 }
 
-// resolve finds the one target of a mutation in the tree, and returns the file that holds it as the mutation leaves it.
-func resolve(root string, m mutation) (replacement, error) {
+// span is a part of a file, in bytes.
+type span struct{ from, to int }
+
+// resolve finds the one place of a mutation in the tree.
+func resolve(root string, m mutation) (place, error) {
 	mention, err := parseMention(m.Mentions)
 	if err != nil {
-		return replacement{}, err
+		return place{}, err
 	}
 	found, err := findFunc(filepath.Join(root, m.Package), m.Func)
 	if err != nil {
-		return replacement{}, fmt.Errorf("package %s: %w", m.Package, err)
+		return place{}, fmt.Errorf("package %s: %w", m.Package, err)
 	}
 	targets, err := findTargets(found.decl, mention, m.Becomes)
 	if len(targets) != 1 {
 		for _, t := range targets {
 			err = errors.Join(err, fmt.Errorf("%s:%d", found.name, found.line(t.nodes[0])))
 		}
-		return replacement{}, errors.Join(fmt.Errorf("func %s: mention %q has %d targets, want 1; name an expression that leads to one place", m.Func, m.Mentions, len(targets)), err)
+		return place{}, errors.Join(fmt.Errorf("func %s: mention %q has %d targets, want 1; name an expression that leads to one place", m.Func, m.Mentions, len(targets)), err)
 	}
-	return replacement{File: filepath.Join(m.Package, found.name), Content: found.rewrite(targets[0], m.Becomes)}, nil
+	p := place{file: filepath.Join(m.Package, found.name), packageName: found.packageName, data: found.data, becomes: m.Becomes}
+	for _, node := range targets[0].nodes {
+		p.spans = append(p.spans, span{found.offset(node.Pos()), found.offset(node.End())})
+		_, p.isStmt = node.(ast.Stmt)
+	}
+	return p, nil
 }
 
 // parseMention returns the printed form of a mention. Literals of functions and composites are rejected: their printed form is shortened.
@@ -62,10 +77,10 @@ func printed(e ast.Expr) string { return types.ExprString(ast.Unparen(e)) }
 
 // source is the file that holds a function.
 type source struct {
-	name string
-	data []byte
-	fset *token.FileSet
-	decl *ast.FuncDecl
+	name, packageName string
+	data              []byte
+	fset              *token.FileSet
+	decl              *ast.FuncDecl
 }
 
 func (s source) offset(p token.Pos) int { return s.fset.PositionFor(p, false).Offset }
@@ -97,7 +112,7 @@ func findFunc(dir, name string) (source, error) {
 		}
 		for _, d := range file.Decls {
 			if decl, isFunc := d.(*ast.FuncDecl); isFunc && decl.Body != nil && nameOf(decl) == name {
-				found = append(found, source{name: entry.Name(), data: data, fset: fset, decl: decl})
+				found = append(found, source{name: entry.Name(), packageName: file.Name.Name, data: data, fset: fset, decl: decl})
 			}
 		}
 	}
@@ -282,19 +297,50 @@ func isComparison(op token.Token) bool {
 	return false
 }
 
-// rewrite returns the file with the target mutated. What the target uses stays used, so that the file still compiles.
-func (s source) rewrite(t target, becomes becomes) []byte {
-	out := slices.Clone(s.data)
-	for _, node := range slices.Backward(t.nodes) {
-		from, to := s.offset(node.Pos()), s.offset(node.End())
-		before, after := "(false && (", "))"
-		switch _, isExpr := node.(ast.Expr); {
-		case !isExpr:
-			before, after = "if false { ", " }"
-		case becomes == becomesTrue:
-			before = "(true || ("
-		}
-		out = slices.Concat(out[:from], []byte(before), out[from:to], []byte(after), out[to:])
+// edit is a text before a span, and one after it.
+type edit struct {
+	span
+
+	before, after string
+}
+
+// edits are the changes that make a mutation selectable. What the span uses stays used, so that the file still compiles.
+func (p place) edits() []edit {
+	before, after := fmt.Sprintf(`(!mutantIs("%d") && (`, p.number), "))"
+	switch {
+	case p.isStmt:
+		before, after = fmt.Sprintf(`if !mutantIs("%d") { `, p.number), " }"
+	case p.becomes == becomesTrue:
+		before = fmt.Sprintf(`(mutantIs("%d") || (`, p.number)
+	}
+	var out []edit
+	for _, s := range p.spans {
+		out = append(out, edit{s, before, after})
 	}
 	return out
+}
+
+// mutate returns a file with all mutations of some places. Spans are nodes of one syntax tree: of two, one contains the other, or they
+// have nothing in common.
+func mutate(data []byte, places []place) []byte {
+	var edits []edit
+	for _, p := range places {
+		edits = append(edits, p.edits()...)
+	}
+	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	var out []byte
+	var open []edit
+	at := 0
+	closeUpTo := func(offset int) {
+		for len(open) > 0 && open[len(open)-1].to <= offset {
+			last := open[len(open)-1]
+			out, at, open = append(append(out, data[at:last.to]...), last.after...), last.to, open[:len(open)-1]
+		}
+	}
+	for _, e := range edits {
+		closeUpTo(e.from)
+		out, at, open = append(append(out, data[at:e.from]...), e.before...), e.from, append(open, e)
+	}
+	closeUpTo(len(data))
+	return append(out, data[at:]...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -112,5 +113,16 @@ func change(t *testing.T, c client.Client, name string, object client.Object, ch
 	change()
 	if err := c.Update(t.Context(), object); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A Node that takes the name of another one inherits neither its permit nor its note.
+func TestTheStorageClientNodeOfAFormerNodeIsIgnored(t *testing.T) {
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "first"}}}}
+	s := &scope{clientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNode}}
+	for uid, want := range map[types.UID]*v1alpha1.StorageClientNode{"first": clientNode, "second": nil} {
+		if got := s.clientNodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: uid}}); got != want {
+			t.Errorf("Node with UID %s: got %v, want %v", uid, got, want)
+		}
 	}
 }

@@ -56,9 +56,6 @@ func completeExplainable(_ *cobra.Command, args []string, begun string) ([]strin
 // listNames lists the names that begin as typed and are no argument yet. What cannot be read completes nothing: a shell has no
 // place for an error but cobra's own log.
 func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKind, given []string, begun string) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	c, err := env.connect()

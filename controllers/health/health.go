@@ -89,6 +89,7 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 // reportNamesakes tells of nodes that call themselves the same. Where they cannot be read, the metric and the plugin still tell.
 func (r *Reporter) reportNamesakes(clientNode *v1alpha1.StorageClientNode) {
 	var list v1alpha1.StorageClientNodeList
+	// An event handler gets no context. The list comes from the cache, which the manager has filled before it leads.
 	if err := r.Reader.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
 		return
 	}

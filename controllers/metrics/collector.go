@@ -132,6 +132,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	default:
 		return
 	}
+	// Prometheus hands no context to a collector.
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	success := 1.0

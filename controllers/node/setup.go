@@ -33,10 +33,12 @@ const sourceField = "spec.settings.profile"
 // SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts
 // nodes that are on their way, and two that count at once could both go.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, read.NodeNameField, read.IndexNodeName); err != nil {
+	// The manager has not started, so nothing waits for the context.
+	ctx := context.Background()
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, read.NodeNameField, read.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StorageClientNode{}, sourceField, indexSources); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.StorageClientNode{}, sourceField, indexSources); err != nil {
 		return fmt.Errorf("index StorageClientNodes by profile: %w", err)
 	}
 	r.Gate, r.Patience, r.isWatching = plan.NewGate(), plan.NewPatience(), true

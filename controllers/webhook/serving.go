@@ -24,6 +24,7 @@ type serving struct {
 
 // newServing keeps the Secret in the cache of every replica, also of those that do not lead.
 func newServing(c cache.Cache, namespace string) (*serving, error) {
+	// The cache has not started, so nothing waits for the context.
 	if _, err := c.GetInformer(context.Background(), &corev1.Secret{}, cache.BlockUntilSynced(false)); err != nil {
 		return nil, fmt.Errorf("watch the Secret of the webhooks: %w", err)
 	}

@@ -48,6 +48,7 @@ type Webhooks struct {
 // SetupWithManager adds the server to a manager, and to its readiness: the Service then leads to replicas that serve.
 // Without a certificate it is not ready, and runs its controllers all the same.
 func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
+	// The manager has not started, so nothing waits for the context.
 	others, err := snapshot.KeepCached(context.Background(), mgr.GetCache())
 	if err != nil {
 		return err

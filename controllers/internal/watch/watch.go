@@ -20,6 +20,7 @@ import (
 // ClientNodeUpdates hands over each change of a StorageClientNode while the manager leads, as it was before and after. One that is seen
 // for the first time is no change, so a manager that restarts repeats nothing.
 func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.StorageClientNode)) error {
+	// The manager has not started, so nothing waits for the context.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
 	if err != nil {
 		return fmt.Errorf("watch StorageClientNodes: %w", err)

@@ -23,9 +23,9 @@ type place struct {
 	// number selects the mutation.
 	number int
 	// spans are the expressions or the statement that are mutated.
-	spans  []span
-	isStmt bool
-	becomes
+	spans   []span
+	isStmt  bool
+	becomes becomes
 }
 
 // span is a part of a file, in bytes.

@@ -17,7 +17,8 @@ func newModule(t *testing.T) string {
 		"go.mod": "module example.org/m\n\ngo 1.26\n",
 		"m/m.go": "package m\n\nfunc Positive(n int) bool { return n > 0 }\n\nfunc Even(n int) bool { return n%2 == 0 }\n\n" +
 			"func Half(n int) int { return n / 2 }\n\nfunc Checked(n int) int {\n\tif n < 0 {\n\t\tpanic(n)\n\t}\n\treturn n\n}\n",
-		"n/n.go": "package n\n",
+		"n/n.go":          "package n\n",
+		"red/red_test.go": "package red\n\nimport \"testing\"\n\nfunc TestRed(t *testing.T) { t.Error() }\n",
 		"m/m_test.go": "package m\n\nimport \"testing\"\n\nfunc TestPositive(t *testing.T) {\n\tif !Positive(1) || Positive(0) {\n\t\tt.Error()\n\t}\n}\n\n" +
 			"func TestEven(t *testing.T) { Even(2) }\n\nfunc TestChecked(t *testing.T) { Checked(2) }\n",
 	} {
@@ -89,6 +90,14 @@ func TestTryPackage(t *testing.T) {
 				t.Errorf("broken are %v, want %v", r.broken, broken)
 			}
 		})
+	}
+}
+
+func TestTestsThatFailWithoutAMutationShowNothing(t *testing.T) {
+	row := mutation{Decision: "red", Package: "m", Func: "Positive", Mentions: "n > 0", Becomes: "true", Tests: []string{"./red"}}
+	r := &results{table: []mutation{row}, known: map[string]string{}, effort: effort{schedules: 1}}
+	if err := r.tryPackage(t.Context(), newModule(t), []int{0}); err == nil || !strings.Contains(err.Error(), "./red fails without a mutation: TestRed") {
+		t.Errorf("got %v", err)
 	}
 }
 

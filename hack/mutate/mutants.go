@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // mutants are the mutations of one package, built together: each test binary contains all of them, and an environment variable selects
@@ -114,12 +116,25 @@ func (m *mutants) build(ctx context.Context, tests string) (string, error) {
 // failedTest is a test that failed, not a subtest.
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// try runs a package's tests under a mutation until one fails, and returns what failed.
+// try runs a package's tests under a mutation until one fails, and returns what failed. It is an error if one fails without a mutation:
+// what fails then shows nothing.
 func (m *mutants) try(ctx context.Context, number int, tests string, e effort) ([]string, error) {
+	_, built := m.binaries[tests]
 	binary, err := m.build(ctx, tests)
 	if err != nil || binary == "" {
 		return nil, err
 	}
+	if !built {
+		if failed, err := m.run(ctx, 0, binary, tests, e); err != nil || len(failed) > 0 {
+			delete(m.binaries, tests)
+			return nil, cmp.Or(err, fmt.Errorf("%s fails without a mutation: %s", tests, strings.Join(failed, ", ")))
+		}
+	}
+	return m.run(ctx, number, binary, tests, e)
+}
+
+// run runs a test binary under a mutation, 0 for none, and returns what failed.
+func (m *mutants) run(ctx context.Context, number int, binary, tests string, e effort) ([]string, error) {
 	args := []string{"-test.failfast", "-test.run=" + e.tests, fmt.Sprintf("-test.timeout=%s", timeout)}
 	if testsHold(m.root, tests, `flag.Int("schedules"`) {
 		args = append(args, fmt.Sprintf("-schedules=%d", e.schedules))

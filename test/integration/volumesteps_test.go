@@ -273,6 +273,8 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
 			play(last...)
+			// The record of a set outlives the last volume that has its options by one pass. Only then is its failure forgotten.
+			Expect(visit(k8s)).To(Succeed())
 			for i := range count {
 				pv := getVolume(fmt.Sprintf("pv%d", i))
 				Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))

@@ -52,10 +52,15 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	ask := func() {
 		t.Helper()
 		for _, in := range inputs {
-			got, err := r.passGate(t.Context(), in, plan.Plan{Step: plan.StepWrite, Gated: true})
-			if err != nil || got.Step != plan.StepStay || got.Note == "" {
-				t.Fatalf("%s: step %v, note %q, %v; want it to wait", in.Node.Name, got.Step, got.Note, err)
+			got, err := r.passGate(t.Context(), in, plan.Write{Gated: true})
+			if stay, stays := got.(plan.Stay); err != nil || !stays || stay.Note == "" {
+				t.Fatalf("%s: step %#v, %v; want it to wait", in.Node.Name, got, err)
 			}
+		}
+	}
+	for _, step := range []plan.Step{plan.Stay{Note: "Paused"}, plan.None{}, plan.Remove{}} {
+		if got, err := r.passGate(t.Context(), inputs[0], step); got != step || err != nil || lists != 0 {
+			t.Errorf("%s needs no gate: got %#v, %v, after %d lists", step, got, err, lists)
 		}
 	}
 	ask()

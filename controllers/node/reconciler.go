@@ -101,9 +101,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if next.Step == plan.StepWrite || next.Step == plan.StepRemove {
-		r.Gate.Forget(snapshot)
-	}
 	wait, err := r.apply(ctx, &snapshot, next)
 	if err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -111,26 +108,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, err
 	}
-	if snapshot.Unfenced != "" && (next.RequeueAfter == 0 || next.RequeueAfter > fenceEvery) {
-		next.RequeueAfter = fenceEvery
+	if snapshot.Unfenced != "" {
+		wait = sooner(wait, fenceEvery)
 	}
-	if wait > 0 && (next.RequeueAfter == 0 || next.RequeueAfter > wait) {
-		next.RequeueAfter = wait
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// sooner is the shorter of two times to wait, where 0 is for ever.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
 	}
-	return reconcile.Result{RequeueAfter: next.RequeueAfter}, nil
+	return a
 }
 
 // passGate reads all nodes only where the gate cannot answer without.
-func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) (plan.Plan, error) {
+func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next plan.Step) (plan.Step, error) {
+	write, writes := next.(plan.Write)
+	if !writes {
+		return next, nil
+	}
 	now := r.Clock.Now()
-	if recalled, known := r.Gate.Recall(snapshot, next, now); known {
+	if recalled, known := r.Gate.Recall(snapshot, write, now); known {
 		return recalled, nil
 	}
 	all, err := read.FleetSnapshot(ctx, r, snapshot.Profiles, r.AgentNamespace)
 	if err != nil {
-		return plan.Plan{}, err
+		return nil, err
 	}
-	judged := r.Gate.Judge(snapshot, next, all, now)
+	judged := r.Gate.Judge(snapshot, write, all, now)
 	r.Gate.Stretch(r.Clock.Now().Sub(now))
 	return judged, nil
 }

@@ -19,36 +19,40 @@ import (
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// apply carries out the plan, in an order that a crash may cut anywhere. It fills in what the fence has to say. wait is when conditions want
-// to be looked at again, 0 for never.
-func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan) (wait time.Duration, err error) {
-	switch next.Step {
-	case plan.StepNone:
+// apply carries out a step, in an order that a crash may cut anywhere. It fills in what the fence has to say. wait is when to look at the
+// node again, 0 for never.
+func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Step) (wait time.Duration, err error) {
+	switch next := next.(type) {
+	case plan.None:
 		return 0, r.removeLabelAndConditions(ctx, s.Node)
-	case plan.StepRemove:
+	case plan.Remove:
+		r.Gate.Forget(*s)
 		if err := r.deleteClientNode(ctx, s.ClientNode); err != nil {
 			return 0, err
 		}
 		return 0, r.removeLabelAndConditions(ctx, s.Node)
-	case plan.StepWrite:
+	case plan.Write:
+		r.Gate.Forget(*s)
 		if s.ClientNode == nil {
 			return r.createClientNode(ctx, s, next)
 		}
 		return r.changeClientNode(ctx, s, next)
-	case plan.StepStay:
+	case plan.Stay:
+		if s.ClientNode == nil {
+			return next.RequeueAfter, nil
+		}
+		if err := r.addLabel(ctx, s); err != nil {
+			return 0, err
+		}
+		wait, err := r.writeConditions(ctx, *s, s.ClientNode, next.Note)
+		return sooner(wait, next.RequeueAfter), err
 	}
-	if s.ClientNode == nil {
-		return 0, nil
-	}
-	if err := r.addLabel(ctx, s); err != nil {
-		return 0, err
-	}
-	return r.writeConditions(ctx, *s, s.ClientNode, next.Note)
+	return 0, fmt.Errorf("apply step %q: unknown", next)
 }
 
 // createClientNode comes before the label: an agent that comes to the node finds what it is to do, and the fence has
 // something that it can be tried on.
-func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) (time.Duration, error) {
+func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
 	clientNode := &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Node.Name,
@@ -70,7 +74,7 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 
 // changeClientNode writes the conditions before the settings, unless they are held back: what Tuned says of the settings names them, so that
 // nobody takes the time that it bears for the beginning of the soak of others.
-func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) (time.Duration, error) {
+func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
 	changed := s.ClientNode.DeepCopy()
 	permit, volumes, trial, sample := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial, changed.Spec.Sample
 	changed.Spec = next.Spec
@@ -157,8 +161,8 @@ func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clien
 		case !changed:
 		case held == 0:
 			news = append(news, next)
-		case wait == 0 || held < wait:
-			wait = held
+		default:
+			wait = sooner(wait, held)
 		}
 	}
 	tuned, changed := plan.Condition(s, clientNode, note, now)

@@ -507,7 +507,7 @@ func (s *scene) plugin() string {
 
 // nodePlan is the next step of the node, and, while it is restored, whether another one may be restored beside it.
 func (s *scene) nodePlan() string {
-	answer := string(nodeplan.For(s.nodePlanSnapshot()).Step)
+	answer := nodeplan.For(s.nodePlanSnapshot()).String()
 	if !s.isReleased() {
 		return answer
 	}
@@ -516,9 +516,10 @@ func (s *scene) nodePlan() string {
 	other.clientNode = newClientNode(other.node, fleet.Wanted{Result: nodesettings.Result{Settings: s.clientNode.Spec.Settings, Hash: "h"}})
 	other.ready = true
 	asked := other.nodePlanSnapshot()
-	judged := nodeplan.Gate{}.Judge(asked, nodeplan.For(asked), s.snapshot(&other), noon)
-	if judged.Step == nodeplan.StepWrite {
-		return answer + ", another goes"
+	if write, writes := nodeplan.For(asked).(nodeplan.Write); writes {
+		if _, goes := (nodeplan.Gate{}).Judge(asked, write, s.snapshot(&other), noon).(nodeplan.Write); goes {
+			return answer + ", another goes"
+		}
 	}
 	return answer + ", another waits"
 }

@@ -15,7 +15,7 @@ import (
 // turnAfter is how often a node asks whether its turn has come.
 const turnAfter = 10 * time.Second
 
-// Gate lets a plan that changes a host through only where every profile concerned lets the node go now. It remembers for
+// Gate lets a write that changes a host through only where every profile concerned lets the node go now. It remembers for
 // a moment whom it has refused, and for a shorter one the round of those who may go together; the zero Gate remembers nothing.
 type Gate struct {
 	verdicts map[string]verdict // by profile
@@ -43,9 +43,9 @@ func (g Gate) Forget(s Snapshot) {
 	maps.DeleteFunc(g.verdicts, func(_ string, v verdict) bool { return !v.at.Equal(current.at) })
 }
 
-// Recall answers without reading all nodes where it can: the plan needs no gate, a profile has refused the node a moment ago, or those
+// Recall answers without reading all nodes where it can: the write needs no gate, a profile has refused the node a moment ago, or those
 // who go now were looked at together with it.
-func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
+func (g Gate) Recall(s Snapshot, next Write, now time.Time) (Step, bool) {
 	if !next.Gated && !next.Limited {
 		return next, true
 	}
@@ -63,29 +63,29 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 		}
 	}
 	if g.round == nil || *g.round == nil || !(*g.round).isOpen(s.Profiles, now) {
-		return Plan{}, false
+		return nil, false
 	}
 	return g.judgeIn(*g.round, s, next)
 }
 
-func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
+func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Step, bool) {
 	known := g.verdicts[profile.Name]
 	if !known.denies(s.gateEntry(profile), s.Profiles, now) {
-		return Plan{}, false
+		return nil, false
 	}
-	return stayUntil(noteGate+known.Notes[s.Node.Name], nextTurn(known.soakLeft(now))), true
+	return Stay{Note: noteGate + known.Notes[s.Node.Name], RequeueAfter: nextTurn(known.soakLeft(now))}, true
 }
 
-func (g Gate) recallRestore(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
+func (g Gate) recallRestore(s Snapshot, profile *fleet.Profile, now time.Time) (Step, bool) {
 	known := g.restores[profile.Name]
 	if !known.holds(s.Profiles, now) {
-		return Plan{}, false
+		return nil, false
 	}
-	return stayUntil(known.note, turnAfter), true
+	return Stay{Note: known.note, RequeueAfter: turnAfter}, true
 }
 
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
-func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
+func (g Gate) Judge(s Snapshot, next Write, all fleet.Snapshot, now time.Time) Step {
 	r := newRound(s.Limits, all, now)
 	if g.round != nil {
 		*g.round = r
@@ -103,7 +103,7 @@ func (g Gate) Stretch(took time.Duration) {
 
 // judgeIn asks every profile concerned in a round. It is not known where the round does not speak of the node as it is, or has no place
 // for it: then all nodes have to be read.
-func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
+func (g Gate) judgeIn(r *round, s Snapshot, next Write) (_ Step, known bool) {
 	if next.Limited {
 		return g.judgeRestoreIn(r, s, next)
 	}
@@ -115,7 +115,7 @@ func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
 		}
 		v := r.verdictOf(profile)
 		if len(r.gone) > 0 && !v.knows(s.gateEntry(profile)) {
-			return Plan{}, false
+			return nil, false
 		}
 		if !v.Admitted[s.Node.Name] && len(r.gone) == 0 {
 			v.AdmitQueued(func(ahead string) bool { return r.mayGo(ahead, profile) })
@@ -124,7 +124,7 @@ func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
 			g.verdicts[name] = v
 		}
 		if !v.Admitted[s.Node.Name] {
-			return stayUntil(noteGate+v.Notes[s.Node.Name], nextTurn(v.Next)), true
+			return Stay{Note: noteGate + v.Notes[s.Node.Name], RequeueAfter: nextTurn(v.Next)}, true
 		}
 		next.Spec.Canary = next.Spec.Canary || v.Canaries[s.Node.Name]
 		inTurn = inTurn && slices.Contains(v.Order, s.Node.Name)
@@ -133,7 +133,7 @@ func (g Gate) judgeIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
 }
 
 // judgeRestoreIn is judgeIn for a restore: what comes back is known to work, so there is no canary, but the limit holds.
-func (g Gate) judgeRestoreIn(r *round, s Snapshot, next Plan) (_ Plan, known bool) {
+func (g Gate) judgeRestoreIn(r *round, s Snapshot, next Write) (_ Step, known bool) {
 	profiles := concernedProfiles(s)
 	for _, name := range profiles {
 		note := r.restoresOf(s.Profiles.ByName(name)).note()
@@ -143,10 +143,10 @@ func (g Gate) judgeRestoreIn(r *round, s Snapshot, next Plan) (_ Plan, known boo
 		if g.restores != nil {
 			g.restores[name] = refusal{note: note, profiles: r.all.Profiles, at: r.at}
 		}
-		return stayUntil(note, turnAfter), true
+		return Stay{Note: note, RequeueAfter: turnAfter}, true
 	}
 	if len(r.gone) > 0 && !r.showsAsItIs(s) {
-		return Plan{}, false
+		return nil, false
 	}
 	for _, name := range profiles {
 		r.restoresOf(s.Profiles.ByName(name)).releasing++

@@ -47,19 +47,19 @@ func take(all *fleet.Snapshot, n int, ago time.Duration) {
 }
 
 // ask asks the gate for one node.
-func ask(all *fleet.Snapshot, n int, limits Limits) Plan {
+func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: all.Ready[node.Name], Profiles: all.Profiles, Limits: limits}
 	s.Wanted = all.Profiles.Wanted(node, clientNode)
-	return Gate{}.Judge(s, Plan{Step: StepWrite, Gated: true}, *all, now)
+	return Gate{}.Judge(s, Write{Gated: true}, *all, now)
 }
 
 // goAll lets every node that may go now go, and tells how many that are.
 func goAll(all *fleet.Snapshot, limits Limits) (gone int) {
 	for n := range all.Nodes {
 		clientNode := all.ClientNodes[all.Nodes[n].Name]
-		if clientNode.Spec.Hash == "h" && ask(all, n, limits).Step == StepWrite {
+		if clientNode.Spec.Hash == "h" && writes(ask(all, n, limits)) {
 			give(all, n)
 			gone++
 		}
@@ -88,11 +88,11 @@ func TestAProfileCannotTakeTheFleetAtOnce(t *testing.T) {
 	if gone := goAll(all, usualLimits); gone != 10 {
 		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
 	}
-	if next := ask(all, 50, usualLimits); !strings.Contains(next.Note, "at most 10 nodes of the cluster at a time") {
-		t.Errorf("the others are told %q", next.Note)
+	if next := ask(all, 50, usualLimits); !strings.Contains(noteOf(next), "at most 10 nodes of the cluster at a time") {
+		t.Errorf("the others are told %q", noteOf(next))
 	}
-	if next := ask(all, 50, Limits{MaxConcurrentLive: intstr.FromString("100%")}); next.Step != StepWrite {
-		t.Errorf("without limits of the cluster: %q", next.Note)
+	if next := ask(all, 50, Limits{MaxConcurrentLive: intstr.FromString("100%")}); !writes(next) {
+		t.Errorf("without limits of the cluster: %q", noteOf(next))
 	}
 }
 
@@ -149,8 +149,8 @@ func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
 	all.ClientNodes["node-000"].Spec.Settings = []v1alpha1.NodeSetting{setting(rmem, "a", v1alpha1.DeletionRestore)}
 	all.ClientNodes["node-000"].Status.Settings = []v1alpha1.SettingStatus{status}
 	next := ask(all, 1, Limits{MaxConcurrentLive: intstr.FromString("100%")})
-	if next.Step != StepStay || !strings.Contains(next.Note, "waiting for the canary: node-000; not confirmed on node-000: put back: no server answers") {
-		t.Errorf("%s: %q", next.Step, next.Note)
+	if !stays(next) || !strings.Contains(noteOf(next), "waiting for the canary: node-000; not confirmed on node-000: put back: no server answers") {
+		t.Errorf("%s: %q", next, noteOf(next))
 	}
 	s := snapshotOf(all.ClientNodes["node-000"], profile("a", recklessly))
 	condition := judgeTuned(s.ClientNode, s.Report, true, "")
@@ -169,8 +169,8 @@ func TestTheSoakOfFormerSettingsLetsNoNodeGo(t *testing.T) {
 	take(all, 0, time.Hour)
 	goes := func(when string, want bool) {
 		t.Helper()
-		if next := ask(all, 1, usualLimits); (next.Step == StepWrite) != want {
-			t.Errorf("%s: %s %q", when, next.Step, next.Note)
+		if next := ask(all, 1, usualLimits); writes(next) != want {
+			t.Errorf("%s: %s %q", when, next, noteOf(next))
 		}
 	}
 	goes("an hour with the declared settings", true)
@@ -212,8 +212,8 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 			if condition, _ := Condition(s, canary, "", now); condition.Reason == v1alpha1.NodeReasonTuned {
 				t.Errorf("the node is Tuned: %+v", condition)
 			}
-			if next := ask(all, 1, usualLimits); (next.Step == StepWrite) != test.goes {
-				t.Errorf("the next node: %s %q", next.Step, next.Note)
+			if next := ask(all, 1, usualLimits); writes(next) != test.goes {
+				t.Errorf("the next node: %s %q", next, noteOf(next))
 			}
 		})
 	}
@@ -221,12 +221,12 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 
 func TestACanaryIsToldSo(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
-	if next := ask(all, 0, usualLimits); !next.Spec.Canary {
-		t.Errorf("the canary: %+v", next)
+	if next, _ := ask(all, 0, usualLimits).(Write); !next.Spec.Canary {
+		t.Errorf("the canary: %#v", next)
 	}
 	take(all, 0, time.Hour)
-	if next := ask(all, 1, usualLimits); next.Step != StepWrite || next.Spec.Canary {
-		t.Errorf("the next: %+v", next)
+	if next, writes := ask(all, 1, usualLimits).(Write); !writes || next.Spec.Canary {
+		t.Errorf("the next: %#v", next)
 	}
 	a, b := v1alpha1.StorageClientNodeSpec{Hash: "h"}, v1alpha1.StorageClientNodeSpec{Hash: "h", Canary: true}
 	if !sameSpec(a, b) {
@@ -248,7 +248,7 @@ func TestProfilesWhoseOrdersDifferDoNotWaitForEachOther(t *testing.T) {
 	}
 	all.Nodes[7].Labels["canary"] = "yes"
 	if gone := goAll(all, usualLimits); gone != 1 || all.ClientNodes["node-007"].Spec.Hash == "h" {
-		t.Fatalf("%d nodes go; the chosen one: %q", gone, ask(all, 7, usualLimits).Note)
+		t.Fatalf("%d nodes go; the chosen one: %q", gone, noteOf(ask(all, 7, usualLimits)))
 	}
 	take(all, 7, time.Hour)
 	if gone := goAll(all, usualLimits); gone != 4 {

@@ -17,18 +17,40 @@ import (
 )
 
 // Step is what a node is due next.
-type Step string
+type Step interface {
+	// String names the kind of step.
+	String() string
+}
 
-const (
-	// StepStay leaves client node and label as they are.
-	StepStay Step = "Stay"
-	// StepNone has nothing of ours on the node, or takes the last of it away.
-	StepNone Step = "None"
-	// StepWrite gives the client node a new spec, and creates it where there is none.
-	StepWrite Step = "Write"
-	// StepRemove deletes the client node of a node that is restored, then label and condition.
-	StepRemove Step = "Remove"
-)
+// Stay leaves client node and label as they are.
+type Stay struct {
+	// Note says what the node waits for. Empty: nothing.
+	Note string
+	// RequeueAfter is when to ask again without an event; 0: not.
+	RequeueAfter time.Duration
+}
+
+// None has nothing of ours on the node, or takes the last of it away.
+type None struct{}
+
+// Write gives the client node a new spec, and creates it where there is none.
+type Write struct {
+	// Spec is what the client node is to hold; its reboot permit, its volumes and its trial are not ours to write.
+	Spec v1alpha1.StorageClientNodeSpec
+	// Gated is set where the step changes settings on the host and has to pass the live gate; Limited where it
+	// only has to keep to the profiles' limit, as a restore does.
+	Gated, Limited bool
+	// Note says what the node waits for. Empty: nothing.
+	Note string
+}
+
+// Remove deletes the client node of a node that is restored, then label and condition.
+type Remove struct{}
+
+func (Stay) String() string   { return "Stay" }
+func (None) String() string   { return "None" }
+func (Write) String() string  { return "Write" }
+func (Remove) String() string { return "Remove" }
 
 const (
 	noteRestoring = "Restoring"
@@ -60,30 +82,16 @@ type Limits struct {
 	UntunedTaint string
 }
 
-// Plan is the next step of a node, and a note.
-type Plan struct {
-	Step Step
-	// Spec is what the client node is to hold after StepWrite; its reboot permit, its volumes and its trial are not ours to write.
-	Spec v1alpha1.StorageClientNodeSpec
-	// Gated is set where the step changes settings on the host and has to pass the live gate; Limited where it
-	// only has to keep to the profiles' limit, as a restore does.
-	Gated, Limited bool
-	// Note says what the node waits for. Empty: nothing.
-	Note string
-	// RequeueAfter is when to ask again without an event; 0: not.
-	RequeueAfter time.Duration
-}
-
 // For says what a node is due next.
-func For(s Snapshot) Plan {
+func For(s Snapshot) Step {
 	if s.ClientNode == nil && !s.Wanted.Managed {
-		return Plan{Step: StepNone}
+		return None{}
 	}
 	if s.Paused {
-		return Plan{Step: StepStay, Note: "Paused"}
+		return Stay{Note: "Paused"}
 	}
 	if paused := s.Profiles.PausedBy(s.Node, s.ClientNode); len(paused) > 0 {
-		return Plan{Step: StepStay, Note: "Paused by profile " + text.List(paused)}
+		return Stay{Note: "Paused by profile " + text.List(paused)}
 	}
 	if !s.Wanted.Managed {
 		return s.planRelease()
@@ -91,34 +99,34 @@ func For(s Snapshot) Plan {
 	return s.planSettings()
 }
 
-func (s Snapshot) planSettings() Plan {
+func (s Snapshot) planSettings() Step {
 	spec := v1alpha1.StorageClientNodeSpec{Settings: s.Wanted.Settings, Hash: s.Wanted.Hash, BootHash: s.Wanted.BootHash}
 	if s.ClientNode == nil {
-		return Plan{Step: StepWrite, Spec: spec, Gated: spec.Hash != ""}
+		return Write{Spec: spec, Gated: spec.Hash != ""}
 	}
 	if withheld := fleet.WithheldSettings(s.ClientNode, s.Wanted.Result); len(withheld) > 0 {
 		return s.planWithheld(spec, withheld)
 	}
 	if sameSpec(s.ClientNode.Spec, spec) {
-		return Plan{Step: StepStay}
+		return Stay{}
 	}
 	dropped := s.droppedSettings(spec.Settings)
 	if retained, changed := s.withCurrentPolicies(dropped); changed {
-		return Plan{Step: StepWrite, Spec: retained, Note: noteRetained}
+		return Write{Spec: retained, Note: noteRetained}
 	}
 	if s.isUnobserved() && slices.ContainsFunc(dropped, func(s v1alpha1.NodeSetting) bool { return s.OnRemoval == v1alpha1.DeletionRetain }) {
-		return Plan{Step: StepStay, Note: noteRetained}
+		return Stay{Note: noteRetained}
 	}
-	return Plan{Step: StepWrite, Spec: spec, Gated: s.ClientNode.Spec.Hash != spec.Hash || s.ClientNode.Spec.Release}
+	return Write{Spec: spec, Gated: s.ClientNode.Spec.Hash != spec.Hash || s.ClientNode.Spec.Release}
 }
 
 // planWithheld takes boot settings back that a reboot did not bring. They are restored whatever their profile says of
 // removal, since they never were in force: the agent has to know that before they go.
-func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []string) Plan {
+func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []string) Step {
 	isWithheld := func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) }
 	spec.Settings = slices.DeleteFunc(slices.Clone(spec.Settings), isWithheld)
 	if sameSpec(s.ClientNode.Spec, spec) {
-		return Plan{Step: StepStay}
+		return Stay{}
 	}
 	first := *s.ClientNode.Spec.DeepCopy()
 	changed := false
@@ -131,33 +139,33 @@ func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []strin
 	note := "Removing boot settings that had no effect: " + text.List(keys)
 	switch {
 	case changed:
-		return Plan{Step: StepWrite, Spec: first, Note: note}
+		return Write{Spec: first, Note: note}
 	case s.isUnobserved():
-		return Plan{Step: StepStay, Note: note}
+		return Stay{Note: note}
 	}
-	return Plan{Step: StepWrite, Spec: spec, Note: note}
+	return Write{Spec: spec, Note: note}
 }
 
 // planRelease leads a node that no profile wants any more to the end: the agent restores what is not to be retained,
 // a reboot that a profile asks for rids the node of boot arguments, and then the client node goes.
-func (s Snapshot) planRelease() Plan {
+func (s Snapshot) planRelease() Step {
 	spec, changed := s.withCurrentPolicies(s.ClientNode.Spec.Settings)
 	spec.Release = true
 	switch {
 	case !s.ClientNode.Spec.Release:
-		return Plan{Step: StepWrite, Spec: spec, Limited: s.Report.Silent == "" && changesHost(spec)}
+		return Write{Spec: spec, Limited: s.Report.Silent == "" && changesHost(spec)}
 	case changed:
-		return Plan{Step: StepWrite, Spec: spec}
+		return Write{Spec: spec}
 	case s.Report.Silent != "":
-		return Plan{Step: StepStay, Note: "Waiting for the node to return before restoring it"}
+		return Stay{Note: "Waiting for the node to return before restoring it"}
 	case !s.ClientNode.Status.Restored || s.isUnobserved():
-		return Plan{Step: StepStay, Note: noteRestoring}
+		return Stay{Note: noteRestoring}
 	case fleet.IsDisrupted(s.Node, s.ClientNode):
-		return Plan{Step: StepStay, Note: "Waiting for the rollout to release the node"}
+		return Stay{Note: "Waiting for the rollout to release the node"}
 	case s.ClientNode.Status.RebootRequired && s.wantsRestoreReboot():
-		return Plan{Step: StepStay, Note: "Waiting for the reboot that restoreReboot requires"}
+		return Stay{Note: "Waiting for the reboot that restoreReboot requires"}
 	}
-	return Plan{Step: StepRemove}
+	return Remove{}
 }
 
 // changesHost reports whether a release changes anything on the host.
@@ -218,9 +226,4 @@ func sameSpec(a, b v1alpha1.StorageClientNodeSpec) bool {
 	a.Volumes, b.Volumes = nil, nil
 	a.Trial, b.Trial = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
-}
-
-// stayUntil is the plan of a node that the gate keeps waiting.
-func stayUntil(note string, after time.Duration) Plan {
-	return Plan{Step: StepStay, Note: note, RequeueAfter: after}
 }

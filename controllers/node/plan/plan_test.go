@@ -91,49 +91,49 @@ func TestFor(t *testing.T) {
 	backAgain.Spec.Hash = upToDate.Spec.Hash
 	for name, test := range map[string]struct {
 		in   Snapshot
-		want Plan
+		want Step
 	}{
 		"a node that no profile selects is left clean": {
-			in: snapshotOf(nil), want: Plan{Step: StepNone},
+			in: snapshotOf(nil), want: None{},
 		},
 		"a node that a profile selects gets an object, through the gate": {
 			in:   snapshotOf(nil, profile("a", nil)),
-			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}, Gated: true},
+			want: Write{Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}, Gated: true},
 		},
 		"a profile that sets nothing on nodes needs no gate": {
 			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = nil })),
-			want: Plan{Step: StepWrite},
+			want: Write{},
 		},
 		"a profile without its finalizer applies nothing yet": {
 			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })),
-			want: Plan{Step: StepNone},
+			want: None{},
 		},
 		"mode Plan touches nothing": {
 			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })),
-			want: Plan{Step: StepNone},
+			want: None{},
 		},
 		"an invalid profile applies nothing": {
 			in: snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls["kernel.core_pattern"] = "|/bin/sh"
 			})),
-			want: Plan{Step: StepNone},
+			want: None{},
 		},
 		"a paused profile begins nothing": {
 			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })),
-			want: Plan{Step: StepStay, Note: "Paused by profile a"},
+			want: Stay{Note: "Paused by profile a"},
 		},
 		"a node that is as it should be stays": {
-			in: snapshotOf(upToDate, profile("a", nil)), want: Plan{Step: StepStay},
+			in: snapshotOf(upToDate, profile("a", nil)), want: Stay{},
 		},
 		"a changed value goes through the gate": {
 			in: snapshotOf(upToDate, profile("a", both)),
-			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
+			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
 				rmemOfA, setting(wmem, "a", restore),
 			}}},
 		},
 		"a changed deletion policy alone does not": {
 			in: snapshotOf(upToDate, profile("a", retain)),
-			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
+			want: Write{Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
 				setting(rmem, "a", retained),
 			}}},
 		},
@@ -141,104 +141,102 @@ func TestFor(t *testing.T) {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls["kernel.core_pattern"] = "|/bin/sh"
 			})),
-			want: Plan{Step: StepStay},
+			want: Stay{},
 		},
 		"a profile put into mode Plan keeps what it has in force": {
 			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })),
-			want: Plan{Step: StepStay},
+			want: Stay{},
 		},
 		"a pause of the profile holds a change": {
 			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { both(p); p.Spec.Paused = true })),
-			want: Plan{Step: StepStay, Note: "Paused by profile a"},
+			want: Stay{Note: "Paused by profile a"},
 		},
 		"a profile that is being deleted is released": {
 			in:   snapshotOf(upToDate, profile("a", leaving)),
-			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},
 		"so is a node that the profile no longer selects": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = false, map[string]string{"pool": "other"}
 			})),
-			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},
 		"and one whose profile is gone": {
 			in:   snapshotOf(upToDate),
-			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},
 		"Retain goes into the object with the release, which then waits for nobody": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) })),
-			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{
+			want: Write{Spec: v1alpha1.StorageClientNodeSpec{
 				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
 			}},
 		},
 		"Retain set while the node is being restored goes in at once": {
 			in: snapshotOf(released(rmemOfA), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) })),
-			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{
+			want: Write{Spec: v1alpha1.StorageClientNodeSpec{
 				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
 			}},
 		},
 		"a paused profile that is being deleted is not released": {
 			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Paused = true })),
-			want: Plan{Step: StepStay, Note: "Paused by profile a"},
+			want: Stay{Note: "Paused by profile a"},
 		},
 		"unless it retains": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p); p.Spec.Paused = true })),
-			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{
+			want: Write{Spec: v1alpha1.StorageClientNodeSpec{
 				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
 			}},
 		},
 		"the object stays until the agent says that all is restored": {
 			in:   snapshotOf(released(rmemOfA), profile("a", leaving)),
-			want: Plan{Step: StepStay, Note: noteRestoring},
+			want: Stay{Note: noteRestoring},
 		},
 		"and until it says so of this very release": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored, clientNode.Generation = true, 4
 			}), profile("a", leaving)),
-			want: Plan{Step: StepStay, Note: noteRestoring},
+			want: Stay{Note: noteRestoring},
 		},
 		"then it goes": {
 			in:   snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) { clientNode.Status.Restored = true }), profile("a", leaving)),
-			want: Plan{Step: StepRemove},
+			want: Remove{},
 		},
 		"a boot argument in force does not hold it": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
 			}), profile("a", leaving)),
-			want: Plan{Step: StepRemove},
+			want: Remove{},
 		},
 		"unless restoreReboot asks to be rid of it": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
 			}), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Rollout.Reboot.RestoreReboot = true })),
-			want: Plan{Step: StepStay, Note: "Waiting for the reboot that restoreReboot requires"},
+			want: Stay{Note: "Waiting for the reboot that restoreReboot requires"},
 		},
 		"a node that the rollout holds keeps its object": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored = true
 				clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutSettling}
 			}), profile("a", leaving)),
-			want: Plan{Step: StepStay, Note: "Waiting for the rollout to release the node"},
+			want: Stay{Note: "Waiting for the rollout to release the node"},
 		},
 		"what another profile wants as well stays while one goes": {
 			in: snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", leaving), profile("b", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
 			})),
-			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{wmemOfB}}},
+			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{wmemOfB}}},
 		},
 		"of several profiles the agent learns first what one that goes retains": {
 			in: snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
 			})),
-			want: Plan{
-				Step: StepWrite, Note: noteRetained,
+			want: Write{Note: noteRetained,
 				Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained), wmemOfB}},
 			},
 		},
 		"of one edit that drops a setting and retains from now on the agent learns the latter first": {
 			in: snapshotOf(clientNodeWith(rmemOfA, setting(wmem, "a", restore)), profile("a", retain)),
-			want: Plan{
-				Step: StepWrite, Note: noteRetained,
+			want: Write{Note: noteRetained,
 				Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA, setting(wmem, "a", retained)}},
 			},
 		},
@@ -247,15 +245,15 @@ func TestFor(t *testing.T) {
 				profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {
 					p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
 				})),
-			want: Plan{Step: StepStay, Note: noteRetained},
+			want: Stay{Note: noteRetained},
 		},
 		"so is one whose settings are the same as before": {
 			in:   snapshotOf(backAgain, profile("a", nil)),
-			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
+			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
 		},
 		"a node whose release was not over is taken up again": {
 			in:   snapshotOf(released(rmemOfA), profile("a", nil)),
-			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
+			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,6 +266,27 @@ func TestFor(t *testing.T) {
 	}
 }
 
+func stays(step Step) bool {
+	_, stays := step.(Stay)
+	return stays
+}
+
+func writes(step Step) bool {
+	_, writes := step.(Write)
+	return writes
+}
+
+// noteOf is what a node waits for.
+func noteOf(step Step) string {
+	switch step := step.(type) {
+	case Stay:
+		return step.Note
+	case Write:
+		return step.Note
+	}
+	return ""
+}
+
 func change(clientNode *v1alpha1.StorageClientNode, by func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
 	by(clientNode)
 	return clientNode
@@ -276,8 +295,8 @@ func change(clientNode *v1alpha1.StorageClientNode, by func(*v1alpha1.StorageCli
 func TestAPausedNodeIsLeftAlone(t *testing.T) {
 	paused := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
 	paused.Paused = true
-	if got := For(paused); got.Step != StepStay {
-		t.Errorf("step %s, want %s", got.Step, StepStay)
+	if got := For(paused); !stays(got) {
+		t.Errorf("step %#v, want it to stay", got)
 	}
 }
 
@@ -285,7 +304,7 @@ func TestASilentNodeIsToldToRestoreWithoutWaitingForItsTurn(t *testing.T) {
 	silent := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
 	silent.Report.Silent = "the node's agent is not Ready"
 	got := For(silent)
-	if got.Step != StepWrite || !got.Spec.Release || got.Limited {
-		t.Errorf("got %+v, want release written at once", got)
+	if write, writes := got.(Write); !writes || !write.Spec.Release || write.Limited {
+		t.Errorf("got %#v, want release written at once", got)
 	}
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // askRestore asks for one node to be released, and releases it where it may go.
-func (r *remembering) askRestore(n int, at time.Time) Plan {
-	got := r.askFor(n, Plan{Step: StepWrite, Limited: true}, usualLimits, at)
-	if got.Step == StepWrite {
+func (r *remembering) askRestore(n int, at time.Time) Step {
+	got := r.askFor(n, Write{Limited: true}, usualLimits, at)
+	if writes(got) {
 		name := r.all.Nodes[n].Name
 		released := r.all.ClientNodes[name].DeepCopy()
 		released.Spec.Release, released.ResourceVersion = true, "released"
@@ -24,7 +24,7 @@ func (r *remembering) askRestore(n int, at time.Time) Plan {
 
 func (r *remembering) restoreAll(at time.Time) (gone int) {
 	for n := range r.all.Nodes {
-		if !r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Release && r.askRestore(n, at).Step == StepWrite {
+		if !r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Release && writes(r.askRestore(n, at)) {
 			gone++
 		}
 	}
@@ -57,8 +57,8 @@ func TestRestoresGoTogetherAndWaitTogether(t *testing.T) {
 
 func TestARestoreOfWhatHasChangedIsLookedAtAgain(t *testing.T) {
 	r := leavingFleet()
-	if got := r.askRestore(0, now); got.Step != StepWrite {
-		t.Fatalf("the first one: %q", got.Note)
+	if got := r.askRestore(0, now); !writes(got) {
+		t.Fatalf("the first one: %q", noteOf(got))
 	}
 	// The round saw the node without this.
 	changed := r.all.ClientNodes[r.all.Nodes[1].Name].DeepCopy()

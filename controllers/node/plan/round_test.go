@@ -23,16 +23,16 @@ type remembering struct {
 	reads int
 }
 
-func (r *remembering) ask(n int, limits Limits, at time.Time) Plan {
-	got := r.askFor(n, Plan{Step: StepWrite, Gated: true}, limits, at)
-	if got.Step == StepWrite {
+func (r *remembering) ask(n int, limits Limits, at time.Time) Step {
+	got := r.askFor(n, Write{Gated: true}, limits, at)
+	if writes(got) {
 		give(r.all, n)
 	}
 	return got
 }
 
 // askFor asks whether the node may go with a plan, and forgets what its change makes untrue.
-func (r *remembering) askFor(n int, next Plan, limits Limits, at time.Time) Plan {
+func (r *remembering) askFor(n int, next Write, limits Limits, at time.Time) Step {
 	node := r.all.Nodes[n]
 	clientNode := r.all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: limits}
@@ -42,7 +42,7 @@ func (r *remembering) askFor(n int, next Plan, limits Limits, at time.Time) Plan
 		r.reads++
 		got = r.Judge(s, next, *r.all, at)
 	}
-	if got.Step == StepWrite {
+	if writes(got) {
 		r.Forget(s)
 	}
 	return got
@@ -50,7 +50,7 @@ func (r *remembering) askFor(n int, next Plan, limits Limits, at time.Time) Plan
 
 func (r *remembering) goAll(limits Limits, at time.Time) (gone int) {
 	for n := range r.all.Nodes {
-		if r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Hash == "h" && r.ask(n, limits, at).Step == StepWrite {
+		if r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Hash == "h" && writes(r.ask(n, limits, at)) {
 			gone++
 		}
 	}
@@ -96,8 +96,8 @@ func TestARoundEnds(t *testing.T) {
 	fresh := func() *remembering {
 		r := &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", recklessly))}
 		take(r.all, 0, time.Hour)
-		if got := r.ask(1, usualLimits, now); got.Step != StepWrite {
-			t.Fatalf("the first one: %q", got.Note)
+		if got := r.ask(1, usualLimits, now); !writes(got) {
+			t.Fatalf("the first one: %q", noteOf(got))
 		}
 		r.reads = 0
 		return r
@@ -110,28 +110,28 @@ func TestARoundEnds(t *testing.T) {
 	}
 	t.Run("within a moment the next one goes by what was seen", func(t *testing.T) {
 		r := fresh()
-		if got := r.ask(2, usualLimits, now.Add(RoundAge-1)); got.Step != StepWrite || r.reads != 0 {
-			t.Errorf("%q, read %d times", got.Note, r.reads)
+		if got := r.ask(2, usualLimits, now.Add(RoundAge-1)); !writes(got) || r.reads != 0 {
+			t.Errorf("%q, read %d times", noteOf(got), r.reads)
 		}
 	})
 	for took, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
 		t.Run("after a look of "+took.String()+" it lasts "+want.String(), func(t *testing.T) {
 			r := fresh()
 			r.Stretch(took)
-			if got := r.ask(2, usualLimits, now.Add(want-1)); got.Step != StepWrite || r.reads != 0 {
-				t.Errorf("%q, read %d times before", got.Note, r.reads)
+			if got := r.ask(2, usualLimits, now.Add(want-1)); !writes(got) || r.reads != 0 {
+				t.Errorf("%q, read %d times before", noteOf(got), r.reads)
 			}
 			fail(r)
-			if got := r.ask(3, usualLimits, now.Add(want)); got.Step != StepStay || r.reads != 1 {
-				t.Errorf("step %v, read %d times after", got.Step, r.reads)
+			if got := r.ask(3, usualLimits, now.Add(want)); !stays(got) || r.reads != 1 {
+				t.Errorf("step %v, read %d times after", got, r.reads)
 			}
 		})
 	}
 	t.Run("a failure stops those that come after it", func(t *testing.T) {
 		r := fresh()
 		fail(r)
-		if got := r.ask(2, usualLimits, now.Add(RoundAge)); got.Step != StepStay || r.reads != 1 {
-			t.Errorf("step %v, read %d times", got.Step, r.reads)
+		if got := r.ask(2, usualLimits, now.Add(RoundAge)); !stays(got) || r.reads != 1 {
+			t.Errorf("step %v, read %d times", got, r.reads)
 		}
 	})
 	t.Run("nobody goes twice by it", func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestARoundEnds(t *testing.T) {
 	t.Run("nor one that is not as it was", func(t *testing.T) {
 		r := fresh()
 		delete(r.all.Ready, r.all.Nodes[2].Name)
-		if got := r.ask(2, usualLimits, now); got.Step != StepStay || r.reads != 1 {
-			t.Errorf("step %v, read %d times", got.Step, r.reads)
+		if got := r.ask(2, usualLimits, now); !stays(got) || r.reads != 1 {
+			t.Errorf("step %v, read %d times", got, r.reads)
 		}
 	})
 	t.Run("another node's change ends it", func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 			case random.IntN(3) == 0:
 				at = at.Add(time.Duration(random.IntN(200)) * time.Millisecond)
 			case clientNode.Spec.Hash == "h":
-				if r.ask(n, limits, at).Step == StepWrite {
+				if writes(r.ask(n, limits, at)) {
 					gone++
 				}
 			case random.IntN(8) == 0:

@@ -83,12 +83,19 @@ func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]strin
 	return failures, nil
 }
 
-// createClone creates what there is of a clone. Of what the last pass has made, the cache may not know yet.
+// createClone creates what there is of a clone, and keeps why the API server refuses it. Of what the last pass has made, the cache may
+// not know yet.
 func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
 	for _, object := range objectsOf(clone) {
 		options := &client.CreateOptions{FieldManager: v1alpha1.ManagerFieldManager, DisableReadYourWritesConsistency: isUncached(object)}
 		if err := r.Create(ctx, object, options); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create clone %s: %w", object.GetName(), err)
+			err = fmt.Errorf("create clone %s: %w", object.GetName(), err)
+			// A namespace that is not there is not found either.
+			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
+				r.refused[object.GetLabels()[v1alpha1.TrialLabel]] = err.Error()
+				return nil
+			}
+			return err
 		}
 	}
 	return nil

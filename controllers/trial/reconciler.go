@@ -126,13 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.Results.set(next.Memory.Results)
 	var failed []error
 	for _, step := range next.Steps {
-		err := r.applyStep(ctx, step)
-		switch {
-		// A namespace that is not there is not found either.
-		case step.Kind == plan.StepClone && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)):
-			r.refused[step.For] = err.Error()
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		default:
+		if err := r.applyStep(ctx, step); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			failed = append(failed, err)
 		}
 	}
@@ -271,26 +265,30 @@ func nodeOf(pod *corev1.Pod) string {
 
 func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 	log.FromContext(ctx).Info("Trial", "step", step.String())
-	switch step.Kind {
-	case plan.StepLabel:
-		return r.patchLabel(ctx, step.Node.Node.Name, v1alpha1.True)
-	case plan.StepUnlabel:
-		return r.patchLabel(ctx, step.Node.Node.Name, nil)
-	case plan.StepOrder, plan.StepClear:
-		return r.patchSpec(ctx, step, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
-	case plan.StepAsk, plan.StepTakeBack:
-		return r.patchSpec(ctx, step, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = step.Sample })
-	case plan.StepClone:
+	switch step := step.(type) {
+	case plan.SetLabel:
+		return r.patchLabel(ctx, step)
+	case plan.SetOrder:
+		_, err := write.PatchSpec(ctx, r, step.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
+		return err
+	case plan.SetSample:
+		_, err := write.PatchSpec(ctx, r, step.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = step.Sample })
+		return err
+	case plan.CreateClone:
 		return r.createClone(ctx, step.Clone)
-	case plan.StepCollect:
+	case plan.CollectClone:
 		return r.collectClone(ctx, step.Clone)
-	case plan.StepReport:
+	case plan.WriteStatus:
 		return r.patchStatus(ctx, step)
 	}
-	return fmt.Errorf("step %q is not one that writes", step)
+	return fmt.Errorf("apply step %q: unknown", step)
 }
 
-func (r *Reconciler) patchLabel(ctx context.Context, node string, value any) error {
+func (r *Reconciler) patchLabel(ctx context.Context, step plan.SetLabel) error {
+	node, value := step.NodeName(), any(nil)
+	if step.Labelled {
+		value = v1alpha1.True
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.TrialLabel: value}}})
 	if err != nil {
 		return fmt.Errorf("encode label of Node %s: %w", node, err)
@@ -300,9 +298,4 @@ func (r *Reconciler) patchLabel(ctx context.Context, node string, value any) err
 		return fmt.Errorf("patch label of Node %s: %w", node, err)
 	}
 	return nil
-}
-
-func (r *Reconciler) patchSpec(ctx context.Context, step plan.Step, change func(*v1alpha1.StorageClientNodeSpec)) error {
-	_, err := write.PatchSpec(ctx, r, step.Node.ClientNode, change)
-	return err
 }

@@ -33,7 +33,7 @@ func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot
 }
 
 // patchStatus changes the status of a trial as it was read: what was measured is appended to, and a newer list of passes is none to lose.
-func (r *Reconciler) patchStatus(ctx context.Context, step plan.Step) error {
+func (r *Reconciler) patchStatus(ctx context.Context, step plan.WriteStatus) error {
 	changed := step.Trial.DeepCopy()
 	changed.Status = *step.Status
 	patch := client.MergeFromWithOptions(step.Trial, client.MergeFromWithOptimisticLock{})

@@ -72,7 +72,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Refused[hashOf(c)]))
 	case found && p.hasRoom():
 		p.beginning++
-		p.steps = append(p.steps, Step{Kind: StepClone, For: hashOf(c), Clone: Clone{Volume: cloneOf(originOf(c), w.listOf(c)), VolumeClaim: claimOf(originOf(c))}})
+		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(originOf(c), w.listOf(c)), VolumeClaim: claimOf(originOf(c))}})
 	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(tellWithin)):
 		p.conclude(c, unknown("every node that could try it has mounts of "+c.Server+", whose connections a clone would share"))
 	case p.Now.After(w.Since.Add(patience)):
@@ -145,7 +145,7 @@ func (p *planner) rememberNodes() {
 
 func (p *planner) collect(clone Clone) {
 	p.isClearing = true
-	p.steps = append(p.steps, Step{Kind: StepCollect, Clone: clone})
+	p.steps = append(p.steps, CollectClone{clone})
 }
 
 func (p *planner) waitingForClone(c volumeplan.ProbeCandidate) Waiting {
@@ -165,11 +165,11 @@ func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
 	switch {
 	case clone.VolumeClaim == nil:
-		p.steps = append(p.steps, Step{Kind: StepClone, For: hashOf(c), Clone: Clone{VolumeClaim: claimOf(originOf(c))}})
+		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(originOf(c))}})
 	case clone.Pod == nil && clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
 		if n, found := p.findNode(c, w); found {
 			p.busy[n.Node.Name] = true
-			p.steps = append(p.steps, Step{Kind: StepClone, For: hashOf(c), Clone: Clone{Pod: probePod(originOf(c), n, clone.VolumeClaim)}})
+			p.steps = append(p.steps, CreateClone{Clone{Pod: probePod(originOf(c), n, clone.VolumeClaim)}})
 		}
 	}
 }

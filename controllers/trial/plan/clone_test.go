@@ -88,21 +88,13 @@ func (w *world) visitClones(s *Snapshot) {
 	}
 }
 
-func (w *world) carryOut(step Step) {
-	made := step.Clone
-	if step.Kind == StepClone && made.Volume != nil {
+func (w *world) create(made Clone) {
+	if made.Volume != nil {
 		if w.clones[made.Volume.Name] != nil {
 			w.t.Errorf("%s is made twice", made.Volume.Name)
 		}
 		made.Volume.CreationTimestamp, made.Volume.UID = metav1.NewTime(w.now), types.UID(made.Volume.Name+w.now.String())
 		w.clones[made.Volume.Name] = &Clone{Volume: made.Volume, VolumeClaim: made.VolumeClaim}
-		return
-	}
-	if step.Kind == StepCollect {
-		delete(w.clones, made.Volume.Name)
-		for _, n := range w.nodes {
-			n.ClientNode.Status.Mounts = slices.DeleteFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == made.Volume.Name })
-		}
 		return
 	}
 	if made.VolumeClaim != nil {

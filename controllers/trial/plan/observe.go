@@ -55,7 +55,7 @@ func (p *planner) countSample(n Node) {
 func (p *planner) takeBackSamples() {
 	for _, n := range p.Nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && n.Writable && !p.wanted[n.Node.Name] {
-			p.steps = append(p.steps, Step{Kind: StepTakeBack, Node: n})
+			p.steps = append(p.steps, SetSample{Node: n})
 		}
 	}
 }
@@ -258,12 +258,12 @@ func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 		why = "it counts for another trial"
 	case p.sampling >= maxSamples:
 		why = fmt.Sprintf("%d nodes count already", maxSamples)
-	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.Node.Node != nil && step.Node.Node.Name == s.Node }):
+	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.NodeName() == s.Node }):
 		why = "it is being written"
 	default:
 		p.sampling++
 		p.wanted[s.Node] = true
-		p.steps = append(p.steps, Step{Kind: StepAsk, Node: n, Sample: &v1alpha1.NodeSample{
+		p.steps = append(p.steps, SetSample{Node: n, Sample: &v1alpha1.NodeSample{
 			ID: t.sampleID(), Seconds: t.Spec.Window(), Volumes: []string{t.Volume}, StartBefore: ptr.To(metav1.NewTime(startBefore.Truncate(time.Second))),
 		}})
 		now.silent = append(now.silent, s.Node)

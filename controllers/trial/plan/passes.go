@@ -83,7 +83,7 @@ func (p *planner) bringClone(t Trial) {
 		pass := t.nextPass(s)
 		list, _ := t.listsOf(pass.Arm)
 		o := t.originOf(pass)
-		p.steps = append(p.steps, Step{Kind: StepClone, For: o.Hash, Clone: Clone{Volume: cloneOf(o, list), VolumeClaim: claimOf(o)}})
+		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(o, list), VolumeClaim: claimOf(o)}})
 	}
 }
 
@@ -187,11 +187,11 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
 	switch {
 	case clone.VolumeClaim == nil:
-		p.steps = append(p.steps, Step{Kind: StepClone, For: o.Hash, Clone: Clone{VolumeClaim: claimOf(o)}})
+		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(o)}})
 	case clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
 		if n, found := p.findNodeFor(t); found {
 			p.busy[n.Node.Name] = true
-			p.steps = append(p.steps, Step{Kind: StepClone, For: o.Hash, Clone: Clone{Pod: t.passPod(o, n, clone.VolumeClaim)}})
+			p.steps = append(p.steps, CreateClone{Clone{Pod: t.passPod(o, n, clone.VolumeClaim)}})
 		}
 	}
 }

@@ -114,66 +114,86 @@ type Waiting struct {
 	Cause   v1alpha1.MountFailureCause
 }
 
-// StepKind is what is to be written.
-type StepKind string
+// Step is one thing to write.
+type Step interface {
+	// NodeName is the node whose objects the step writes. Empty if it writes none of a node.
+	NodeName() string
+	// String describes the step in a line.
+	String() string
+}
 
-const (
-	// StepLabel brings the trial runner to a node.
-	StepLabel StepKind = "Label"
-	// StepOrder hands a node its order.
-	StepOrder StepKind = "Order"
-	// StepClear takes the order away.
-	StepClear StepKind = "Clear"
-	// StepUnlabel takes the trial runner away.
-	StepUnlabel StepKind = "Unlabel"
-	// StepClone creates what there is of a clone.
-	StepClone StepKind = "Clone"
-	// StepCollect deletes it.
-	StepCollect StepKind = "Collect"
-	// StepAsk asks a node to count what a volume's mounts do.
-	StepAsk StepKind = "Ask"
-	// StepTakeBack takes that back.
-	StepTakeBack StepKind = "TakeBack"
-	// StepReport writes the status of a StorageClientTrial.
-	StepReport StepKind = "Report"
-)
+// SetLabel brings the trial runner to a node, or removes it.
+type SetLabel struct {
+	Node
+	Labelled bool
+}
 
-// Step is one write.
-type Step struct {
-	Kind StepKind
-	Node Node
-	// Order is that of StepOrder.
+// SetOrder gives a node its order.
+type SetOrder struct {
+	Node
+	// Order is nil where the node's order is removed.
 	Order *v1alpha1.NodeTrial
-	// Sample is that of StepAsk.
+}
+
+// SetSample has a node count what a volume's mounts do.
+type SetSample struct {
+	Node
+	// Sample is nil where the request is removed.
 	Sample *v1alpha1.NodeSample
-	// Clone is what there is to create or to delete, For the label of what StepClone creates.
-	Clone Clone
-	For   string
-	// Trial and Status are those of StepReport.
+}
+
+// CreateClone creates the objects that a clone holds.
+type CreateClone struct{ Clone }
+
+// CollectClone deletes the objects that a clone holds.
+type CollectClone struct{ Clone }
+
+// WriteStatus writes the status of a StorageClientTrial.
+type WriteStatus struct {
 	Trial  *v1alpha1.StorageClientTrial
 	Status *v1alpha1.StorageClientTrialStatus
 }
 
-// String tells the step in a line.
-func (s Step) String() string {
-	switch s.Kind {
-	case StepOrder:
-	case StepClone, StepCollect:
-		return strings.ToLower(string(s.Kind)) + " " + s.Clone.String()
-	case StepAsk:
-		return fmt.Sprintf("ask %s for %d s of %s", s.Node.Node.Name, s.Sample.Seconds, s.Sample.Volumes[0])
-	case StepTakeBack:
-		return "take the request back from " + s.Node.Node.Name
-	case StepReport:
-		return fmt.Sprintf("report %s/%s: %s", s.Trial.Namespace, s.Trial.Name, describeStatus(s.Status))
-	default:
-		return strings.ToLower(string(s.Kind)) + " " + s.Node.Node.Name
+// NodeName implements Step.
+func (n Node) NodeName() string { return n.Node.Name }
+
+// NodeName implements Step.
+func (c Clone) NodeName() string { return "" }
+
+// NodeName implements Step.
+func (s WriteStatus) NodeName() string { return "" }
+
+func (s SetLabel) String() string {
+	if !s.Labelled {
+		return "unlabel " + s.NodeName()
 	}
-	ordered := fmt.Sprintf("order %s: %s:%s %s", s.Node.Node.Name, s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
+	return "label " + s.NodeName()
+}
+
+func (s SetOrder) String() string {
+	if s.Order == nil {
+		return "clear " + s.NodeName()
+	}
+	ordered := fmt.Sprintf("order %s: %s:%s %s", s.NodeName(), s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
 	if s.Order.Kind == v1alpha1.TrialTrial {
 		ordered += fmt.Sprintf(", %s from round %d", text.Count(len(s.Order.Passes), "pass", "passes"), s.Order.Passes[0].Round)
 	}
 	return ordered
+}
+
+func (s SetSample) String() string {
+	if s.Sample == nil {
+		return "take the request back from " + s.NodeName()
+	}
+	return fmt.Sprintf("ask %s for %d s of %s", s.NodeName(), s.Sample.Seconds, s.Sample.Volumes[0])
+}
+
+func (s CreateClone) String() string { return "clone " + s.Clone.String() }
+
+func (s CollectClone) String() string { return "collect " + s.Clone.String() }
+
+func (s WriteStatus) String() string {
+	return fmt.Sprintf("report %s/%s: %s", s.Trial.Namespace, s.Trial.Name, describeStatus(s.Status))
 }
 
 // Plan is what is to be written now, and what to remember.
@@ -221,7 +241,7 @@ func For(s Snapshot) Plan {
 	p.takeBackSamples()
 	for _, n := range p.Nodes {
 		if isLabelled(n.Node) && !p.busy[n.Node.Name] {
-			p.steps = append(p.steps, Step{Kind: StepUnlabel, Node: n})
+			p.steps = append(p.steps, SetLabel{Node: n})
 		}
 	}
 	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.underWay) > 0 || len(p.memory.Passing) > 0 || p.isClearing || len(p.steps) > 0}
@@ -274,7 +294,7 @@ func (p *planner) followOrder(n Node) {
 	}
 	p.isClearing = true
 	if n.Writable {
-		p.steps = append(p.steps, Step{Kind: StepClear, Node: n})
+		p.steps = append(p.steps, SetOrder{Node: n})
 	}
 }
 
@@ -337,7 +357,7 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		p.busy[w.Node] = true
 		p.beginning++
 		if !isLabelled(node.Node) {
-			p.steps = append(p.steps, Step{Kind: StepLabel, Node: node})
+			p.steps = append(p.steps, SetLabel{Node: node, Labelled: true})
 		}
 	}
 	p.memory.Waiting[c.ProbeKey] = w
@@ -355,7 +375,7 @@ func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	since := p.Now.Sub(w.Chosen)
 	switch {
 	case n.Runner.Ready && isLabelled(n.Node):
-		p.steps = append(p.steps, Step{Kind: StepOrder, Node: n, Order: orderFor(c, p.Now)})
+		p.steps = append(p.steps, SetOrder{Node: n, Order: orderFor(c, p.Now)})
 	case !n.Runner.There && since > podDelay:
 		p.concludeOrder(c, unknown(fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
@@ -363,7 +383,7 @@ func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 		p.concludeOrder(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case !isLabelled(n.Node):
-		p.steps = append(p.steps, Step{Kind: StepLabel, Node: n})
+		p.steps = append(p.steps, SetLabel{Node: n, Labelled: true})
 	}
 	p.busy[n.Node.Name] = true
 	p.beginning++

@@ -68,42 +68,56 @@ func (w *world) profiles() *fleet.ProfileSet {
 	return fleet.NewProfileSet([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{})
 }
 
-// write carries a step out that writes a node.
-func (w *world) write(n *Node, step Step) {
+// apply carries a step out that writes a node or a clone.
+func (w *world) apply(step Step) {
 	w.t.Helper()
-	switch step.Kind {
-	case StepLabel:
+	n := w.nodes[step.NodeName()]
+	switch step := step.(type) {
+	case SetLabel:
+		if !step.Labelled {
+			delete(n.Node.Labels, v1alpha1.TrialLabel)
+			n.Runner = Runner{}
+			if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
+				w.t.Errorf("%s loses its runner while it has an order", n.Node.Name)
+			}
+			return
+		}
 		n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
 		n.Runner = Runner{There: w.runners, Ready: w.runners && !w.stuck}
-	case StepUnlabel:
-		delete(n.Node.Labels, v1alpha1.TrialLabel)
-		n.Runner = Runner{}
-		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
-			w.t.Errorf("%s loses its runner while it has an order", n.Node.Name)
+	case SetOrder:
+		if !n.Writable {
+			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
 		}
-	case StepOrder:
-		if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || !n.Writable || n.Node.Spec.Unschedulable {
+		if step.Order == nil {
+			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
+			return
+		}
+		if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || n.Node.Spec.Unschedulable {
 			w.t.Errorf("order for %s, which is not to have one", n.Node.Name)
 		}
 		n.ClientNode.Spec.Trial = step.Order
 		if w.answer != nil {
 			n.ClientNode.Status.Trial = w.answer(*step.Order)
 		}
-	case StepClear:
+	case SetSample:
 		if !n.Writable {
 			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
 		}
-		n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
-	case StepAsk:
-		if n.ClientNode.Spec.Sample != nil || !n.Writable {
+		if step.Sample == nil {
+			n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample = nil, nil
+			return
+		}
+		if n.ClientNode.Spec.Sample != nil {
 			w.t.Errorf("%s is asked, which is not to be", n.Node.Name)
 		}
 		n.ClientNode.Spec.Sample = step.Sample
-	case StepTakeBack:
-		if !n.Writable {
-			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+	case CreateClone:
+		w.create(step.Clone)
+	case CollectClone:
+		delete(w.clones, step.Volume.Name)
+		for _, n := range w.nodes {
+			n.ClientNode.Status.Mounts = slices.DeleteFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == step.Volume.Name })
 		}
-		n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample = nil, nil
 	default:
 		w.t.Errorf("step %s", step)
 	}
@@ -121,11 +135,7 @@ func (w *world) pass() Plan {
 	w.memory = next.Memory
 	for _, step := range next.Steps {
 		w.log = append(w.log, step.String())
-		if step.Kind == StepClone || step.Kind == StepCollect {
-			w.carryOut(step)
-			continue
-		}
-		w.write(w.nodes[step.Node.Node.Name], step)
+		w.apply(step)
 	}
 	ordered := len(w.clones)
 	for _, n := range w.nodes {

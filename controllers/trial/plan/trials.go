@@ -61,7 +61,7 @@ func (p *planner) followWork(n Node) {
 	}
 	p.isClearing = true
 	if n.Writable {
-		p.steps = append(p.steps, Step{Kind: StepClear, Node: n})
+		p.steps = append(p.steps, SetOrder{Node: n})
 	}
 }
 
@@ -190,13 +190,13 @@ func (p *planner) bringWork(t Trial, wanted int32) {
 	since := p.Now.Sub(choice.At)
 	switch {
 	case n.Runner.Ready && isLabelled(n.Node):
-		p.steps = append(p.steps, Step{Kind: StepOrder, Node: n, Order: t.order(wanted, p.Now)})
+		p.steps = append(p.steps, SetOrder{Node: n, Order: t.order(wanted, p.Now)})
 	case !n.Runner.There && since > podDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case since > runnerDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case !isLabelled(n.Node):
-		p.steps = append(p.steps, Step{Kind: StepLabel, Node: n})
+		p.steps = append(p.steps, SetLabel{Node: n, Labelled: true})
 	}
 }
 
@@ -313,5 +313,5 @@ func (p *planner) writeStatus(t Trial, status v1alpha1.StorageClientTrialStatus)
 		return
 	}
 	p.writes[t.UID] = true
-	p.steps = append(p.steps, Step{Kind: StepReport, Trial: t.StorageClientTrial, Status: &status})
+	p.steps = append(p.steps, WriteStatus{Trial: t.StorageClientTrial, Status: &status})
 }

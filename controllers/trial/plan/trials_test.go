@@ -98,15 +98,11 @@ func (l *lab) step() Plan {
 			continue
 		}
 		l.log = append(l.log, step.String())
-		if step.Kind == StepReport {
-			l.report(step)
+		if written, writes := step.(WriteStatus); writes {
+			l.report(written)
 			continue
 		}
-		if step.Kind == StepClone || step.Kind == StepCollect {
-			l.carryOut(step)
-			continue
-		}
-		l.write(l.nodes[step.Node.Node.Name], step)
+		l.apply(step)
 	}
 	for _, n := range l.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {
@@ -121,7 +117,7 @@ func (l *lab) step() Plan {
 	return next
 }
 
-func (l *lab) report(step Step) {
+func (l *lab) report(step WriteStatus) {
 	l.writes++
 	if l.loses && l.writes%2 == 0 {
 		return

@@ -20,7 +20,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// TestWaitingNodesDoNotAllListNodes counts who lists all Nodes. The nodes have no agent, so that none may go.
+// TestWaitingNodesDoNotAllListNodes counts who lists all Nodes. The nodes have no agent, so that none may go. Once one of them is written or
+// left, all are looked at again.
 func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -41,7 +42,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	view := fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
 	var inputs []plan.Snapshot
 	for _, name := range []string{"a", "b", "c"} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", v1alpha1.ManagedLabel: v1alpha1.True}}}
 		clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		clientNode.Spec.Settings, clientNode.Spec.Hash = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}, "old"
 		build.WithObjects(node, clientNode)
@@ -71,5 +72,22 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	ask()
 	if lists != 2 {
 		t.Errorf("a second later all Nodes were listed %d times in all, want twice", lists)
+	}
+	for _, test := range []struct {
+		step plan.Step
+		want int
+	}{{plan.Stay{}, 0}, {plan.Write{Spec: inputs[0].ClientNode.Spec}, 1}, {plan.Remove{}, 1}} {
+		a := &inputs[0]
+		if err := errors.Join(r.Get(t.Context(), client.ObjectKeyFromObject(a.Node), a.Node), r.Get(t.Context(), client.ObjectKeyFromObject(a.Node), a.ClientNode)); err != nil {
+			t.Fatal(err)
+		}
+		ask()
+		before := lists
+		if _, err := r.apply(t.Context(), a, test.step); err != nil {
+			t.Fatal(err)
+		}
+		if ask(); lists-before != test.want {
+			t.Errorf("after %s all Nodes were listed %d times, want %d", test.step, lists-before, test.want)
+		}
 	}
 }

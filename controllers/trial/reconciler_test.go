@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/trial/plan"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -350,5 +352,18 @@ func TestAClonedVolumeThatIsRefusedIsSaidSo(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
+	}
+}
+
+func TestARequestForASampleIsWrittenAndRemoved(t *testing.T) {
+	b := newBench(t, cluster()...)
+	for _, want := range []*v1alpha1.NodeSample{{ID: "a", Seconds: 60, Volumes: []string{"pv1"}}, nil} {
+		step := plan.SetSample{Node: plan.Node{Node: b.node(), ClientNode: b.clientNode()}, Sample: want}
+		if err := b.applyStep(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, b.clientNode().Spec.Sample); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step, diff)
+		}
 	}
 }

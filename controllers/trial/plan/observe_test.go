@@ -393,6 +393,20 @@ func TestWhoWaitsIsToldHowFarItIs(t *testing.T) {
 	}
 }
 
+// What a node is told next is decided by what the step before has brought.
+func TestANodeIsNotAskedWhileItIsWritten(t *testing.T) {
+	l := newWatch(t, "n1")
+	trial := l.observe("a")
+	l.step()
+	l.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
+	l.untilItEnds(trial, 20)
+	const waits = "report eda/a: Waiting: Waiting for n1: it is being written"
+	if label := slices.Index(l.log, "label n1"); label < 0 || l.log[label+1] != waits || !slices.Contains(l.log[label+2:], "ask n1 for 60 s of pv-1") {
+		t.Errorf("want %q after the label, and the request later: %q", waits, l.log)
+	}
+	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
+}
+
 // A manager of the release before wrote no phase. What it has is not asked for again, and what it lacks is.
 func TestASampleWithoutAPhase(t *testing.T) {
 	for name, test := range map[string]struct {

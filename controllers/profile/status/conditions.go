@@ -88,7 +88,7 @@ func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.
 		{v1alpha1.ConditionReconciling, r.judgeReconciling(stalled)},
 		{v1alpha1.ConditionStalled, stalled},
 		{v1alpha1.ConditionMountsEffective, r.judgeMounts()},
-		{v1alpha1.ConditionPaused, r.judgePaused()},
+		{v1alpha1.ConditionPaused, r.paused},
 		{v1alpha1.ConditionConflict, r.judgeConflict()},
 	} {
 		condition := metav1.Condition{
@@ -128,7 +128,7 @@ func (r Report) judgeStalled() verdict {
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
 	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
 		return asFalse(v1alpha1.ReasonProgressing, "")
-	case len(r.coming()) > 0:
+	case len(r.coming) > 0:
 		return r.judgeStuck()
 	case r.awaitsEvidence():
 		return asFalse(v1alpha1.ReasonProgressing, "")
@@ -138,9 +138,8 @@ func (r Report) judgeStalled() verdict {
 
 // judgeStuck is Stalled where all that is left are reboots, and none of them begins before somebody has seen to something.
 func (r Report) judgeStuck() verdict {
-	coming := r.coming()
-	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
-	if goesOn || r.rebootHold() != "" || r.judgePaused().status == metav1.ConditionTrue {
+	goesOn := slices.ContainsFunc(r.coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
+	if goesOn || r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue {
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
 	if r.nodes.counts.Failed > 0 {
@@ -179,8 +178,8 @@ func (r Report) judgeReady(stalled verdict) verdict {
 		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText(), r.nodes.ignored))
 	case r.nodes.counts.Failed > 0:
 		return r.failed(metav1.ConditionFalse, v1alpha1.ReasonNodesFailed)
-	case len(r.coming()) > 0 && r.rebootHold() != "":
-		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("%s; reboot due on %s", r.rebootHold(), text.List(namesOf(r.coming()))))
+	case len(r.coming) > 0 && r.rebootHold() != "":
+		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("%s; reboot due on %s", r.rebootHold(), text.List(namesOf(r.coming))))
 	case r.isUnfinished():
 		return r.progress(metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	}
@@ -195,8 +194,8 @@ func (r Report) judgeReady(stalled verdict) verdict {
 // nobody reboots, and the volumes that are left as they are. Empty: there are none.
 func (r Report) exceptionsMessage() string {
 	var parts []string
-	if staged := r.stagedNodes(); len(staged) > 0 {
-		parts = append(parts, "Not rebooted: "+text.Join(staged, ", "))
+	if len(r.staged) > 0 {
+		parts = append(parts, "Not rebooted: "+text.Join(describeWaits(r.staged), ", "))
 	}
 	if len(r.nodes.exceptions) > 0 {
 		parts = append(parts, "Some settings are not available on "+text.List(r.nodes.exceptions))
@@ -216,7 +215,7 @@ func (r Report) exceptionsMessage() string {
 // isUnfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
 // back in service is on its way too.
 func (r Report) isUnfinished() bool {
-	return r.isChanging() || r.awaitsEvidence() || len(r.coming()) > 0 || r.nodes.counts.Disrupted > 0
+	return r.isChanging() || r.awaitsEvidence() || len(r.coming) > 0 || r.nodes.counts.Disrupted > 0
 }
 
 // isChanging is unfinished, reboots aside. A node whose canary has failed waits for somebody and is not on its way, and neither is a
@@ -244,22 +243,6 @@ func (r Report) awaitsApproval() bool {
 		!fleet.IsPlanApproved(r.profile.StorageClientProfile)
 }
 
-// coming are the pending nodes that will be rebooted as things stand.
-func (r Report) coming() []wait {
-	return slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return r.whyStaged(w) != "" })
-}
-
-// stagedNodes are the pending nodes that nobody reboots as things stand, and why.
-func (r Report) stagedNodes() []string {
-	var staged []wait
-	for _, w := range r.nodes.pending {
-		if w.message = r.whyStaged(w); w.message != "" {
-			staged = append(staged, w)
-		}
-	}
-	return describeWaits(staged)
-}
-
 // whyStaged says why nobody reboots a pending node as things stand; empty: the rollout will, or would but for the profile's own pause.
 func (r Report) whyStaged(w wait) string {
 	switch {
@@ -269,7 +252,7 @@ func (r Report) whyStaged(w wait) string {
 		return "takes effect at the next boot"
 	case r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
 		return policyNever
-	case restOf[w.reason] == byChoice && r.judgePaused().status != metav1.ConditionTrue:
+	case restOf[w.reason] == byChoice && r.paused.status != metav1.ConditionTrue:
 		return w.message
 	}
 	return ""
@@ -320,13 +303,13 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 		return asFalse(stalled.reason, "")
 	case !r.isUnfinished() || r.isPlanMode():
 		return asFalse(v1alpha1.ReasonIdle, "")
-	case r.judgePaused().status == metav1.ConditionTrue && r.nodes.counts.Disrupted == 0:
-		return asFalse(r.judgePaused().reason, "")
+	case r.paused.status == metav1.ConditionTrue && r.nodes.counts.Disrupted == 0:
+		return asFalse(r.paused.reason, "")
 	case r.isChanging() || r.nodes.counts.Disrupted > 0:
 		return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
-	case len(r.coming()) > 0 && r.rebootHold() != "":
+	case len(r.coming) > 0 && r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
-	case len(r.coming()) == 0:
+	case len(r.coming) == 0:
 		message, hasCommand := r.evidenceMessage(maxMessage)
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForEvidence, message, hasCommand}
 	}
@@ -335,16 +318,15 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 
 // judgeWaiting is Reconciling where all that is left are reboots: it names what keeps every one of them waiting, if it is one thing.
 func (r Report) judgeWaiting() verdict {
-	waits := r.coming()
-	reason := waits[0].reason
-	for _, pending := range waits {
+	reason := r.coming[0].reason
+	for _, pending := range r.coming {
 		if pending.reason != reason {
 			return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 		}
 	}
 	switch reason {
 	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
-		return asTrue(reason, waits[0].message)
+		return asTrue(reason, r.coming[0].message)
 	}
 	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
@@ -367,15 +349,16 @@ func (r Report) staleMessage() string {
 	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.stale.Count, named)
 }
 
-func (r Report) judgePaused() verdict {
+// judgePaused is the condition Paused; all is true where the manager's namespace is paused.
+func judgePaused(profile *fleet.Profile, all bool) verdict {
 	switch {
-	case r.isPlanMode():
+	case profile.Spec.Mode == v1alpha1.ModePlan:
 		return asTrue(v1alpha1.ReasonPlanMode, modePlan)
-	case r.profile.Spec.Paused:
+	case profile.Spec.Paused:
 		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is set")
-	case pause.Annotated(r.profile):
+	case pause.Annotated(profile):
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation)
-	case r.snapshot.PausedAll:
+	case all:
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The manager's namespace has the annotation "+v1alpha1.PausedAnnotation)
 	}
 	return asFalse(v1alpha1.ReasonNotPaused, "")
@@ -470,7 +453,7 @@ func (r Report) removalMessage() string {
 	if message := r.immutableMessage(); message != "" {
 		parts = append(parts, message)
 	}
-	if r.judgePaused().status == metav1.ConditionTrue && !r.isPlanMode() && r.profile.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
+	if r.paused.status == metav1.ConditionTrue && !r.isPlanMode() && r.profile.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
 		parts = append(parts, "paused")
 	}
 	parts = append(parts, r.removal.messages()...)

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 	web := Pod{Name: "web-1", Controller: "deployment/web"}
 	approval := rebootDue(v1alpha1.ReasonWaitingForApproval)
 	tests := map[string]struct {
+		policy      v1alpha1.RebootPolicy
 		change      func(*Report)
 		node        func(*corev1.Node, *v1alpha1.StorageClientNode)
 		reconciling string
@@ -59,7 +61,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 			change: func(r *Report) { r.volumes.Matched = 5 }, reconciling: v1alpha1.ReasonRollingOut, message: "1/1 nodes and 1/5 volumes up to date",
 		},
 		"also where nobody reboots for what is due": {
-			node: rebootDue(v1alpha1.RolloutReasonRebootPolicyNever), change: func(r *Report) { r.profile.Spec.Rollout.Reboot.Policy = v1alpha1.RebootNever },
+			node: rebootDue(v1alpha1.RolloutReasonRebootPolicyNever), policy: v1alpha1.RebootNever,
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message:     "3 volumes wait for a pod to mount pv1 with its new options: no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed",
 		},
@@ -67,8 +69,8 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newWorld(policy(v1alpha1.RebootOnApproval)).node("a", test.node).report()
-			r.now, r.volumes = now, plan.Summary{Matched: 4, UpToDate: 1, Evidence: awaiting}
+			r := newWorld(policy(cmp.Or(test.policy, v1alpha1.RebootOnApproval))).node("a", test.node).report()
+			r.volumes = plan.Summary{Matched: 4, UpToDate: 1, Evidence: awaiting}
 			if test.change != nil {
 				test.change(&r)
 			}

@@ -74,7 +74,7 @@ func (r Report) plannedInOrder() (names []string, free int) {
 // rollout that would begin now; nobody can tell when a pause or a failure ends.
 func (r Report) canEstimate() bool {
 	never := r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever
-	paused := !r.isPlanMode() && r.judgePaused().status == metav1.ConditionTrue
+	paused := !r.isPlanMode() && r.paused.status == metav1.ConditionTrue
 	return !never && !paused && r.judgeStalled().status != metav1.ConditionTrue
 }
 
@@ -89,8 +89,8 @@ func (r Report) limitedBy(now time.Time) string {
 	if hold := r.rebootHold(); hold != "" {
 		return hold + r.nextWindow(now)
 	}
-	if paused := r.judgePaused(); paused.status == metav1.ConditionTrue {
-		return paused.message + r.nextWindow(now)
+	if r.paused.status == metav1.ConditionTrue {
+		return r.paused.message + r.nextWindow(now)
 	}
 	for _, waits := range slices.Concat(r.nodes.disrupted, r.nodes.pending) {
 		if waits.message != "" {

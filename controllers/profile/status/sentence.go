@@ -59,7 +59,7 @@ func (r Report) whatNext(v verdict) string {
 	case v1alpha1.ReasonPausedByAnnotation:
 		return r.resumeNext()
 	case v1alpha1.ReasonRestoring:
-		if r.judgePaused().reason == v1alpha1.ReasonPausedByAnnotation {
+		if r.paused.reason == v1alpha1.ReasonPausedByAnnotation {
 			return r.resumeNext()
 		}
 	case v1alpha1.ReasonStaleMounts:

@@ -37,7 +37,7 @@ func largeStates() map[string]Report {
 			w.node(name, node)
 		}
 		r := w.report()
-		r.profile.Name, r.now, r.snapshot.ManagerNamespace = longName, now, v1alpha1.ManagerNamespace
+		r.profile.Name, r.snapshot.ManagerNamespace = longName, v1alpha1.ManagerNamespace
 		return r
 	}
 	saying := func(phase v1alpha1.RolloutPhase) func(*corev1.Node, *v1alpha1.StorageClientNode) {

@@ -73,9 +73,9 @@ func statesOf() map[string]Report {
 		"ReasonConfigMapImmutable": change(newWorld(automatic).node("a", rebootDue(v1alpha1.RolloutReasonConfigMapImmutable)).report(), func(r *Report) {
 			r.snapshot.Immutable = []string{v1alpha1.BudgetConfigMap}
 		}),
-		"ReasonWaitingForEvidence": change(volumes(plan.Summary{Matched: 2, UpToDate: 1, Evidence: plan.AwaitedEvidence{Waiting: 1, Until: now, Volumes: []plan.AwaitedVolume{{Name: "v"}}}}), func(r *Report) { r.now = now }),
+		"ReasonWaitingForEvidence": volumes(plan.Summary{Matched: 2, UpToDate: 1, Evidence: plan.AwaitedEvidence{Waiting: 1, Until: now, Volumes: []plan.AwaitedVolume{{Name: "v"}}}}),
 		"ReasonPausedByField":      newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a").report(),
-		"ReasonPausedByAnnotation": change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.PausedAll = true }),
+		"ReasonPausedByAnnotation": newWorld(nil).bare("a").pauseAll().report(),
 		"ReasonNotPaused":          idle,
 		"ReasonIdle":               idle,
 		"ReasonProgressing":        idle,

@@ -48,6 +48,9 @@ type Report struct {
 	invalidReason, invalidMessage string
 	nodes                         tally
 	volumes                       plan.Summary
+	// paused is the condition Paused. coming are the pending nodes that will be rebooted as things stand, staged the others, with why.
+	paused         verdict
+	coming, staged []wait
 	// now is when that was judged, and pods use the volumes that are to be mounted: see WithPods.
 	now   time.Time
 	pods  map[types.NamespacedName][]Pod
@@ -75,6 +78,15 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 	r.nodes.addStuck(profile, s.All, now)
 	r.stale = r.volumes.Stale
 	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
+	r.paused = judgePaused(profile, s.PausedAll)
+	for _, w := range r.nodes.pending {
+		if why := r.whyStaged(w); why != "" {
+			w.message = why
+			r.staged = append(r.staged, w)
+		} else {
+			r.coming = append(r.coming, w)
+		}
+	}
 	r.advice = advice.For(overview.AdviceAbout(profile.StorageClientProfile, selectedNodes(profile, s.All), s.All.ClientNodes, r.volumes.Servers, r.volumes.LeftOut))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r

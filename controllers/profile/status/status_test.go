@@ -30,6 +30,8 @@ type world struct {
 	nodes    []corev1.Node
 	objects  map[string]*v1alpha1.StorageClientNode
 	silent   map[string]bool
+	// pausedAll is true where the manager's namespace is paused.
+	pausedAll bool
 }
 
 func newWorld(change func(*v1alpha1.StorageClientProfile)) *world {
@@ -74,6 +76,11 @@ func (w *world) bare(name string) *world {
 	return w
 }
 
+func (w *world) pauseAll() *world {
+	w.pausedAll = true
+	return w
+}
+
 func (w *world) snapshot() fleet.Snapshot {
 	ready := map[string]bool{}
 	for name := range w.objects {
@@ -83,11 +90,7 @@ func (w *world) snapshot() fleet.Snapshot {
 }
 
 func (w *world) report() Report {
-	all := w.snapshot()
-	p := all.Profiles.ByName("p")
-	nodes := countNodes(p, all, "manager")
-	limits := overview.Fleet{Matched: int(nodes.counts.Matched), All: len(w.nodes), MaxUnavailable: intstr.FromString("5%")}
-	return Report{profile: p, nodes: nodes, limits: limits, removal: findRemaining(p, all, now)}
+	return Judge("p", Snapshot{All: w.snapshot(), PausedAll: w.pausedAll, MaxUnavailable: intstr.FromString("5%"), ManagerNode: "manager"}, now)
 }
 
 const bootKey = "kernelArgument/ihash_entries"
@@ -210,7 +213,7 @@ func TestConditions(t *testing.T) {
 		"mode Plan":                    {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
 		"paused by the field, at rest": {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
 		"paused with work left":        {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
-		"everything is paused":         {world: newWorld(nil).node("a", nil), change: func(f *Report) { f.snapshot.PausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
+		"everything is paused":         {world: newWorld(nil).node("a", nil).pauseAll(), want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
 		"a reboot is due and waits for approval": {
 			world: newWorld(nil).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=True/WaitingForApproval",
 		},
@@ -311,7 +314,7 @@ func TestConditions(t *testing.T) {
 			want:  "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed",
 		},
 		"fewer failed than are allowed, and others go on": {
-			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)).bare("b"),
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)).node("b", state(sysctl, v1alpha1.SettingDrifted)),
 			want:  "Ready=False/NodesFailed Reconciling=True/RollingOut",
 		},
 		"a changed volume could not be mounted": {

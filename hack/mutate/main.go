@@ -31,8 +31,8 @@ const (
 	becomesRemoved becomes = "removed"
 )
 
-// UnmarshalJSON accepts the booleans with and without quotes.
-func (b *becomes) UnmarshalJSON(data []byte) error {
+// UnmarshalJSON accepts the booleans with and without quotes. readTable rejects other values, since it knows the row.
+func (b *becomes) UnmarshalJSON(data []byte) error { //nolint:unparam // json.Unmarshaler returns an error
 	*b = becomes(strings.Trim(string(data), `"`))
 	return nil
 }

@@ -60,4 +60,15 @@ func TestTheLedgerHoldsEvidenceOfSoManySets(t *testing.T) {
 	if _, first := missed["set.s0000"]; !first {
 		t.Error("which are recorded is left to chance")
 	}
+	// Two managers may have recorded more than that together.
+	missed["set.s1049"] = ledger.KeepSet(p.sets["s1049"].Encode()["set.s1049"])
+	writes, _ := p.Ledger.Apply(missed)
+	var pages []corev1.ConfigMap
+	for _, w := range writes {
+		pages = append(pages, *w.Page)
+	}
+	p.Ledger, missed = ledger.Read(pages), ledger.Changes{}
+	if p.keepSets(missed); len(missed) > 0 {
+		t.Errorf("%d more are recorded", len(missed))
+	}
 }

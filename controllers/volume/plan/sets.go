@@ -136,7 +136,7 @@ func (p *planner) keepSets(missed ledger.Changes) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(next)) {
 		isNew := stored[key] == "" && optionset.IsEvidenceKey(key)
-		if next[key] == stored[key] || isNew && count == maxSets {
+		if next[key] == stored[key] || isNew && count >= maxSets {
 			continue
 		}
 		if isNew {

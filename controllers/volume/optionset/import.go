@@ -59,9 +59,9 @@ func (r *Record) importFailed(volume string, f *Failed) {
 		r.importCleared(f.Failure)
 	case known != nil && r.isEarlier && !f.Settled:
 		*known = b
-	case known != nil, isJudged, !r.Counts(b.Failure), len(r.Blames) == maxBlames:
-	case f.Settled && !r.isSettled():
+	case f.Settled && !r.isSettled() && r.Counts(b.Failure):
 		r.Blames = []Blame{b}
+	case known != nil, isJudged, !r.Counts(b.Failure), len(r.Blames) == maxBlames:
 	case !r.isSettled(), r.isEarlier:
 		r.Blames = append(r.Blames, b)
 	}

@@ -40,7 +40,7 @@ func (r *Record) Import(e Earlier) {
 }
 
 func (r *Record) importCleared(failure string) {
-	if failure == "" {
+	if failure = text.CutBytes(failure, maxText); failure == "" {
 		return
 	}
 	r.clear(failure)
@@ -52,6 +52,7 @@ func (r *Record) importCleared(failure string) {
 func (r *Record) importFailed(volume string, f *Failed) {
 	b := f.Blame
 	b.Volume, b.RevertedAt = volume, b.Since
+	b.Text, b.Failure = text.CutBytes(b.Text, maxText), text.CutBytes(b.Failure, maxText)
 	isJudged := !r.JudgedAt.IsZero() && !b.Since.After(r.JudgedAt)
 	known := r.BlameOf(volume)
 	switch {

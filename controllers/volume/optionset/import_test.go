@@ -1,6 +1,7 @@
 package optionset
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -79,5 +80,19 @@ func TestImport(t *testing.T) {
 				t.Errorf("it has its original options since %s", r.Blames[0].RevertedAt)
 			}
 		})
+	}
+}
+
+// An annotation may be edited, and then be of any length. A record that it is imported to finds room on a page.
+func TestWhatIsImportedIsBounded(t *testing.T) {
+	long, r := strings.Repeat("long", maxBytes), newRecord()
+	r.Import(Earlier{Volume: "a", Server: server, Evidence: long, Cleared: long, Failed: &Failed{Blame: Blame{Options: []string{long}, Text: long, Failure: "denied " + long}}})
+	if entries := r.Encode(); len(entries) != 2 {
+		t.Fatalf("recorded are %d entries", len(entries))
+	}
+	for key, text := range r.Encode() {
+		if len(text) > maxBytes {
+			t.Errorf("%s has %d bytes", key, len(text))
+		}
 	}
 }

@@ -122,7 +122,8 @@ func Decode(entries map[string]string) map[string]*Record {
 			r.Refused = with(r.Refused, f.Server, f.Blame)
 		case key == failedKey(f.Set, f.Server):
 			r := of(f.Identity)
-			r.Blames, r.isEarlier = append([]Blame{f.Blame}, f.More...), f.State == ""
+			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
+			r.isEarlier = f.State == ""
 		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
 			r := of(known.Identity)
 			r.Evidence, r.Worked, r.Cleared, r.JudgedAt = known.Evidence, known.Worked, known.Cleared, known.JudgedAt

@@ -96,3 +96,12 @@ func TestWhatIsImportedIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// An entry that names no volume does not say whose mount failed: nothing could show whether the options are the cause.
+func TestAFailureOfNoVolumeIsSkipped(t *testing.T) {
+	for _, text := range []string{`{"set":"abc"}`, `{"set":"abc","message":"denied","settled":true}`, `{"set":"abc","volume":"","more":[{},{"message":"denied"}]}`} {
+		if r := Decode(map[string]string{"failed.abc": text})["abc"]; r.Stops() {
+			t.Errorf("%s stops the set: %+v", text, r.Blames)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -47,10 +48,22 @@ func (p *planner) revert(j judged, failure Failure) Step {
 	return step
 }
 
-// isInCure reports whether it matters how pods mount the volume, which has its original options back.
+// isInCure reports whether it matters how pods mount the volume, which has its original options back. It does so too if no rule selects the
+// volume any more: others wait for it.
 func (p *planner) isInCure(j judged) bool {
 	b := p.blameOf(j)
-	return b != nil && !b.RevertedAt.IsZero() && !j.CarriesOurs && j.verdict.State != judge.StateHeld && j.verdict.State != judge.StateUnselected
+	if b == nil || b.RevertedAt.IsZero() || j.CarriesOurs {
+		return false
+	}
+	isHeld := func(profile *judge.Profile) bool { return profile.IsHeld() && p.blamed[j.Volume.Name].IsOf(profile.Name) }
+	switch j.verdict.State {
+	case judge.StateHeld:
+		return false
+	case judge.StateUnselected:
+		return j.verdict.Reason == v1alpha1.VolumeReasonNotSelected && !slices.ContainsFunc(p.Profiles.All(), isHeld)
+	case judge.StatePending, judge.StateUpToDate, judge.StateBlocked:
+	}
+	return true
 }
 
 // judgeCure returns what pods have shown of a volume that has its original options back, and what follows. Nothing if it is empty.
@@ -81,7 +94,7 @@ func (p *planner) recordCure(j judged, on OnVolume, kind optionset.Kind, message
 	p.later = append(p.later, func() { r.Next(p.eventOn(j.Volume.Name, kind)) })
 	on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
 	out := RecordSet{OnVolume: on, Set: r, text: fmt.Sprintf("judge %s: %s", j.Volume.Name, message)}
-	if j.FailedMount != nil {
+	if j.FailedMount != nil && j.verdict.State != judge.StateUnselected {
 		out.FailedMount = j.FailedMount.Judged(kind)
 	}
 	return out

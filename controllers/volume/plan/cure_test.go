@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -154,6 +155,23 @@ func keptSet(r *optionset.Record) ledger.Changes {
 		out[types.UID(key)] = ledger.KeepSet(text)
 	}
 	return out
+}
+
+// A volume that no rule selects any more still shows whether its options are the cause. It is not written for that: the ledger records it.
+func TestAVolumeThatIsNotSelectedAnyMoreIsObserved(t *testing.T) {
+	b := newBench(t)
+	then(toCanary, failing("a", unclearFailure))(b)
+	set := b.set()
+	b.profile = *b.profile.DeepCopy()
+	b.profile.Spec.Volumes[0].Selector.Servers = []string{"other"}
+	before := b.volume("a").DeepCopy()
+	b.pass(cured("a", CureEnded))
+	if r := newPlanner(b.snapshot()).sets[set]; r == nil || r.Stops() {
+		t.Errorf("recorded is %+v", r)
+	}
+	if diff := cmp.Diff(before, b.volume("a")); diff != "" {
+		t.Errorf("it is written:\n%s", diff)
+	}
 }
 
 // What is held or left alone is not judged meanwhile.

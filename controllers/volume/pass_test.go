@@ -293,7 +293,7 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	want := &optionset.Failed{
 		Identity: optionset.Identity{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Protocol: v1alpha1.ProtocolNFS},
 		Blame: optionset.Blame{
-			Volume: "pv00", Options: []string{"hard", "nocto"},
+			Volume: "pv00", UID: pv.UID, Options: []string{"hard", "nocto"},
 			Text: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`,
 		},
 	}

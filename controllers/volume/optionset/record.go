@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -97,6 +99,8 @@ type Blame struct {
 	// Volume is the name of the volume, Options are the mount options that failed. Nil if they are too long to record.
 	Volume  string   `json:"volume,omitempty"`
 	Options []string `json:"options,omitempty"`
+	// UID is that of the volume. Empty if an earlier release recorded the failure.
+	UID types.UID `json:"uid,omitempty"`
 	// Failure identifies the failure: the same for all events of one failure, of any volume. Text is what the event says.
 	Failure string `json:"failure,omitempty"`
 	Text    string `json:"message"`

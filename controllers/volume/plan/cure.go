@@ -28,7 +28,7 @@ func (p *planner) noteFailures() {
 
 func blameFor(j judged, failure Failure) optionset.Blame {
 	return optionset.Blame{
-		Volume: j.Volume.Name, Options: j.Volume.Spec.MountOptions, Failure: failure.Kind, Text: failure.Text, Unclear: !failure.SpeaksOfOptions,
+		Volume: j.Volume.Name, UID: j.Volume.UID, Options: j.Volume.Spec.MountOptions, Failure: failure.Kind, Text: failure.Text, Unclear: !failure.SpeaksOfOptions,
 	}
 }
 
@@ -55,7 +55,9 @@ func (p *planner) isInCure(j judged) bool {
 	if b == nil || b.RevertedAt.IsZero() || j.CarriesOurs {
 		return false
 	}
-	isHeld := func(profile *judge.Profile) bool { return profile.IsHeld() && p.blamed[j.Volume.Name].IsOf(profile.Name) }
+	isHeld := func(profile *judge.Profile) bool {
+		return profile.IsHeld() && p.blamed[j.Volume.Name].IsOf(profile.Name)
+	}
 	switch j.verdict.State {
 	case judge.StateHeld:
 		return false

@@ -157,6 +157,24 @@ func keptSet(r *optionset.Record) ledger.Changes {
 	return out
 }
 
+// A volume that was deleted shows nothing any more, and another one under its name says nothing of its options: it may be of another server.
+func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
+	for failure, want := range map[Failure]optionset.State{unclearFailure: optionset.Untried, namedFailure: optionset.Failing} {
+		b := newBench(t)
+		then(toCanary, failing("a", failure))(b)
+		b.volumes[0] = created("a", 1, bound, onServer("other"), func(pv *corev1.PersistentVolume) { pv.UID = "another" })
+		if inCure := Wants(b.snapshot()).InCure; len(inCure) > 0 {
+			t.Errorf("%s: in cure are %v", failure.Text, inCure)
+		}
+		s := b.snapshot()
+		s.Cures = map[string]Cure{"a": CureWorked}
+		b.keep(For(s).Ledger)
+		if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != want {
+			t.Errorf("%s: %s, %+v", failure.Text, r.State("filer"), r.Blames)
+		}
+	}
+}
+
 // A volume that no rule selects any more still shows whether its options are the cause. It is not written for that: the ledger records it.
 func TestAVolumeThatIsNotSelectedAnyMoreIsObserved(t *testing.T) {
 	b := newBench(t)

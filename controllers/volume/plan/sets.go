@@ -88,7 +88,7 @@ func (p *planner) followBlamed() {
 		r := p.sets[set]
 		for _, b := range slices.Clone(r.Blames) {
 			switch j, is := there[b.Volume]; {
-			case !is, j.CarriesOurs && j.carriedSet() != set:
+			case !is, b.UID != "" && b.UID != j.Volume.UID, j.CarriesOurs && j.carriedSet() != set:
 				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
 			case !j.CarriesOurs && b.RevertedAt.IsZero():
 				r.Next(p.eventOn(b.Volume, optionset.Restored))

@@ -117,7 +117,11 @@ func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 
 // BlameText returns the text of a failed mount: with what, by which driver, and what the event says.
 func BlameText(set *optionset.Record, b optionset.Blame) string {
-	return fmt.Sprintf("%s (driver %s): the event says %s", listText(b.Options), set.Driver, quote(b.Text))
+	list := "the declared options"
+	if len(b.Options) > 0 {
+		list = listText(b.Options)
+	}
+	return fmt.Sprintf("%s (driver %s): the event says %s", list, set.Driver, quote(b.Text))
 }
 
 // PutBackText says of a volume that it gets its own list back since another one could not be mounted with the declared options.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -189,6 +190,25 @@ func TestAVolumeThatIsNotSelectedAnyMoreIsObserved(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, b.volume("a")); diff != "" {
 		t.Errorf("it is written:\n%s", diff)
+	}
+}
+
+// A list that is too long to record is not said to be none.
+func TestAFailureOfALongListIsExplained(t *testing.T) {
+	b := newBench(t)
+	for i := range 300 {
+		pv := b.volume("a")
+		pv.Spec.MountOptions = append(pv.Spec.MountOptions, fmt.Sprintf("x-option-%024d", i))
+	}
+	then(toCanary, failing("a", namedFailure))(b)
+	if own := b.volume("a").Spec.MountOptions; len(own) != 301 || slices.Contains(own, "nocto") {
+		t.Errorf("restored are %d options", len(own))
+	}
+	_, warned := judgeNew(b.snapshot(), created("new", 0))
+	for _, message := range []string{Summarize("p", b.snapshot()).Stopped, warned} {
+		if !strings.Contains(message, "a could not be mounted with the declared options (driver kubernetes.io/nfs)") {
+			t.Errorf("the message is %q", message)
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func (p *planner) observeMounts() {
 	p.news = map[string]bool{}
 	carriers := map[string]judged{}
 	for _, j := range p.volumes {
-		if r := p.sets[j.verdict.Set]; j.carriesSet() && (r == nil || r.Evidence == nil) {
+		if r := p.sets[j.verdict.Set]; j.carriesSet() && (r == nil || r.Evidence == nil || r.State(j.Source.Server) == optionset.Rejected) {
 			carriers[j.Volume.Name] = j
 		}
 	}
@@ -55,8 +55,9 @@ func (p *planner) observeMounts() {
 }
 
 func (p *planner) noteMount(j judged, text string) {
-	p.news[j.verdict.Set] = true
-	p.sets.declared(j).Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
+	r := p.sets.declared(j)
+	p.news[j.verdict.Set] = p.news[j.verdict.Set] || r.Evidence == nil
+	r.Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
 }
 
 // isShownBy says whether a mount shows the volume's list to work: it was made with it, and operations on it have ended. Of what an

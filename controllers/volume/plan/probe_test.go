@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -191,6 +192,28 @@ func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
 	s.ClientNodes = []*v1alpha1.StorageClientNode{mountOf("b", -3700)}
 	if diff := cmp.Diff([]string{"b", "c"}, targets(For(s))); diff != "" {
 		t.Errorf("steps once b is mounted, which is remembered (-want +got):\n%s", diff)
+	}
+}
+
+// A mount counts for the server that a probe was refused on, also if the options are known to work on another one.
+func TestAMountLiftsARefusalOfItsServer(t *testing.T) {
+	for server, want := range map[string]optionset.State{"other": optionset.Works, "third": optionset.Rejected} {
+		b := newBench(t)
+		toWorks(b)
+		r := newPlanner(b.snapshot()).sets[b.set()]
+		r.Next(optionset.Event{Kind: optionset.ProbeRefused, Server: server, Blame: optionset.Blame{Volume: "d", Text: "a probe could not mount them"}, At: b.now})
+		b.keep(keptSet(r))
+		b.wait(time.Minute)
+		b.mount("c")
+		b.wait(10 * time.Second)
+		next := For(b.snapshot())
+		b.keep(next.Ledger)
+		if r = newPlanner(b.snapshot()).sets[b.set()]; r.State(server) != want || len(next.Steps) > 0 {
+			t.Errorf("%s: %s, steps %v", server, r.State(server), next.Steps)
+		}
+		if later := For(b.snapshot()); later.LedgerDue {
+			t.Errorf("%s: the ledger is due again", server)
+		}
 	}
 }
 

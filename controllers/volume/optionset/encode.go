@@ -83,7 +83,7 @@ func (r *Record) Encode() map[string]string {
 		f := Failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
 		out[failedKey(r.Set, server)] = f.encode()
 	}
-	if r.Evidence != nil || len(r.Worked)+len(r.Cleared) > 0 || !r.JudgedAt.IsZero() {
+	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Judged) > 0 {
 		known := *r
 		known.Worked = firstOf(r.Worked)
 		out[setPrefix+r.Set] = jsonOf(known)
@@ -126,7 +126,7 @@ func Decode(entries map[string]string) map[string]*Record {
 			r.isEarlier = f.State == ""
 		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
 			r := of(known.Identity)
-			r.Evidence, r.Worked, r.Cleared, r.JudgedAt = known.Evidence, known.Worked, known.Cleared, known.JudgedAt
+			r.Evidence, r.Worked, r.Cleared, r.Judged = known.Evidence, known.Worked, known.Cleared, known.Judged
 		}
 	}
 	return out

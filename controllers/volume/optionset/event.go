@@ -1,6 +1,7 @@
 package optionset
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -121,10 +122,19 @@ func (r *Record) nextOwn(e Event) {
 	if e.Kind == OwnFailed {
 		r.clear(b.Failure)
 	}
-	if b.Since.After(r.JudgedAt) {
-		r.JudgedAt = b.Since
-	}
+	r.judge(b)
 	r.Blames = slices.DeleteFunc(r.Blames, func(b Blame) bool { return b.Volume == e.Volume })
+}
+
+// judge notes the failure of a volume as one of which nothing more can be learned.
+func (r *Record) judge(b *Blame) {
+	if b.Since.After(r.Judged[b.Volume]) {
+		r.Judged = with(r.Judged, b.Volume, b.Since)
+	}
+	if len(r.Judged) > maxJudged {
+		oldest := slices.MinFunc(slices.Sorted(maps.Keys(r.Judged)), func(a, b string) int { return r.Judged[a].Compare(r.Judged[b]) })
+		delete(r.Judged, oldest)
+	}
 }
 
 func (r *Record) clear(failure string) {

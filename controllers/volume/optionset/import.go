@@ -53,7 +53,8 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	b := f.Blame
 	b.Volume, b.RevertedAt = volume, b.Since
 	b.Text, b.Failure = text.CutBytes(b.Text, maxText), text.CutBytes(b.Failure, maxText)
-	isJudged := !r.JudgedAt.IsZero() && !b.Since.After(r.JudgedAt)
+	at, isKnown := r.Judged[volume]
+	isJudged := isKnown && !b.Since.After(at)
 	known := r.BlameOf(volume)
 	switch {
 	case f.Acquitted:

@@ -1,6 +1,7 @@
 package optionset
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,10 @@ func TestImport(t *testing.T) {
 			c(f)
 		}
 		return Earlier{Volume: "a", Failed: f}
+	}
+	of := func(volume string, e Earlier) Earlier {
+		e.Volume = volume
+		return e
 	}
 	named, settled := func(f *Failed) { f.Unclear = false }, func(f *Failed) { f.Unclear, f.Settled = false, true }
 	acquitted := func(f *Failed) { f.Unclear, f.Acquitted = false, true }
@@ -46,25 +51,26 @@ func TestImport(t *testing.T) {
 		blames         int
 		cleared        bool
 	}{
-		"a mount counts for all servers":                {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "mounted"}}, Works, Works, 0, false},
-		"a probe for its own":                           {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "probed", Probed: true}}, Works, Untried, 0, false},
-		"a failure of which the cause is open":          {newRecord, []Earlier{failed()}, Suspected, Suspected, 1, false},
-		"one that names the options, too":               {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
-		"a failure that is settled":                     {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
-		"with evidence it is disputed":                  {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
-		"a failure that does not count":                 {newRecord, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
-		"nor does it by a mark":                         {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
-		"and then it is no cause on another volume":     {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
-		"a failure of which nothing was learned":        {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
-		"what the ledger has as settled stands":         {recorded, nil, Failing, Failing, 1, false},
-		"but an open one on the volume goes on":         {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
-		"and one that does not count ends it":           {recorded, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
-		"what was cleared since is not open again":      {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
-		"nor is what nothing was learned of":            {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
-		"but a later one is":                            {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
-		"a settled one outlives its page of the ledger": {judged(NoPodWaits), []Earlier{failed(settled)}, Failing, Failing, 1, false},
-		"and settles what is recorded as open":          {open, []Earlier{failed(settled)}, Failing, Failing, 1, false},
-		"what was found to be the cause since is that":  {judged(OwnMounted), []Earlier{failed()}, Failing, Failing, 1, false},
+		"a mount counts for all servers":                        {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "mounted"}}, Works, Works, 0, false},
+		"a probe for its own":                                   {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "probed", Probed: true}}, Works, Untried, 0, false},
+		"a failure of which the cause is open":                  {newRecord, []Earlier{failed()}, Suspected, Suspected, 1, false},
+		"one that names the options, too":                       {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"a failure that is settled":                             {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"with evidence it is disputed":                          {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
+		"a failure that does not count":                         {newRecord, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"nor does it by a mark":                                 {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
+		"and then it is no cause on another volume":             {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
+		"a failure of which nothing was learned":                {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
+		"what the ledger has as settled stands":                 {recorded, nil, Failing, Failing, 1, false},
+		"but an open one on the volume goes on":                 {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"and one that does not count ends it":                   {recorded, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"what was cleared since is not open again":              {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
+		"nor is what nothing was learned of":                    {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
+		"but a later one is":                                    {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
+		"nor does what is judged of one volume close another's": {judged(NoPodWaits), []Earlier{of("b", failed())}, Suspected, Suspected, 1, false},
+		"a settled one outlives its page of the ledger":         {judged(NoPodWaits), []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"and settles what is recorded as open":                  {open, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"what was found to be the cause since is that":          {judged(OwnMounted), []Earlier{failed()}, Failing, Failing, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := test.before()
@@ -103,5 +109,20 @@ func TestAFailureOfNoVolumeIsSkipped(t *testing.T) {
 		if r := Decode(map[string]string{"failed.abc": text})["abc"]; r.Stops() {
 			t.Errorf("%s stops the set: %+v", text, r.Blames)
 		}
+	}
+}
+
+// Of more volumes than are recorded, those that were judged last are.
+func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
+	r := newRecord()
+	for i := range maxJudged + 1 {
+		volume, at := fmt.Sprint("pv", i), noon.Add(time.Duration(i)*time.Minute)
+		for _, e := range []Event{{Kind: MountFailed, Blame: Blame{Failure: "denied", Unclear: true}}, {Kind: Restored}, {Kind: NoPodWaits}} {
+			e.Volume, e.At = volume, at
+			r.Next(e)
+		}
+	}
+	if _, first := r.Judged["pv0"]; first || len(r.Judged) != maxJudged {
+		t.Errorf("judged are %v", r.Judged)
 	}
 }

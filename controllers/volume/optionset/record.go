@@ -45,8 +45,9 @@ const (
 )
 
 const (
-	// maxBlames is the maximum number of volumes whose failed mount is recorded for one set, maxCleared that of failures that do not count.
-	maxBlames, maxCleared = 8, 8
+	// maxBlames is the maximum number of volumes whose failed mount is recorded for one set, maxCleared that of failures that do not count,
+	// and maxJudged that of volumes whose failure is judged.
+	maxBlames, maxCleared, maxJudged = 8, 8, 16
 	// maxText is the maximum length of a recorded text in bytes.
 	maxText = 256
 )
@@ -75,8 +76,8 @@ type Record struct {
 	Blames []Blame `json:"-"`
 	// Cleared are the failures that volumes also had with their original options. The newest is last.
 	Cleared []string `json:"cleared,omitempty"`
-	// JudgedAt is the time of the newest failure of which the cause is not the options, or stays open. Zero if there is none.
-	JudgedAt time.Time `json:"judged,omitzero"`
+	// Judged are the times of the newest failures of which the cause is not the options, or stays open, by volume.
+	Judged map[string]time.Time `json:"judged,omitempty"`
 
 	// probing are the servers that are probed now, carried is true while a volume has the options.
 	probing map[string]bool

@@ -465,6 +465,9 @@ func (w *world) undone() string {
 	if plan.For(s).LedgerDue {
 		return "the ledger has missed something"
 	}
+	if inCure := plan.Wants(s).InCure; len(inCure) > 0 { // its pod may stop to wait at any time
+		return inCure[0].Volume.Name + " is in cure"
+	}
 	return ""
 }
 

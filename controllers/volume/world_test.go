@@ -836,7 +836,7 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 			case now != nil && (now.Settled || !b.Settled), !profiles.Declare(was):
 			case b.Settled:
 				m.fail("%s is recorded to fail by %s, and is forgotten although it is declared", set, b.Volume)
-			case after[set].Stops() && after[set].Blames[0].Settled, v == nil, m.abandoned[b.Volume], after[set] != nil && !after[set].Counts(b.Failure):
+			case after[set].Stops() && after[set].Blames[0].Settled, v == nil || b.UID != "" && b.UID != v.pv.UID, m.abandoned[b.Volume], after[set] != nil && !after[set].Counts(b.Failure):
 			case judge.RecordOf(v.pv).IsWhole():
 			default:
 				m.fail("the failed mount of %s is forgotten, and nothing was learned of it", b.Volume)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -65,9 +64,9 @@ func (c tested) status() v1alpha1.SettingStatus {
 	return v1alpha1.SettingStatus{Key: c.key, Desired: "1", State: c.state, TakesEffect: c.effect}
 }
 
-func (c tested) observation() host.Observation {
-	_, name, _ := strings.Cut(c.key, "/")
-	return host.Observation{Name: name, Desired: "1", Observed: "1", State: host.State(c.state), Effect: host.Effect(c.effect)}
+func (c tested) answer() answer {
+	_, name := catalogue.Key(c.key).Cut()
+	return answer{host.Observation{Name: name, Desired: "1", Observed: "1", State: host.State(c.state), Effect: host.Effect(c.effect)}, true}
 }
 
 // TestAnswers pins what the agent makes of one setting, for every combination of state and effect.
@@ -125,42 +124,50 @@ var origins = []struct {
 }{
 	{"observed", testedStates, func(p *pass, c tested) {
 		p.want(c)
-		p.observed[c.key] = c.observation()
+		p.item(c.key).observed = c.answer()
 	}, false},
 	{"not to be applied", testedStates, func(p *pass, c tested) {
 		p.want(c)
-		p.observed[c.key], p.failed[c.key] = c.observation(), "why"
+		it := p.item(c.key)
+		it.observed, it.failed = c.answer(), "why"
 	}, false},
 	{"being proven", testedStates, func(p *pass, c tested) {
 		p.want(c)
-		p.observed[c.key], p.unconfirmed[c.key] = c.observation(), journal.Entry{Applied: "1"}
+		it := p.item(c.key)
+		it.observed, it.unconfirmed = c.answer(), &journal.Entry{Applied: "1"}
 	}, false},
 	{"refused by the fence", []v1alpha1.SettingState{v1alpha1.SettingPending, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
 		p.want(c)
-		delete(p.wantedEntries, c.key)
-		p.refused[c.key] = refusal{state: c.state, message: "why"}
+		it := p.item(c.key)
+		it.entry, it.refused = nil, &refusal{state: c.state, message: "why"}
 	}, true},
 	{"refused, former value kept", []v1alpha1.SettingState{v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
 		p.want(c)
-		o := c.observation()
-		o.State = host.InSync
-		p.observed[c.key], p.refused[c.key] = o, refusal{state: c.state, message: "why"}
+		it := p.item(c.key)
+		it.observed, it.refused = c.answer(), &refusal{state: c.state, message: "why"}
+		it.observed.State = host.InSync
 	}, false},
 	{"not read back", testedStates[:1], func(p *pass, c tested) { p.want(c) }, true},
 	{"dropped", testedStates, func(p *pass, c tested) {
-		p.restore[c.key] = host.Original{Present: true, Value: "0"}
-		p.restored[c.key] = c.observation()
+		p.drop(c).restored = c.answer()
 	}, false},
 	{"dropped, not to be restored", testedStates[:1], func(p *pass, c tested) {
-		p.restore[c.key] = host.Original{Present: true, Value: "0"}
-		p.restored[c.key], p.failed[c.key] = c.observation(), "why"
+		it := p.drop(c)
+		it.restored, it.failed = c.answer(), "why"
 	}, false},
-	{"dropped, not read back", testedStates[:1], func(p *pass, c tested) { p.restore[c.key] = host.Original{Present: true, Value: "0"} }, true},
+	{"dropped, not read back", testedStates[:1], func(p *pass, c tested) { p.drop(c) }, true},
 }
 
 func (p *pass) want(c tested) {
-	p.wanted[c.key] = v1alpha1.NodeSetting{Key: c.key, Value: "1", Profile: "p"}
-	p.wantedEntries[c.key] = journal.Entry{Applied: "1"}
+	it := p.item(c.key)
+	it.wanted = &v1alpha1.NodeSetting{Key: c.key, Value: "1", Profile: "p"}
+	it.entry = &journal.Entry{Applied: "1"}
+}
+
+func (p *pass) drop(c tested) *item {
+	it := p.item(c.key)
+	it.restore = &host.Original{Present: true, Value: "0"}
+	return it
 }
 
 func passRows(t *testing.T) (rows []answers.Row) {
@@ -195,7 +202,7 @@ func passRows(t *testing.T) (rows []answers.Row) {
 			}
 			base := tested{v1alpha1.SettingPending, v1alpha1.EffectReboot, dhash}
 			p.want(base)
-			p.observed[dhash] = base.observation()
+			p.item(dhash).observed = base.answer()
 			beside := p.sumUp(v1alpha1.StorageClientNodeSpec{})
 			answer := strings.Join([]string{reported, permitted, w.answerPermit(beside, p), released}, " | ")
 			rows = append(rows, answers.Row{Labels: slices.Concat([]string{origin.name}, c.labels()), Answer: answer})
@@ -206,15 +213,7 @@ func passRows(t *testing.T) (rows []answers.Row) {
 
 // newPass is a pass that has found nothing yet.
 func (w *world) newPass() *pass {
-	return &pass{
-		plan: plan{
-			wantedEntries: map[string]journal.Entry{}, unrecorded: map[string]bool{}, restore: map[string]host.Original{},
-			refused: map[string]refusal{}, wanted: map[string]v1alpha1.NodeSetting{},
-		},
-		host:       Host{Bootloader: func() bootloader.Detection { return w.bootloader }},
-		journalled: map[string]journal.Entry{}, unsupported: map[string]bool{}, unconfirmed: map[string]journal.Entry{}, failed: map[string]string{},
-		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
-	}
+	return &pass{plan: plan{}, host: Host{Bootloader: func() bootloader.Detection { return w.bootloader }}}
 }
 
 // answerPermit is what the agent does with a permit after a pass.
@@ -224,7 +223,9 @@ func (w *world) answerPermit(out outcome, p *pass) string {
 		w.t.Fatal(err)
 	}
 	live := &v1alpha1.StorageClientNode{}
-	live.Spec.Settings = slices.Collect(maps.Values(p.wanted))
+	for _, it := range p.only((*item).isWanted) {
+		live.Spec.Settings = append(live.Spec.Settings, *it.wanted)
+	}
 	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}
 	why, _, _ := strings.Cut(a.findObjection(live), ":")
 	if why == "" {

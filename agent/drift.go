@@ -127,7 +127,7 @@ func (a *Agent) sortDrift(p *pass) (heal, alone []string) {
 			heal = append(heal, key)
 		case a.heals.mayHeal(key, now):
 			a.drift.WithLabelValues(key).Inc()
-			a.healed.addDrift(key, p.observed[key], now)
+			a.healed.addDrift(key, p.item(key).observed.Observation, now)
 			heal = append(heal, key)
 		default:
 			alone = append(alone, key)
@@ -140,12 +140,9 @@ func (a *Agent) sortDrift(p *pass) (heal, alone []string) {
 // has come right by itself.
 func (p *pass) keepFailures(before []v1alpha1.SettingStatus) {
 	for _, was := range before {
-		if was.State != v1alpha1.SettingFailed {
-			continue
-		}
-		_, restoring := p.restore[was.Key]
-		if restoring || p.unrecorded[was.Key] || p.observed[was.Key].State == host.Drifted {
-			p.failed[was.Key] = was.Message
+		it := p.item(was.Key)
+		if was.State == v1alpha1.SettingFailed && (it.restore != nil || it.unrecorded || it.observed.State == host.Drifted) {
+			it.failed = was.Message
 		}
 	}
 }
@@ -153,17 +150,9 @@ func (p *pass) keepFailures(before []v1alpha1.SettingStatus) {
 // hasMoreToDo tells whether there is more to do than to read back: something to put back, or a setting that could
 // not work here before and can now.
 func (p *pass) hasMoreToDo() bool {
-	for key := range p.restore {
-		if p.failed[key] == "" {
-			return true
-		}
-	}
-	for key := range p.unrecorded {
-		if _, isUnconfirmed := p.unconfirmed[key]; !isUnconfirmed && !p.isSkipped(key) {
-			return true
-		}
-	}
-	return false
+	return len(p.only(func(it *item) bool {
+		return it.restore != nil && it.failed == "" || it.unrecorded && it.unconfirmed == nil && !it.isSkipped()
+	})) > 0
 }
 
 func (a *Agent) explainLeftAlone(alone []string) {

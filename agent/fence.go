@@ -154,7 +154,7 @@ func (f fence) refusalOf(key, value string, err error) *refusal {
 	if refused, ok := f.unconfirmed[key]; ok && refused == value {
 		return &refusal{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
 	}
-	if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
+	if subject := catalogue.Key(key).Subject(); !f.subjects[subject] {
 		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}
 	}
 	return nil

@@ -22,11 +22,11 @@ const (
 
 // slotKeys are the settings that a transport takes its limit from when it is made.
 var slotKeys = []string{
-	catalogue.Modules + "/sunrpc/tcp_max_slot_table_entries", catalogue.Modules + "/sunrpc/tcp_slot_table_entries",
+	catalogue.ModuleKey("sunrpc", "tcp_max_slot_table_entries"), catalogue.ModuleKey("sunrpc", "tcp_slot_table_entries"),
 }
 
 // sessionKey is the setting that a session takes its number of slots from when it is made.
-const sessionKey = catalogue.Modules + "/nfs/max_session_slots"
+var sessionKey = catalogue.ModuleKey("nfs", "max_session_slots")
 
 // mountJudge says of mounts how they stand towards what the volumes want.
 type mountJudge struct {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -74,31 +73,28 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 		return r, err
 	}
 	p.observeAll(ctx)
-	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
-		s := settingOf(command, p, key)
+	for _, it := range p.only((*item).isWanted) {
+		s := settingOf(command, p, it)
 		if s.Action == report.Set {
-			s.Proof = l.proofOf(p, key)
+			s.Proof = l.proofOf(p, it)
 		}
 		r.Settings = append(r.Settings, s)
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
-		if _, named := p.wanted[key]; !named {
-			r.Settings = append(r.Settings, l.restoreSettingOf(ctx, command, p, key))
-		}
+	for _, it := range p.only((*item).isDropped) {
+		r.Settings = append(r.Settings, l.restoreSettingOf(ctx, command, it))
 	}
 	sumUp(&r)
 	return r, nil
 }
 
 // settingOf is how a wanted setting stands before anything is done.
-func settingOf(command string, p *pass, key string) report.Setting {
-	s := report.Setting{SettingStatus: p.wantedStatus(key), Profile: p.wanted[key].Profile}
+func settingOf(command string, p *pass, it *item) report.Setting {
+	s := report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile}
 	if command != report.Plan {
 		return s
 	}
-	_, refused := p.refused[key]
 	switch {
-	case refused || slices.Contains(untouchedStates, host.State(s.State)):
+	case it.refused != nil || slices.Contains(untouchedStates, host.State(s.State)):
 		s.Action = report.Leave
 	case s.TakesEffect == v1alpha1.EffectAction && s.State == v1alpha1.SettingPending:
 		s.Action = report.Do
@@ -107,7 +103,7 @@ func settingOf(command string, p *pass, key string) report.Setting {
 	case s.State == v1alpha1.SettingDrifted:
 		s.Action = report.Set
 	}
-	if s.State == v1alpha1.SettingDrifted && p.unrecorded[key] {
+	if s.State == v1alpha1.SettingDrifted && it.unrecorded {
 		// Nobody has changed what was never set.
 		s.State = v1alpha1.SettingPending
 	}
@@ -115,24 +111,20 @@ func settingOf(command string, p *pass, key string) report.Setting {
 }
 
 // restoreSettingOf is how a setting stands that the journal holds and nobody declares any more.
-func (l Local) restoreSettingOf(ctx context.Context, command string, p *pass, key string) report.Setting {
+func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) report.Setting {
 	status := v1alpha1.SettingStatus{
-		Key: key, Desired: p.restore[key].Value, Original: p.restore[key].Value, TakesEffect: catalogue.Effect(key),
+		Key: it.key, Desired: it.restore.Value, Original: it.restore.Value, TakesEffect: catalogue.Effect(it.key),
 		State: v1alpha1.SettingDrifted, Message: "no longer declared: apply restores its original",
 	}
-	for _, subject := range l.Host.Subjects {
-		name, ok := strings.CutPrefix(key, subject.Name()+"/")
-		if !ok {
-			continue
-		}
-		for _, o := range subject.Observe(ctx, []host.Setting{hostSetting(name, p.journalled[key])}) {
+	if subject := l.Host.subjectOf(it.key); subject != nil {
+		for _, o := range subject.Observe(ctx, []host.Setting{hostSetting(it.name, it.journalled)}) {
 			status.Observed, status.TakesEffect = o.Observed, v1alpha1.SettingEffect(o.Effect)
 		}
 	}
-	if p.failed[key] != "" {
-		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
+	if it.failed != "" {
+		status.State, status.Message = v1alpha1.SettingFailed, it.failed
 	}
-	s := report.Setting{SettingStatus: status, Profile: p.journalled[key].Profile}
+	s := report.Setting{SettingStatus: status, Profile: it.journalled.Profile}
 	if command == report.Plan {
 		s.Action = report.PutBack
 	}
@@ -183,13 +175,11 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 	p.forgetRestored(spec.Release)
 	// A new boot menu may have shown that the present one cannot be replaced.
 	r.Bootloader = bootloaderStatus(l.Host.Bootloader())
-	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
-		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(key), Profile: p.wanted[key].Profile})
+	for _, it := range p.only((*item).isWanted) {
+		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile})
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
-		if _, named := p.wanted[key]; !named {
-			r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(key), Profile: p.journalled[key].Profile})
-		}
+	for _, it := range p.only((*item).isDropped) {
+		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile})
 	}
 	sumUp(r)
 	return nil

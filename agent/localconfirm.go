@@ -14,9 +14,8 @@ import (
 const noServerNote = "not set: this machine mounts from no server over TCP, so no new connection can prove it: mount one first, or use --no-confirm"
 
 // proofOf says how a setting is proven before it is kept, "" where it needs no proof.
-func (l Local) proofOf(p *pass, key string) string {
-	entry, wanted := p.wantedEntries[key]
-	if !wanted || !p.needsProof(key, entry) {
+func (l Local) proofOf(p *pass, it *item) string {
+	if !p.needsProof(it) {
 		return ""
 	}
 	servers, err := l.Host.listServers()
@@ -95,9 +94,7 @@ func (l Local) askWhile(ctx context.Context, server connect.Server, hasTime func
 
 // failUnconfirmed has all that was to be proven fail, and keeps the rest.
 func (p *pass) failUnconfirmed(why string) {
-	for key := range p.unconfirmed {
-		if p.isSettable(key) {
-			p.failed[key] = why
-		}
+	for _, it := range p.only((*item).isSettable) {
+		it.failed = why
 	}
 }

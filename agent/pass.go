@@ -3,38 +3,28 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // pass is one comparison of what is wanted with what is, and what comes of it.
 type pass struct {
 	plan
 	host Host
-	// journalled is the journal as it was at the beginning.
-	journalled map[string]journal.Entry
-	// unsupported are unrecorded keys that cannot work here: they are neither journalled nor applied, only observed.
-	unsupported map[string]bool
 	// compared is true once the originals are read that settings to be at least something are worked out from.
 	compared bool
-	// unconfirmed holds by key what is to be kept only once new connections have proven it, and unconfirmedNote how that stands.
-	unconfirmed     map[string]journal.Entry
+	// unconfirmedNote is how the proof of what is unconfirmed stands.
 	unconfirmedNote string
 	// proving is true while the unconfirmed settings are set, and new connections are made to confirm them.
 	proving bool
-	// failed says by key why a setting was not applied or not put back.
-	failed map[string]string
 	// restoresOnly is that of the fence.
 	restoresOnly string
-	// observed and restored hold by key what was observed of the settings, and of those that are being put back.
-	observed, restored map[string]host.Observation
 }
 
 // beginPass reads journal and fence and decides. An error means that nothing may be changed.
@@ -54,20 +44,15 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*
 	}
 	// A released host has no agent any more.
 	h.attendBoots(h.attended && !spec.Release)
-	journalled := h.Journal.Entries()
-	p := &pass{
-		plan: makePlan(spec, journalled, f), host: h, journalled: journalled, restoresOnly: f.restoresOnly,
-		unsupported: map[string]bool{}, unconfirmed: map[string]journal.Entry{}, failed: map[string]string{},
-		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
-	}
+	p := &pass{plan: makePlan(spec, h.Journal.Entries(), f), host: h, restoresOnly: f.restoresOnly}
 	p.leaveLeastToKernels()
 	u, _ := h.Journal.Unconfirmed()
 	for key, setting := range h.unsupported(u) {
-		p.restore[key] = setting.Before
+		p.item(key).restore = &setting.Before
 	}
-	for key := range p.restore {
-		if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
-			p.failed[key] = "cannot restore: this node's agent does not support " + subject + ": upgrade it"
+	for key, it := range p.plan {
+		if subject := catalogue.Key(key).Subject(); it.restore != nil && !f.subjects[subject] {
+			it.failed = "cannot restore: this node's agent does not support " + subject + ": upgrade it"
 		}
 	}
 	return p, nil
@@ -79,10 +64,10 @@ func (p *pass) leaveLeastToKernels() {
 	if !p.host.FS.IsImage() {
 		return
 	}
-	for key, entry := range p.wantedEntries {
-		if _, least := catalogue.ParseAtLeast(entry.Applied); least && p.unrecorded[key] {
-			delete(p.wantedEntries, key)
-			p.refused[key] = refusal{state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises what its kernel has"}
+	for _, it := range p.plan {
+		if it.unrecorded && it.isAtLeast() {
+			it.entry = nil
+			it.refused = &refusal{state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises what its kernel has"}
 		}
 	}
 }
@@ -115,26 +100,26 @@ func (p *pass) observeAll(ctx context.Context) {
 			continue
 		}
 		for _, o := range subject.Observe(ctx, settings) {
-			key := subject.Name() + "/" + o.Name
-			p.observed[key] = o
-			p.unsupported[key] = p.unrecorded[key] && slices.Contains(untouchedStates, o.State)
+			it := p.item(catalogue.KeyOf(subject.Name(), o.Name))
+			it.observed = answer{o, true}
+			it.unsupported = it.unrecorded && slices.Contains(untouchedStates, o.State)
 		}
 	}
 }
 
 // observedSettingsOf are what the host is to hold, and what it is to hold once that is proven.
 func (p *pass) observedSettingsOf(subject string) []host.Setting {
-	settings := p.settingsOf(subject, func(key string) bool { _, isUnconfirmed := p.unconfirmed[key]; return isUnconfirmed })
-	for _, key := range slices.Sorted(maps.Keys(p.unconfirmed)) {
-		if name, ok := strings.CutPrefix(key, subject+"/"); ok {
-			settings = append(settings, hostSetting(name, p.unconfirmed[key]))
+	settings := p.settingsOf(subject, func(it *item) bool { return it.unconfirmed != nil })
+	for _, it := range p.of(subject) {
+		if it.unconfirmed != nil {
+			settings = append(settings, hostSetting(it.name, *it.unconfirmed))
 		}
 	}
 	return settings
 }
 
 func (p *pass) readOriginals(ctx context.Context) {
-	p.readOriginalsOf(ctx, func(key string) bool { return !p.unsupported[key] })
+	p.readOriginalsOf(ctx, func(it *item) bool { return !it.unsupported })
 }
 
 // compareWithKernel reads, before anything is observed or changed, the originals of new settings that are to be at least something.
@@ -143,25 +128,22 @@ func (p *pass) compareWithKernel(ctx context.Context) {
 		return
 	}
 	p.compared = true
-	p.readOriginalsOf(ctx, func(key string) bool {
-		_, least := catalogue.ParseAtLeast(p.wantedEntries[key].Applied)
-		return least
-	})
+	p.readOriginalsOf(ctx, (*item).isAtLeast)
 }
 
 // readOriginalsOf reads the originals of those settings that are asked for and have never been changed.
-func (p *pass) readOriginalsOf(ctx context.Context, asked func(key string) bool) {
+func (p *pass) readOriginalsOf(ctx context.Context, asked func(*item) bool) {
 	for _, subject := range p.host.Subjects {
-		for _, setting := range p.settingsOf(subject.Name(), func(key string) bool { return !p.unrecorded[key] || !asked(key) }) {
-			key := subject.Name() + "/" + setting.Name
-			original, err := subject.Original(ctx, setting.Name)
-			if err != nil {
-				p.failed[key] = "not changed: cannot read its original value: " + err.Error()
+		for _, it := range p.of(subject.Name()) {
+			if it.entry == nil || !it.unrecorded || !asked(it) {
 				continue
 			}
-			entry := p.wantedEntries[key]
-			entry.Original = p.ofCounterpart(subject, setting.Name, original)
-			p.wantedEntries[key] = entry
+			original, err := subject.Original(ctx, it.name)
+			if err != nil {
+				it.failed = "not changed: cannot read its original value: " + err.Error()
+				continue
+			}
+			it.entry.Original = p.ofCounterpart(subject, it.name, original)
 		}
 	}
 }
@@ -172,42 +154,45 @@ func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Origin
 	if !ok {
 		return read
 	}
-	held, ok := p.journalled[subject.Name()+"/"+coupled.Counterpart(name)]
-	if !ok {
+	other := p.item(catalogue.KeyOf(subject.Name(), coupled.Counterpart(name)))
+	if !other.isJournalled {
 		return read
 	}
-	return host.Original{Present: true, Value: held.Original.Counterpart, Counterpart: held.Original.Value}
+	held := other.journalled.Original
+	return host.Original{Present: true, Value: held.Counterpart, Counterpart: held.Value}
 }
 
 // recordEntries journals what is about to be applied.
 func (p *pass) recordEntries() error {
-	entries := maps.Clone(p.wantedEntries)
-	maps.DeleteFunc(entries, func(key string, _ journal.Entry) bool { return p.isSkipped(key) })
+	entries := map[string]journal.Entry{}
+	for key, it := range p.plan {
+		if it.entry != nil && !it.isSkipped() {
+			entries[key] = *it.entry
+		}
+	}
 	return p.host.Journal.Record(entries)
-}
-
-func (p *pass) isSkipped(key string) bool {
-	return p.unsupported[key] || p.unrecorded[key] && p.failed[key] != ""
 }
 
 // applySubject hands a subject all that it is to hold, and then what it is to put back. If only restoring is possible, the
 // subjects that have nothing to put back are not called.
 func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
-	settings, originals := p.settingsOf(subject.Name(), p.isSkipped), p.originalsOf(subject.Name())
+	settings, originals := p.settingsOf(subject.Name(), (*item).isSkipped), map[string]host.Original{}
+	for _, it := range p.of(subject.Name()) {
+		if it.restore != nil {
+			originals[it.name] = *it.restore
+		}
+	}
 	if len(originals) == 0 && (len(settings) == 0 || p.restoresOnly != "") {
 		return
 	}
 	if err := subject.Apply(ctx, settings); err != nil {
-		for _, setting := range settings {
-			p.failed[subject.Name()+"/"+setting.Name] = err.Error()
-		}
-		for key := range p.unconfirmed {
-			if strings.HasPrefix(key, subject.Name()+"/") {
-				p.failed[key] = err.Error()
+		for _, it := range p.of(subject.Name()) {
+			switch {
+			case it.restore != nil:
+				it.failed = "not restored: " + err.Error()
+			case it.unconfirmed != nil || it.entry != nil && !it.isSkipped():
+				it.failed = err.Error()
 			}
-		}
-		for name := range originals {
-			p.failed[subject.Name()+"/"+name] = "not restored: " + err.Error()
 		}
 		return
 	}
@@ -215,7 +200,7 @@ func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 		return
 	}
 	for _, o := range subject.Restore(ctx, originals) {
-		p.restored[subject.Name()+"/"+o.Name] = o
+		p.item(catalogue.KeyOf(subject.Name(), o.Name)).restored = answer{o, true}
 	}
 }
 
@@ -229,7 +214,7 @@ func (p *pass) followMounts(ctx context.Context) {
 		if !ok {
 			continue
 		}
-		if settings := p.settingsOf(subject.Name(), func(key string) bool { return p.unrecorded[key] }); len(settings) > 0 {
+		if settings := p.settingsOf(subject.Name(), func(it *item) bool { return it.unrecorded }); len(settings) > 0 {
 			follower.FollowMounts(ctx, settings)
 		}
 	}
@@ -240,7 +225,8 @@ func (p *pass) followMounts(ctx context.Context) {
 // that is still in force stays in the journal: nothing else could tell it from an original.
 func (p *pass) forgetRestored(release bool) {
 	var keys []string
-	for key, o := range p.restored {
+	for key, it := range p.plan {
+		o := it.restored
 		mounts := o.Effect == host.NewTransport || o.Effect == host.NextMount
 		if o.State == host.InSync || release && o.State == host.Pending && mounts {
 			keys = append(keys, key)
@@ -248,7 +234,7 @@ func (p *pass) forgetRestored(release bool) {
 	}
 	if err := p.host.Journal.Forget(keys...); err != nil {
 		for _, key := range keys {
-			p.failed[key] = "restored, but: " + err.Error()
+			p.item(key).failed = "restored, but: " + err.Error()
 		}
 	}
 }
@@ -287,20 +273,19 @@ func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 // sumUp sums up. It is the one place where states are turned into decisions.
 func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 	out := outcome{carriedOut: true, restored: spec.Release}
-	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
-		status := p.wantedStatus(key)
+	for _, it := range p.only((*item).isWanted) {
+		status := p.wantedStatus(it)
 		out.addStatus(status)
 		boots := status.TakesEffect == v1alpha1.EffectReboot
-		_, refused := p.refused[key]
-		if boots && !refused && status.State == v1alpha1.SettingPending {
-			out.rebootBy = append(out.rebootBy, key)
+		if boots && it.refused == nil && status.State == v1alpha1.SettingPending {
+			out.rebootBy = append(out.rebootBy, it.key)
 		}
-		if !refused && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
-			out.drifted = append(out.drifted, key)
+		if it.refused == nil && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
+			out.drifted = append(out.drifted, it.key)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
-		out.addRestore(key, p)
+	for _, it := range p.only(func(it *item) bool { return it.restore != nil }) {
+		out.addRestore(it, p)
 	}
 	out.addVolumes(p)
 	p.withoutUnproven(&out)
@@ -315,12 +300,11 @@ func (p *pass) withoutUnproven(out *outcome) {
 		out.rebootBy = nil
 		return
 	}
-	argument := func(key string) bool { return strings.HasPrefix(key, catalogue.KernelArguments+"/") }
-	if !slices.ContainsFunc(out.rebootBy, argument) {
+	if !slices.ContainsFunc(out.rebootBy, nodesettings.TakesEffectAtBoot) {
 		return
 	}
 	if !p.host.Bootloader().MayReboot() {
-		out.rebootBy = slices.DeleteFunc(out.rebootBy, argument)
+		out.rebootBy = slices.DeleteFunc(out.rebootBy, nodesettings.TakesEffectAtBoot)
 	}
 }
 
@@ -339,82 +323,78 @@ type readAheadNote struct {
 // addVolumes adds how the read-ahead of volumes stands.
 func (out *outcome) addVolumes(p *pass) {
 	out.volumes = map[string]readAheadNote{}
-	for key, refused := range p.refused {
-		if volume, ok := volumeOf(key); ok {
-			out.volumes[volume] = readAheadNote{refused.message, refused.state == v1alpha1.SettingFailed}
+	for _, it := range p.of(readahead.VolumesName) {
+		if it.refused != nil {
+			out.volumes[it.name] = readAheadNote{it.refused.message, it.refused.state == v1alpha1.SettingFailed}
 		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.wantedEntries)) {
-		volume, ok := volumeOf(key)
-		if _, refused := p.refused[key]; !ok || refused {
+		if it.refused != nil || it.entry == nil {
 			continue
 		}
-		o := p.observed[key]
-		failed := o.State == host.Failed || p.failed[key] != ""
-		note := readAheadNote{cmp.Or(p.failed[key], o.Message), failed || o.State == host.Drifted}
+		o := it.observed
+		failed := o.State == host.Failed || it.failed != ""
+		note := readAheadNote{cmp.Or(it.failed, o.Message), failed || o.State == host.Drifted}
 		switch {
-		case p.restoresOnly != "" && isChangeDue(o):
+		case p.restoresOnly != "" && isChangeDue(o.Observation):
 			note.message = notChanged(p.restoresOnly)
 		case o.State == host.Drifted:
-			out.drifted = append(out.drifted, key)
+			out.drifted = append(out.drifted, it.key)
 		}
-		out.volumes[volume] = note
+		out.volumes[it.name] = note
 		out.failed = out.failed || failed
 	}
 }
 
 // addRestore adds a setting that is being put back. One that the spec still names, but the fence refuses, has its
 // status already, and no node is rebooted to be rid of it.
-func (out *outcome) addRestore(key string, p *pass) {
-	status := p.restoreStatus(key)
+func (out *outcome) addRestore(it *item, p *pass) {
+	status := p.restoreStatus(it)
 	out.restored = out.restored && status.State != v1alpha1.SettingFailed
-	if _, ok := volumeOf(key); ok {
+	if _, ok := volumeOf(it.key); ok {
 		out.failed = out.failed || status.State == v1alpha1.SettingFailed
 		return
 	}
-	if _, named := p.wanted[key]; named {
-		return
-	}
-	if status.State == v1alpha1.SettingInSync {
+	if it.wanted != nil || status.State == v1alpha1.SettingInSync {
 		return
 	}
 	if status.TakesEffect == v1alpha1.EffectReboot && status.State == v1alpha1.SettingPending {
-		out.rebootBy = append(out.rebootBy, key)
+		out.rebootBy = append(out.rebootBy, it.key)
 	}
 	out.addStatus(status)
 }
 
-func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
-	o, seen := p.observed[key]
+// statusOf is the status of a setting by what its subject answered.
+func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
 	status := v1alpha1.SettingStatus{
-		Key:         key,
-		Desired:     p.wanted[key].Value,
+		Key:         it.key,
+		Desired:     desired,
 		Observed:    o.Observed,
-		Original:    p.originalValue(key),
+		Original:    it.originalValue(),
 		TakesEffect: v1alpha1.SettingEffect(o.Effect),
 		State:       v1alpha1.SettingState(o.State),
 		Message:     o.Message,
 	}
-	refused, isRefused := p.refused[key]
-	_, isUnconfirmed := p.unconfirmed[key]
+	if !o.given {
+		status.TakesEffect, status.State, status.Message = catalogue.Effect(it.key), v1alpha1.SettingFailed, "not read back"
+	}
+	return status
+}
+
+func (p *pass) wantedStatus(it *item) v1alpha1.SettingStatus {
+	o := it.observed.Observation
+	status := it.statusOf(it.wanted.Value, it.observed)
 	switch {
-	case isRefused:
-		status.State, status.Message = refused.state, refused.message
+	case it.refused != nil:
+		status.State, status.Message = it.refused.state, it.refused.message
 	case p.restoresOnly != "" && isChangeDue(o):
 		status.State, status.Message = v1alpha1.SettingFailed, notChanged(p.restoresOnly)
-	case isUnconfirmed && p.isSettable(key):
+	case it.isSettable():
 		status.State, status.Message = v1alpha1.SettingPending, p.unconfirmedNote
-	case p.failed[key] != "" && o.State != host.InSync:
-		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
-	case !seen:
-		status.State, status.Message = v1alpha1.SettingFailed, errNoAnswer.Error()
+	case it.failed != "" && o.State != host.InSync:
+		status.State, status.Message = v1alpha1.SettingFailed, it.failed
 	}
-	if !seen {
-		status.TakesEffect = catalogue.Effect(key)
-	}
-	status.WaitsFor = p.waitsFor(status, isUnconfirmed)
+	status.WaitsFor = p.waitsFor(status, it.unconfirmed != nil)
 	if status.Message == "" {
-		status.Message = catalogue.Lowers(key, cmp.Or(status.Original, status.Observed), status.Desired)
+		status.Message = catalogue.Lowers(it.key, cmp.Or(status.Original, status.Observed), status.Desired)
 	}
 	return status
 }
@@ -447,36 +427,19 @@ func (p *pass) waitsFor(status v1alpha1.SettingStatus, isUnconfirmed bool) v1alp
 	return awaited[status.TakesEffect]
 }
 
-func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
-	o, answered := p.restored[key]
-	status := v1alpha1.SettingStatus{
-		Key:         key,
-		Desired:     p.restore[key].Value,
-		Observed:    o.Observed,
-		Original:    p.originalValue(key),
-		TakesEffect: v1alpha1.SettingEffect(o.Effect),
-		State:       v1alpha1.SettingState(o.State),
-		Message:     o.Message,
-	}
-	switch {
-	case p.failed[key] != "":
-		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
-	case !answered:
-		status.State, status.Message = v1alpha1.SettingFailed, errNoAnswer.Error()
-	}
-	if !answered {
-		status.TakesEffect = catalogue.Effect(key)
+func (p *pass) restoreStatus(it *item) v1alpha1.SettingStatus {
+	status := it.statusOf(it.restore.Value, it.restored)
+	if it.failed != "" {
+		status.State, status.Message = v1alpha1.SettingFailed, it.failed
 	}
 	status.WaitsFor = p.waitsFor(status, false)
 	return status
 }
 
-var errNoAnswer = errors.New("not read back")
-
-// originalValue is the first value. Of a setting that this very pass has taken up, it stands in wantedEntries.
-func (p *pass) originalValue(key string) string {
-	if entry, ok := p.journalled[key]; ok {
-		return entry.Original.Value
+// originalValue is the first value. Of a setting that this very pass has taken up, its entry has it.
+func (it *item) originalValue() string {
+	if it.isJournalled || it.entry == nil {
+		return it.journalled.Original.Value
 	}
-	return p.wantedEntries[key].Original.Value
+	return it.entry.Original.Value
 }

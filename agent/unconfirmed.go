@@ -23,28 +23,24 @@ const maxAsked = 3
 // holding what it held. What the journal has as applied is proven, by an earlier build or boot if not by this one; what is in
 // force already needs no proof, only the file.
 func (p *pass) partUnconfirmed() {
-	for key, entry := range p.wantedEntries {
-		if !p.needsProof(key, entry) {
-			continue
-		}
-		p.unconfirmed[key] = entry
-		delete(p.wantedEntries, key)
-		if held, isJournalled := p.journalled[key]; isJournalled {
+	for _, it := range p.only(p.needsProof) {
+		it.unconfirmed, it.entry = it.entry, nil
+		if it.isJournalled {
 			// Whom it belongs to may have changed all the same.
-			entry.Applied = held.Applied
-			p.wantedEntries[key] = entry
+			held := *it.unconfirmed
+			held.Applied = it.journalled.Applied
+			it.entry = &held
 		}
 	}
 }
 
-func (p *pass) needsProof(key string, entry journal.Entry) bool {
-	held, isJournalled := p.journalled[key]
-	o, seen := p.observed[key]
+func (p *pass) needsProof(it *item) bool {
+	o := it.observed
 	switch {
-	case p.host.unchecked || p.host.FS.IsImage():
-	case !seen || !catalogue.NeedsConfirmation(key) || o.Effect != host.Live || p.host.setterOf(key) == nil:
-	case isJournalled && held.Applied == entry.Applied:
-	case !slices.Contains(untouchedStates, o.State) && isInForce(entry, o.Observed):
+	case it.entry == nil || p.host.unchecked || p.host.FS.IsImage():
+	case !o.given || !catalogue.NeedsConfirmation(it.key) || o.Effect != host.Live || p.host.setterOf(it.key) == nil:
+	case it.isJournalled && it.journalled.Applied == it.entry.Applied:
+	case !slices.Contains(untouchedStates, o.State) && isInForce(*it.entry, o.Observed):
 	default:
 		return true
 	}
@@ -62,7 +58,7 @@ func isInForce(entry journal.Entry, observed string) bool {
 
 // subjectOf returns the subject of a key, nil if this agent does not support it.
 func (h Host) subjectOf(key string) host.Subject {
-	name, _, _ := strings.Cut(key, "/")
+	name := catalogue.Key(key).Subject()
 	for _, subject := range h.Subjects {
 		if subject.Name() == name {
 			return subject
@@ -76,34 +72,26 @@ func (h Host) setterOf(key string) host.Setter {
 	return setter
 }
 
-// isSettable tells whether an unconfirmed setting can be tried: it works here, and has not failed.
-func (p *pass) isSettable(key string) bool {
-	return p.failed[key] == "" && !slices.Contains(untouchedStates, p.observed[key].State)
-}
-
 // hasUnconfirmed tells whether there is something to set and prove.
 func (p *pass) hasUnconfirmed() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(p.unconfirmed)), p.isSettable)
+	return len(p.only((*item).isSettable)) > 0
 }
 
 // setUnconfirmed sets what is to be proven. What is in force before is in the journal first, durably. The time for the proof begins once
 // all of it is set: tuned alone may take a minute to start.
 func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
 	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Settings: map[string]journal.UnconfirmedSetting{}}
-	for key, entry := range p.unconfirmed {
-		if !p.isSettable(key) {
-			continue
-		}
-		_, name, _ := strings.Cut(key, "/")
-		before, err := p.host.setterOf(key).Original(ctx, name)
+	for _, it := range p.only((*item).isSettable) {
+		before, err := p.host.setterOf(it.key).Original(ctx, it.name)
 		if err != nil {
-			p.failed[key] = "not changed: cannot read its original value: " + err.Error()
+			it.failed = "not changed: cannot read its original value: " + err.Error()
 			continue
 		}
-		if _, isJournalled := p.journalled[key]; !isJournalled {
+		entry := *it.unconfirmed
+		if !it.isJournalled {
 			entry.Original = before
 		}
-		u.Settings[key] = journal.UnconfirmedSetting{Entry: entry, Before: before}
+		u.Settings[it.key] = journal.UnconfirmedSetting{Entry: entry, Before: before}
 	}
 	if len(u.Settings) == 0 {
 		return nil
@@ -155,7 +143,7 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 		}
 		var settings []host.Setting
 		for _, key := range u.Keys() {
-			if name, ok := strings.CutPrefix(key, subject.Name()+"/"); ok {
+			if name, ok := catalogue.Key(key).In(subject.Name()); ok {
 				settings = append(settings, hostSetting(name, u.Settings[key].Entry))
 			}
 		}
@@ -163,8 +151,8 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 			continue
 		}
 		for name, err := range setter.Set(ctx, settings) {
-			key := subject.Name() + "/" + name
-			p.failed[key] = err.Error()
+			key := catalogue.KeyOf(subject.Name(), name)
+			p.item(key).failed = err.Error()
 			refused.Settings[key] = u.Settings[key]
 		}
 	}
@@ -174,7 +162,7 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 	if err := p.host.restoreAll(ctx, refused, true); err != nil {
 		return err
 	}
-	maps.DeleteFunc(u.Settings, func(key string, _ journal.UnconfirmedSetting) bool { return p.failed[key] != "" })
+	maps.DeleteFunc(u.Settings, func(key string, _ journal.UnconfirmedSetting) bool { return p.item(key).failed != "" })
 	return nil
 }
 
@@ -188,7 +176,7 @@ func (h Host) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bo
 		}
 		befores := map[string]host.Original{}
 		for key, setting := range u.Settings {
-			if name, ok := strings.CutPrefix(key, subject.Name()+"/"); ok {
+			if name, ok := catalogue.Key(key).In(subject.Name()); ok {
 				befores[name] = setting.Before
 			}
 		}
@@ -197,7 +185,7 @@ func (h Host) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bo
 		}
 		for _, o := range subject.Restore(ctx, befores) {
 			if o.State == host.Failed {
-				wrong = append(wrong, subject.Name()+"/"+o.Name+": "+o.Message)
+				wrong = append(wrong, catalogue.KeyOf(subject.Name(), o.Name)+": "+o.Message)
 			}
 		}
 	}

@@ -94,10 +94,7 @@ func isNamed(p catalogue.Parameter, name string) bool {
 
 // lastPart is the short name of a sysctl, empty for any other parameter.
 func lastPart(p catalogue.Parameter) string {
-	subject, name, _ := catalogue.Split(p.Key)
-	if subject != catalogue.Sysctls {
-		return ""
-	}
+	name, _ := catalogue.Key(p.Key).In(catalogue.Sysctls)
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
@@ -105,7 +102,7 @@ func lastPart(p catalogue.Parameter) string {
 func explainSubject(name string) []string {
 	var texts []string
 	for _, p := range catalogue.All() {
-		if subject, _, _ := catalogue.Split(p.Key); subject == name {
+		if catalogue.Key(p.Key).Subject() == name {
 			texts = append(texts, explainParameter(p))
 		}
 	}
@@ -130,7 +127,7 @@ func explainableNames() []string {
 		names = append(names, rule.ID)
 	}
 	for _, p := range catalogue.All() {
-		_, short, _ := strings.Cut(p.Key, "/")
+		_, short := catalogue.Key(p.Key).Cut()
 		names = append(names, short)
 		if last := lastPart(p); last != "" {
 			names = append(names, last)
@@ -175,7 +172,7 @@ func explainParameter(p catalogue.Parameter) string {
 
 // raiseText says of a parameter that is tuned to have more of it how to declare that.
 func raiseText(p catalogue.Parameter) string {
-	if subject, _, _ := catalogue.Split(p.Key); subject != catalogue.Sysctls || !p.Grows {
+	if catalogue.Key(p.Key).Subject() != catalogue.Sysctls || !p.Grows {
 		return ""
 	}
 	return "spec.node.sysctlsAtLeast raises it where a node has less, and never lowers it"

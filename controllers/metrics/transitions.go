@@ -1,12 +1,12 @@
 package metrics
 
 import (
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -156,8 +156,8 @@ func (t *Transitions) countDrift(before, after []v1alpha1.SettingStatus) {
 		if started {
 			count++
 		}
-		if subject, _, _ := strings.Cut(s.Key, "/"); count > 0 {
-			t.drift.WithLabelValues(subject).Add(float64(count))
+		if count > 0 {
+			t.drift.WithLabelValues(catalogue.Key(s.Key).Subject()).Add(float64(count))
 		}
 	}
 }

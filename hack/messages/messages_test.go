@@ -46,7 +46,7 @@ var allowed = map[string]string{
 	"controllers/trial/plan/passes.go concludeFailure":  "the kubelet's words about a mount",
 	"controllers/volume/inspect.go inspectFailedMounts": "the kubelet's words about a mount",
 	"controllers/volume/inspect.go readFailedMount":     "the kubelet's words about a mount",
-	"tuning/catalogue/atleast.go ParseAtLeast":          "the prefix of a value in spec.settings, which is no message",
+	"tuning/catalogue/atleast.go ParseValue":            "the prefix of a value in spec.settings, which is no message",
 }
 
 // readers are the functions that look at the words of their first argument. That of mountfailures does nothing else.

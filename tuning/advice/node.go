@@ -147,7 +147,7 @@ func lowersKernel(s *scope) []finding {
 
 // fieldOfKey is the path of a sysctl or of a module's parameter.
 func fieldOfKey(key string) string {
-	subject, name, _ := catalogue.Split(key)
+	subject, name := catalogue.Key(key).Cut()
 	if subject == catalogue.Sysctls {
 		return sysctlField(name)
 	}

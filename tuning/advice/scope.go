@@ -121,11 +121,12 @@ func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names .
 
 // sysctl is the path and the value of a sysctl that the profile declares, be it to be exactly or at least so.
 func (s *scope) sysctl(name string) (field, value string, ok bool) {
-	value, ok = s.settings[catalogue.SysctlKey(name)]
-	if least, is := catalogue.ParseAtLeast(value); is {
-		return "spec.node.sysctlsAtLeast[" + name + "]", least, ok
+	wire, ok := s.settings[catalogue.SysctlKey(name)]
+	v := catalogue.ParseValue(wire)
+	if v.AtLeast {
+		return "spec.node.sysctlsAtLeast[" + name + "]", v.Text, ok
 	}
-	return sysctlField(name), value, ok
+	return sysctlField(name), v.Text, ok
 }
 
 func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }

@@ -10,11 +10,27 @@ import (
 // number begins like it, and an agent that does not know it refuses it as no number.
 const leastMark = "at-least "
 
-// AtLeast is the value that says that a sysctl is to be at least this, number by number.
-func AtLeast(numbers string) string { return leastMark + CanonicalValue(numbers) }
+// Value is the value of a setting.
+type Value struct {
+	// Text is the value as the kernel takes it.
+	Text string
+	// AtLeast is true for the value of a sysctl that is only raised to Text, number by number.
+	AtLeast bool
+}
 
-// ParseAtLeast returns the numbers of such a value, and false for any other.
-func ParseAtLeast(value string) (numbers string, ok bool) { return strings.CutPrefix(value, leastMark) }
+// ParseValue reads a value as the API and the journal hold it.
+func ParseValue(value string) Value {
+	numbers, least := strings.CutPrefix(value, leastMark)
+	return Value{numbers, least}
+}
+
+// String is the value as the API and the journal hold it.
+func (v Value) String() string {
+	if v.AtLeast {
+		return leastMark + v.Text
+	}
+	return v.Text
+}
 
 // Covers reports whether an exact value is at least these numbers, each of them.
 func Covers(value, numbers string) bool {

@@ -86,16 +86,16 @@ type Parameter struct {
 // Warning is what a user should know before this value is applied; empty where there is nothing, or where the value
 // is the kernel's own.
 func (p Parameter) Warning(value string) string {
-	value, least := ParseAtLeast(value)
-	if value == p.Default {
+	v := ParseValue(value)
+	if v.Text == p.Default {
 		return ""
 	}
 	var warnings []string
-	numbers := Numbers(value)
+	numbers := Numbers(v.Text)
 	if len(numbers) == 0 || p.HazardAbove == 0 || numbers[0] > p.HazardAbove {
 		warnings = append(warnings, p.Hazard)
 	}
-	if !least && firstBelow(numbers, p.Low) >= 0 {
+	if !v.AtLeast && firstBelow(numbers, p.Low) >= 0 {
 		warnings = append(warnings, p.LowHazard)
 	}
 	return strings.TrimSpace(strings.Join(warnings, " "))
@@ -158,7 +158,7 @@ func Effect(key string) v1alpha1.SettingEffect {
 	if p, ok := Lookup(key); ok {
 		return p.TakesEffect
 	}
-	if strings.HasPrefix(key, KernelArguments+"/") {
+	if Key(key).AtBoot() {
 		return v1alpha1.EffectReboot
 	}
 	return v1alpha1.EffectLive
@@ -265,7 +265,7 @@ var parameters = []Parameter{
 }
 
 func sysctl(p Parameter) Parameter {
-	p.Key = Sysctls + "/" + p.Key
+	p.Key = KeyOf(Sysctls, p.Key)
 	if p.TakesEffect == "" {
 		p.TakesEffect = v1alpha1.EffectLive
 	}
@@ -275,7 +275,7 @@ func sysctl(p Parameter) Parameter {
 // slotTable is a limit of requests in flight. Fewer than low are rarely meant.
 func slotTable(name, value string, low int64, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/sunrpc/" + name, Kind: Integer, Min: 2, Max: 65536, Low: []int64{low},
+		Key: ModuleKey("sunrpc", name), Kind: Integer, Min: 2, Max: 65536, Low: []int64{low},
 		LowHazard: "Few requests in flight: many threads of one mount wait for each other.", Unit: "requests in flight per connection", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "sunrpc", Note: note + " " + noteSlots, Source: sourceSunrpc,
 	}
@@ -283,7 +283,7 @@ func slotTable(name, value string, low int64, note string) Parameter {
 
 func sessionSlots(name, value, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Grows: true, Low: []int64{16},
+		Key: ModuleKey("nfs", name), Kind: Integer, Min: 1, Max: 1024, Grows: true, Low: []int64{16},
 		LowHazard: "Few requests in flight: all mounts of a server share them.", Unit: "requests in flight per session", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "nfs", Note: note + " " + noteSessions, Source: sourceSession,
 	}
@@ -292,7 +292,7 @@ func sessionSlots(name, value, note string) Parameter {
 // hashTable bounds a hash table from below: what is left of a number whose suffix the kernel did not read can be sixteen buckets.
 func hashTable(name, what string, least int64, memory string) Parameter {
 	return Parameter{
-		Key: KernelArguments + "/" + name, Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
+		Key: KeyOf(KernelArguments, name), Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
 		Least: []int64{least}, LeastReason: "a kernel has as many by itself with 256 MiB of memory, and every lookup gets slower with fewer",
 		TakesEffect: v1alpha1.EffectReboot,
 		Note: "Sizes the hash table of " + what + ". Rounded up to a power of two, then limited to 1/16 of memory. By default one bucket per " +

@@ -34,7 +34,7 @@ func TestCatalogueIsConsistent(t *testing.T) {
 					t.Errorf("the kernel's own value is refused: %v", err)
 				}
 			}
-			subject, name, _ := Split(p.Key)
+			subject, name := Key(p.Key).Cut()
 			if subject == Modules && !strings.HasPrefix(name, p.Module+"/") {
 				t.Errorf("module %q", p.Module)
 			}

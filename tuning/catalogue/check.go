@@ -68,8 +68,7 @@ func (a AllowList) Check(key, value string) error {
 		return err
 	}
 	p, _ := Lookup(key)
-	numbers := strings.TrimPrefix(value, leastMark)
-	if reason := p.refuseFloor(numbers); reason != "" && !matchesAny(a.values, key+"="+value) {
+	if reason := p.refuseFloor(ParseValue(value).Text); reason != "" && !matchesAny(a.values, key+"="+value) {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
 	return nil
@@ -91,15 +90,15 @@ func (a AllowList) refuse(key, value string) string {
 	if reason := refuseKey(key); reason != "" {
 		return reason
 	}
-	numbers, least := ParseAtLeast(value)
-	if subject, _, _ := Split(key); least && subject != Sysctls {
+	v := ParseValue(value)
+	if v.AtLeast && Key(key).Subject() != Sysctls {
 		return "only sysctls have a value to be at least: declare it in spec.node.sunrpc or spec.node.kernelModules"
 	}
 	if reason := refuseBytes(key, value); reason != "" {
 		return reason
 	}
 	p, known := Lookup(key)
-	if subject, name, _ := Split(key); known && subject == Filesystems && !a.everyPlace {
+	if name, ok := Key(key).In(Filesystems); known && ok && !a.everyPlace {
 		if reason := a.RefusePoint("/" + name); reason != "" {
 			return reason
 		}
@@ -107,8 +106,8 @@ func (a AllowList) refuse(key, value string) string {
 	switch {
 	case !known && !matchesAny(a.keys, key):
 		return refuseUnknown(key)
-	case least:
-		return p.refuseLeast(known, numbers)
+	case v.AtLeast:
+		return p.refuseLeast(known, v.Text)
 	case known:
 		return p.refuse(value)
 	}
@@ -131,9 +130,9 @@ var (
 )
 
 func refuseKey(key string) string {
-	subject, name, ok := Split(key)
+	subject, name := Key(key).Cut()
 	switch {
-	case !ok:
+	case !strings.Contains(key, "/") || !slices.Contains(subjects, subject):
 		return "must be sysctl/<dotted name>, module/<module>/<parameter>, kernelArgument/<name>, readAhead/<file system type>, " +
 			"tuned/profile, nfsMountDefaults/<server> or filesystem/<mount point>"
 	case subject == Sysctls && (!sysctlName.MatchString(name) || leavesTree(name)):
@@ -161,7 +160,7 @@ func isDots(name string) bool {
 }
 
 func refuseBytes(key, value string) string {
-	subject, _, _ := Split(key)
+	subject := Key(key).Subject()
 	switch {
 	case subject == Sysctls && !sysctlValue.MatchString(value):
 		return "a value holds only letters, digits, blanks and _ . , : = / @ + -"
@@ -247,11 +246,11 @@ func (p Parameter) describeRange() string {
 // refuseUnknown suggests the key that was probably meant, and says how to allow one that is not in the catalogue.
 func refuseUnknown(key string) string {
 	allow := "allow it, start manager and agents with --allow-parameter='" + regexp.QuoteMeta(key) + "'"
-	subject, name, _ := Split(key)
+	subject, name := Key(key).Cut()
 	keys := map[string]string{}
 	var names []string
 	for _, p := range parameters {
-		pSubject, pName, _ := Split(p.Key)
+		pSubject, pName := Key(p.Key).Cut()
 		dotted := strings.ReplaceAll(pName, "/", ".")
 		if dotted == name || pName == name {
 			return "not a " + subject + ": use " + p.Key

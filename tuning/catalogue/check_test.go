@@ -150,7 +150,7 @@ func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 		if !safeKey.MatchString(key) || !safeValue.MatchString(value) {
 			t.Fatalf("%q=%q is admitted", key, value)
 		}
-		if subject, name, _ := Split(key); subject == Sysctls {
+		if subject, name := Key(key).Cut(); subject == Sysctls {
 			path := strings.NewReplacer(".", "/", "/", ".").Replace(name)
 			for part := range strings.SplitSeq(path, "/") {
 				if part == "" || part == "." || part == ".." {

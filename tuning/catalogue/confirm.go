@@ -13,7 +13,7 @@ import (
 // bind the kernel's own RPC transports, those to storage that are made later and no other. A connection that the agent
 // makes passes none of them, so that it would be no evidence.
 func NeedsConfirmation(key string) bool {
-	switch subject, name, _ := Split(key); subject {
+	switch subject, name := Key(key).Cut(); subject {
 	case Sysctls:
 		return strings.HasPrefix(name, "net.") && Effect(key) != v1alpha1.EffectAction
 	case Tuned:

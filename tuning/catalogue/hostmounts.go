@@ -43,7 +43,7 @@ func readAhead(fsType, value, note string) Parameter {
 
 // lookupHostMounts knows the keys that name a server or a mount point.
 func lookupHostMounts(key string) (Parameter, bool) {
-	subject, name, _ := Split(key)
+	subject, name := Key(key).Cut()
 	p := Parameter{Key: key, TakesEffect: v1alpha1.EffectNextMount}
 	switch subject {
 	case NFSDefaults:
@@ -59,7 +59,7 @@ func refuseHostKey(subject, name string) string {
 	switch {
 	case subject == ReadAheads && !fsTypeName.MatchString(name):
 		return "a file system type holds only lower-case letters, digits and '_'"
-	case subject == Tuned && name != strings.TrimPrefix(TunedKey, Tuned+"/"):
+	case subject == Tuned && KeyOf(subject, name) != TunedKey:
 		return "the only key of tuned is " + TunedKey
 	case subject == NFSDefaults && strings.Contains(name, ":"):
 		return "nfsmount.conf does not work with IPv6 addresses: use a host name"
@@ -158,7 +158,7 @@ func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
 func OptionWarnings(key, value string) []mountoptions.Problem {
 	protocol, options := mountoptions.NFS, ParseOptions(value)
 	var problems []mountoptions.Problem
-	switch subject, _, _ := Split(key); subject {
+	switch Key(key).Subject() {
 	case NFSDefaults:
 		// nfs(5), sec=: a mount without it negotiates.
 		if slices.Contains(options, "sec=sys") {

@@ -20,6 +20,34 @@ const (
 	Filesystems = "filesystem"
 )
 
+// Key is the key of a setting: its subject, a slash and its name there. It stays the text that the API and the journal hold: a
+// release also meets keys of subjects that it does not know.
+type Key string
+
+// KeyOf is the key of a name of a subject.
+func KeyOf(subject, name string) string { return subject + "/" + name }
+
+// Cut returns both parts of a key. Of a text without a slash, all is the subject.
+func (k Key) Cut() (subject, name string) {
+	subject, name, _ = strings.Cut(string(k), "/")
+	return subject, name
+}
+
+// Subject is the first part of a key.
+func (k Key) Subject() string {
+	subject, _ := k.Cut()
+	return subject
+}
+
+// In returns the name of a key of a subject, and false for a key of another.
+func (k Key) In(subject string) (string, bool) { return strings.CutPrefix(string(k), subject+"/") }
+
+// AtBoot reports whether nothing but a boot brings a setting into effect.
+func (k Key) AtBoot() bool {
+	_, is := k.In(KernelArguments)
+	return is
+}
+
 var subjects = []string{Sysctls, Modules, KernelArguments, ReadAheads, Tuned, NFSDefaults, Filesystems}
 
 // NFS4UniqueIDKey is the key of what an NFSv4 client introduces itself by, beside its host name.
@@ -38,22 +66,22 @@ func SysctlKey(name string) string {
 		module, parameter, _ := strings.Cut(name, ".")
 		return ModuleKey(module, parameter)
 	}
-	return Sysctls + "/" + name
+	return KeyOf(Sysctls, name)
 }
 
 // ModuleKey is the canonical key of a module's parameter. The kernel takes '-' and '_' in such names for the same.
 func ModuleKey(module, parameter string) string {
-	return Modules + "/" + strings.ReplaceAll(module+"/"+parameter, "-", "_")
+	return KeyOf(Modules, strings.ReplaceAll(module+"/"+parameter, "-", "_"))
 }
 
 // KernelArgumentKey is the canonical key and the value of a kernel argument. A flag has no value.
 func KernelArgumentKey(argument string) (key, value string) {
 	name, value, _ := strings.Cut(argument, "=")
-	return KernelArguments + "/" + name, value
+	return KeyOf(KernelArguments, name), value
 }
 
 // ReadAheadKey is the canonical key of the read-ahead of mounts of one type.
-func ReadAheadKey(fsType string) string { return ReadAheads + "/" + fsType }
+func ReadAheadKey(fsType string) string { return KeyOf(ReadAheads, fsType) }
 
 // TunedKey is the canonical key of the profile of tuned.
 const TunedKey = Tuned + "/profile"
@@ -64,7 +92,7 @@ func NFSDefaultsKey(server string) string {
 	if server == "" {
 		server = AllServers
 	}
-	return NFSDefaults + "/" + strings.ToLower(server)
+	return KeyOf(NFSDefaults, strings.ToLower(server))
 }
 
 // FilesystemKey is the canonical key of the options of host file systems. The mount point is absolute and may be a glob.
@@ -92,10 +120,4 @@ func ParseOptions(list string) []string {
 // CanonicalValue is a value with single blanks between its fields and none around it, as the kernel means it.
 func CanonicalValue(value string) string {
 	return strings.Join(strings.Fields(value), " ")
-}
-
-// Split returns the subject and the name of a key. It returns false for a key of no subject.
-func Split(key string) (subject, name string, ok bool) {
-	subject, name, ok = strings.Cut(key, "/")
-	return subject, name, ok && slices.Contains(subjects, subject)
 }

@@ -19,7 +19,7 @@ func Lowers(key, original, value string) string {
 		which = fmt.Sprintf("number %d ", i+1)
 	}
 	remedy := "leave it out, or declare more"
-	if subject, _, _ := Split(key); subject == Sysctls {
+	if Key(key).Subject() == Sysctls {
 		remedy = "declare it in sysctlsAtLeast, which only raises"
 	}
 	return fmt.Sprintf("%sgoes down from the node's own %d to %d: %s", which, had[i], wanted[i], remedy)

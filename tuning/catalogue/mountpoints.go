@@ -92,8 +92,7 @@ func isSystem(dir, allowed string) bool {
 
 // RefusesPlace tells whether a file system setting is refused for its mount point alone.
 func (a AllowList) RefusesPlace(key, value string) bool {
-	subject, _, _ := Split(key)
-	return subject == Filesystems && a.Check(key, value) != nil && a.anywhere().Check(key, value) == nil
+	return Key(key).Subject() == Filesystems && a.Check(key, value) != nil && a.anywhere().Check(key, value) == nil
 }
 
 // MayStay tells whether a file system setting, which was applied before its place was refused, may stay as it is: it would be

@@ -72,7 +72,8 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 	}
 	for _, name := range slices.Sorted(maps.Keys(node.SysctlsAtLeast)) {
 		text := string(node.SysctlsAtLeast[name])
-		all = append(all, declared{field: "spec.node.sysctlsAtLeast[" + name + "]", key: catalogue.SysctlKey(name), value: catalogue.AtLeast(text), text: text})
+		least := catalogue.Value{Text: catalogue.CanonicalValue(text), AtLeast: true}
+		all = append(all, declared{field: "spec.node.sysctlsAtLeast[" + name + "]", key: catalogue.SysctlKey(name), value: least.String(), text: text})
 	}
 	if node.Sunrpc != nil {
 		all = append(all, slotTables(node.Sunrpc, nconnect)...)

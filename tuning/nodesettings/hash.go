@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -12,7 +11,7 @@ import (
 
 // TakesEffectAtBoot is true for keys that nothing but a boot brings into effect.
 func TakesEffectAtBoot(key string) bool {
-	return strings.HasPrefix(key, catalogue.KernelArguments+"/")
+	return catalogue.Key(key).AtBoot()
 }
 
 // Hashes names a set of settings by their keys and values, and the part of it that takes effect at boot: 16 hexadecimal

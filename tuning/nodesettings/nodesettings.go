@@ -45,6 +45,7 @@ type Result struct {
 // candidate is one profile's say in a key.
 type candidate struct {
 	v1alpha1.NodeSetting
+	value    catalogue.Value
 	priority int32
 }
 
@@ -68,7 +69,7 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.N
 			settings = settingsOf(inForce, profiles[i].Name)
 		}
 		for _, setting := range settings {
-			byKey[setting.Key] = append(byKey[setting.Key], candidate{setting, profiles[i].Spec.Priority})
+			byKey[setting.Key] = append(byKey[setting.Key], candidate{setting, catalogue.ParseValue(setting.Value), profiles[i].Spec.Priority})
 		}
 	}
 	var result Result
@@ -110,8 +111,7 @@ func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candid
 		return joinLeast(least), nil
 	}
 	wantMore := slices.DeleteFunc(slices.Clone(least), func(c candidate) bool {
-		numbers, _ := catalogue.ParseAtLeast(c.Value)
-		return c.priority < exact[0].priority || catalogue.Covers(exact[0].Value, numbers)
+		return c.priority < exact[0].priority || catalogue.Covers(exact[0].Value, c.value.Text)
 	})
 	switch {
 	case len(wantMore) == 0:
@@ -124,7 +124,7 @@ func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candid
 
 func partLeast(candidates []candidate) (least, exact []candidate) {
 	for _, c := range candidates {
-		if _, ok := catalogue.ParseAtLeast(c.Value); ok {
+		if c.value.AtLeast {
 			least = append(least, c)
 		} else {
 			exact = append(exact, c)
@@ -136,16 +136,15 @@ func partLeast(candidates []candidate) (least, exact []candidate) {
 // joinLeast makes one candidate of several that say what a sysctl is to be at least: the largest, number by number. It counts as
 // that of the first whose value it is or, where it is nobody's alone, of the first.
 func joinLeast(candidates []candidate) candidate {
-	largest := ""
+	largest := catalogue.Value{AtLeast: true}
 	for _, c := range candidates {
-		numbers, _ := catalogue.ParseAtLeast(c.Value)
-		largest = text.Larger(largest, numbers)
+		largest.Text = text.Larger(largest.Text, c.value.Text)
 	}
 	joined := joinCandidates(candidates)
-	if i := slices.IndexFunc(candidates, func(c candidate) bool { return c.Value == catalogue.AtLeast(largest) }); i >= 0 {
+	if i := slices.IndexFunc(candidates, func(c candidate) bool { return c.value == largest }); i >= 0 {
 		joined.Profile, joined.priority = candidates[i].Profile, candidates[i].priority
 	}
-	joined.Value = catalogue.AtLeast(largest)
+	joined.Value = largest.String()
 	return joined
 }
 
@@ -177,7 +176,7 @@ func settleConflict(top []candidate, inForce v1alpha1.NodeSetting) (candidate, *
 	if len(agreed) > 0 {
 		return joinCandidates(agreed), conflict
 	}
-	return candidate{inForce, top[0].priority}, conflict
+	return candidate{NodeSetting: inForce, priority: top[0].priority}, conflict
 }
 
 // joinCandidates makes one candidate of several that agree.

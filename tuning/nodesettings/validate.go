@@ -43,7 +43,7 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 	var problems []Problem
 	first := map[string]declared{}
 	for _, d := range declarations(p, profileNconnect(p)) {
-		if _, least := catalogue.ParseAtLeast(d.text); least {
+		if catalogue.ParseValue(d.text).AtLeast {
 			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: "declare it in spec.node.sysctlsAtLeast, by its numbers alone"})
 			continue
 		}

@@ -211,6 +211,7 @@ func TestARefusedChangeAnywhereIsMadeUpFor(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for n := 1; ; n++ {
 				count, refused := 0, fault(n)
 				h := newFaultyHost(t, func(op host.Op) error { count++; return refused(count, op) })

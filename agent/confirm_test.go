@@ -485,7 +485,7 @@ func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
 				w.runPass(a)
 				w.runWhileFatal(a)
 				if s := a.outcome.settings[0]; s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForConnections {
-					t.Errorf("put back, and not tried again yet: %+v", s)
+					t.Errorf("reverted, and not tried again yet: %+v", s)
 				}
 				for passed := time.Duration(0); passed < time.Minute; passed += time.Second {
 					if passed == 5*time.Second {

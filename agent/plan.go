@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// plan holds by key what the host is to hold and what is to be put back, worked out from the spec and the journal alone.
+// plan holds by key what the host is to hold and what is to be restored, worked out from the spec and the journal alone.
 type plan map[string]*item
 
 // item is what a pass knows of one key.
@@ -185,7 +185,7 @@ func (it *item) isSkipped() bool { return it.unsupported || it.unrecorded && it.
 // isAtLeast reports whether a sysctl is only to be raised.
 func (it *item) isAtLeast() bool { return it.entry != nil && hostSetting(it.name, *it.entry).AtLeast }
 
-// isSettable tells whether an unconfirmed setting can be tried: it works here, and has not failed.
+// isSettable reports whether an unconfirmed setting can be tried: it works here, and has not failed.
 func (it *item) isSettable() bool {
 	return it.unconfirmed != nil && it.failed == "" && !slices.Contains(untouchedStates, it.observed.State)
 }

@@ -169,13 +169,13 @@ func TestWhatAFailedMountIsPutDownTo(t *testing.T) {
 		"the options, and the own list works":             {unknown, &v1alpha1.TrialMount{Succeeded: true}, nil, v1alpha1.MountFailureOptions, "", false},
 		"the options, and the own list has the same flaw": {unknown, failed(unknown), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureOptions, true},
 		"the options, and the own list is denied":         {unknown, failed(denied), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureUnknown, false},
-		"nobody answers, asked in the same way": {
+		"no server answers, asked in the same way": {
 			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
 				o.MountOptions, o.OwnMountOptions = []string{"vers=4.1", "hard"}, []string{"vers=4.1"}
 			},
 			v1alpha1.MountFailureElsewhere, v1alpha1.MountFailureElsewhere, true,
 		},
-		"nobody answers, asked by another version": {
+		"no server answers, asked by another version": {
 			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
 				o.MountOptions, o.OwnMountOptions = []string{"vers=3"}, []string{"vers=4.1"}
 			},

@@ -66,7 +66,7 @@ func TestResolve(t *testing.T) {
 		"a switch is removed by its tag":    {"switch a {\ncase b:\n}", "a", "removed", "if !mutantIs(1) { switch a {\ncase b:\n} }"},
 		"a select is removed":               {"select {\ncase <-a:\n}", "a", "removed", "if !mutantIs(1) { select {\ncase <-a:\n} }"},
 		"a statement of a literal":          {"g(func() {\n\tf(a)\n})", "a", "removed", "g(func() {\n\tif !mutantIs(1) { f(a) }\n})"},
-		"a mention in a declaration does not count beside another": {"x := a\nf(a)", "a", "removed", "x := a\nif !mutantIs(1) { f(a) }"},
+		"a mention in a declaration does not count next to another": {"x := a\nf(a)", "a", "removed", "x := a\nif !mutantIs(1) { f(a) }"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := mutation{Package: "m", Func: "F", Mentions: test.mentions, Becomes: test.becomes}

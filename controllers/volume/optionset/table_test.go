@@ -51,7 +51,7 @@ func readTable(t *testing.T) []row {
 	return out
 }
 
-// traits are what may be known beside a state: that a volume has the options, that they work, that the text of a failure names them.
+// traits are what may be known in addition to a state: that a volume has the options, that they work, that the text of a failure names them.
 type traits struct{ carried, evidence, named bool }
 
 func everyTrait() []traits {
@@ -141,7 +141,7 @@ func findRow(table []row, state State, with traits, kind Kind) *row {
 	return out
 }
 
-// Every event in every state, with all that may be known beside, leads where the table says. What has no row changes no state.
+// Every event in every state, with all that may be known in addition, leads where the table says. What has no row changes no state.
 func TestTable(t *testing.T) {
 	table, used := readTable(t), map[*row]bool{}
 	allowed := map[State]Allowance{}

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// failureOf returns the failed mount of a volume that carries a list of ours. One that was there with the original options does not count.
+// failureOf returns the failed mount of a volume that has options of the operator. One that was there with the original options does not count.
 func (p *planner) failureOf(j judged) (failure Failure, failed bool) {
 	failure, failed = p.FailedMounts[j.Volume.Name]
 	return failure, failed && j.isWatched() && p.sets.carried(j).Counts(failure.Kind)

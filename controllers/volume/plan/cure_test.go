@@ -31,7 +31,7 @@ func TestAListIsInCure(t *testing.T) {
 		cure   Cure
 		want   expected
 	}{
-		"nobody knows yet":                            {unclearFailure, "", expected{state: optionset.Suspected}},
+		"it is not known yet":                         {unclearFailure, "", expected{state: optionset.Suspected}},
 		"it mounts with its own: the list is guilty":  {unclearFailure, CureWorked, expected{state: optionset.Failing, stopped: true}},
 		"it fails alike: the list comes again":        {unclearFailure, CureFailed, expected{state: optionset.Untried, cleared: true, again: true}},
 		"no pod waits: nothing was learned":           {unclearFailure, CureEnded, expected{state: optionset.Untried, again: true}},

@@ -93,7 +93,7 @@ func TestRecordingsAreRead(t *testing.T) {
 				slices.Sort(blamed)
 				filer, other := r.State("filer"), r.State("other")
 				if when == "once the annotations are gone" {
-					// Who has had the options since when, nobody can tell any more.
+					// It is no longer known which volume has had the options since when.
 					filer, other = asUntried(filer), asUntried(other)
 					want.filer, want.other = asUntried(want.filer), asUntried(want.other)
 				}

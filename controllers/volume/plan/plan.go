@@ -30,11 +30,11 @@ type planner struct {
 	// mounted are the volumes that nodes report mounts of.
 	mounted  map[string]bool
 	progress map[string]*progress
-	// soaking is whether the time of a volume's batch is not over.
+	// soaking is true while the time of a volume's batch is not over.
 	soaking bool
 	// tried are the sets of options that a volume of the server has been given: see triedKeys.
 	tried map[ProbeKey]bool
-	// waiting is whether a list is to change.
+	// waiting is true if a list is to change.
 	waiting bool
 	plan    Plan
 }

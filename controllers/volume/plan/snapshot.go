@@ -40,7 +40,7 @@ type Snapshot struct {
 	Cures map[string]Cure
 	// Probes are what probes have shown of sets of options; nil: nothing is probed.
 	Probes map[ProbeKey]Probe
-	// Evidence is what has shown sets of options to work beside what client nodes tell, by set.
+	// Evidence is what has shown sets of options to work, apart from the reports of client nodes, by set.
 	Evidence map[string]Evidence
 	// Coming are the volumes, of those that a plan has asked for, that a pod is about to mount.
 	Coming map[string]bool

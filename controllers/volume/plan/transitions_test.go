@@ -41,7 +41,7 @@ type bench struct {
 	log     []string
 }
 
-// seen is what somebody would see if they looked now.
+// seen is what a user would see now.
 type seen struct {
 	failures map[string]Failure
 	cures    map[string]Cure

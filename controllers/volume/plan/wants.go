@@ -12,7 +12,7 @@ const (
 	// observeEvery is how often volumes are observed while a batch soaks: the kubelet tells of a failed mount
 	// within two minutes, and client nodes report mounts without an event for us.
 	observeEvery = 10 * time.Second
-	// watchEvery is how often volumes that carry a list of ours are observed at all other times.
+	// watchEvery is how often volumes that have options of the operator are observed at all other times.
 	watchEvery = time.Minute
 	// MinInspection is the shortest time between two inspections of mounts.
 	MinInspection = observeEvery

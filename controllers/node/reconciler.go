@@ -132,7 +132,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	if recalled, known := r.Gate.Recall(snapshot, write, now); known {
 		return recalled, nil
 	}
-	all, err := read.FleetSnapshot(ctx, r, snapshot.Profiles, r.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, r.AgentNamespace)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageC
 func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	c := &r.cluster
 	if c.volumes == nil {
-		c.volumes = &volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}
+		c.volumes = &volumesnapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}
 	}
 	changes := c.changes.Load()
 	var profiles v1alpha1.StorageClientProfileList
@@ -94,7 +94,7 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	next := &cluster{served: map[string]bool{}}
-	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r.Client, nil, r.AgentNamespace)
 	if err != nil {
 		return err
 	}

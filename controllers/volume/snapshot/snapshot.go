@@ -82,7 +82,7 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
-	volumeClaims, err := objects.All[*metav1.PartialObjectMetadata](ctx, r, list)
+	volumeClaims, err := objects.All[*metav1.PartialObjectMetadata](ctx, r.Reader, list)
 	if err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list PersistentVolumeClaims: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/nodevolumes/plan"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -48,7 +49,7 @@ type Reconciler struct {
 	AgentNamespace string
 
 	reader *snapshot.Reader
-	last   time.Time
+	pace   store.Pace
 	// since is for how long nodes have carried a read-ahead. A manager that starts anew lets canaries soak anew.
 	since map[plan.Carrier]time.Time
 }
@@ -63,11 +64,9 @@ type Reconciler struct {
 
 // Reconcile takes one pass. A node that could not be written does not hold up the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	now := r.Clock.Now()
-	if left := r.last.Add(passEvery).Sub(now); left > 0 && !r.last.IsZero() {
+	if left := r.pace.Begin(passEvery, r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	r.last = now
 	s, err := r.readSnapshot(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -103,7 +102,7 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 // readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.since}
-	all, writable, err := read.WritableNodes(ctx, r, nil, r.ManagerNamespace, r.AgentNamespace)
+	all, writable, err := read.WritableNodes(ctx, r.Client, nil, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -125,7 +124,7 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 		return nil
 	}
 	if r.reader == nil {
-		r.reader = &snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
+		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
 	}
 	volumes, err := r.reader.Read(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ func TestPassesShareAReading(t *testing.T) {
 	r := w.newReconciler()
 	pass := func(profile int) time.Duration {
 		t.Helper()
-		r.pacer.forget(w.profiles[profile].Name)
+		delete(r.passes, w.profiles[profile].Name)
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: w.profiles[profile].Name}})
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func TestEachProfileHasAPassByAReading(t *testing.T) {
 	r := w.newReconciler()
 	pass := func(profile int) time.Duration {
 		t.Helper()
-		r.pacer.forget(w.profiles[profile].Name)
+		delete(r.passes, w.profiles[profile].Name)
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: w.profiles[profile].Name}})
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,49 +25,18 @@ const (
 	maxPods = 3
 )
 
-// podMemory remembers who uses the volumes that profiles wait for.
-type podMemory struct {
-	mu   sync.Mutex
-	last map[string]podReading
-}
-
+// podReading is who used the volumes that a profile waits for.
 type podReading struct {
 	claims []types.NamespacedName
 	at     time.Time
 	pods   map[types.NamespacedName][]status.Pod
 }
 
-func (m *podMemory) recall(profile string, claims []types.NamespacedName, now time.Time) (map[types.NamespacedName][]status.Pod, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last, known := m.last[profile]
-	return last.pods, known && slices.Equal(last.claims, claims) && now.Sub(last.at) < podsEvery
-}
-
-func (m *podMemory) remember(profile string, reading podReading) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.last == nil {
-		m.last = map[string]podReading{}
-	}
-	m.last[profile] = reading
-}
-
-func (m *podMemory) forget(profile string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.last, profile)
-}
-
 // findPods tells which pods use PersistentVolumeClaims. It reads past the cache, which holds no pods of users.
 func (r *Reconciler) findPods(ctx context.Context, profile string, claims []types.NamespacedName) (map[types.NamespacedName][]status.Pod, error) {
-	if len(claims) == 0 {
-		r.pods.forget(profile)
-		return nil, nil
-	}
-	now := r.Clock.Now()
-	if pods, fresh := r.pods.recall(profile, claims, now); fresh {
-		return pods, nil
+	last, now := &r.passOf(profile).pods, r.Clock.Now()
+	if slices.Equal(last.claims, claims) && now.Sub(last.at) < podsEvery {
+		return last.pods, nil
 	}
 	pods := map[types.NamespacedName][]status.Pod{}
 	for _, volumeClaim := range claims {
@@ -78,7 +46,7 @@ func (r *Reconciler) findPods(ctx context.Context, profile string, claims []type
 		}
 		pods[volumeClaim] = found
 	}
-	r.pods.remember(profile, podReading{claims: claims, at: now, pods: pods})
+	*last = podReading{claims: claims, at: now, pods: pods}
 	return pods, nil
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/profile/status"
+	"github.com/storageclient/operator/controllers/store"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -76,10 +77,26 @@ type Reconciler struct {
 	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
 	Volumes *volumesnapshot.Memory
 
-	pacer pacer
-	// pods and cluster are lost without harm.
-	pods    podMemory
+	// What follows is lost without harm. One profile is reconciled at a time.
+
+	passes  map[string]*pass
 	cluster clusterReader
+}
+
+// pass is what the next pass over a profile knows of the last one.
+type pass struct {
+	pace store.Pace
+	pods podReading
+}
+
+func (r *Reconciler) passOf(profile string) *pass {
+	if r.passes == nil {
+		r.passes = map[string]*pass{}
+	}
+	if r.passes[profile] == nil {
+		r.passes[profile] = &pass{}
+	}
+	return r.passes[profile]
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -99,13 +116,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var profile v1alpha1.StorageClientProfile
 	if err := r.Get(ctx, req.NamespacedName, &profile); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.pacer.forget(req.Name)
-			r.pods.forget(req.Name)
+			delete(r.passes, req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("get StorageClientProfile %s: %w", req.Name, err)
 	}
-	if left := r.pacer.timeLeft(req.Name, r.Clock.Now()); left > 0 {
+	if left := r.passOf(req.Name).pace.Left(passEvery, r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	after, err := r.reconcile(ctx, &profile)
@@ -130,7 +146,7 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	if err != nil || snapshot == nil {
 		return again, err
 	}
-	r.pacer.markPass(profile.Name, r.Clock.Now())
+	r.passOf(profile.Name).pace.Begin(passEvery, r.Clock.Now())
 	report := status.Judge(profile.Name, *snapshot, r.Clock.Now())
 	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
 	if err != nil {

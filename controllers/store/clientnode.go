@@ -117,11 +117,12 @@ func keepVersion[T any](last *Pool[[]T], node string, list []T) []T {
 	if len(list) == 0 {
 		return nil
 	}
-	was := last.Share(node, func() []T { return slices.Clone(list) })
-	if equality.Semantic.DeepEqual(was, list) {
-		return was
-	}
-	return last.replace(node, slices.Clone(list))
+	return last.Update(node, func(was []T, found bool) []T {
+		if found && equality.Semantic.DeepEqual(was, list) {
+			return was
+		}
+		return slices.Clone(list)
+	})
 }
 
 // sharedList is the one copy of a list of options: of tens of thousands of mounts few have different ones.

@@ -27,6 +27,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/write"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -61,7 +62,7 @@ type Reconciler struct {
 	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
 	Volumes *snapshot.Memory
 
-	last    time.Time
+	pace    store.Pace
 	memory  plan.Memory
 	refused map[string]string
 	reader  *snapshot.Reader
@@ -109,10 +110,9 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 // Reconcile makes a pass. A node that could not be written does not hold up the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
-	if left := r.last.Add(passEvery).Sub(now); left > 0 && left <= passEvery && !r.last.IsZero() {
+	if left := r.pace.Begin(passEvery, now); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	r.last = now
 	s, err := r.readSnapshot(ctx, now)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -192,7 +192,7 @@ func serversOf(volumes []*corev1.PersistentVolume) map[string]string {
 }
 
 func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) ([]plan.Node, error) {
-	all, writable, err := read.WritableNodes(ctx, r, profiles, r.ManagerNamespace, r.AgentNamespace)
+	all, writable, err := read.WritableNodes(ctx, r.Client, profiles, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return nil, err
 	}

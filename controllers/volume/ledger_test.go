@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
@@ -163,7 +164,7 @@ func TestAnImmutablePageIsNamed(t *testing.T) {
 	if err := r.Client.Delete(ctx, fastProfile()); err != nil {
 		t.Fatal(err)
 	}
-	r.begun = time.Time{}
+	r.pace = store.Pace{}
 	_, err := r.Reconcile(ctx, everything)
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable: delete it") {
 		t.Errorf("the pass says %v", err)

@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/objects"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -62,8 +63,9 @@ type Reconciler struct {
 	// What follows is lost without harm. The one request is never worked on twice at once.
 
 	reader *snapshot.Reader
-	// begun is when the last pass began, and inspected when failed mounts were looked for; zero: they are due.
-	begun, inspected time.Time
+	pace   store.Pace
+	// inspected is when failed mounts were looked for; zero: they are due.
+	inspected time.Time
 	// refused are the volumes whose last write the API server refused, with when it may be tried again.
 	refused map[string]time.Time
 	// kept is when volumes and ledger were compared live.
@@ -88,10 +90,9 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	r.fillDefaults()
 	now := r.Clock.Now()
-	if left := r.begun.Add(passEvery).Sub(now); left > 0 && left <= passEvery {
+	if left := r.pace.Begin(passEvery, now); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	r.begun = now
 	next, unfinished, err := newPass(&scope{Reconciler: r, now: now}).run(ctx, workers)
 	if unfinished || err != nil {
 		r.inspected = time.Time{}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
@@ -53,7 +54,7 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 // makeAPass makes a pass, as if the last one were long ago.
 func makeAPass(t *testing.T, r *Reconciler) ctrl.Result {
 	t.Helper()
-	r.begun = time.Time{}
+	r.pace = store.Pace{}
 	result, err := r.Reconcile(context.Background(), everything)
 	if err != nil {
 		t.Fatalf("make a pass: %v", err)

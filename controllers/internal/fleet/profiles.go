@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -16,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -41,13 +41,14 @@ type ProfileSet struct {
 	// paused are those that are, and held is whether one is Held.
 	paused []*Profile
 	held   bool
-	// mutex guards what follows.
-	mutex sync.Mutex
-	// merged remembers results that depend on the profiles, and on what is in force for the keys that they disagree about, and on nothing
+	// merged keeps results that depend on the profiles, and on what is in force for the keys that they disagree about, and on nothing
 	// else: thousands of nodes share a few of them. disputed are those keys.
-	merged   map[string]nodesettings.Result
-	disputed map[string][]string
+	merged   *store.Pool[nodesettings.Result]
+	disputed *store.Pool[[]string]
 }
+
+// maxMerged bounds what a set keeps of nodes that it has merged settings for.
+const maxMerged = 1 << 13
 
 // NewProfileSet takes all profiles as they are now. It does not keep the slice, but its elements.
 func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
@@ -68,7 +69,7 @@ func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowLis
 func newProfileSet(profiles []*Profile) *ProfileSet {
 	set := &ProfileSet{
 		profiles: profiles, byName: make(map[string]*Profile, len(profiles)),
-		merged: map[string]nodesettings.Result{}, disputed: map[string][]string{},
+		merged: store.NewPool[nodesettings.Result](maxMerged), disputed: store.NewPool[[]string](maxMerged),
 	}
 	slices.SortFunc(set.profiles, byName)
 	for _, profile := range set.profiles {
@@ -191,23 +192,13 @@ func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1a
 		return s.mergeAnew(profiles, inForce)
 	}
 	names := joinNames(profiles)
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	keys, known := s.disputed[names]
-	if known {
-		if result, found := s.merged[names+describeInForce(keys, inForce)]; found {
-			return result
-		}
-	}
-	result := s.mergeAnew(profiles, inForce)
-	if !known {
-		for _, conflict := range result.Conflicts {
+	keys := s.disputed.Share(names, func() (keys []string) {
+		for _, conflict := range s.mergeAnew(profiles, inForce).Conflicts {
 			keys = append(keys, conflict.Key)
 		}
-		s.disputed[names] = keys
-	}
-	s.merged[names+describeInForce(keys, inForce)] = result
-	return result
+		return keys
+	})
+	return s.merged.Share(names+describeInForce(keys, inForce), func() nodesettings.Result { return s.mergeAnew(profiles, inForce) })
 }
 
 func (s *ProfileSet) mergeAnew(profiles []*Profile, inForce []v1alpha1.NodeSetting) nodesettings.Result {

@@ -3,49 +3,40 @@ package judge
 import (
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 // Compiler compiles each version of a profile once, and returns the same Profiles as long as nothing has changed that a
 // judgement goes by. The zero value is ready, for one allow-list and any number of goroutines.
 type Compiler struct {
-	mu   sync.Mutex
-	last *Profiles
-	// known are the profiles of the last call, by name.
-	known map[string]compiledProfile
+	compiled store.Memo[declaration, *Profile]
+	all      store.Memo[*Profiles, *Profiles]
 }
 
-// compiledProfile is a profile with what it was compiled from.
-type compiledProfile struct {
-	*Profile
-	from v1alpha1.StorageClientProfile
+// declaration is a version of a profile.
+type declaration struct{ *v1alpha1.StorageClientProfile }
+
+func (d declaration) IsSame(newer declaration) bool {
+	return match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
+}
+
+// IsSame reports whether volumes are judged by others as by these.
+func (ps *Profiles) IsSame(newer *Profiles) bool {
+	return ps.pausedAll == newer.pausedAll && maps.EqualFunc(ps.classes, newer.classes, slices.Equal) && slices.Equal(ps.byPrecedence, newer.byPrecedence)
 }
 
 // Compile is the function Compile, but for what it knows. classes holds the mount options of each StorageClass.
 func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string) *Profiles {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, compiled := make(map[string]compiledProfile, len(profiles)), make([]*Profile, len(profiles))
+	c.compiled.Limit(len(profiles))
+	compiled := make([]*Profile, len(profiles))
 	for i := range profiles {
-		p, ok := c.known[profiles[i].Name]
-		switch {
-		case !ok || !match.IsSameDeclaration(&p.from, &profiles[i]):
-			p = compiledProfile{compileProfile(&profiles[i], allow), profiles[i]}
-		case p.from.ResourceVersion != profiles[i].ResourceVersion:
-			p.from = profiles[i]
-		}
-		known[profiles[i].Name], compiled[i] = p, p.Profile
+		profile := &profiles[i]
+		compiled[i] = c.compiled.Get(profile.Name, declaration{profile}, func() *Profile { return compileProfile(profile, allow) })
 	}
-	classes = followedClasses(compiled, classes)
-	same := c.last != nil && c.last.pausedAll == pausedAll && maps.EqualFunc(c.last.classes, classes, slices.Equal) && len(compiled) == len(c.known) &&
-		!slices.ContainsFunc(compiled, func(p *Profile) bool { return c.last.Get(p.Name) != p })
-	c.known = known
-	if !same {
-		c.last = newProfiles(compiled, pausedAll, classes)
-	}
-	return c.last
+	next := newProfiles(compiled, pausedAll, followedClasses(compiled, classes))
+	return c.all.Get("", next, func() *Profiles { return next })
 }

@@ -169,7 +169,7 @@ func (s *scope) wasAddedTo() bool {
 }
 
 func (s *scope) mergeRules() {
-	s.merged = s.Profiles.memory.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
+	s.merged = s.Profiles.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
 }
 
 // takeOverRetained makes the options of profiles that let go with Retain the volume's own, where others go on with it: what stands

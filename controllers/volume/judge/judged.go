@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -10,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
@@ -85,8 +85,7 @@ func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).Mounts
 
 // Memory remembers what was judged of each volume, as long as nothing changes that it was judged by. It is for any number of goroutines.
 type Memory struct {
-	mutex sync.Mutex
-	known map[string]remembered
+	known store.Pool[remembered]
 	// last is the difference that was asked for last: one volume after the other comes from the same profiles to the same ones.
 	last difference
 }
@@ -109,7 +108,7 @@ func versionOf(o metav1.Object) version {
 }
 
 // NewMemory remembers nothing yet.
-func NewMemory() *Memory { return &Memory{known: map[string]remembered{}} }
+func NewMemory() *Memory { return &Memory{} }
 
 // Judge is the function Judge, but for what it remembers. A volume without a resource version, which was not read from
 // an API server, is judged each time.
@@ -118,24 +117,19 @@ func (m *Memory) Judge(in Input) *Judged {
 	if in.VolumeClaim != nil {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	was, known := m.known[in.Volume.Name]
-	if known && was.isBy(now) && (was.profiles == now.profiles || m.difference(was.profiles, now.profiles).spares(was.Judged, in)) {
-		if was.profiles != now.profiles {
+	return m.known.Update(in.Volume.Name, func(was remembered, known bool) remembered {
+		if known && was.isBy(now) && (was.profiles == now.profiles || m.difference(was.profiles, now.profiles).spares(was.Judged, in)) {
 			was.profiles = now.profiles
-			m.known[in.Volume.Name] = was
+			return was
 		}
-		return was.Judged
-	}
-	// A pointer into a list would keep the whole list of that pass in memory.
-	in.Volume = ptr.To(*in.Volume)
-	if in.VolumeClaim != nil {
-		in.VolumeClaim = ptr.To(*in.VolumeClaim)
-	}
-	now.Judged = Judge(in)
-	m.known[in.Volume.Name] = now
-	return now.Judged
+		// A pointer into a list would keep the whole list of that pass in memory.
+		in.Volume = ptr.To(*in.Volume)
+		if in.VolumeClaim != nil {
+			in.VolumeClaim = ptr.To(*in.VolumeClaim)
+		}
+		now.Judged = Judge(in)
+		return now
+	}).Judged
 }
 
 // isBy says whether a judgement was made from the same as another, profiles aside.
@@ -151,13 +145,5 @@ func (m *Memory) difference(from, to *Profiles) difference {
 	return m.last
 }
 
-// Limit drops the volumes that are not there any more, where more are remembered than there are.
-func (m *Memory) Limit(count int, there func() map[string]bool) {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	if len(m.known) <= count {
-		return
-	}
-	names := there()
-	maps.DeleteFunc(m.known, func(name string, _ remembered) bool { return !names[name] })
-}
+// Limit has it forget volumes that were not judged for long, where there are so many.
+func (m *Memory) Limit(volumes int) { m.known.Limit(volumes) }

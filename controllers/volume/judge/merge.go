@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -59,19 +58,11 @@ func (k keptValue) String() string {
 	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Wanted, why)
 }
 
-// maxRemembered bounds the memory of a manager that runs for months.
-const maxRemembered = 10_000
+// maxMerged bounds what a manager that runs for months keeps.
+const maxMerged = 10_000
 
-// memory keeps results: thousands of volumes share a few lists.
-type memory struct {
-	mu      sync.Mutex
-	results map[string]merged
-}
-
-func newMemory() *memory { return &memory{results: map[string]merged{}} }
-
-// mergeOnce is mergeRules, remembered. What it returns is shared: nobody may change it.
-func (m *memory) mergeOnce(t target, base, current []string, rules []rule, class []string) merged {
+// mergeOnce is mergeRules, kept: thousands of volumes share a few lists. What it returns is not to be changed.
+func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, class []string) merged {
 	const field, entry = "\x00", "\x01"
 	var key strings.Builder
 	for _, list := range [][]string{t.cacheKey(), base, current, class} {
@@ -80,17 +71,7 @@ func (m *memory) mergeOnce(t target, base, current []string, rules []rule, class
 	for _, r := range rules {
 		key.WriteString(r.profile.Name + entry + r.Name + field)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	result, known := m.results[key.String()]
-	if !known {
-		if len(m.results) >= maxRemembered {
-			clear(m.results)
-		}
-		result = mergeRules(t, base, current, rules, class)
-		m.results[key.String()] = result
-	}
-	return result
+	return ps.merges.Share(key.String(), func() merged { return mergeRules(t, base, current, rules, class) })
 }
 
 // mergeRules lays the rules' options over base, the volume's own list, with an entry for each option where anything changes.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -76,9 +76,10 @@ type Profiles struct {
 	byName       map[string]*Profile
 	// classes holds the mount options of each StorageClass, where a rule follows them.
 	classes map[string][]string
-	memory  *memory
+	// merges are the lists of volumes: see mergeOnce.
+	merges *store.Pool[merged]
 	// parts are the Profiles of a few of these, by their names: see among.
-	parts sync.Map
+	parts store.Pool[*Profiles]
 }
 
 // Compile compiles profiles. pausedAll says whether the manager's namespace carries the pause annotation.
@@ -108,7 +109,8 @@ func followedClasses(compiled []*Profile, classes map[string][]string) map[strin
 }
 
 func newProfiles(compiled []*Profile, pausedAll bool, classes map[string][]string) *Profiles {
-	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), byName: make(map[string]*Profile, len(compiled)), classes: classes, memory: newMemory()}
+	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), byName: make(map[string]*Profile, len(compiled)), classes: classes}
+	out.merges = store.NewPool[merged](maxMerged)
 	slices.SortFunc(out.byPrecedence, func(a, b *Profile) int {
 		return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), cmp.Compare(a.Name, b.Name))
 	})
@@ -175,18 +177,15 @@ func (ps *Profiles) among(j *Judged) *Profiles {
 		return ps
 	}
 	names := j.profilesOf()
-	key := strings.Join(names, "\n")
-	if known, found := ps.parts.Load(key); found {
-		return known.(*Profiles)
-	}
-	var some []*Profile
-	for _, name := range names {
-		if p := ps.Get(name); p != nil {
-			some = append(some, p)
+	return ps.parts.Share(strings.Join(names, "\n"), func() *Profiles {
+		var some []*Profile
+		for _, name := range names {
+			if p := ps.Get(name); p != nil {
+				some = append(some, p)
+			}
 		}
-	}
-	part, _ := ps.parts.LoadOrStore(key, newProfiles(some, ps.pausedAll, ps.classes))
-	return part.(*Profiles)
+		return newProfiles(some, ps.pausedAll, ps.classes)
+	})
 }
 
 // Get returns nil for a profile that is gone.

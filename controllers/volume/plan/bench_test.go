@@ -2,14 +2,17 @@ package plan
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 func BenchmarkSummarize10000Volumes(b *testing.B) {
@@ -21,6 +24,7 @@ func BenchmarkSummarize10000Volumes(b *testing.B) {
 	}
 	s := snapshotOf(volumes, builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "actimeo=30"}))
 	b.ReportAllocs()
+	defer reportCPU(b)()
 	for b.Loop() {
 		if got := Summarize("fast", s); got.UpToDate != count {
 			b.Fatalf("%d volumes are up to date, want %d", got.UpToDate, count)
@@ -34,6 +38,7 @@ func BenchmarkPlan20000VolumesUnchanged(b *testing.B) {
 	s := benchSnapshot(count, 0)
 	For(s)
 	b.ReportAllocs()
+	defer reportCPU(b)()
 	for b.Loop() {
 		// Lists of ours are looked after once a minute, and nothing else is due.
 		if got := For(s); len(got.Steps) > 0 || !got.Next.Equal(s.Now.Add(watchEvery)) {
@@ -48,6 +53,7 @@ func BenchmarkPlan20000VolumesWhile2000Soak(b *testing.B) {
 	s := benchSnapshot(count, soaking)
 	For(s)
 	b.ReportAllocs()
+	defer reportCPU(b)()
 	for b.Loop() {
 		if got := For(s); len(got.Steps) > 0 {
 			b.Fatalf("%d steps", len(got.Steps))
@@ -75,4 +81,48 @@ func benchSnapshot(count, soaking int) Snapshot {
 		s.Now = noon.Add(time.Hour)
 	}
 	return s
+}
+
+// A pass after an edit of a profile, which all volumes are judged again for.
+func BenchmarkPlan20000VolumesAfterAnEdit(b *testing.B) {
+	const count = 20_000
+	s, compiler := benchSnapshot(count, 0), judge.Compiler{}
+	for _, selected := range []bool{true, false} {
+		b.Run(fmt.Sprintf("of theirs %t", selected), func(b *testing.B) {
+			defer reportCPU(b)()
+			for i := 0; b.Loop(); i++ {
+				of := "fast"
+				if !selected {
+					of = "other"
+				}
+				edited := map[string]string{"fast": "1", "other": "1"}
+				edited[of] = fmt.Sprint(i + 2)
+				var profiles []v1alpha1.StorageClientProfile
+				for name, version := range edited {
+					p := builders.NFSProfile(name, []string{"nconnect=4", "nocto", "actimeo=30"})
+					p.UID, p.ResourceVersion, p.Generation = types.UID(name), version, int64(len(version))
+					p.Annotations = map[string]string{"edit": version}
+					if name == "other" {
+						p.Spec.Volumes[0].Selector.StorageClassNames = []string{"none"}
+					}
+					profiles = append(profiles, p)
+				}
+				s.Profiles = compiler.Compile(profiles, catalogue.AllowList{}, false, nil)
+				For(s)
+			}
+		})
+	}
+}
+
+// reportCPU reports the CPU time of an operation, which other work on the machine hardly changes.
+func reportCPU(b *testing.B) func() {
+	used := func() time.Duration {
+		var usage syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	before := used()
+	return func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "cpu-ms/op") }
 }

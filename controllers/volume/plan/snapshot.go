@@ -105,7 +105,7 @@ func (s Snapshot) judgeAll() []judged {
 		all[i].verdict = servers.Judge(all[i].Judged)
 	}
 	if s.Memory != nil {
-		s.forgetGone()
+		s.Memory.Limit(len(s.Volumes))
 	}
 	return all
 }
@@ -126,15 +126,4 @@ func (s Snapshot) volumeClaimOf(pv *corev1.PersistentVolume) *metav1.PartialObje
 		return nil
 	}
 	return s.VolumeClaims[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
-}
-
-// forgetGone has the memory hold no more than what there is.
-func (s Snapshot) forgetGone() {
-	s.Memory.Limit(len(s.Volumes), func() map[string]bool {
-		names := make(map[string]bool, len(s.Volumes))
-		for _, pv := range s.Volumes {
-			names[pv.Name] = true
-		}
-		return names
-	})
 }

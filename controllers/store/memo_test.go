@@ -1,0 +1,45 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// parity is a number of which only counts whether it is even.
+type parity int
+
+func (p parity) IsSame(newer parity) bool { return p%2 == newer%2 }
+
+func TestMemoMakesAgainWhatIsMadeFromSomethingElse(t *testing.T) {
+	var memo Memo[parity, string]
+	made := 0
+	get := func(key string, from parity) string {
+		return memo.Get(key, from, func() string { made++; return fmt.Sprintf("%s of %d", key, from) })
+	}
+	var got []string
+	for _, ask := range []struct {
+		key  string
+		from parity
+	}{{"a", 1}, {"a", 3}, {"b", 2}, {"a", 5}, {"a", 2}, {"a", 1}} {
+		got = append(got, get(ask.key, ask.from))
+	}
+	if diff := cmp.Diff([]string{"a of 1", "a of 1", "b of 2", "a of 1", "a of 2", "a of 1"}, got); diff != "" || made != 4 {
+		t.Errorf("made %d times (-want +got):\n%s", made, diff)
+	}
+}
+
+func TestMemoForgetsKeysBeyondItsLimit(t *testing.T) {
+	var memo Memo[parity, int]
+	memo.Limit(2)
+	made := 0
+	for round := range 10 {
+		for _, key := range []string{"a", fmt.Sprint(round)} {
+			memo.Get(key, 1, func() int { made++; return made })
+		}
+	}
+	if kept := len(memo.pool.young) + len(memo.pool.old); made != 11 || kept > 4 {
+		t.Errorf("a value that is asked for again and again and ten others were made %d times, and %d are kept", made, kept)
+	}
+}

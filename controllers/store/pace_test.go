@@ -1,0 +1,39 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+func TestPaceSpacesWhatIsDoneAgain(t *testing.T) {
+	const every = 2 * time.Second
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		after, left time.Duration
+	}{
+		"half a second later the rest is left": {500 * time.Millisecond, 1500 * time.Millisecond},
+		"after that time the next one begins":  {every, 0},
+		"a clock that went back a little":      {0, every},
+		"a clock that went back an hour":       {-time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pace Pace
+			if left := pace.Begin(every, now); left != 0 {
+				t.Errorf("the first one waits %s", left)
+			}
+			if left := pace.Left(every, now.Add(test.after)); left != test.left {
+				t.Errorf("%s are left, want %s", left, test.left)
+			}
+			if left := pace.Begin(every, now.Add(test.after)); left != test.left {
+				t.Errorf("the second one waits %s, want %s", left, test.left)
+			}
+			wait := every
+			if test.left > 0 {
+				wait = test.left
+			}
+			if left := pace.Left(every, now.Add(test.after)); left != wait {
+				t.Errorf("then %s are left, want %s", left, wait)
+			}
+		})
+	}
+}

@@ -50,8 +50,8 @@ type Reconciler struct {
 	AgentNamespace string
 	// Limits are what live changes keep to whatever a profile says.
 	Limits plan.Limits
-	// Gate remembers where the reconciler takes one node at a time, as it does in a manager; the zero Gate remembers nothing.
-	Gate plan.Gate
+	// Gate keeps what the reconciler sees of all nodes for one node after the other, as in a manager; nil: each looks at all of them.
+	Gate *plan.Gate
 	// Patience holds back what conditions would say of states that pass; the zero Patience holds nothing back.
 	Patience plan.Patience
 
@@ -128,17 +128,9 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	if !writes {
 		return next, nil
 	}
-	now := r.Clock.Now()
-	if recalled, known := r.Gate.Recall(snapshot, write, now); known {
-		return recalled, nil
-	}
-	all, err := read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, r.AgentNamespace)
-	if err != nil {
-		return nil, err
-	}
-	judged := r.Gate.Judge(snapshot, write, all, now)
-	r.Gate.Stretch(r.Clock.Now().Sub(now))
-	return judged, nil
+	return r.Gate.Judge(snapshot, write, r.Clock.Now, func() (fleet.Snapshot, error) {
+		return read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, r.AgentNamespace)
+	})
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {

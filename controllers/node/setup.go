@@ -41,7 +41,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.StorageClientNode{}, sourceField, indexSources); err != nil {
 		return fmt.Errorf("index StorageClientNodes by profile: %w", err)
 	}
-	r.Gate, r.Patience, r.isWatching = plan.NewGate(), plan.NewPatience(), true
+	r.Gate, r.Patience, r.isWatching = &plan.Gate{}, plan.NewPatience(), true
 	// The first of the predicates: it sees what the other leaves out, before a node is asked for.
 	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.profilesChanged.Add(1); return true })
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })

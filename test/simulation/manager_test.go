@@ -91,7 +91,7 @@ func (w *world) startManager() *process {
 	}
 	p.nodes = &node.Reconciler{
 		Client: forNodes, Clock: clock{w}, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		Gate: plan.NewGate(), Patience: plan.NewPatience(), Limits: w.limits,
+		Gate: &plan.Gate{}, Patience: plan.NewPatience(), Limits: w.limits,
 	}
 	for _, name := range w.names(memapi.Nodes) {
 		p.dirty[name] = true

@@ -517,7 +517,8 @@ func (s *scene) nodePlan() string {
 	other.ready = true
 	asked := other.nodePlanSnapshot()
 	if write, writes := nodeplan.For(asked).(nodeplan.Write); writes {
-		if _, goes := (nodeplan.Gate{}).Judge(asked, write, s.snapshot(&other), noon).(nodeplan.Write); goes {
+		step, _ := new(nodeplan.Gate).Judge(asked, write, func() time.Time { return noon }, func() (fleet.Snapshot, error) { return s.snapshot(&other), nil })
+		if _, goes := step.(nodeplan.Write); goes {
 			return answer + ", another goes"
 		}
 	}

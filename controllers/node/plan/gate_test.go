@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,37 +62,72 @@ func TestRestoreNote(t *testing.T) {
 }
 
 func TestGateRemembersWhomItHasRefused(t *testing.T) {
+	r := &remembering{all: clusterOf(2, profile("a", nil), profile("b", func(p *v1alpha1.StorageClientProfile) {
+		p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = false, map[string]string{"pool": "b"}
+	}))}
+	r.all.Ready = map[string]bool{}
+	r.all.Nodes[1].Labels["pool"] = "b"
+	asks := func(what string, n int, next Write, at time.Time, reads int) {
+		t.Helper()
+		before := r.reads
+		if got, stays := r.askFor(n, next, usualLimits, at).(Stay); !stays || got.Note == "" || got.RequeueAfter != turnAfter || r.reads-before != reads {
+			t.Errorf("%s: %#v, by %d looks at all nodes; want it to wait, by %d", what, got, r.reads-before, reads)
+		}
+	}
+	gated := Write{Gated: true}
+	asks("at first", 0, gated, now, 1)
+	asks("a moment later", 0, gated, now.Add(VerdictAge-1), 0)
+	asks("another node, of one more profile", 1, gated, now.Add(VerdictAge-1), 0)
+	asks("a second later", 0, gated, now.Add(VerdictAge), 1)
+	asks("the clock went back", 0, gated, now, 1)
+	r.all.Nodes[0].Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
+	r.all.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint}}
+	asks("the node has changed", 0, gated, now, 1)
+	r.all.Profiles = fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", nil)}, catalogue.AllowList{})
+	asks("a profile has changed", 0, gated, now, 1)
+	r.Forget(Snapshot{Node: r.all.Nodes[1]})
+	asks("another node was changed", 0, gated, now, 1)
+	if got := r.askFor(0, Write{Limited: true}, usualLimits, now); !writes(got) || r.reads != 7 {
+		t.Errorf("a restore is refused for what the gate said of new settings: %#v", got)
+	}
+}
+
+func TestGateRefusesNoLongerThanASoakLasts(t *testing.T) {
+	const left = 300 * time.Millisecond
+	r := &remembering{all: clusterOf(2, profile("a", recklessly))}
+	take(r.all, 0, usualLimits.MinSoak-left)
+	for _, test := range []struct {
+		after time.Duration
+		reads int
+		waits time.Duration
+	}{{0, 1, left}, {left - 1, 1, 1}, {left, 2, 0}} {
+		got := r.ask(1, usualLimits, now.Add(test.after))
+		stay, _ := got.(Stay)
+		if stay.RequeueAfter != test.waits || stays(got) != (test.waits > 0) || r.reads != test.reads {
+			t.Errorf("after %s: %#v, by %d looks at all nodes in all", test.after, got, r.reads)
+		}
+	}
+}
+
+func TestANilGateLooksAtAllNodesEachTime(t *testing.T) {
+	all, looks := clusterOf(1, profile("a", nil)), 0
 	s := snapshotOf(nil, profile("a", nil))
-	next := For(s).(Write)
-	nobodyReady := fleet.Snapshot{Profiles: s.Profiles, Nodes: []*corev1.Node{s.Node}}
-	gate := NewGate()
-	if _, known := gate.Recall(s, next, now); known {
-		t.Fatal("a gate that was never asked knows an answer")
+	for range 2 {
+		got, err := (*Gate)(nil).Judge(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { looks++; return *all, nil })
+		(*Gate)(nil).Forget(s)
+		if !stays(got) || err != nil {
+			t.Errorf("%#v, %v", got, err)
+		}
 	}
-	refused, stays := gate.Judge(s, next, nobodyReady, now).(Stay)
-	if !stays || refused.Note == "" || refused.RequeueAfter != turnAfter {
-		t.Fatalf("got %#v, want the node to wait", refused)
-	}
-	if got, known := gate.Recall(s, next, now); !known || got != refused {
-		t.Errorf("recalled %#v, %t; want %#v", got, known, refused)
-	}
-	if _, known := gate.Recall(s, Write{Limited: true}, now); known {
-		t.Error("a restore is refused for what the gate said of new settings")
-	}
-	gate.Forget(s)
-	if _, known := gate.Recall(s, next, now); known {
-		t.Error("it remembers what it was to forget")
-	}
-	var forgetful Gate
-	forgetful.Judge(s, next, nobodyReady, now)
-	if _, known := forgetful.Recall(s, next, now); known {
-		t.Error("the zero gate remembers")
+	broken := errors.New("broken")
+	if _, err := new(Gate).Judge(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, broken }); looks != 2 || !errors.Is(err, broken) {
+		t.Errorf("%d looks, and one that fails says %v", looks, err)
 	}
 }
 
 func TestGateLetsAWriteThroughThatChangesNoHost(t *testing.T) {
 	s := snapshotOf(nil, profile("a", nil))
-	if got, known := NewGate().Recall(s, Write{}, now); !known || !writes(got) {
-		t.Errorf("got %#v, %t", got, known)
+	if got, _ := new(Gate).Judge(s, Write{}, at(now), nil); !writes(got) {
+		t.Errorf("got %#v", got)
 	}
 }

@@ -46,13 +46,17 @@ func take(all *fleet.Snapshot, n int, ago time.Duration) {
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Tuned: &v1alpha1.RolloutTuned{Hash: clientNode.Spec.Hash, Since: metav1.NewTime(now.Add(-ago))}}
 }
 
+// at is a clock that stands still.
+func at(now time.Time) func() time.Time { return func() time.Time { return now } }
+
 // ask asks the gate for one node.
 func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: all.Ready[node.Name], Profiles: all.Profiles, Limits: limits}
 	s.Wanted = all.Profiles.Wanted(node, clientNode)
-	return Gate{}.Judge(s, Write{Gated: true}, *all, now)
+	step, _ := (*Gate)(nil).Judge(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, nil })
+	return step
 }
 
 // goAll lets every node that may go now go, and tells how many that are.

@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -38,18 +37,6 @@ func (r *restores) note() string {
 		return ""
 	}
 	return fmt.Sprintf("Restore: waiting for its turn, at most %s at a time", text.Count(r.limit, "node"))
-}
-
-// refusal is what the restore of a profile's settings was made to wait for: of every node alike.
-type refusal struct {
-	note     string
-	profiles *fleet.ProfileSet
-	at       time.Time
-}
-
-func (r refusal) holds(profiles *fleet.ProfileSet, now time.Time) bool {
-	age := now.Sub(r.at)
-	return r.note != "" && r.profiles == profiles && age >= 0 && age < VerdictAge
 }
 
 // hasFailedToRestore reports whether the agent has said of the release that something could not be restored.

@@ -32,7 +32,7 @@ func (r *remembering) restoreAll(at time.Time) (gone int) {
 }
 
 func leavingFleet() *remembering {
-	return &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", func(p *v1alpha1.StorageClientProfile) {
+	return &remembering{all: clusterOf(100, profile("a", func(p *v1alpha1.StorageClientProfile) {
 		leaving(p)
 		p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromString("10%"))
 	}))}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -11,10 +12,12 @@ import (
 	"github.com/storageclient/operator/controllers/internal/livegate"
 )
 
-// RoundAge is how long a round lasts, where the look at all nodes took no longer than a tenth of it; otherwise it lasts ten times as long
-// as the look, MaxRoundAge at most. Each of thousands that may go would otherwise look at all of them; what is seen to fail later than that
-// stops the next one.
 const (
+	// VerdictAge is for how long a round makes nodes wait: each of thousands that wait would otherwise ask for all of them.
+	VerdictAge = time.Second
+	// RoundAge is for how long a round lets others follow the first, if the look at all nodes took no longer than a tenth of it; otherwise for
+	// ten times as long as the look, MaxRoundAge at most. Each of thousands that may go would otherwise look at all of them; what is seen to
+	// fail later than that stops the next one.
 	RoundAge    = 250 * time.Millisecond
 	MaxRoundAge = time.Second
 	roundShare  = 10
@@ -26,8 +29,9 @@ type round struct {
 	limits Limits
 	all    fleet.Snapshot
 	at     time.Time
-	// age is how long it lasts.
-	age time.Duration
+	// age is for how long others may follow. isNew is set for the node that all others were looked at for.
+	age   time.Duration
+	isNew bool
 	// gates and cluster, what all profiles together keep to when it begins, are looked at once somebody asks, like the nodes by name.
 	gates   func() fleet.Gates
 	cluster func() *livegate.Cluster
@@ -39,9 +43,27 @@ type round struct {
 	gone map[string]bool
 }
 
+// verdict is what the gate said of a profile's nodes.
+type verdict struct {
+	livegate.Decision
+	// nodes are what it was said of.
+	nodes map[string]*livegate.Node
+}
+
+// knows reports whether the verdict was said of the node as it is.
+func (v verdict) knows(node livegate.Node) bool {
+	then, known := v.nodes[node.Name]
+	return known && *then == node
+}
+
+// lasts reports whether what the verdict refuses is still refused at this age: not after a moment, nor once a soak is over.
+func (v verdict) lasts(age time.Duration) bool {
+	return age < VerdictAge && (v.Next == 0 || age < v.Next)
+}
+
 func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	r := &round{
-		limits: limits, all: all, at: now, age: RoundAge,
+		limits: limits, all: all, at: now, isNew: true,
 		verdicts: map[string]verdict{}, restores: map[string]*restores{}, gone: map[string]bool{},
 	}
 	r.gates = sync.OnceValue(func() fleet.Gates { return fleet.GatesOf(all, limits.UntunedTaint) })
@@ -58,10 +80,66 @@ func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	return r
 }
 
-// isOpen reports whether others may still follow those that went first.
-func (r *round) isOpen(profiles *fleet.ProfileSet, now time.Time) bool {
+// shows reports whether the round is of these profiles, and of a moment ago.
+func (r *round) shows(profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(r.at)
-	return len(r.gone) > 0 && r.all.Profiles == profiles && age >= 0 && age < r.age
+	return r.all.Profiles == profiles && age >= 0 && age < VerdictAge
+}
+
+// mayLetGo reports whether the round may let a node go: the one that it is for, and others after the first one.
+func (r *round) mayLetGo(now time.Time) bool {
+	return r.isNew || len(r.gone) > 0 && now.Sub(r.at) < r.age
+}
+
+// judge asks every profile concerned. It returns nil where the round does not show the node as it is, has become too old, or has no place for
+// it: then all nodes have to be read.
+func (r *round) judge(s Snapshot, next Write, now time.Time) Step {
+	if next.Limited {
+		return r.judgeRestore(s, next, now)
+	}
+	mayGo, inTurn, name := r.mayLetGo(now), true, s.Node.Name
+	for _, concerned := range concernedProfiles(s) {
+		profile := s.Profiles.ByName(concerned)
+		v := r.verdictFor(name, profile)
+		isKnown := r.isNew || v.knows(s.gateEntry(profile))
+		if !v.Admitted[name] && isKnown && v.lasts(now.Sub(r.at)) {
+			return Stay{Note: noteGate + v.Notes[name], RequeueAfter: nextTurn(v.Next - now.Sub(r.at))}
+		}
+		mayGo = mayGo && v.Admitted[name] && isKnown
+		next.Spec.Canary = next.Spec.Canary || v.Canaries[name]
+		inTurn = inTurn && slices.Contains(v.Order, name)
+	}
+	if !mayGo || !r.letGo(name, inTurn) {
+		return nil
+	}
+	return next
+}
+
+// judgeRestore is judge for a restore: what comes back is known to work, so there is no canary, but the limit holds.
+func (r *round) judgeRestore(s Snapshot, next Write, now time.Time) Step {
+	profiles := concernedProfiles(s)
+	for _, name := range profiles {
+		if note := r.restoresOf(s.Profiles.ByName(name)).note(); note != "" {
+			return Stay{Note: note, RequeueAfter: turnAfter}
+		}
+	}
+	if !r.mayLetGo(now) || !r.isNew && !r.showsAsItIs(s) {
+		return nil
+	}
+	for _, name := range profiles {
+		r.restoresOf(s.Profiles.ByName(name)).releasing++
+	}
+	r.gone[s.Node.Name] = true
+	return next
+}
+
+// verdictFor is the verdict on a profile's nodes. Before the first node goes, it also admits those that wait only for nodes that cannot go.
+func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
+	v := r.verdictOf(profile)
+	if !v.Admitted[name] && len(r.gone) == 0 {
+		v.AdmitQueued(func(ahead string) bool { return r.mayGo(ahead, profile) })
+	}
+	return v
 }
 
 // verdictOf asks the gate of a profile, once.
@@ -72,8 +150,12 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster()
 	nodes := r.gates().Nodes[profile.Name]
-	r.verdicts[profile.Name] = newVerdict(livegate.Admit(nodes, policy, r.at), r.all.Profiles, nodes, r.at)
-	return r.verdicts[profile.Name]
+	v := verdict{Decision: livegate.Admit(nodes, policy, r.at), nodes: make(map[string]*livegate.Node, len(nodes))}
+	for i := range nodes {
+		v.nodes[nodes[i].Name] = &nodes[i]
+	}
+	r.verdicts[profile.Name] = v
+	return v
 }
 
 // restoresOf counts those of a profile, once.

@@ -21,6 +21,8 @@ type remembering struct {
 	Gate
 	all   *fleet.Snapshot
 	reads int
+	// took is how long a look at all nodes takes.
+	took time.Duration
 }
 
 func (r *remembering) ask(n int, limits Limits, at time.Time) Step {
@@ -37,11 +39,12 @@ func (r *remembering) askFor(n int, next Write, limits Limits, at time.Time) Ste
 	clientNode := r.all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: limits}
 	s.Wanted = r.all.Profiles.Wanted(node, clientNode)
-	got, known := r.Recall(s, next, at)
-	if !known {
+	clock := at
+	got, _ := r.Judge(s, next, func() time.Time { return clock }, func() (fleet.Snapshot, error) {
 		r.reads++
-		got = r.Judge(s, next, *r.all, at)
-	}
+		clock = clock.Add(r.took)
+		return *r.all, nil
+	})
 	if writes(got) {
 		r.Forget(s)
 	}
@@ -58,12 +61,12 @@ func (r *remembering) goAll(limits Limits, at time.Time) (gone int) {
 }
 
 func TestThoseWhoMayGoTogetherAreReadOnce(t *testing.T) {
-	r := &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", recklessly))}
+	r := &remembering{all: clusterOf(100, profile("a", recklessly))}
 	if gone := r.goAll(usualLimits, now); gone != 1 {
 		t.Fatalf("%d nodes are the canary", gone)
 	}
 	take(r.all, 0, time.Hour)
-	r.Gate, r.reads = NewGate(), 0
+	r.Gate, r.reads = Gate{}, 0
 	if gone := r.goAll(usualLimits, now); gone != 10 {
 		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
 	}
@@ -80,7 +83,7 @@ func TestThoseOfManyProfilesAreReadOnceToo(t *testing.T) {
 			p.Spec.NodeSelector, p.Spec.AllNodes = metav1.LabelSelector{MatchLabels: map[string]string{"pool": strconv.Itoa(pool)}}, false
 		}))
 	}
-	r := &remembering{Gate: NewGate(), all: clusterOf(100, profiles...)}
+	r := &remembering{all: clusterOf(100, profiles...)}
 	for n := range r.all.Nodes {
 		r.all.Nodes[n].Labels["pool"] = strconv.Itoa(n % 10)
 	}
@@ -93,15 +96,16 @@ func TestThoseOfManyProfilesAreReadOnceToo(t *testing.T) {
 }
 
 func TestARoundEnds(t *testing.T) {
-	fresh := func() *remembering {
-		r := &remembering{Gate: NewGate(), all: clusterOf(100, profile("a", recklessly))}
+	freshAfter := func(took time.Duration) *remembering {
+		r := &remembering{all: clusterOf(100, profile("a", recklessly)), took: took}
 		take(r.all, 0, time.Hour)
 		if got := r.ask(1, usualLimits, now); !writes(got) {
 			t.Fatalf("the first one: %q", noteOf(got))
 		}
-		r.reads = 0
+		r.reads, r.took = 0, 0
 		return r
 	}
+	fresh := func() *remembering { return freshAfter(0) }
 	fail := func(r *remembering) {
 		clientNode := r.all.ClientNodes[r.all.Nodes[1].Name]
 		clientNode.Spec.Settings = []v1alpha1.NodeSetting{setting(rmem, "a", v1alpha1.DeletionRestore)}
@@ -116,8 +120,7 @@ func TestARoundEnds(t *testing.T) {
 	})
 	for took, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
 		t.Run("after a look of "+took.String()+" it lasts "+want.String(), func(t *testing.T) {
-			r := fresh()
-			r.Stretch(took)
+			r := freshAfter(took)
 			if got := r.ask(2, usualLimits, now.Add(want-1)); !writes(got) || r.reads != 0 {
 				t.Errorf("%q, read %d times before", noteOf(got), r.reads)
 			}
@@ -186,7 +189,7 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 		for n := range 6 {
 			take(all, n, time.Hour)
 		}
-		r := &remembering{Gate: NewGate(), all: all}
+		r := &remembering{all: all}
 		at := now
 		for range 300 {
 			n := random.IntN(len(all.Nodes))

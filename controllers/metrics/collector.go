@@ -153,14 +153,11 @@ func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
 }
 
 func (c *Collector) collectProfiles(ctx context.Context, s sink) error {
-	var list v1alpha1.StorageClientProfileList
-	if err := c.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, c.Reader)
+	for i := range profiles {
+		s.addProfile(&profiles[i])
 	}
-	for i := range list.Items {
-		s.addProfile(&list.Items[i])
-	}
-	return nil
+	return err
 }
 
 func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
@@ -270,11 +267,11 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	for state, count := range t.states {
 		s.gauge(settings, float64(count), string(state))
 	}
-	var profiles v1alpha1.StorageClientProfileList
-	if err := c.Reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, c.Reader)
+	if err != nil {
+		return err
 	}
-	lost := findLost(profiles.Items)
+	lost := findLost(profiles)
 	t.failed = append(t.failed, lost...)
 	slices.SortFunc(t.failed, func(a, b failure) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.reason, b.reason)) })
 	t.failed = slices.Compact(t.failed)
@@ -282,7 +279,7 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 		s.gauge(nodeFailed, 1, f.node, f.reason)
 	}
 	s.addServers(t.servers)
-	s.addServerMap(believed, profiles.Items)
+	s.addServerMap(believed, profiles)
 	s.gauge(rolloutBudget, float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
 	return nil
 }

@@ -160,11 +160,11 @@ func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error
 	if r.isWatching && r.profiles != nil && r.profilesAt == changes {
 		return r.profiles, nil
 	}
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, r)
+	if err != nil {
+		return nil, err
 	}
-	r.profiles, r.profilesAt = r.profileSets.Of(profiles.Items, r.Allow), changes
+	r.profiles, r.profilesAt = r.profileSets.Of(profiles, r.Allow), changes
 	return r.profiles, nil
 }
 

@@ -12,14 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
@@ -44,16 +42,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.Gate, r.Patience, r.isWatching = &plan.Gate{}, plan.NewPatience(), true
 	// The first of the predicates: it sees what the other leaves out, before a node is asked for.
 	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.profilesChanged.Add(1); return true })
-	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
-		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		For(&corev1.Node{}, builder.WithPredicates(watch.NodeChanged(sameConditions))).
 		Watches(&v1alpha1.StorageClientNode{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
 		Watches(&v1alpha1.StorageClientProfile{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfProfile),
 			builder.WithPredicates(counted, watch.ProfileChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.allNodes),
-			builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
+			builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(r)
 }
@@ -120,18 +117,8 @@ func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{requestFor(pod.Spec.NodeName)}
 }
 
-// nodeChanged leaves out heartbeats.
-func nodeChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.Node)
-	after, also := e.ObjectNew.(*corev1.Node)
-	if !ok || !also {
-		return true
-	}
-	return before.UID != after.UID ||
-		before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
-		agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
-		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
-		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
-		!equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after)) ||
-		!equality.Semantic.DeepEqual(fleet.FindStorageReachable(before), fleet.FindStorageReachable(after))
+// sameConditions reports whether our conditions of a Node are the same.
+func sameConditions(before, after *corev1.Node) bool {
+	return before.UID == after.UID && equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after)) &&
+		equality.Semantic.DeepEqual(fleet.FindStorageReachable(before), fleet.FindStorageReachable(after))
 }

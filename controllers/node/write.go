@@ -116,13 +116,13 @@ func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
 		log.FromContext(ctx).V(1).Info("Node gets no agent", "reason", s.Unfenced)
 		return nil
 	}
-	return r.patchLabel(ctx, s.Node, v1alpha1.True)
+	return write.PatchLabel(ctx, r, s.Node.Name, v1alpha1.ManagedLabel, ptr.To(v1alpha1.True))
 }
 
 // removeLabelAndConditions removes them, the last that is ours on a Node.
 func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.Node) error {
 	if _, labelled := node.Labels[v1alpha1.ManagedLabel]; labelled {
-		if err := r.patchLabel(ctx, node, nil); err != nil {
+		if err := write.PatchLabel(ctx, r, node.Name, v1alpha1.ManagedLabel, nil); err != nil {
 			return err
 		}
 	}
@@ -136,18 +136,6 @@ func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.
 		return nil
 	}
 	return r.patchConditions(ctx, node, ours)
-}
-
-func (r *Reconciler) patchLabel(ctx context.Context, node *corev1.Node, value any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.ManagedLabel: value}}})
-	if err != nil {
-		return fmt.Errorf("encode label of Node %s: %w", node.Name, err)
-	}
-	target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-	if err := r.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch label of Node %s: %w", node.Name, err)
-	}
-	return nil
 }
 
 // writeConditions writes those of the conditions Tuned and StorageReachable of a managed node that say anything new, but for what may pass:

@@ -6,7 +6,6 @@ package nodevolumes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -131,12 +130,12 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 		return err
 	}
 	s.Mounted = volumes.Mounted()
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, r)
+	if err != nil {
+		return err
 	}
-	for i := range profiles.Items {
-		s.Rollouts[profiles.Items[i].Name] = profiles.Items[i].Spec.WithDefaults().Rollout
+	for i := range profiles {
+		s.Rollouts[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout
 	}
 	return nil
 }

@@ -3,13 +3,10 @@ package profile
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -89,16 +86,16 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 		c.volumes = &volumesnapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}
 	}
 	changes := c.changes.Load()
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, r)
+	if err != nil {
+		return err
 	}
 	next := &cluster{served: map[string]bool{}}
 	all, err := read.FleetSnapshot(ctx, r.Client, nil, r.AgentNamespace)
 	if err != nil {
 		return err
 	}
-	next.fleet = all.ForAllProfiles(c.profileSets.Of(profiles.Items, r.Allow))
+	next.fleet = all.ForAllProfiles(c.profileSets.Of(profiles, r.Allow))
 	volumes, err := c.volumes.Read(ctx)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ package trial
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -156,14 +155,14 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return plan.Snapshot{}, fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, r)
+	if err != nil {
+		return plan.Snapshot{}, err
 	}
 	s := plan.Snapshot{
-		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
+		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
 	}
-	if s.Trials, err = r.readTrials(ctx, volumes, profiles.Items); err != nil {
+	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err
 	}
 	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, isByClones) {
@@ -267,7 +266,11 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 	log.FromContext(ctx).Info("Trial", "step", step.String())
 	switch step := step.(type) {
 	case plan.SetLabel:
-		return r.patchLabel(ctx, step)
+		var value *string
+		if step.Labelled {
+			value = ptr.To(v1alpha1.True)
+		}
+		return write.PatchLabel(ctx, r, step.NodeName(), v1alpha1.TrialLabel, value)
 	case plan.SetOrder:
 		_, err := write.PatchSpec(ctx, r, step.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
 		return err
@@ -282,20 +285,4 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 		return r.patchStatus(ctx, step)
 	}
 	return fmt.Errorf("apply step %q: unknown", step)
-}
-
-func (r *Reconciler) patchLabel(ctx context.Context, step plan.SetLabel) error {
-	node, value := step.NodeName(), any(nil)
-	if step.Labelled {
-		value = v1alpha1.True
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.TrialLabel: value}}})
-	if err != nil {
-		return fmt.Errorf("encode label of Node %s: %w", node, err)
-	}
-	target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	if err := r.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch label of Node %s: %w", node, err)
-	}
-	return nil
 }

@@ -1,32 +1,24 @@
 package trial
 
 import (
-	"context"
-
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// everything is the one request.
-var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "trial"}}
-
 // SetupWithManager registers the reconciler and its watches. While something is under way it looks every few seconds; the watches
 // bring it there.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{everything} })
+	one := watch.One("trial")
 	labelled := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		_, ours := o.GetLabels()[v1alpha1.TrialLabel]
 		return ours
@@ -38,10 +30,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(labelled, predicate.LabelChangedPredicate{})).
 		Watches(&corev1.PersistentVolume{}, one).
-		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(
-			predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(watch.Described())).
 		Watches(&storagev1.StorageClass{}, one).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(r)
 }
 

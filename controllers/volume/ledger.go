@@ -86,13 +86,11 @@ func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[typ
 	var mutex sync.Mutex
 	var written []*corev1.ConfigMap
 	parallel.ForEach(workers, writes, func(w ledger.Write) {
-		replaced := w.Page.ResourceVersion
 		err := s.writePage(ctx, w.Page)
 		mutex.Lock()
 		defer mutex.Unlock()
 		if err == nil {
 			written = append(written, w.Page)
-			s.reader.KeepWritten(replaced, w.Page)
 			return
 		}
 		for _, uid := range w.Volumes {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/store"
@@ -106,7 +107,7 @@ func TestWhatTheLedgerCannotKeepIsNotWritten(t *testing.T) {
 	carrying := builders.NFSVolume(hardAndFast.Applied, builders.Named("old"), builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "gone"), builders.Labelled("tier", "none"))
 	profile := byLabel("fast", "nocto")
 	r, _ := newReconciler(t, refuses, builders.NFSVolume([]string{"hard"}, builders.Named("new"), builders.Labelled("tier", "fast")), carrying, &profile)
-	_, err := r.Reconcile(context.Background(), everything)
+	_, err := r.Reconcile(context.Background(), reconcile.Request{})
 	if err == nil || !strings.Contains(err.Error(), "storage-client-volumes-0") {
 		t.Errorf("the pass says %v, want the page named", err)
 	}
@@ -165,7 +166,7 @@ func TestAnImmutablePageIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.pace = store.Pace{}
-	_, err := r.Reconcile(ctx, everything)
+	_, err := r.Reconcile(ctx, reconcile.Request{})
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable: delete it") {
 		t.Errorf("the pass says %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
@@ -372,7 +373,7 @@ func TestAVolumeThatMayNotBeWrittenIsNoCanary(t *testing.T) {
 	}}
 	r, _ := newReconciler(t, protected, append(fleetOf(3), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
 	r.Clock = testclock.NewFakeClock(noon)
-	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) {
+	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the refusal is told as %v", err)
 	}
 	makeAPass(t, r)
@@ -399,7 +400,7 @@ func TestARestoreGoesOnWhileEventsCannotBeRead(t *testing.T) {
 	})
 	r, recorder := newReconciler(t, denied, canary, gone, created("next", 2), &p)
 	r.Clock = testclock.NewFakeClock(noon)
-	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) {
+	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the pass says %v", err)
 	}
 	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {

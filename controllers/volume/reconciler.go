@@ -149,7 +149,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 // refresh returns a snapshot with the volumes and the ledger as the API server has them. The ledger is read first: what it holds less than
 // that, volumes may still have.
 func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
-	if s.ledger, err = s.reader.ReadLedgerLive(ctx, s.APIReader); err != nil {
+	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
 	}
 	if cached.Volumes, newer, err = s.refreshVolumes(ctx, cached.Volumes); err != nil {

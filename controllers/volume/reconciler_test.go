@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -55,7 +56,7 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 func makeAPass(t *testing.T, r *Reconciler) ctrl.Result {
 	t.Helper()
 	r.pace = store.Pace{}
-	result, err := r.Reconcile(context.Background(), everything)
+	result, err := r.Reconcile(context.Background(), reconcile.Request{})
 	if err != nil {
 		t.Fatalf("make a pass: %v", err)
 	}
@@ -205,7 +206,7 @@ func TestPassesAreSpaced(t *testing.T) {
 	} {
 		clock.SetTime(clock.Now().Add(test.after))
 		before := reads
-		result, err := r.Reconcile(context.Background(), everything)
+		result, err := r.Reconcile(context.Background(), reconcile.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +253,7 @@ func TestAVolumeThatMayNotBeRestoredHoldsUpNobody(t *testing.T) {
 	r, recorder := newReconciler(t, protected, builders.NFSVolume([]string{"nocto"}, builders.Named("a"), ours), builders.NFSVolume([]string{"nocto"}, builders.Named("b"), ours))
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
-	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) {
+	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the refusal is told as %v", err)
 	}
 	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {
@@ -264,7 +265,7 @@ func TestAVolumeThatMayNotBeRestoredHoldsUpNobody(t *testing.T) {
 		t.Errorf("written %d times, and the next pass is due after %s", tried.Load(), result.RequeueAfter)
 	}
 	clock.Step(refusedRetry)
-	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) || tried.Load() != 2 {
+	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) || tried.Load() != 2 {
 		t.Errorf("written %d times, and told as %v", tried.Load(), err)
 	}
 }

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,9 +8,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,26 +20,19 @@ import (
 // maxBackOff is how long a pass that met an error is put off at most.
 const maxBackOff = time.Minute
 
-// everything is the one request.
-var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "volumes"}}
-
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.APIReader == nil {
 		r.APIReader = mgr.GetAPIReader()
 	}
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{everything}
-	})
-	labelled := predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
+	one := watch.One("volumes")
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("volume").
 		Watches(&corev1.PersistentVolume{}, one).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
-		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(labelled)).
+		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(watch.Described())).
 		Watches(&storagev1.StorageClass{}, one).
-		Watches(&corev1.Namespace{}, one, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
+		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{
 			// One request stands for all volumes: what fails on one must not hold up the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](passEvery, maxBackOff),

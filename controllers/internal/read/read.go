@@ -40,7 +40,7 @@ func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 	if err != nil {
 		return fleet.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	ready, err := ReadyAgents(ctx, reader, agentNamespace)
+	ready, err := listReadyAgents(ctx, reader, agentNamespace)
 	if err != nil {
 		return fleet.Snapshot{}, err
 	}
@@ -51,9 +51,13 @@ func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 	return all, nil
 }
 
-// ReadyAgents are the nodes whose agent's Pod is Ready.
-func ReadyAgents(ctx context.Context, reader client.Reader, agentNamespace string) (map[string]bool, error) {
-	return listReadyAgents(ctx, reader, agentNamespace)
+// Profiles lists all profiles, which are not to be changed.
+func Profiles(ctx context.Context, reader client.Reader) ([]v1alpha1.StorageClientProfile, error) {
+	var profiles v1alpha1.StorageClientProfileList
+	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	return profiles.Items, nil
 }
 
 // IsAgentReady reports whether the agent's Pod on one node is Ready.

@@ -11,7 +11,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -45,6 +47,34 @@ func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.
 			changed(was, is)
 		}
 	}
+}
+
+// One returns a handler for a controller whose one request stands for the whole cluster.
+func One(name string) handler.EventHandler {
+	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
+	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} })
+}
+
+// Named leaves out all objects but those of a name.
+func Named(name string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
+}
+
+// Described leaves out changes of all but labels and annotations.
+func Described() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+}
+
+// NodeChanged leaves out heartbeats of a Node: changes of all but its labels, annotations, boot and readiness, and what isSame compares.
+func NodeChanged(isSame func(before, after *corev1.Node) bool) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*corev1.Node)
+		after, also := e.ObjectNew.(*corev1.Node)
+		return !ok || !also || agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
+			before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
+			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+			!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) || !isSame(before, after)
+	}}
 }
 
 // ProfileChanged leaves out changes of a profile's status.

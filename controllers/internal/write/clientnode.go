@@ -3,9 +3,12 @@ package write
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -39,6 +42,19 @@ func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 		return nil, fmt.Errorf("patch status of StorageClientNode %s: %w", clientNode.Name, err)
 	}
 	return changed, nil
+}
+
+// PatchLabel sets a label of a Node, or removes it if there is no value.
+func PatchLabel(ctx context.Context, c client.Client, node, label string, value *string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{label: value}}})
+	if err != nil {
+		return fmt.Errorf("encode label of Node %s: %w", node, err)
+	}
+	target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), owner); err != nil {
+		return fmt.Errorf("patch label of Node %s: %w", node, err)
+	}
+	return nil
 }
 
 // bare is a client node without what is written: to compare all that a large node reports takes longer than to write.

@@ -8,13 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/tuning/text"
 )
 
 // StorageCondition is a managed node's condition StorageReachable, and whether it has to be written: not while it says what it said.
 func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now time.Time) (corev1.NodeCondition, bool) {
-	verdict := judgeStorage(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""))
+	verdict := judgeStorage(clientNode, agentpod.WhySilent(s.Node, clientNode, s.AgentReady))
 	if s.Unfenced != "" {
 		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent
 		verdict.Message = "The node gets no agent: " + s.Unfenced
@@ -24,13 +25,13 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 
 // judgeStorage calls storage unreachable that answers some requests as well (Stuck), and that answers with stale handles: pods hang or fail
 // on it no less than on storage that answers nothing, and whoever goes by the condition has no other one.
-func judgeStorage(clientNode *v1alpha1.StorageClientNode, report fleet.Report) corev1.NodeCondition {
+func judgeStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.NodeCondition {
 	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
 	failing := fleet.FailingServers(clientNode)
 	isSilent := func(s v1alpha1.ServerStatus) bool { return s.State == v1alpha1.ServerSilent }
 	switch {
-	case report.Silent != "":
-		verdict.Status, verdict.Reason, verdict.Message = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent, report.Silent
+	case silent != "":
+		verdict.Status, verdict.Reason, verdict.Message = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent, silent
 	case len(failing) > 0:
 		verdict.Status, verdict.Reason = corev1.ConditionFalse, v1alpha1.StorageReasonServerStuck
 		if slices.ContainsFunc(failing, isSilent) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
@@ -47,83 +48,27 @@ func NumberOf(name string) (number int, isPage bool) {
 	return number, isPage && err == nil && number >= 0 && strconv.Itoa(number) == text
 }
 
-// Reader reads ledgers, and each version of a page once. The zero value is ready, for one goroutine.
-type Reader struct {
-	known map[int]*page
-	// ahead are pages that were written, by number, of which a cache may still have a version from before.
-	ahead map[int]*ahead
+// Reader reads ledgers, and each version of a page once. The zero value is ready.
+type Reader struct{ pages store.Memo[version, *page] }
+
+// version is a ConfigMap as it was at one time; none has an empty resource version.
+type version struct {
+	uid             types.UID
+	resourceVersion string
 }
 
-// ahead is a page as it was written last.
-type ahead struct {
-	object *corev1.ConfigMap
-	// before are the versions that it has replaced; an empty one stands for none.
-	before map[string]bool
-}
-
-// KeepWritten has the reader take a page as it was written for any version that it has replaced: a cache learns of a write later than
-// of the volumes that were written after it.
-func (r *Reader) KeepWritten(replaced string, written *corev1.ConfigMap) {
-	number, isPage := NumberOf(written.Name)
-	if !isPage {
-		return
-	}
-	if r.ahead == nil {
-		r.ahead = map[int]*ahead{}
-	}
-	if r.ahead[number] == nil {
-		r.ahead[number] = &ahead{before: map[string]bool{}}
-	}
-	r.ahead[number].object = written
-	r.ahead[number].before[replaced] = true
-}
-
-// ForgetWritten is called before a read of what the API server has.
-func (r *Reader) ForgetWritten() { r.ahead = nil }
-
-// addWritten puts pages in the place of older versions of them.
-func (r *Reader) addWritten(objects []corev1.ConfigMap) []corev1.ConfigMap {
-	if len(r.ahead) == 0 {
-		return objects
-	}
-	out, listed := make([]corev1.ConfigMap, 0, len(objects)+len(r.ahead)), map[int]bool{}
-	for i := range objects {
-		object := &objects[i]
-		number, isPage := NumberOf(object.Name)
-		if isPage {
-			listed[number] = true
-			if ahead := r.ahead[number]; ahead != nil && ahead.before[object.ResourceVersion] {
-				object = ahead.object
-			} else {
-				delete(r.ahead, number)
-			}
-		}
-		out = append(out, *object)
-	}
-	for number, ahead := range r.ahead {
-		if !listed[number] && ahead.before[""] {
-			out = append(out, *ahead.object)
-		}
-	}
-	return out
-}
+func (v version) IsSame(newer version) bool { return v == newer && v.resourceVersion != "" }
 
 // Read reads the pages among the ConfigMaps of the manager's namespace, which must not change any more.
 func (r *Reader) Read(objects []corev1.ConfigMap) *Ledger {
+	r.pages.Limit(len(objects))
 	pages := map[int]*page{}
-	objects = r.addWritten(objects)
 	for i := range objects {
 		object := &objects[i]
-		number, isPage := NumberOf(object.Name)
-		if !isPage {
-			continue
-		}
-		pages[number] = r.known[number]
-		if known := pages[number]; known == nil || object.ResourceVersion == "" || known.object.ResourceVersion != object.ResourceVersion || known.object.UID != object.UID {
-			pages[number] = readPage(object)
+		if number, isPage := NumberOf(object.Name); isPage {
+			pages[number] = r.pages.Get(object.Name, version{object.UID, object.ResourceVersion}, func() *page { return readPage(object) })
 		}
 	}
-	r.known = pages
 	return index(pages)
 }
 

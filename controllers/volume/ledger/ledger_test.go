@@ -248,35 +248,3 @@ func TestAPageIsReadAnewOnlyWhenItChanges(t *testing.T) {
 		t.Error("another version is not read")
 	}
 }
-
-// The cache may tell of a volume that was restored before it tells that the ledger has forgotten it: that looks like a volume which
-// somebody else has replaced.
-func TestAPageThatWasWrittenIsNotReadFromBeforeTheWrite(t *testing.T) {
-	before := write(t, Read(nil), Changes{uid(1): Settle("pv", written, nil)}).pages[0].object.DeepCopy()
-	before.ResourceVersion = "1"
-	begun, settled := before.DeepCopy(), before.DeepCopy()
-	begun.ResourceVersion, settled.ResourceVersion, settled.Data = "2", "3", nil
-	var r Reader
-	knows := func(cached ...corev1.ConfigMap) bool { return r.Read(cached).EntryOf(uid(1)) != nil }
-	r.KeepWritten("1", begun)
-	r.KeepWritten("2", settled)
-	for _, stale := range []*corev1.ConfigMap{before, begun} {
-		if knows(*stale) {
-			t.Errorf("version %s is read, version 3 was written", stale.ResourceVersion)
-		}
-	}
-	other := before.DeepCopy()
-	other.ResourceVersion = "4"
-	if !knows(*other) {
-		t.Error("a version that somebody else has written is not read")
-	}
-
-	r = Reader{}
-	r.KeepWritten("", before)
-	if !knows() {
-		t.Error("a page that was created is not read until the cache has it")
-	}
-	if r.ForgetWritten(); knows() {
-		t.Error("a page that the API server does not have is read")
-	}
-}

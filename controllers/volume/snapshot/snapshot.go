@@ -29,7 +29,8 @@ import (
 
 // Reader reads snapshots.
 type Reader struct {
-	// Reader is the manager's cache, or a client.
+	// Reader is the manager's client, which reads its own writes, or its cache. Whoever writes the ledger has to read it by the former: the
+	// cache may tell that a volume was restored before it tells that the ledger has forgotten it, as if somebody had replaced the volume.
 	client.Reader
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
@@ -77,7 +78,7 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 		return plan.Snapshot{}, err
 	}
 	// Users of the plugin may not be allowed to read ConfigMaps: they see what the annotations tell.
-	if s.Ledger, err = r.readLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
+	if s.Ledger, err = r.ReadLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
 		return plan.Snapshot{}, err
 	}
 	list := &metav1.PartialObjectMetadataList{}
@@ -95,24 +96,13 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	return s, nil
 }
 
-// ReadLedgerLive reads the ledger as the API server has it.
-func (r *Reader) ReadLedgerLive(ctx context.Context, live client.Reader) (*ledger.Ledger, error) {
-	r.ledger.ForgetWritten()
-	return r.readLedger(ctx, live)
-}
-
-// readLedger reads the volumes' records that stand beside their annotations.
-func (r *Reader) readLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
+// ReadLedger reads the volumes' records that stand beside their annotations.
+func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
 	var pages corev1.ConfigMapList
 	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
 	return r.ledger.Read(pages.Items), nil
-}
-
-// KeepWritten has the reader know a page of the ledger that was written, which the cache may not have yet.
-func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
-	r.ledger.KeepWritten(replaced, page)
 }
 
 // ListVolumes lists all volumes but clones, shared with the cache where the reader is one.
@@ -207,15 +197,15 @@ func (r *Reader) readVolumeClaim(ctx context.Context, pv *corev1.PersistentVolum
 }
 
 func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) (*judge.Profiles, error) {
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	pausedAll, err := read.IsEverythingPaused(ctx, r.Reader, r.ManagerNamespace)
 	if err != nil {
 		return nil, err
 	}
-	return r.memory().compiler.Compile(profiles.Items, r.Allow, pausedAll, classes), nil
+	return r.memory().compiler.Compile(profiles, r.Allow, pausedAll, classes), nil
 }
 
 // KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no

@@ -45,7 +45,6 @@ type Fence struct {
 	tried   trial
 }
 
-// found is which policy and binding are there.
 type found struct{ policy, binding string }
 
 // trial is what a trial came to.

@@ -16,13 +16,11 @@ const (
 	maxNamesakes = 100
 )
 
-// serverKey names one server.
 type serverKey struct {
 	server   string
 	protocol v1alpha1.ServerProtocol
 }
 
-// serverTally is what all nodes come to for one server.
 type serverTally struct {
 	states                  map[v1alpha1.ServerState]int
 	connections, forgetting int

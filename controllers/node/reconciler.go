@@ -168,7 +168,6 @@ func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error
 	return r.profiles, nil
 }
 
-// getClientNode returns the client node of that name, or nil.
 func (r *Reconciler) getClientNode(ctx context.Context, name string) (*v1alpha1.StorageClientNode, error) {
 	var clientNode v1alpha1.StorageClientNode
 	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode, client.UnsafeDisableDeepCopy); err != nil {

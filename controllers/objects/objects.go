@@ -99,7 +99,6 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opt
 	return whole.GetIndexer(), options, c.List(ctx, list, append(slices.Clone(opts), client.UnsafeDisableDeepCopy, client.Limit(1))...)
 }
 
-// newObject returns an empty object of a list's kind.
 func (c *sharingClient) newObject(list client.ObjectList) (client.Object, error) {
 	kind, err := apiutil.GVKForObject(list, c.Scheme())
 	if err != nil {

@@ -178,7 +178,6 @@ func Acting(profile *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfil
 	return *enforced
 }
 
-// withProfileActing returns the profiles with the given one acting.
 func withProfileActing(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	others := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
 	return append(others, Acting(profile))

@@ -329,7 +329,6 @@ func (t *together) sourcesOf(clientNode *v1alpha1.StorageClientNode, wanted []v1
 
 func (t *together) priorityOf(name string) int32 { return t.view.ByName(name).Spec.Priority }
 
-// rolloutOf is the rollout of a profile, with defaults.
 func (t *together) rolloutOf(name string) v1alpha1.Rollout {
 	return t.view.ByName(name).Spec.WithDefaults().Rollout
 }

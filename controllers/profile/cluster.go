@@ -100,7 +100,7 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	volumes.Now, volumes.ClientNodes = now, clientNodesOf(next.fleet)
+	volumes.Now, volumes.ClientNodes = now, slices.Collect(maps.Values(next.fleet.ClientNodes))
 	next.volumes = volumeplan.NewView(volumes)
 	if next.paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return err
@@ -108,10 +108,6 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	c.last, c.lastAt, c.lastChanges = next, r.Clock.Now(), changes
 	c.lastRest = max(readEvery, min(restShare*c.lastAt.Sub(now), maxRest))
 	return nil
-}
-
-func clientNodesOf(all fleet.Snapshot) []*v1alpha1.StorageClientNode {
-	return slices.Collect(maps.Values(all.ClientNodes))
 }
 
 // declares reports whether the cluster was read with the profile as it is: what it asks of volumes is compiled there.

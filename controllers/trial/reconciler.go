@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/write"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -165,7 +166,9 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err
 	}
-	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, isByClones) {
+	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, func(t plan.Trial) bool {
+		return t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil
+	}) {
 		s.Servers = serversOf(volumes.Volumes)
 	}
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
@@ -175,11 +178,6 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	return s, err
 }
 
-func isByClones(t plan.Trial) bool {
-	return t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil
-}
-
-// serversOf are the servers of volumes, by the volumes' names.
 func serversOf(volumes []*corev1.PersistentVolume) map[string]string {
 	servers := make(map[string]string, len(volumes))
 	for _, pv := range volumes {
@@ -195,11 +193,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	if err != nil {
 		return nil, err
 	}
-	runners, err := r.readRunners(ctx)
-	if err != nil {
-		return nil, err
-	}
-	agents, err := r.readAgents(ctx)
+	runners, agents, err := r.readPods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -217,33 +211,25 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	return nodes, nil
 }
 
-func (r *Reconciler) readRunners(ctx context.Context) (map[string]plan.Runner, error) {
-	var pods corev1.PodList
-	if err := r.List(ctx, &pods, client.InNamespace(r.AgentNamespace), client.MatchingLabels{agentpod.ComponentLabel: component}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Pods of the trial runner: %w", err)
+// readPods reads the nodes' trial runners and agents. An agent's image is there already, and a clone's Pod has it too.
+func (r *Reconciler) readPods(ctx context.Context) (runners map[string]plan.Runner, agents map[string]*corev1.Pod, err error) {
+	pods, err := objects.All[*corev1.Pod](ctx, r.Client, &corev1.PodList{}, client.InNamespace(r.AgentNamespace))
+	if err != nil {
+		return nil, nil, fmt.Errorf("list Pods in %s: %w", r.AgentNamespace, err)
 	}
-	runners := map[string]plan.Runner{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		name := nodeOf(pod)
-		runners[name] = plan.Runner{There: true, Ready: runners[name].Ready || agentpod.IsReady(pod)}
-	}
-	return runners, nil
-}
-
-// readAgents reads each node's agent: its image is there already, and a clone's Pod has it too.
-func (r *Reconciler) readAgents(ctx context.Context) (map[string]*corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := r.List(ctx, &pods, client.InNamespace(r.AgentNamespace), client.MatchingLabels{agentpod.ComponentLabel: agentpod.Component}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Pods of the agent: %w", err)
-	}
-	agents := map[string]*corev1.Pod{}
-	for i := range pods.Items {
-		if pod := &pods.Items[i]; agentpod.IsReady(pod) && len(pod.Spec.Containers) > 0 {
-			agents[pod.Spec.NodeName] = pod
+	runners, agents = map[string]plan.Runner{}, map[string]*corev1.Pod{}
+	for _, pod := range pods {
+		switch ready := agentpod.IsReady(pod); pod.Labels[agentpod.ComponentLabel] {
+		case component:
+			name := nodeOf(pod)
+			runners[name] = plan.Runner{There: true, Ready: runners[name].Ready || ready}
+		case agentpod.Component:
+			if ready && len(pod.Spec.Containers) > 0 {
+				agents[pod.Spec.NodeName] = pod
+			}
 		}
 	}
-	return agents, nil
+	return runners, agents, nil
 }
 
 // nodeOf is the node that a DaemonSet's Pod is on, or is for: one that waits for room is bound to none yet.

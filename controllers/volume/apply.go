@@ -73,7 +73,6 @@ func patchFor(step plan.Step) ([]byte, error) {
 	return data, nil
 }
 
-// wouldChange says whether a step would change its volume.
 func wouldChange(step plan.Step) bool {
 	pv := step.Target()
 	switch step := step.(type) {

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
@@ -20,7 +19,7 @@ import (
 const retryWithin = 5 * time.Minute
 
 // inspectCures says how pods mount volumes that have their own lists back, as far as that is known by now.
-func inspectCures(ctx context.Context, reader client.Reader, inCure []plan.InCure) (map[string]plan.Cure, error) {
+func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
 	out := map[string]plan.Cure{}
 	if len(inCure) == 0 {
 		return out, nil
@@ -29,15 +28,13 @@ func inspectCures(ctx context.Context, reader client.Reader, inCure []plan.InCur
 	for i, v := range inCure {
 		volumes[i] = plan.Watched{Volume: v.Volume, Since: v.Since}
 	}
-	told, err := readFailedMounts(ctx, reader, namespacesOf(volumes))
+	told, err := readFailedMounts(ctx, s.APIReader, namespacesOf(volumes))
 	if err != nil {
 		return nil, err
 	}
-	w := newWitnesses(reader)
-	for _, namespace := range namespacesOf(volumes) {
-		if err := w.listPods(ctx, namespace, nil); err != nil {
-			return nil, err
-		}
+	w, err := readPods(ctx, s.APIReader, namespacesOf(volumes))
+	if err != nil {
+		return nil, err
 	}
 	for _, v := range inCure {
 		cure, err := w.judgeCure(ctx, v, told)

@@ -59,8 +59,9 @@ func TestCures(t *testing.T) {
 			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
 			pv := created("a", 0)
 			pv.Spec.ClaimRef.Name = "data"
+			r.APIReader = r.Client
 			inCure := []plan.InCure{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
-			got, err := inspectCures(context.Background(), r.Client, inCure)
+			got, err := (&scope{Reconciler: r}).inspectCures(context.Background(), inCure)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,7 +24,7 @@ const maxPendingPages = 4
 // A kubelet reads the volume when it begins to set a pod up, and starts no container before all volumes are mounted (see witnesses). So
 // one that got the pod after the write, and has started a container of it, has mounted the volume with the list that was written, unless
 // another pod of that node had it mounted before: drivers that stage volumes then hand on the mount that is there.
-func inspectEvidence(ctx context.Context, reader client.Reader, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
+func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	out := map[string]plan.Evidence{}
 	if len(awaited) == 0 {
 		return out, nil
@@ -33,11 +33,9 @@ func inspectEvidence(ctx context.Context, reader client.Reader, awaited []plan.A
 	for i, a := range awaited {
 		volumes[i] = plan.Watched{Volume: a.Volume}
 	}
-	w := newWitnesses(reader)
-	for _, namespace := range namespacesOf(volumes) {
-		if err := w.listPods(ctx, namespace, nil); err != nil {
-			return nil, err
-		}
+	w, err := readPods(ctx, s.APIReader, namespacesOf(volumes))
+	if err != nil {
+		return nil, err
 	}
 	for _, a := range awaited {
 		if _, known := out[a.Set]; known {
@@ -100,7 +98,7 @@ func arrivalOf(pod *corev1.Pod) time.Time {
 }
 
 // findComing names the volumes that a pod is about to mount: one that uses them has not started yet.
-func findComing(ctx context.Context, reader client.Reader, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
+func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
 	volumes := make([]plan.Watched, len(candidates))
 	for i, pv := range candidates {
 		volumes[i] = plan.Watched{Volume: pv}
@@ -109,7 +107,7 @@ func findComing(ctx context.Context, reader client.Reader, candidates []*corev1.
 	for range maxPendingPages {
 		var page corev1.PodList
 		pending := fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))
-		if err := reader.List(ctx, &page, client.MatchingFieldsSelector{Selector: pending}, client.Limit(pageSize), client.Continue(token)); err != nil {
+		if err := s.APIReader.List(ctx, &page, client.MatchingFieldsSelector{Selector: pending}, client.Limit(pageSize), client.Continue(token)); err != nil {
 			return nil, fmt.Errorf("list pending Pods: %w", err)
 		}
 		for i := range page.Items {

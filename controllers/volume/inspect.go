@@ -101,7 +101,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 			cause := mountfailures.CauseOf(f.message, volume.AsksOtherwise)
 			switch {
 			case cause == mountfailures.Elsewhere, found && (known.SpeaksOfOptions || cause == mountfailures.Unknown),
-				!f.mayConcern(volume), before.hasSeen(f, volume.Since):
+				!f.mayConcern(volume), before[f.failure].Before(volume.Since):
 				continue
 			}
 			confirmed, err := w.confirm(ctx, f, volume.Volume)
@@ -211,7 +211,6 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 	return f, true
 }
 
-// firstSeen is when an event was first seen.
 func firstSeen(e *corev1.Event) time.Time {
 	switch {
 	case !e.FirstTimestamp.IsZero():
@@ -222,7 +221,6 @@ func firstSeen(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// lastSeen is when an event was last seen.
 func lastSeen(e *corev1.Event) time.Time {
 	last := firstSeen(e)
 	if e.LastTimestamp.After(last) {
@@ -252,10 +250,6 @@ func findFailures(told []*failedMount) failures {
 		}
 	}
 	return out
-}
-
-func (f failures) hasSeen(one *failedMount, since time.Time) bool {
-	return f[one.failure].Before(since)
 }
 
 // kindOn is the same for all events of one failure of a volume and of others, whichever pod they are of.

@@ -41,17 +41,6 @@ func (p *pass) beginSteps(ctx context.Context, decided plan.Plan, steps []plan.S
 	return out
 }
 
-func (p *pass) noteTaken(step plan.Step) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	p.taken = append(p.taken, step)
-}
-
-// settleSteps has the ledger know what was written. What it does not get to know now, the volumes tell later.
-func (p *pass) settleSteps(ctx context.Context) {
-	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken, p.clock())))
-}
-
 func (p *pass) keepLedgerErrors(unkept map[types.UID]error) {
 	for _, uid := range slices.Sorted(maps.Keys(unkept)) {
 		if isOvertaken(unkept[uid]) {

@@ -41,7 +41,6 @@ type cluster interface {
 	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
 	// clock returns the time as it is, which is later than that of the plan.
 	clock() time.Time
-	// applyStep takes one step.
 	applyStep(ctx context.Context, step plan.Step) error
 	// refuseVolume remembers that the API server refused to have a volume written.
 	refuseVolume(volume string)
@@ -61,8 +60,7 @@ type pass struct {
 	unfinished bool
 	errs       []error
 	failed     int
-	// taken are the steps that were taken.
-	taken []plan.Step
+	taken      []plan.Step
 }
 
 func newPass(c cluster) *pass { return &pass{cluster: c, decide: plan.For} }
@@ -154,9 +152,12 @@ func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
 			p.keepError(step, err)
 			return
 		}
-		p.noteTaken(step)
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
+		p.taken = append(p.taken, step)
 	})
-	p.settleSteps(ctx)
+	// What the ledger does not get to know now, the volumes tell later.
+	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken, p.clock())))
 }
 
 // keepError takes note of a step that was not taken. That somebody else was faster is nothing to report.

@@ -193,18 +193,6 @@ func (s *scope) isInspectionDue(every time.Duration) bool {
 	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
 }
 
-func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
-	return inspectCures(ctx, s.APIReader, inCure)
-}
-
-func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
-	return inspectEvidence(ctx, s.APIReader, awaited)
-}
-
-func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
-	return findComing(ctx, s.APIReader, candidates)
-}
-
 func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
 	failed, err := inspectFailedMounts(ctx, s.APIReader, watched)
 	if err == nil {

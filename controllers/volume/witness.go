@@ -37,7 +37,6 @@ type witnesses struct {
 	nodes  map[string]*nodeFacts
 }
 
-// podFacts is what is kept of a pod.
 type podFacts struct {
 	uid  types.UID
 	node string
@@ -52,7 +51,6 @@ type podFacts struct {
 	ended bool
 }
 
-// nodeFacts is what is kept of a node.
 type nodeFacts struct {
 	exists bool
 	// hasAgent is whether it is one that an agent reports on.
@@ -63,6 +61,17 @@ type nodeFacts struct {
 
 func newWitnesses(reader client.Reader) *witnesses {
 	return &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
+}
+
+// readPods reads all pods of these namespaces.
+func readPods(ctx context.Context, reader client.Reader, namespaces []string) (*witnesses, error) {
+	w := newWitnesses(reader)
+	for _, namespace := range namespaces {
+		if err := w.listPods(ctx, namespace, nil); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
 }
 
 // askPods reads the pods that events tell of. A namespace of which too many are told of is read as a whole: events cost nothing, so

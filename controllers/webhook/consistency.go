@@ -25,7 +25,7 @@ func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 	var warnings []string
 	for i := range profile.Spec.Volumes {
 		rule := &profile.Spec.Volumes[i]
-		if pickedByLabel(&rule.Selector) || readOnly(rule.Selector.AccessModes) {
+		if hasTerms(rule.Selector.VolumeSelector) || hasTerms(rule.Selector.ClaimSelector) || readOnly(rule.Selector.AccessModes) {
 			continue
 		}
 		for j, option := range rule.MountOptions {
@@ -36,10 +36,6 @@ func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 		}
 	}
 	return warnings
-}
-
-func pickedByLabel(s *v1alpha1.VolumeSelector) bool {
-	return hasTerms(s.VolumeSelector) || hasTerms(s.ClaimSelector)
 }
 
 func hasTerms(s *metav1.LabelSelector) bool {

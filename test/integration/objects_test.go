@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -27,7 +28,7 @@ var _ = Describe("a cache that is shared", func() {
 		manager, err := ctrl.NewManager(restConfig, ctrl.Options{
 			Scheme: scheme, Logger: logger, Metrics: server.Options{BindAddress: "0"}, NewClient: objects.ShareCache,
 			Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
-			Cache:  cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}}}},
+			Cache:  cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Field: fields.OneTermEqualSelector("metadata.namespace", v1alpha1.AgentNamespace)}}},
 		})
 		Expect(err).NotTo(HaveOccurred())
 		running, cancel := context.WithCancel(ctx)
@@ -104,6 +105,13 @@ var _ = Describe("a cache that is shared", func() {
 			}
 		}
 		Eventually(names(v1alpha1.AgentNamespace)).Should(Equal([]string{v1alpha1.AgentNamespace + "/shared"}))
+		pods := func() []*corev1.Pod {
+			GinkgoHelper()
+			found, err := objects.All[*corev1.Pod](ctx, shared, &corev1.PodList{}, client.InNamespace(v1alpha1.AgentNamespace))
+			Expect(err).NotTo(HaveOccurred())
+			return found
+		}
+		Expect(pods()[0]).To(BeIdenticalTo(pods()[0]), "the object was copied")
 		Expect(k8s.Delete(ctx, kept, client.GracePeriodSeconds(0))).To(Succeed())
 		Eventually(names(v1alpha1.AgentNamespace)).Should(BeEmpty())
 	})

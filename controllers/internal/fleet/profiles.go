@@ -266,7 +266,7 @@ func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 
 // CarriesSettingsOf reports whether a node carries settings of a profile.
 func CarriesSettingsOf(profile string, clientNode *v1alpha1.StorageClientNode) bool {
-	return isSource(profile, settingsInForce(clientNode))
+	return slices.ContainsFunc(settingsInForce(clientNode), func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
 }
 
 func settingsInForce(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
@@ -274,10 +274,6 @@ func settingsInForce(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSett
 		return nil
 	}
 	return clientNode.Spec.Settings
-}
-
-func isSource(profile string, settings []v1alpha1.NodeSetting) bool {
-	return slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
 }
 
 // IsPlanApproved reports whether the plan of a profile is approved, by the annotation or by the field.

@@ -14,7 +14,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// owner names the manager's fields.
 var owner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
 // PatchSpec changes the spec of a client node as it was read, and returns what the server made of it: a permit or a release that has come

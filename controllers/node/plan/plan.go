@@ -153,7 +153,8 @@ func (s Snapshot) planRelease() Step {
 	spec.Release = true
 	switch {
 	case !s.ClientNode.Spec.Release:
-		return Write{Spec: spec, Limited: s.Report.Silent == "" && changesHost(spec)}
+		changesHost := slices.ContainsFunc(spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.OnRemoval != v1alpha1.DeletionRetain })
+		return Write{Spec: spec, Limited: s.Report.Silent == "" && changesHost}
 	case changed:
 		return Write{Spec: spec}
 	case s.Report.Silent != "":
@@ -166,11 +167,6 @@ func (s Snapshot) planRelease() Step {
 		return Stay{Note: "Waiting for the reboot that restoreReboot requires"}
 	}
 	return Remove{}
-}
-
-// changesHost reports whether a release changes anything on the host.
-func changesHost(spec v1alpha1.StorageClientNodeSpec) bool {
-	return slices.ContainsFunc(spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.OnRemoval != v1alpha1.DeletionRetain })
 }
 
 // isUnobserved reports whether the agent has yet to see the spec as it stands.

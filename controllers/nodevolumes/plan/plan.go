@@ -76,15 +76,13 @@ func For(s Snapshot) Plan {
 			continue
 		}
 		// Of thousands of nodes few get another list: there is room for one.
-		if list = s.listFor(n, admitted, list[:0]); !slices.EqualFunc(list, n.ClientNode.Spec.Volumes, isSame) {
+		if list = s.listFor(n, admitted, list[:0]); !slices.EqualFunc(list, n.ClientNode.Spec.Volumes, func(a, b v1alpha1.NodeVolume) bool {
+			return a.Name == b.Name && slices.Equal(a.MountOptions, b.MountOptions) && ptr.Equal(a.ReadAheadKiB, b.ReadAheadKiB)
+		}) {
 			out.Lists[n.Node.Name] = slices.Clone(list)
 		}
 	}
 	return out
-}
-
-func isSame(a, b v1alpha1.NodeVolume) bool {
-	return a.Name == b.Name && slices.Equal(a.MountOptions, b.MountOptions) && ptr.Equal(a.ReadAheadKiB, b.ReadAheadKiB)
 }
 
 // listFor appends what a node's list is to be: the volumes of profiles that it has mounted, sorted by name.

@@ -15,10 +15,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// policyNever is what reboot policy Never means.
 const policyNever = "rollout.reboot.policy is Never"
 
-// modePlan is what mode Plan means.
 const modePlan = "Mode Plan changes nothing"
 
 // needsApproval is what reboots wait for that nobody has approved.
@@ -105,11 +103,6 @@ func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.
 
 func (r Report) isPlanMode() bool { return r.profile.Spec.Mode == v1alpha1.ModePlan }
 
-// isStopped reports whether as many nodes have failed as the profile allows.
-func (r Report) isStopped() bool {
-	return r.nodes.counts.Failed >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold
-}
-
 func (r Report) judgeStalled() verdict {
 	switch {
 	case r.IsDeleting():
@@ -122,7 +115,7 @@ func (r Report) judgeStalled() verdict {
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
 	case r.immutableMessage() != "":
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonConfigMapImmutable, r.immutableMessage(), true}
-	case r.isStopped():
+	case r.nodes.counts.Failed >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold:
 		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold)
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
@@ -279,11 +272,6 @@ func namesOf(waits []wait) []string {
 	return nodes
 }
 
-// openWaits are the pending nodes that nothing of their own keeps from a reboot.
-func (r Report) openWaits() []wait {
-	return slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return w.kept != "" })
-}
-
 // keptNodes are the pending nodes that the rollout does not reboot, and why.
 func (r Report) keptNodes() []string {
 	var nodes []string
@@ -391,11 +379,12 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 	} else if r.volumes.Batch != "" {
 		parts = append(parts, r.volumes.Batch)
 	}
+	open := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return w.kept != "" })
 	for _, list := range []struct {
 		label string
 		nodes []string
 	}{
-		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", namesOf(r.openWaits())}, {"not rebooted: ", r.keptNodes()},
+		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", namesOf(open)}, {"not rebooted: ", r.keptNodes()},
 	} {
 		if len(list.nodes) > 0 {
 			parts = append(parts, list.label+text.List(list.nodes))

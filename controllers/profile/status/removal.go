@@ -96,7 +96,9 @@ func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1
 		return ""
 	case fleet.IsDisrupted(node, clientNode):
 		return rolloutHasIt
-	case profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain && keepsAll(profile.Name, clientNode):
+	case profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain && !slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
+		return s.Profile == profile.Name && s.OnRemoval != v1alpha1.DeletionRetain
+	}):
 		return ""
 	case !isRestoreSent(profile, clientNode) && pause.Annotated(node):
 		return nodePaused
@@ -108,13 +110,6 @@ func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1
 		return cannotReachNode
 	}
 	return leftoversOn(profile, clientNode)
-}
-
-// keepsAll reports whether a client node says of all settings of a profile that they stay.
-func keepsAll(profile string, clientNode *v1alpha1.StorageClientNode) bool {
-	return !slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
-		return s.Profile == profile && s.OnRemoval != v1alpha1.DeletionRetain
-	})
 }
 
 // leftoversOn says what a node that other profiles go on with still has of settings that are gone from its client node.

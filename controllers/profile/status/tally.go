@@ -54,8 +54,7 @@ type tally struct {
 	// conflicts say which keys profiles of equal priority disagree about, once each.
 	conflicts []string
 	// turns place all nodes that the profile may change in the order of the rollout.
-	turns []order.Turn
-	// managerNode is the manager's own.
+	turns       []order.Turn
 	managerNode string
 	// reported is how many nodes' agents report.
 	reported int
@@ -85,7 +84,6 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 	return sum
 }
 
-// selectedNodes are the nodes that a profile selects, by name.
 func selectedNodes(profile *fleet.Profile, all fleet.Snapshot) []*corev1.Node {
 	return slices.DeleteFunc(slices.Clone(all.Concerned(profile)), func(node *corev1.Node) bool { return !profile.Selects(node) })
 }

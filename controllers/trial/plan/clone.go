@@ -112,7 +112,9 @@ func (p *planner) followClone(clone Clone) {
 	if clone.Pod != nil {
 		p.busy[clone.Pod.Spec.NodeName] = true
 	}
-	if w := p.waitingForClone(c); wanted && p.isCurrent(clone, c, w) {
+	w := p.waiting(c)
+	w.ByClone = true
+	if wanted && p.isCurrent(clone, c, w) {
 		p.memory.Waiting[c.ProbeKey] = w
 		status, ended := p.outcomeOf(clone, c, w)
 		if !ended {
@@ -146,12 +148,6 @@ func (p *planner) rememberNodes() {
 func (p *planner) collect(clone Clone) {
 	p.isClearing = true
 	p.steps = append(p.steps, CollectClone{clone})
-}
-
-func (p *planner) waitingForClone(c volumeplan.ProbeCandidate) Waiting {
-	w := p.waiting(c)
-	w.ByClone = true
-	return w
 }
 
 // isCurrent says whether a clone is to show what is asked today, and has not shown it yet.
@@ -300,7 +296,6 @@ func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	})
 }
 
-// isServerOf says whether a name is of a server.
 func (p *planner) isServerOf(server, name string) bool {
 	return slices.ContainsFunc(p.namesOf(server), func(other string) bool { return p.isOneServer(other, name) })
 }

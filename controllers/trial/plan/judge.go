@@ -51,7 +51,6 @@ func hasSameFailure(status v1alpha1.NodeTrialStatus) bool {
 	return status.Own.SameFailure || status.Cause == ""
 }
 
-// describeOrder says what an order has mounted.
 func describeOrder(order *v1alpha1.NodeTrial) string {
 	return fmt.Sprintf("%s:%s with %s", order.Server, order.Path, listText(order.MountOptions))
 }

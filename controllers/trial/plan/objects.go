@@ -36,7 +36,6 @@ func originOf(c volumeplan.ProbeCandidate) origin {
 	return origin{Name: v1alpha1.ClonePrefix + hashOf(c), Hash: hashOf(c), Volume: c.Volume, Server: c.Server, Protocol: c.Target.Clone.Protocol}
 }
 
-// metaOf is that of all objects of a clone.
 func metaOf(o origin) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Name, Labels: map[string]string{
 		v1alpha1.TrialLabel: o.Hash, "app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "clone",

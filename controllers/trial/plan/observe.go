@@ -35,11 +35,6 @@ func (t Trial) sampleID() string { return string(t.UID) }
 
 func (t Trial) window() time.Duration { return time.Duration(t.Spec.Window()) * time.Second }
 
-// lastStart is until when a node's window has to begin.
-func (t Trial) lastStart() time.Time {
-	return t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second - t.window())
-}
-
 // countSample counts the nodes that have yet to answer.
 func (p *planner) countSample(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Sample == nil {
@@ -242,7 +237,7 @@ func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleSt
 // ask asks a node, where it is free and there is time.
 func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	startBefore := p.Now.Add(sampleGrace)
-	if last := t.lastStart(); last.Before(startBefore) {
+	if last := t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second - t.window()); last.Before(startBefore) {
 		startBefore = last
 	}
 	var why string
@@ -312,7 +307,6 @@ func (now progress) untilText() string {
 	return ", until about " + now.until.UTC().Format(time.TimeOnly) + " UTC"
 }
 
-// reasonsOf says why nodes have no sample.
 func reasonsOf(samples []v1alpha1.TrialSample) string {
 	var reasons []string
 	for _, s := range samples {

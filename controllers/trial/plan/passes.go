@@ -171,7 +171,7 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 	case clone.Pod == nil:
 		p.voidPass(t, s, fmt.Sprintf("a clone of %s had neither a bound claim nor a node for its Pod within %s", t.Volume, cloneTimeout))
 		return true
-	case clone.hasStarted():
+	case clone.Pod.Status.Phase != corev1.PodPending && clone.Pod.Status.Phase != "": // The kubelet has mounted the clone.
 		return p.followStarted(clone, t, pass, s)
 	case final && failure != "":
 		p.concludeFailure(t, pass, s, failure)
@@ -273,11 +273,6 @@ func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s Passin
 
 // errNoResult is of a Pod that has not ended.
 var errNoResult = errors.New("there is no result yet")
-
-// hasStarted says whether the container runs, or has run: the kubelet has mounted the clone then.
-func (c Clone) hasStarted() bool {
-	return c.Pod.Status.Phase != corev1.PodPending && c.Pod.Status.Phase != ""
-}
 
 // wantedTransports is how many connections a mount with a list has; 0 where nobody can tell.
 func wantedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {

@@ -332,7 +332,7 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	case c.Target.Obstacle != "" && c.Target.Clone.Obstacle != "":
 		p.conclude(c, unknown(c.Target.Obstacle+", and "+c.Target.Clone.Obstacle))
 		return
-	case !p.isAnywhere(c):
+	case !slices.ContainsFunc(p.Nodes, func(n Node) bool { return p.isSelected(n.Node, c) }):
 		p.conclude(c, unknown("the profile selects no node"))
 		return
 	}
@@ -388,11 +388,6 @@ func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	p.busy[n.Node.Name] = true
 	p.beginning++
 	p.memory.Waiting[c.ProbeKey] = w
-}
-
-// isAnywhere says whether a profile that declares the candidate selects a node at all.
-func (p *planner) isAnywhere(c volumeplan.ProbeCandidate) bool {
-	return slices.ContainsFunc(p.Nodes, func(n Node) bool { return p.isSelected(n.Node, c) })
 }
 
 func (p *planner) isSelected(node *corev1.Node, c volumeplan.ProbeCandidate) bool {

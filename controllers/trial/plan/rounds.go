@@ -121,7 +121,6 @@ func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1al
 	return passes
 }
 
-// armsOf are the arms that passes have of each round.
 func armsOf(passes []v1alpha1.TrialPass) map[int32]map[v1alpha1.TrialArm]bool {
 	arms := map[int32]map[v1alpha1.TrialArm]bool{}
 	for _, pass := range passes {
@@ -148,7 +147,6 @@ var units = map[v1alpha1.TrialWorkloadName]string{
 	v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file", v1alpha1.WorkloadWriteSequential: "block",
 }
 
-// passesOf are passes as they are judged.
 func passesOf(passes []v1alpha1.TrialPass) []verdict.Pass {
 	out := make([]verdict.Pass, 0, len(passes))
 	for _, pass := range passes {

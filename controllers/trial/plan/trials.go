@@ -52,7 +52,8 @@ func (p *planner) followWork(n Node) {
 		switch {
 		case answered && p.takeRounds(t, n, status.Passes):
 			return
-		case answered && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && !p.isNeeded(n):
+		// A node that somebody else has a use for: that its work has ended says nothing then.
+		case answered && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
 			p.concludeWork(t, *status)
 		case !answered && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
 			p.tell(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
@@ -64,9 +65,6 @@ func (p *planner) followWork(n Node) {
 		p.steps = append(p.steps, SetOrder{Node: n})
 	}
 }
-
-// isNeeded says whether somebody else has a use for the node: that its work has ended says nothing then.
-func (p *planner) isNeeded(n Node) bool { return !n.Writable || n.Node.Spec.Unschedulable }
 
 // concludeWork ends a trial whose order brought no round. Where the server lets nobody in from another network, the driver mounts clones.
 func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {

@@ -42,7 +42,9 @@ func (s *scope) knownOfClass() []string {
 // withoutFormerClass is the volume's own list without what its class said once and says no longer: of a volume that a provisioner
 // made, that is all which neither class nor rules say anything of. What protects the volume stays.
 func (s *scope) withoutFormerClass() []string {
-	if s.Volume.Annotations[provisionedBy] == "" || !s.HasClass || !slices.ContainsFunc(s.rules, replacesFormerClass) {
+	if s.Volume.Annotations[provisionedBy] == "" || !s.HasClass || !slices.ContainsFunc(s.rules, func(r rule) bool {
+		return r.follows() && r.OnConflict != v1alpha1.ConflictKeepVolume
+	}) {
 		return s.base
 	}
 	class := mountoptions.TakeApart(s.Class)
@@ -56,10 +58,6 @@ func (s *scope) withoutFormerClass() []string {
 		return s.base
 	}
 	return slices.DeleteFunc(mountoptions.TakeApart(s.base), func(o string) bool { return slices.Contains(former, o) })
-}
-
-func replacesFormerClass(r rule) bool {
-	return r.follows() && r.OnConflict != v1alpha1.ConflictKeepVolume
 }
 
 // blockClass is for volumes of rules that follow a class which is not there, or which has options that no profile may bring.
@@ -96,7 +94,6 @@ func (s *scope) classProblems() []string {
 	return problems
 }
 
-// classText names the class that rules follow.
 func (s *scope) classText() string {
 	if !slices.ContainsFunc(s.rules, rule.follows) {
 		return ""

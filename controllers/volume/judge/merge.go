@@ -9,7 +9,6 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// declared is one option of one rule.
 type declared struct {
 	option string
 	rule   rule
@@ -33,7 +32,6 @@ type merged struct {
 	problems []string
 }
 
-// allCarried are the carried options of all profiles.
 func (m merged) allCarried() []string {
 	var out []string
 	for _, options := range m.carried {

@@ -59,7 +59,9 @@ func (o *Others) forget(name string) {
 		if names[was.connection] = slices.Delete(names[was.connection], at, at+1); len(names[was.connection]) == 0 {
 			delete(names, was.connection)
 		}
-		dropEmpty(o.asking, was.server)
+		if len(names) == 0 {
+			delete(o.asking, was.server)
+		}
 	}
 }
 
@@ -83,10 +85,4 @@ func mapOf[K comparable, V any](all map[string]map[K]V, key string) map[K]V {
 		all[key] = map[K]V{}
 	}
 	return all[key]
-}
-
-func dropEmpty[K comparable, V any](all map[string]map[K]V, key string) {
-	if len(all[key]) == 0 {
-		delete(all, key)
-	}
 }

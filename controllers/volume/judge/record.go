@@ -28,7 +28,6 @@ type Record struct {
 	PutBack bool
 }
 
-// recordAnnotations hold the record.
 var recordAnnotations = []string{
 	v1alpha1.OriginalMountOptionsAnnotation, v1alpha1.AppliedMountOptionsAnnotation, v1alpha1.ProfilesAnnotation,
 }

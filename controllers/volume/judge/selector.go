@@ -11,7 +11,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// term is one term of a selector.
 type term struct{ given, holds bool }
 
 // Selects says whether all given terms of a selector hold. A selector without any term selects nothing.
@@ -35,7 +34,7 @@ func volumeTerms(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume) []term
 		{len(s.Drivers) > 0, slices.Contains(s.Drivers, source.Driver)},
 		{len(s.Protocols) > 0, slices.Contains(s.Protocols, source.Protocol)},
 		{len(s.FSTypes) > 0, slices.Contains(s.FSTypes, source.FSType)},
-		{len(s.Servers) > 0, containsFold(s.Servers, source.Server)},
+		{len(s.Servers) > 0, slices.ContainsFunc(s.Servers, func(server string) bool { return strings.EqualFold(server, source.Server) })},
 		{len(s.AccessModes) > 0, offersMode(pv, s.AccessModes)},
 		{!isEmpty(s.VolumeSelector), labelsMatch(s.VolumeSelector, pv.Labels)},
 	}
@@ -56,10 +55,6 @@ func isEmpty(s *metav1.LabelSelector) bool {
 func labelsMatch(s *metav1.LabelSelector, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(labels.Set(set))
-}
-
-func containsFold(list []string, s string) bool {
-	return slices.ContainsFunc(list, func(e string) bool { return strings.EqualFold(e, s) })
 }
 
 func offersMode(pv *corev1.PersistentVolume, modes []string) bool {

@@ -24,7 +24,6 @@ func hashOfSet(source Source, rules []rule, nconnectInForce bool) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// ruleNames are the rules of a set, as profile/rule.
 func ruleNames(rules []rule) []string {
 	names := make([]string, len(rules))
 	for i, r := range rules {
@@ -37,7 +36,6 @@ func isOfProfile(ruleNames []string, profile string) bool {
 	return slices.ContainsFunc(ruleNames, func(name string) bool { return strings.HasPrefix(name, profile+"/") })
 }
 
-// profilesOfRules are the names of the profiles of rules.
 func profilesOfRules(ruleNames []string) []string {
 	names := make([]string, 0, len(ruleNames))
 	for _, name := range ruleNames {

@@ -16,7 +16,6 @@ type Source = drivers.Source
 // SourceOf reads driver, protocol and server of a volume.
 func SourceOf(pv *corev1.PersistentVolume) Source { return describeSource(pv).Source() }
 
-// describeSource is what a volume tells of its source.
 func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
 	switch s := pv.Spec.PersistentVolumeSource; {
 	case s.CSI != nil:
@@ -89,7 +88,6 @@ func isRawBlock(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// target is what a volume's options are merged for.
 type target struct {
 	drivers.Volume
 	options mountoptions.Protocol

@@ -84,7 +84,6 @@ func (p *planner) mayRecordEvidence(j judged) bool {
 	return p.news[j.verdict.Set] && p.sets[j.verdict.Set].Evidence.Volume == j.Volume.Name && j.mayBeTakenBack()
 }
 
-// recordEvidence records that.
 func (p *planner) recordEvidence(j judged, on OnVolume) RecordSet {
 	r := p.sets[j.verdict.Set]
 	on.Note.Message = "its options work: " + r.Evidence.Text

@@ -215,7 +215,6 @@ func soakText(volumes []string, first bool, until time.Time) string {
 	return volumes[0] + " soaks " + end
 }
 
-// awaitText says which mount is waited for.
 func awaitText(volumes []string) string {
 	if len(volumes) == 1 {
 		return "no pod has mounted " + volumes[0] + " since it got these options"

@@ -107,7 +107,6 @@ func (p *planner) noteBlamed(r *optionset.Record) {
 	}
 }
 
-// eventOn returns an event of a volume.
 func (p *planner) eventOn(volume string, kind optionset.Kind) optionset.Event {
 	return optionset.Event{Kind: kind, Blame: optionset.Blame{Volume: volume}, At: p.second()}
 }

@@ -47,7 +47,6 @@ func carriedBy(profile string, volumes []Volume) carried {
 	return out
 }
 
-// countStale counts stale mounts by profile.
 func countStale(all carried, clientNodes []*v1alpha1.StorageClientNode) map[string]Stale {
 	out := map[string]Stale{}
 	findStale(all, clientNodes, func(profile string, clientNode *v1alpha1.StorageClientNode, _ *v1alpha1.MountStatus, _ string) {

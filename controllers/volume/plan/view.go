@@ -106,7 +106,6 @@ func concernedBy(volumes []judged) map[string][]*judged {
 	return out
 }
 
-// staleMounts are those of a profile's volumes.
 func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stale {
 	if planner != v.acting {
 		return countStale(carriedBy(name, volumes), v.snapshot.ClientNodes)[name]

@@ -56,7 +56,6 @@ type Memory struct {
 // NewMemory knows nothing yet.
 func NewMemory() *Memory { return &Memory{judged: judge.NewMemory()} }
 
-// memory is the shared one, or the reader's own.
 func (r *Reader) memory() *Memory {
 	if r.Memory == nil {
 		return &r.own

@@ -21,9 +21,11 @@ import (
 // copies of all that an object is at its first level, which of tens of thousands are tens of megabytes for each pass. list tells the kind.
 func All[T client.Object](ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) ([]T, error) {
 	if sharing, ok := reader.(*sharingClient); ok {
-		if store, options, err := sharing.storeOf(ctx, list, opts); err != nil {
+		store, options, err := sharing.storeOf(ctx, list, opts)
+		if err != nil {
 			return nil, err
-		} else if store != nil {
+		}
+		if store != nil {
 			return objectsOf[T](store.List(), options.Namespace)
 		}
 	}

@@ -43,3 +43,28 @@ func TestMemoForgetsKeysBeyondItsLimit(t *testing.T) {
 		t.Errorf("a value that is asked for again and again and ten others were made %d times, and %d are kept", made, kept)
 	}
 }
+
+// near is a number that is the same as the next one.
+type near int
+
+func (n near) IsSame(newer near) bool { return newer-n <= 1 }
+
+func TestMemoComparesWithTheNewestBasis(t *testing.T) {
+	var memo Memo[near, near]
+	for from := range near(5) {
+		if got := memo.Get("a", from, func() near { return from }); got != 0 {
+			t.Errorf("%d: made again", from)
+		}
+	}
+}
+
+func TestALimitOfNoKeysIsALimit(t *testing.T) {
+	var memo Memo[near, int]
+	memo.Limit(0)
+	for i := range 10 {
+		memo.Get(fmt.Sprint(i), 0, func() int { return i })
+	}
+	if kept := len(memo.pool.young) + len(memo.pool.old); kept > 2 {
+		t.Errorf("%d values are kept", kept)
+	}
+}

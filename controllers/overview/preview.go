@@ -67,7 +67,8 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	if reason, message := match.Check(profile, c.Allow); reason != "" {
 		return Preview{Refused: reason + ": " + message}
 	}
-	view := fleet.NewProfileSet(withProfileActing(profile, c.Profiles), c.Allow)
+	others := slices.DeleteFunc(slices.Clone(c.Profiles), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
+	view := fleet.NewProfileSet(append(others, Acting(profile)), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
 	reboots, nodes := map[string]Reboot{}, PointersTo(c.Nodes)
@@ -176,11 +177,6 @@ func Acting(profile *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfil
 		enforced.Finalizers = append(enforced.Finalizers, v1alpha1.Finalizer)
 	}
 	return *enforced
-}
-
-func withProfileActing(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
-	others := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
-	return append(others, Acting(profile))
 }
 
 func addToGroup(groups []Group, result nodesettings.Result, node string) []Group {

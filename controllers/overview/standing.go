@@ -24,7 +24,8 @@ func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 		s := Standing{Node: statusOf(m), Zone: m.node.Labels[corev1.LabelTopologyZone]}
 		tuned := fleet.FindTuned(m.node)
 		// The condition is not written for what passes within seconds.
-		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue && hasTaken(m)
+		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue &&
+			(m.clientNode == nil || fleet.ReportOf(m.node, m.clientNode, true, "").IsTaken())
 		switch {
 		case s.Phase != string(v1alpha1.RolloutUpToDate):
 			s.Done = s.Phase == noPhase && isTuned
@@ -38,11 +39,6 @@ func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 		out = append(out, s)
 	}
 	return out
-}
-
-// hasTaken reports whether a node's agent has taken the settings that the client node holds.
-func hasTaken(m member) bool {
-	return m.clientNode == nil || fleet.ReportOf(m.node, m.clientNode, true, "").IsTaken()
 }
 
 // NodesOf makes Nodes of client nodes, for users who may not list Nodes: they have names, and nothing else.

@@ -182,7 +182,9 @@ func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.Pers
 	if err != nil {
 		return false, err
 	}
-	return node.exists && !node.hasMount(pv.Name, pod.uid), nil
+	return node.exists && !slices.ContainsFunc(node.mounts, func(mount v1alpha1.MountStatus) bool {
+		return mount.Volume == pv.Name && slices.Contains(mount.PodUIDs, string(pod.uid))
+	}), nil
 }
 
 // waitsFor says whether the pod uses a volume, and the event is of that one where it says of which of the pod's.
@@ -221,10 +223,4 @@ func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, e
 	}
 	w.nodes[name] = facts
 	return facts, nil
-}
-
-func (n *nodeFacts) hasMount(volume string, pod types.UID) bool {
-	return slices.ContainsFunc(n.mounts, func(mount v1alpha1.MountStatus) bool {
-		return mount.Volume == volume && slices.Contains(mount.PodUIDs, string(pod))
-	})
 }

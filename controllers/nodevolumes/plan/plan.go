@@ -146,7 +146,9 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 		}
 	}
 	admitted := map[Carrier]bool{}
-	for _, w := range slices.SortedFunc(maps.Keys(candidates), compareWindows) {
+	for _, w := range slices.SortedFunc(maps.Keys(candidates), func(a, b Window) int {
+		return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.KiB, b.KiB))
+	}) {
 		verdict := livegate.Admit(candidates[w], livegate.PolicyOf(s.Rollouts[w.Profile]), s.Now)
 		for _, c := range candidates[w] {
 			key := Carrier{w, c.Name}
@@ -169,10 +171,6 @@ func (s *Snapshot) declaresReadAhead() bool {
 		}
 	}
 	return false
-}
-
-func compareWindows(a, b Window) int {
-	return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.KiB, b.KiB))
 }
 
 // windowsOf are the windows that a node's volumes are to have, with whether its list has each for all of them.

@@ -291,17 +291,12 @@ func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
 			conflict.Key, text.InOrder(conflict.Profiles, ", "), text.InOrder(conflict.Values, " and "), outcome))
 	}
 	for _, key := range wanted.Omitted {
-		if !declaresKey(profile, key) {
-			continue
+		if slices.ContainsFunc(nodesettings.Settings(profile.StorageClientProfile), func(s v1alpha1.NodeSetting) bool { return s.Key == key }) {
+			disputed = true
+			t.conflicts = append(t.conflicts, key+": left out, the node has as many settings as it can take")
 		}
-		disputed = true
-		t.conflicts = append(t.conflicts, key+": left out, the node has as many settings as it can take")
 	}
 	return disputed
-}
-
-func declaresKey(profile *fleet.Profile, key string) bool {
-	return slices.ContainsFunc(nodesettings.Settings(profile.StorageClientProfile), func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 }
 
 // place notes where a node stands in the order of the rollout.

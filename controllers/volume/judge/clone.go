@@ -19,12 +19,6 @@ type CloneTarget struct {
 	Obstacle string
 }
 
-func cloneTargetOf(pv *corev1.PersistentVolume, v Verdict) CloneTarget {
-	return CloneTarget{
-		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol, Obstacle: cloneObstacle(pv),
-	}
-}
-
 // cloneObstacle says why nobody could tell that a clone shares nothing with the volume, or where it could be mounted.
 func cloneObstacle(pv *corev1.PersistentVolume) string {
 	t := describeSource(pv)

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,7 +41,9 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 		Options: mountoptions.TakeApart(t.Hands(v.Options)), Own: mountoptions.TakeApart(t.Hands(pv.Spec.MountOptions)),
 	}
 	out.AsksOtherwise = t.options.AsksOtherwise(out.Own, out.Options)
-	out.Obstacle, out.Clone = probeObstacle(source, out), cloneTargetOf(pv, v)
+	out.Obstacle, out.Clone = probeObstacle(source, out), CloneTarget{
+		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol, Obstacle: cloneObstacle(pv),
+	}
 	return out
 }
 

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -106,6 +108,28 @@ func TestGateRefusesNoLongerThanASoakLasts(t *testing.T) {
 		if stay.RequeueAfter != test.waits || stays(got) != (test.waits > 0) || r.reads != test.reads {
 			t.Errorf("after %s: %#v, by %d looks at all nodes in all", test.after, got, r.reads)
 		}
+	}
+}
+
+// Thousands wait behind the first one: whether that one can go is asked once.
+func TestThoseWhoWaitBehindOthersAskOnceForThese(t *testing.T) {
+	r := &remembering{all: clusterOf(100, profile("a", func(p *v1alpha1.StorageClientProfile) {
+		recklessly(p)
+		p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromInt32(1))
+	}))}
+	take(r.all, 0, time.Hour)
+	if got := r.ask(50, usualLimits, now); !stays(got) {
+		t.Fatalf("it goes before its turn: %#v", got)
+	}
+	asked, byName := 0, r.last.byName
+	r.last.byName = func() map[string]*corev1.Node { asked++; return byName() }
+	for n := 51; n < 60; n++ {
+		if got := r.ask(n, usualLimits, now); !stays(got) || r.reads != 1 {
+			t.Errorf("node %d: %#v, by %d looks at all nodes", n, got, r.reads)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("asked %d times more", asked)
 	}
 }
 

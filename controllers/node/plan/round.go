@@ -48,6 +48,8 @@ type verdict struct {
 	livegate.Decision
 	// nodes are what it was said of.
 	nodes map[string]*livegate.Node
+	// isQueueSeen is set once those were admitted that wait only for nodes that cannot go.
+	isQueueSeen bool
 }
 
 // knows reports whether the verdict was said of the node as it is.
@@ -136,8 +138,10 @@ func (r *round) judgeRestore(s Snapshot, next Write, now time.Time) Step {
 // verdictFor is the verdict on a profile's nodes. Before the first node goes, it also admits those that wait only for nodes that cannot go.
 func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
 	v := r.verdictOf(profile)
-	if !v.Admitted[name] && len(r.gone) == 0 {
+	if !v.Admitted[name] && len(r.gone) == 0 && !v.isQueueSeen {
 		v.AdmitQueued(func(ahead string) bool { return r.mayGo(ahead, profile) })
+		v.isQueueSeen = true
+		r.verdicts[profile.Name] = v
 	}
 	return v
 }

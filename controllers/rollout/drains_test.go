@@ -30,7 +30,8 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) plan.DrainProgre
 	m.intrudeAt("drain")
 	n := m.nodes[step.Node]
 	if n == nil {
-		return plan.DrainProgress{Gone: true}
+		m.progress[step.Node] = &plan.DrainProgress{Gone: true}
+		return *m.progress[step.Node]
 	}
 	own := m.drains[m.name]
 	if own == nil {
@@ -42,11 +43,13 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) plan.DrainProgre
 	}
 	drain := own[n.Name]
 	drain.options, drain.asked, drain.nodeRV = step.Options, true, m.seen[n.Name].nodeRV
-	return drain.progressOf(n)
+	progress := drain.progressOf(n)
+	m.progress[n.Name] = &progress
+	return progress
 }
 
 // inspectPods tells nothing while there is something to be evicted, and nobody is about it.
-func (m *manager) inspectPods(_ context.Context, step plan.Drain) *plan.DrainProgress {
+func (m *manager) inspectPods(_ context.Context, step plan.Drain) {
 	defer m.turnOfWorker()()
 	m.intrudeAt("look")
 	n, drain := m.nodes[step.Node], m.drains[m.name][step.Node]
@@ -54,10 +57,9 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) *plan.DrainPro
 		drain = &simDrain{}
 	}
 	due := !drain.asked && n != nil && slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() })
-	if n == nil || len(n.pods) == 0 || due {
-		return nil
+	if n != nil && len(n.pods) > 0 && !due {
+		m.progress[n.Name] = new(drain.progressOf(n))
 	}
-	return new(drain.progressOf(n))
 }
 
 // lookAhead finds pods whose budget would not let them go.

@@ -46,10 +46,10 @@ func TestAMemberOfEtcdIsOneOfTheControlPlane(t *testing.T) {
 		if _, err := s.readSnapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		snapshot, err := s.refreshNodes(t.Context(), nil)
-		if err != nil {
+		if err := s.refreshNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
+		snapshot := s.currentSnapshot()
 		out := map[string]bool{}
 		for i := range snapshot.Nodes {
 			out[snapshot.Nodes[i].Name] = snapshot.Nodes[i].ControlPlane

@@ -34,13 +34,10 @@ func (p *pass) rememberFailures(ctx context.Context, change *plan.FailureChange)
 	if err == nil {
 		return
 	}
-	p.unremembered = true
+	p.unremembered, p.unfinished = true, true
 	for _, node := range change.Nodes {
-		p.skipNode(node)
+		p.skip(node, nil)
 	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	p.unfinished = true
 	if !errors.Is(err, errNotLive) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		p.errs = append(p.errs, err)
 	}

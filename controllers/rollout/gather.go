@@ -50,6 +50,9 @@ type scope struct {
 	mutex       sync.Mutex
 	nodes       map[string]*corev1.Node
 	clientNodes map[string]*v1alpha1.StorageClientNode
+	// changed are the nodes that may not be as the planner was last told, drains is how far their drains are.
+	changed sets.Set[string]
+	drains  map[string]*plan.DrainProgress
 	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
 	occupied sets.Set[string]
 }
@@ -69,35 +72,37 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	for _, node := range all.Nodes {
 		s.nodes[node.Name] = node
 	}
+	s.changed, s.drains = sets.New[string](), map[string]*plan.DrainProgress{}
 	return s.currentSnapshot(), nil
 }
 
-func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error {
 	s.stepping = true
-	// The claims come first: what is released after they were read is written down on the nodes, or still counts.
+	profiles, etcd := s.profiles, s.etcd.nodes
+	// The claims come first: what is released after they were read is written on the nodes, or still counts.
 	if err := s.readCommon(ctx, s.APIReader); err != nil {
-		return plan.Snapshot{}, err
+		return err
 	}
 	if err := s.readEtcdMembers(ctx); err != nil {
-		return plan.Snapshot{}, err
+		return err
 	}
 	outdated := names
 	if names == nil {
 		var err error
 		if outdated, err = s.findOutdated(ctx); err != nil {
-			return plan.Snapshot{}, err
+			return err
 		}
 	}
 	if err := parallel.TryEach(s.workers(), sets.List(outdated), func(name string) error { return s.readNode(ctx, name) }); err != nil {
-		return plan.Snapshot{}, err
+		return err
+	}
+	if s.profiles != profiles || !s.etcd.nodes.Equal(etcd) {
+		s.changed = s.changed.Union(sets.KeySet(s.nodes))
 	}
 	if names == nil {
 		names = sets.KeySet(s.nodes)
 	}
-	if err := s.readPods(ctx, names); err != nil {
-		return plan.Snapshot{}, err
-	}
-	return s.currentSnapshot(), nil
+	return s.readPods(ctx, names)
 }
 
 // findOutdated finds the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
@@ -139,6 +144,7 @@ func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
 		s.occupied.Insert(name)
+		s.changed.Insert(name)
 		return nil
 	})
 }
@@ -228,6 +234,7 @@ func (s *scope) readNode(ctx context.Context, name string) error {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	s.changed.Insert(name)
 	delete(s.nodes, name)
 	if nodeFound {
 		s.nodes[name] = node
@@ -251,6 +258,7 @@ func (s *scope) keepNode(node *corev1.Node) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.nodes[node.Name] = node
+	s.changed.Insert(node.Name)
 }
 
 // clientNodeNow is nodeNow for a StorageClientNode.
@@ -264,16 +272,25 @@ func (s *scope) keepClientNode(clientNode *v1alpha1.StorageClientNode) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.clientNodes[clientNode.Name] = clientNode
+	s.changed.Insert(clientNode.Name)
 }
 
-// rememberInspection keeps when the pods of a node were inspected.
-func (s *scope) rememberInspection(node string) {
+func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
+	if clientNode := s.clientNodeNow(name); clientNode != nil && clientNode.Status.Rollout != nil {
+		return *clientNode.Status.Rollout
+	}
+	return v1alpha1.RolloutStatus{}
+}
+
+// rememberInspection keeps how far a node's drain is, and when its pods were inspected.
+func (s *scope) rememberInspection(node string, progress plan.DrainProgress) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.inspected == nil {
 		s.inspected = map[string]time.Time{}
 	}
-	s.inspected[node] = s.Clock.Now()
+	s.inspected[node], s.drains[node] = s.Clock.Now(), &progress
+	s.changed.Insert(node)
 }
 
 // rememberApplying keeps since when a node's agent has been about settings that it has not reported yet, or not confirmed; zero where it is not.
@@ -311,12 +328,40 @@ func (s *scope) getLive(ctx context.Context, name string, object client.Object) 
 
 // currentSnapshot turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
 func (s *scope) currentSnapshot() plan.Snapshot {
+	out := s.currentRules()
+	out.Nodes = make([]plan.Node, 0, len(s.nodes))
+	for _, node := range s.nodes {
+		out.Nodes = append(out.Nodes, s.planNode(node))
+	}
+	return out
+}
+
+func (s *scope) news() plan.Snapshot {
+	out := s.currentRules()
+	for name := range s.changed {
+		if node := s.nodes[name]; node != nil {
+			out.Nodes = append(out.Nodes, s.planNode(node))
+		} else {
+			out.Gone = append(out.Gone, name)
+		}
+	}
+	clear(s.changed)
+	return out
+}
+
+func (s *scope) shadow(session *plan.Session) {
+	if s.Shadow != nil {
+		s.Shadow(session, s.currentSnapshot())
+	}
+}
+
+// currentRules is everything except the nodes.
+func (s *scope) currentRules() plan.Snapshot {
 	out := plan.Snapshot{
 		Now:    s.Clock.Now(),
 		Budget: v1alpha1.ResolveShare(s.MaxUnavailable, len(s.nodes)),
 		Paused: s.paused,
 		Claims: make(map[string]v1alpha1.Disruption, len(s.claims.Data)),
-		Nodes:  make([]plan.Node, 0, len(s.nodes)),
 
 		UnmanagedCountFor: s.UnmanagedCountFor,
 	}
@@ -330,9 +375,6 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 		out.Claims[name] = readDisruption(value)
 	}
 	out.Profiles = s.planProfiles(s.profiles)
-	for _, node := range s.nodes {
-		out.Nodes = append(out.Nodes, s.planNode(node))
-	}
 	return out
 }
 
@@ -432,6 +474,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		AgentReady:       s.ready[node.Name],
 		AgentSilent:      fleet.IsAgentSilent(node),
 		Untuned:          s.isUntuned(node),
+		Drain:            s.drains[node.Name],
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),
 	}

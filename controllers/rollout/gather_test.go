@@ -52,10 +52,10 @@ func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(read)
-	got, err := cached.refreshNodes(t.Context(), nil)
-	if err != nil {
+	if err := cached.refreshNodes(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
+	got := cached.currentSnapshot()
 	// The namespace, whose annotation pauses everything, is read each time.
 	if diff := cmp.Diff(map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)

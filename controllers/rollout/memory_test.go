@@ -186,9 +186,9 @@ func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}
-			p := newPass(m, 1)
-			if p.live = nil; c.live != nil {
-				p.live = nodesToRead(plan.Snapshot{}, plan.Plan{Failures: &plan.FailureChange{Nodes: c.live}})
+			p := newPass(m, 1, plan.Begin(plan.Snapshot{}))
+			if p.plan.Failures = &(plan.FailureChange{Nodes: c.live}); c.live != nil {
+				p.live = p.nodesToRead()
 			}
 			before := w.failuresRV
 			p.rememberFailures(t.Context(), &c.change)
@@ -197,7 +197,9 @@ func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
 			}
 		})
 	}
-	if got := nodesToRead(plan.Snapshot{}, plan.Plan{Failures: &plan.FailureChange{All: true}}); got != nil {
+	p := newPass(nil, 1, plan.Begin(plan.Snapshot{}))
+	p.plan.Failures = &plan.FailureChange{All: true}
+	if got := p.nodesToRead(); got != nil {
 		t.Errorf("a change about all nodes reads %v", got)
 	}
 }

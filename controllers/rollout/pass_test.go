@@ -21,12 +21,12 @@ type counting struct {
 	inspections, reads, drains, notes int
 }
 
-func (c *counting) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainProgress {
+func (c *counting) inspectPods(ctx context.Context, step plan.Drain) {
 	c.inspections++
-	return c.manager.inspectPods(ctx, step)
+	c.manager.inspectPods(ctx, step)
 }
 
-func (c *counting) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+func (c *counting) refreshNodes(ctx context.Context, names sets.Set[string]) error {
 	c.reads++
 	return c.manager.refreshNodes(ctx, names)
 }
@@ -148,23 +148,18 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 		w.runAgent(n)
 	}
 	m := &manager{world: w, name: "m"}
-	p := newPass(m, 1)
-	p.claimed.Insert("a")
-	if _, err := m.readSnapshot(t.Context()); err != nil {
+	snapshot, err := m.readSnapshot(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.refreshNodes(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.addClaims(t.Context(), []plan.AddClaim{{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}); err != nil {
-		t.Fatal(err)
-	}
-	next := p.stepOnClaimed(t.Context())
+	p := newPass(m, 1, plan.Begin(snapshot))
+	p.plan.Steps = []plan.Step{plan.AddClaim{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}
+	p.claimNodes(t.Context())
 	if _, claimed := w.claims["b"]; claimed || !w.nodes["a"].Unschedulable || w.nodes["b"].Unschedulable {
 		t.Errorf("claims %v, cordoned: a %t, b %t; want a cordoned and b untouched", w.claims, w.nodes["a"].Unschedulable, w.nodes["b"].Unschedulable)
 	}
-	if next.Next.After(w.now) || p.skipped.Len() > 0 {
-		t.Errorf("the next pass is at %s, behind are %v; want it at once for b, and none behind", next.Next, p.skipped.UnsortedList())
+	if p.skipped.Len() > 0 {
+		t.Errorf("behind are %v, want none", p.skipped.UnsortedList())
 	}
 }
 
@@ -200,9 +195,9 @@ type rethinking struct {
 	change func()
 }
 
-func (r *rethinking) currentSnapshot() plan.Snapshot {
+func (r *rethinking) news() plan.Snapshot {
 	r.change()
-	return r.manager.currentSnapshot()
+	return r.manager.news()
 }
 
 // TestWhatFollowsFromRulesThatHaveChangedComesBeforeNewClaims has somebody pause a profile, one of whose nodes is drained, in the pass in which
@@ -379,9 +374,9 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 
 // TestTheControlPlaneIsReadAsOne is for steps on one of its nodes: what the cache says of the others may be a second old.
 func TestTheControlPlaneIsReadAsOne(t *testing.T) {
-	snapshot := plan.Snapshot{Nodes: []plan.Node{
+	session := plan.Begin(plan.Snapshot{Nodes: []plan.Node{
 		{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "cp-2", ControlPlane: true}, {Name: "worker-2"},
-	}}
+	}})
 	for _, c := range []struct {
 		step string
 		read []string
@@ -390,7 +385,8 @@ func TestTheControlPlaneIsReadAsOne(t *testing.T) {
 		{"cp-1", []string{"cp-1", "cp-2"}},
 	} {
 		steps := []plan.Step{plan.Drain{OnNode: plan.OnNode{Node: c.step}}}
-		if diff := cmp.Diff(c.read, sets.List(nodesToRead(snapshot, plan.Plan{Steps: steps}))); diff != "" {
+		p := &pass{session: session, plan: plan.Plan{Steps: steps}}
+		if diff := cmp.Diff(c.read, sets.List(p.nodesToRead())); diff != "" {
 			t.Errorf("for a step on %s (-want +got):\n%s", c.step, diff)
 		}
 	}

@@ -48,6 +48,8 @@ type Reconciler struct {
 	Drains *drain.Runner
 	// Workers is how many nodes are dealt with at a time; 0: DefaultWorkers. With 1, the same answers make the same pass.
 	Workers int
+	// Shadow is called by tests with a pass's session after each change, and with what a new session would be made of; nil: not at all.
+	Shadow func(session *plan.Session, whole plan.Snapshot)
 
 	profileSets fleet.ProfileSets
 	planned     plannedProfiles
@@ -125,23 +127,22 @@ func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
 // drainNode has what may leave a node evicted in the background, and reports how far its drain is.
 func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
-	s.rememberInspection(step.Node)
+	progress := plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError}
 	result, err := s.Drains.Drain(ctx, step.Node, step.Options, step.Evicted)
 	if err != nil {
-		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError, Message: "Cannot read the node's pods; trying again: " + err.Error()}
+		progress.Message = "Cannot read the node's pods; trying again: " + err.Error()
+	} else {
+		progress = progressOf(result)
 	}
-	return progressOf(result)
+	s.rememberInspection(step.Node, progress)
+	return progress
 }
 
-// inspectPods reports how far a node's drain is where nothing is to be done but to wait; nil where there is, and where its pods cannot be
-// read: the drain, which is due then, meets that too.
-func (s *scope) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainProgress {
-	result, due, err := s.Drains.Inspect(ctx, step.Node, step.Options)
-	if err != nil || due {
-		return nil
+// inspectPods finds how far a node's drain is if it only has to wait. A drain that is due, as where the pods cannot be read, finds that itself.
+func (s *scope) inspectPods(ctx context.Context, step plan.Drain) {
+	if result, due, err := s.Drains.Inspect(ctx, step.Node, step.Options); err == nil && !due {
+		s.rememberInspection(step.Node, progressOf(result))
 	}
-	s.rememberInspection(step.Node)
-	return new(progressOf(result))
 }
 
 // lookAhead looks at the pods of a node that is to be claimed. What cannot be read says nothing against it.

@@ -643,6 +643,9 @@ type manager struct {
 	lossesSeen int
 	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
 	out, vacant map[string]bool
+	// progress is how far drains are, as seen in this pass, reported the nodes as the planner knows them.
+	progress map[string]*plan.DrainProgress
+	reported map[string]plan.Node
 }
 
 // errDied ends a process in the middle of a pass.
@@ -671,7 +674,7 @@ func (m *manager) turnOfWorker() func() {
 func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.intrudeAt("snapshot")
 	m.readCommon()
-	m.seen, m.vacant = map[string]*simNode{}, map[string]bool{}
+	m.seen, m.vacant, m.progress, m.reported = map[string]*simNode{}, map[string]bool{}, map[string]*plan.DrainProgress{}, nil
 	for _, name := range m.nodeNames {
 		n := m.nodes[name]
 		if m.stale != nil {
@@ -680,10 +683,44 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 		m.seen[name] = copyNode(n)
 		m.vacant[name] = n.Untuned
 	}
-	return m.currentSnapshot(), nil
+	return m.news(), nil
 }
 
-func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+// news is what the planner does not know yet.
+func (m *manager) news() plan.Snapshot {
+	s := m.currentSnapshot()
+	before := m.reported
+	m.reported = map[string]plan.Node{}
+	for _, n := range s.Nodes {
+		m.reported[n.Name] = n
+	}
+	s.Nodes = slices.DeleteFunc(s.Nodes, func(n plan.Node) bool {
+		known, found := before[n.Name]
+		return found && reflect.DeepEqual(known, n)
+	})
+	for name := range before {
+		if _, found := m.reported[name]; !found {
+			s.Gone = append(s.Gone, name)
+		}
+	}
+	return s
+}
+
+func (m *manager) shadow(session *plan.Session) {
+	if diff := shadowDiff(session, m.currentSnapshot()); diff != "" {
+		m.fail("the session is not what a new one would be:\n%s", diff)
+	}
+}
+
+func (m *manager) currentNote(node string) v1alpha1.RolloutStatus {
+	defer m.turnOfWorker()()
+	if n := m.seen[node]; n != nil && n.ClientNode != nil && n.ClientNode.Status.Rollout != nil {
+		return *n.ClientNode.Status.Rollout
+	}
+	return v1alpha1.RolloutStatus{}
+}
+
+func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) error {
 	m.intrudeAt("refresh")
 	m.readCommon()
 	if names == nil {
@@ -699,7 +736,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 			m.vacant[name] = n.Untuned && len(n.pods) == 0
 		}
 	}
-	return m.currentSnapshot(), nil
+	return nil
 }
 
 // readCommon reads what is not about one node.
@@ -746,7 +783,7 @@ func (m *manager) currentSnapshot() plan.Snapshot {
 		}
 		profiles := m.profilesOf(n)
 		read := n.Node
-		read.Profiles, read.Vacant, read.Evicted = profiles, m.vacant[name], m.evictedFrom(name)
+		read.Profiles, read.Vacant, read.Evicted, read.Drain = profiles, m.vacant[name], m.evictedFrom(name), m.progress[name]
 		if n.ClientNode != nil {
 			c := *n.ClientNode
 			wish := m.wishesThen[name]

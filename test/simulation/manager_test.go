@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +24,7 @@ import (
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/rollout/drain"
+	rolloutplan "github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/test/memapi"
 )
 
@@ -87,7 +90,7 @@ func (w *world) startManager() *process {
 	p.rollout = &rollout.Reconciler{
 		Client: forRollout, APIReader: live, Recorder: deaf{}, Clock: clock{w}, MaxUnavailable: w.maxUnavailable,
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, ManagerNode: w.managerNode,
-		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains,
+		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains, Shadow: w.compareSessions,
 	}
 	p.nodes = &node.Reconciler{
 		Client: forNodes, Clock: clock{w}, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
@@ -97,6 +100,21 @@ func (w *world) startManager() *process {
 		p.dirty[name] = true
 	}
 	return p
+}
+
+// compareSessions asserts that a pass decides by nothing that a new session of the same cluster would not have.
+func (w *world) compareSessions(session *rolloutplan.Session, whole rolloutplan.Snapshot) {
+	w.compared++
+	plans := [2]rolloutplan.Plan{rolloutplan.Begin(whole).Plan(), session.Plan()}
+	for _, p := range plans {
+		for node, note := range p.Notes {
+			note.Evictions = 0 // Evictions go on meanwhile.
+			p.Notes[node] = note
+		}
+	}
+	if !reflect.DeepEqual(plans[0], plans[1]) {
+		w.fail("the session of a pass differs from a new one (-new +session):\n%s", cmp.Diff(plans[0], plans[1]))
+	}
 }
 
 // lead lets the drains begin, and returns once they may.

@@ -45,14 +45,15 @@ func isWanted() func(seed uint64) bool {
 // go test ./test/simulation -seed=N -schedules=1
 func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	var next atomic.Uint64
+	var next, compared atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
 	wanted := isWanted()
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
 			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
-				if w := play(seed, false); w.broken != nil {
+				w := play(seed, false)
+				if compared.Add(uint64(w.compared)); w.broken != nil {
 					w = play(seed, true)
 					t.Errorf("-seed=%d -schedules=1: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
 				}
@@ -61,7 +62,7 @@ func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
 	}
 	wait.Wait()
 	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
-	t.Logf("played %d schedules, seeds %d to %d", played, *firstSeed, *firstSeed+played-1)
+	t.Logf("played %d schedules, seeds %d to %d; %d sessions compared", played, *firstSeed, *firstSeed+played-1, compared.Load())
 }
 
 // A seed that tells another story each time is of no use to whoever looks for the reason.

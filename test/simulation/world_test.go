@@ -64,6 +64,8 @@ type world struct {
 	// verbose keeps the log.
 	verbose bool
 	log     []string
+	// compared counts the comparisons of a pass's session with a new one.
+	compared int
 	// broken is the first invariant that did not hold.
 	broken error
 }

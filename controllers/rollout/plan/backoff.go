@@ -32,20 +32,16 @@ type Outlook struct {
 	Message string
 }
 
-// PassOver says how a node is noted that was to be claimed and is passed over, since its drain would not end. Pods that run to their end are
-// reason enough only once: they may have ended by the next time, and where every node runs some, one has to go first.
-func PassOver(s Snapshot, node string, outlook Outlook) (note v1alpha1.RolloutStatus, pass bool) {
-	if outlook.Reason == "" {
-		return v1alpha1.RolloutStatus{}, false
-	}
-	p := newPlanner(s)
-	n := p.byName[node]
-	if n == nil || n.ClientNode == nil {
+// PassOver returns the note of a node that was to be claimed and is passed over, since its drain would not end. Pods that run to their end
+// are reason enough only once: they may have ended by the next time, and where every node runs some, one has to go first.
+func (s *Session) PassOver(node string, outlook Outlook) (note v1alpha1.RolloutStatus, pass bool) {
+	n := s.find(node)
+	if outlook.Reason == "" || n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false
 	}
 	pause := LookPause
 	if since := n.noteSince(); !since.IsZero() {
-		pause = min(max(p.Now.Sub(since), LookPause), BackOff)
+		pause = min(max(s.Now.Sub(since), LookPause), BackOff)
 	}
 	if outlook.Reason == v1alpha1.RolloutReasonWaitingForPods {
 		if n.note.RetryAfter != nil {
@@ -53,9 +49,9 @@ func PassOver(s Snapshot, node string, outlook Outlook) (note v1alpha1.RolloutSt
 		}
 		pause = BackOff
 	}
-	until := metav1.Time{Time: p.Now.Add(pause)}
-	note = p.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Passed over until %s: %s", formatTime(until.Time), outlook.Message))
-	note.RetryAfter, note.DrainedFor = &until, p.drainKey(n)
+	until := metav1.Time{Time: s.Now.Add(pause)}
+	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Passed over until %s: %s", formatTime(until.Time), outlook.Message))
+	note.RetryAfter, note.DrainedFor = &until, s.drainKey(n)
 	return note, true
 }
 
@@ -106,8 +102,8 @@ func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 
 // forgetDrains drops what a note says of drains of other settings, or with other options. While it is not known what the node needs, it
 // stays.
-func (p *planner) forgetDrains(n *nodeState) {
-	if n.note.DrainedFor == "" || n.need.kind != needReboot || n.note.DrainedFor == p.drainKey(n) {
+func (s *Session) forgetDrains(n *nodeState) {
+	if n.note.DrainedFor == "" || n.need.kind != needReboot || n.note.DrainedFor == s.drainKey(n) {
 		return
 	}
 	n.resetDrains()
@@ -119,18 +115,18 @@ func (n *nodeState) resetDrains() {
 
 // drainKey identifies what a drain is for, and how it is done: the node's settings, and the drain options of each of its profiles. The
 // agent's report decides which of those need the boot, so it must not decide on the key.
-func (p *planner) drainKey(n *nodeState) string {
+func (s *Session) drainKey(n *nodeState) string {
 	names, hash := slices.Clone(n.Profiles), ""
 	if n.ClientNode != nil {
 		hash = n.ClientNode.Spec.Hash
-		for _, s := range n.ClientNode.Spec.Settings {
-			names = append(names, s.Profile)
+		for _, setting := range n.ClientNode.Spec.Settings {
+			names = append(names, setting.Profile)
 		}
 	}
 	slices.Sort(names)
 	key := fmt.Appendf(nil, "%s\n%s", n.target, hash)
 	for _, name := range slices.Compact(names) {
-		if profile := p.profiles[name]; profile != nil {
+		if profile := s.profiles[name]; profile != nil {
 			// A Drain holds nothing that JSON cannot.
 			options, _ := json.Marshal(profile.Rollout.Drain)
 			key = fmt.Appendf(key, "\n%s", options)

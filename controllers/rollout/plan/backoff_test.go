@@ -157,7 +157,7 @@ func TestPassOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
 			c.change(f)
-			note, passed := PassOver(f.Snapshot, "a", c.outlook)
+			note, passed := Begin(f.Snapshot).PassOver("a", c.outlook)
 			if passed != (c.until > 0) {
 				t.Fatalf("passed over %t", passed)
 			}
@@ -178,7 +178,7 @@ func TestPassOver(t *testing.T) {
 func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
 	f := cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
-	note, _ := PassOver(f.Snapshot, "a", Outlook{v1alpha1.RolloutReasonDrainBlocked, "blocked"})
+	note, _ := Begin(f.Snapshot).PassOver("a", Outlook{v1alpha1.RolloutReasonDrainBlocked, "blocked"})
 	f.node("a").ClientNode.Status.Rollout = &note
 	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {

@@ -12,10 +12,8 @@ import (
 
 // budgets count who is out of service, in the cluster and for each profile.
 type budgets struct {
-	cluster  budget
+	cluster  *budget
 	profiles map[string]*budget
-	// failed are the failed nodes of each profile, also those that are gone.
-	failed map[string]failures
 }
 
 // budget is one limit and who uses it up.
@@ -30,29 +28,21 @@ type budget struct {
 }
 
 func (p *planner) countBudgets() budgets {
-	out := budgets{
-		cluster:  budget{limit: max(p.Budget, 1), nodes: len(p.states), users: map[string]string{}, foreign: map[string]string{}},
-		profiles: make(map[string]*budget, len(p.profiles)),
-		failed:   make(map[string]failures, len(p.profiles)),
-	}
-	for name := range p.profiles {
-		out.profiles[name] = &budget{users: map[string]string{}, foreign: map[string]string{}}
+	out := budgets{cluster: newBudget(p.Budget, len(p.states)), profiles: make(map[string]*budget, len(p.profiles))}
+	for name, profile := range p.profiles {
+		nodes := len(p.members[name])
+		out.profiles[name] = newBudget(v1alpha1.ResolveShare(*profile.Rollout.MaxUnavailable, nodes), nodes)
 	}
 	for _, n := range p.states {
-		for _, name := range n.Profiles {
-			if own := out.profiles[name]; own != nil {
-				own.nodes++
-			}
-		}
 		if why := n.whyBudgetUsed(); why != "" {
 			p.countNode(out, n, why)
 		}
 	}
-	for name, own := range out.profiles {
-		out.failed[name] = p.countFailures(name)
-		own.limit = v1alpha1.ResolveShare(*p.profiles[name].Rollout.MaxUnavailable, own.nodes)
-	}
 	return out
+}
+
+func newBudget(limit, nodes int) *budget {
+	return &budget{limit: max(limit, 1), nodes: nodes, users: map[string]string{}, foreign: map[string]string{}}
 }
 
 // countNode enters a node that is out of service, but for those that have been so for too long to count.
@@ -176,7 +166,7 @@ func (p *planner) checkBudget(n *nodeState, refused int) (reason, message string
 		}
 	}
 	if p.budgets.cluster.isSpent() {
-		spent, whose = &p.budgets.cluster, "the cluster"
+		spent, whose = p.budgets.cluster, "the cluster"
 	}
 	switch {
 	case spent == nil:

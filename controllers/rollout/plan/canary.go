@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -84,7 +83,7 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 	soak := toDuration(rule.SoakSeconds)
 	var out canary
 	var evidence []string
-	for _, n := range p.inCanaryOrder() {
+	for _, n := range p.inCanaryOrder(key.profile) {
 		if !p.inGroup(n, key) {
 			continue
 		}
@@ -124,10 +123,18 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 // inCanaryOrder is the order of the rollout, but that those keep their places who have gone, first of them who is done: one that could not
 // go when they went is not to go before they have soaked. Those whose drain has ended without a reboot come last: others are evidence
 // just as well.
-func (p *planner) inCanaryOrder() []*nodeState {
-	return slices.SortedStableFunc(slices.Values(p.states), func(a, b *nodeState) int {
-		return cmp.Compare(p.canaryRank(a), p.canaryRank(b))
-	})
+func (p *planner) inCanaryOrder(profile string) []*nodeState {
+	out, known := p.canaryOrder[profile]
+	if !known {
+		var ranks [4][]*nodeState
+		for _, n := range p.members[profile] {
+			rank := p.canaryRank(n)
+			ranks[rank] = append(ranks[rank], n)
+		}
+		out = slices.Concat(ranks[:]...)
+		p.canaryOrder[profile] = out
+	}
+	return out
 }
 
 func (p *planner) canaryRank(n *nodeState) int {
@@ -148,11 +155,8 @@ func (n *nodeState) isEvidence() bool {
 	return n.attemptsGiven() > 0 || (n.ClientNode != nil && !n.ClientNode.Spec.Release && n.note.Phase == v1alpha1.RolloutUpToDate && n.note.BootHash == n.target)
 }
 
-// inGroup reports whether a node is in the group.
+// inGroup reports whether a node of the profile is in the group.
 func (p *planner) inGroup(n *nodeState, key canaryKey) bool {
-	if !slices.Contains(n.Profiles, key.profile) {
-		return false
-	}
 	if key.release {
 		return p.profiles[key.profile].Deleting || (n.ClientNode != nil && n.ClientNode.Spec.Release)
 	}

@@ -53,10 +53,8 @@ func (s UpdateClaim) String() string {
 	return fmt.Sprintf("claim of %s: permit", s.Node)
 }
 
-// memory is what a pass makes of the failures that are remembered.
+// memory is what a decision makes of the failures that are remembered.
 type memory struct {
-	// retries are those that have not been honoured, by profile.
-	retries map[string]retry
 	// resetting are the profiles whose retry has notes left to reset: it is honoured, and written down, once there are none.
 	resetting sets.Set[string]
 	// lost are the claimed nodes that are gone and had a permit.
@@ -81,48 +79,44 @@ type retry struct {
 
 func (r retry) covers(node string) bool { return r.node == "" || r.node == node }
 
-// recallFailures finds the retries that have not been honoured.
-func (p *planner) recallFailures() {
-	p.memory = memory{retries: map[string]retry{}, resetting: sets.New[string](), changed: sets.New[string]()}
-	for _, profile := range p.Profiles {
-		if profile.Retry != "" && profile.Retry != p.Failures[profile.Name].Retry && !p.UnreadFailures.Has(profile.Name) {
+// recallRetries finds the retries that have not been honored.
+func (s *Session) recallRetries() {
+	s.retries = map[string]retry{}
+	for _, profile := range s.Profiles {
+		if profile.Retry != "" && profile.Retry != s.Failures[profile.Name].Retry && !s.UnreadFailures.Has(profile.Name) {
 			_, node, _ := strings.Cut(profile.Retry, "/")
-			p.memory.retries[profile.Name] = retry{profile.Retry, node}
+			s.retries[profile.Name] = retry{profile.Retry, node}
 		}
 	}
 }
 
 // recallNode has a node's note say what is remembered. A node that failed and is to be retried starts anew, unless it has a permit:
 // that is not over. One whose note speaks of something else, as that of a new StorageClientNode does, has failed all the same.
-func (p *planner) recallNode(n *nodeState) {
-	if n.ClientNode == nil {
-		return
-	}
-	if profiles := p.profilesRetrying(n); len(profiles) > 0 {
+func (s *Session) recallNode(n *nodeState) {
+	if profiles := s.profilesRetrying(n); len(profiles) > 0 {
 		failed, backsOff := n.hasFailed(), n.note.RetryAfter != nil
 		if n.permit == nil && (failed || backsOff) {
 			if n.resetDrains(); failed {
 				n.note = v1alpha1.RolloutStatus{}
 			}
-			p.memory.resetting.Insert(profiles...)
-			p.wakeAt(p.Now)
+			n.resets = profiles
 		}
 		return
 	}
 	if (n.note.Phase != "" && n.note.BootHash == n.target) || n.isChanging() {
 		return
 	}
-	if failed := p.findFailure(n); failed != nil {
+	if failed := s.findFailure(n); failed != nil {
 		n.note = v1alpha1.RolloutStatus{
 			Phase: v1alpha1.RolloutFailed, Reason: failed.Reason, Message: failed.Message, Since: &failed.At, Attempts: 1, BootHash: n.target,
 		}
 	}
 }
 
-func (p *planner) profilesRetrying(n *nodeState) []string {
+func (s *Session) profilesRetrying(n *nodeState) []string {
 	var out []string
 	for _, name := range n.Profiles {
-		if retry, pending := p.memory.retries[name]; pending && retry.covers(n.Name) {
+		if retry, pending := s.retries[name]; pending && retry.covers(n.Name) {
 			out = append(out, name)
 		}
 	}
@@ -132,15 +126,15 @@ func (p *planner) profilesRetrying(n *nodeState) []string {
 // isRetried reports whether a retry of a profile that needs the node's reboot has not been honoured: until then nothing more begins.
 func (p *planner) isRetried(n *nodeState) bool {
 	return slices.ContainsFunc(n.need.names, func(name string) bool {
-		_, pending := p.memory.retries[name]
+		_, pending := p.retries[name]
 		return pending
 	})
 }
 
 // findFailure is what is remembered of a node at its present boot hash.
-func (p *planner) findFailure(n *nodeState) *v1alpha1.FailedNode {
+func (s *Session) findFailure(n *nodeState) *v1alpha1.FailedNode {
 	for _, name := range n.Profiles {
-		for _, boot := range p.bootsInForce(name) {
+		for _, boot := range s.bootsInForce(name) {
 			for i := range boot.Nodes {
 				if boot.BootHash == n.target && isSameNode(n, boot.Nodes[i]) {
 					return &boot.Nodes[i]
@@ -156,12 +150,12 @@ func isSameNode(n *nodeState, failed v1alpha1.FailedNode) bool {
 }
 
 // bootsInForce are the failures of a profile as long as its boot settings are those that they speak of.
-func (p *planner) bootsInForce(profile string) []v1alpha1.BootFailures {
-	if p.profiles[profile] == nil {
+func (s *Session) bootsInForce(profile string) []v1alpha1.BootFailures {
+	if s.profiles[profile] == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(p.Failures[profile].Boots), func(b v1alpha1.BootFailures) bool {
-		return b.Plan != p.profiles[profile].PlanHash
+	return slices.DeleteFunc(slices.Clone(s.Failures[profile].Boots), func(b v1alpha1.BootFailures) bool {
+		return b.Plan != s.profiles[profile].PlanHash
 	})
 }
 
@@ -170,7 +164,7 @@ func (p *planner) bootsInForce(profile string) []v1alpha1.BootFailures {
 func (p *planner) findLost() {
 	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
 		claim, message := p.Claims[name], "The Node was deleted while it had a reboot permit"
-		if n := p.byName[name]; n != nil {
+		if n := p.find(name); n != nil {
 			if n.claim != nil {
 				continue
 			}
@@ -207,23 +201,33 @@ func (f failures) String() string {
 	return text.List(f.names)
 }
 
+// failuresCounted returns the failed nodes of a profile, counted once in a decision.
+func (p *planner) failuresCounted(profile string) failures {
+	out, counted := p.failed[profile]
+	if !counted {
+		out = p.countFailures(profile)
+		p.failed[profile] = out
+	}
+	return out
+}
+
 // countFailures counts a profile's failed nodes: those that are there by their notes, and those that are gone by what is remembered.
 // What no node is to have now keeps none back.
 func (p *planner) countFailures(profile string) failures {
 	var out failures
 	wanted := p.wantedTargets(profile)
-	for _, n := range p.states {
-		if n.hasFailed() && slices.Contains(n.Profiles, profile) {
+	for _, n := range p.members[profile] {
+		if n.hasFailed() {
 			out.names = append(out.names, n.Name)
 		}
 	}
-	retry, pending := p.memory.retries[profile]
+	retry, pending := p.retries[profile]
 	for _, boot := range p.bootsInForce(profile) {
 		if !wanted.Has(boot.BootHash) {
 			continue
 		}
 		for _, failed := range boot.Nodes {
-			switch n := p.byName[failed.Name]; {
+			switch n := p.find(failed.Name); {
 			case pending && retry.covers(failed.Name):
 			case !isSameNode(n, failed):
 				out.names = append(out.names, failed.Name+" (gone)")
@@ -252,10 +256,10 @@ func (p *planner) countNewFailures() {
 			continue
 		}
 		for _, profile := range n.Profiles {
-			failed := p.budgets.failed[profile]
+			failed := p.failuresCounted(profile)
 			failed.names = append(slices.Clone(failed.names), n.Name)
 			slices.Sort(failed.names)
-			p.budgets.failed[profile] = failed
+			p.failed[profile] = failed
 		}
 	}
 }
@@ -263,8 +267,8 @@ func (p *planner) countNewFailures() {
 // wantedTargets are what the nodes of a profile have failed at, or may fail at.
 func (p *planner) wantedTargets(profile string) sets.Set[string] {
 	out := sets.New[string]()
-	for _, n := range p.states {
-		if n.ClientNode == nil || !slices.Contains(n.Profiles, profile) {
+	for _, n := range p.members[profile] {
+		if n.ClientNode == nil {
 			continue
 		}
 		if out.Insert(n.target); !n.ClientNode.Spec.Release {
@@ -296,7 +300,7 @@ func (p *planner) checkFailures(name string) (reason, message string) {
 		return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf(
 			"Cannot read which nodes of StorageClientProfile %s have failed: correct key %s of ConfigMap %s, or remove it", name, name, v1alpha1.FailuresConfigMap)
 	}
-	failed := p.budgets.failed[name]
+	failed := p.failuresCounted(name)
 	if failed.count() == 0 || failed.count() < int(*p.profiles[name].Rollout.FailureThreshold) {
 		return "", ""
 	}
@@ -393,7 +397,7 @@ func (p *planner) rememberFailures() {
 			continue
 		}
 		next := p.failuresOf(profile.Name)
-		if retry, pending := p.memory.retries[profile.Name]; pending && !p.memory.resetting.Has(profile.Name) {
+		if retry, pending := p.retries[profile.Name]; pending && !p.memory.resetting.Has(profile.Name) {
 			next.Retry, change.All = retry.value, true
 			p.wakeAt(p.Now)
 		}
@@ -414,7 +418,7 @@ func (p *planner) rememberFailures() {
 // failuresOf is what is to be remembered of a profile: what is over leaves, and what has failed since comes.
 func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 	out := v1alpha1.ProfileFailures{Retry: p.Failures[profile].Retry}
-	retry, pending := p.memory.retries[profile]
+	retry, pending := p.retries[profile]
 	pending = pending && !p.memory.resetting.Has(profile)
 	for _, boot := range p.bootsInForce(profile) {
 		if pending && retry.node == "" {
@@ -437,8 +441,8 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 			p.addFailure(&out, profile, lost.permit.BootHash, lost.FailedNode)
 		}
 	}
-	for _, n := range p.states {
-		if note := p.finalNote(n); slices.Contains(n.Profiles, profile) && p.isFailure(n, note) {
+	for _, n := range p.members[profile] {
+		if note := p.finalNote(n); p.isFailure(n, note) {
 			failed := v1alpha1.FailedNode{Name: n.Name, UID: n.UID, Reason: note.Reason, Message: text.Cut(note.Message, maxFailureMessage)}
 			if note.Since != nil {
 				failed.At = *note.Since
@@ -459,7 +463,7 @@ func (p *planner) isFailure(n *nodeState, note v1alpha1.RolloutStatus) bool {
 // isOver reports whether a remembered failure is over since the node is there and says otherwise: it has the wanted settings after
 // all, is to have others, or is no longer the profile's. That its note says something else, as after an uncordon, ends nothing.
 func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) bool {
-	n := p.byName[failed.Name]
+	n := p.find(failed.Name)
 	switch {
 	case !isSameNode(n, failed):
 		return false
@@ -517,7 +521,7 @@ func (p *planner) countOldest(boot *v1alpha1.BootFailures, most int) {
 	}
 	boot.Nodes = slices.DeleteFunc(slices.Clone(boot.Nodes), func(failed v1alpha1.FailedNode) bool {
 		claim, claimed := p.Claims[failed.Name]
-		if excess <= 0 || isSameNode(p.byName[failed.Name], failed) || (claimed && claim.NodeUID == failed.UID) {
+		if excess <= 0 || isSameNode(p.find(failed.Name), failed) || (claimed && claim.NodeUID == failed.UID) {
 			return false
 		}
 		excess--

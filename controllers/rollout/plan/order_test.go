@@ -24,8 +24,8 @@ func TestTheOrderIsThePlanners(t *testing.T) {
 	f.node("e").Labels = map[string]string{"canary": "yes"}
 	var want, got []string
 	var nodes []order.Turn
-	for i := range f.Nodes {
-		nodes = append(nodes, newPlanner(f.Snapshot).stateOf(&f.Nodes[i]).rolloutTurn())
+	for _, n := range newPlanner(Begin(f.Snapshot)).states {
+		nodes = append(nodes, n.rolloutTurn())
 	}
 	for _, turn := range order.InTurn(nodes, *f.Profiles[0].Rollout.Canary) {
 		want = append(want, "claim "+turn.Name+" for eda")

@@ -12,46 +12,20 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// For decides what to do next, and notes for every node why.
-func For(s Snapshot) Plan {
-	p := newPlanner(s)
-	p.releaseOrphans()
-	var idle []*nodeState
-	for _, n := range p.states {
-		switch {
-		case n.former:
-			p.releaseFormer(n)
-			continue
-		case n.isDisrupted():
-			p.advanceDisruption(n)
-			p.updateClaim(n)
-		default:
-			p.clearSpentPermit(n)
-			p.removeGuards(n)
-			idle = append(idle, n)
-		}
-		p.updateMaintenance(n)
-	}
-	p.removeTaints(idle)
-	p.countNewFailures()
-	p.claimNext(idle)
-	p.rememberFailures()
-	return p.plan
-}
-
-// planner holds one pass. It is thrown away after it.
+// planner makes one decision. It is thrown away after it.
 type planner struct {
-	Snapshot
-	// exactNow is Now with its fraction of a second, for what is not written down.
-	exactNow time.Time
-	profiles map[string]*Profile
-	// states are the nodes in the order of the rollout.
-	states   []*nodeState
-	byName   map[string]*nodeState
-	memory   memory
-	budgets  budgets
-	canaries map[canaryKey]canary
-	openings map[string]opening
+	*Session
+	// states are copies of the session's nodes, in the order of the rollout; members are those of each profile.
+	states  []*nodeState
+	members map[string][]*nodeState
+	memory  memory
+	budgets budgets
+	// failed are the failed nodes of the profiles that were asked for, also those that are gone.
+	failed map[string]failures
+	// canaries are the verdicts so far, canaryOrder is the order in which nodes are canaries; nil until it is asked for.
+	canaries    map[canaryKey]canary
+	canaryOrder map[string][]*nodeState
+	openings    map[string]opening
 	// busy is filled once it is known which nodes are disrupted.
 	busy zones
 	// draining is how many nodes are cordoned by us and without a permit; of those, terminating is how many keep only pods
@@ -60,49 +34,54 @@ type planner struct {
 	plan                           Plan
 }
 
-func newPlanner(s Snapshot) *planner {
-	// Times are kept in seconds by the API, and must not change on their way there.
-	exact := s.Now
-	s.Now = s.Now.Truncate(time.Second)
+func newPlanner(s *Session) *planner {
 	p := &planner{
-		Snapshot: s,
-		exactNow: exact,
-		profiles: make(map[string]*Profile, len(s.Profiles)),
-		canaries: map[canaryKey]canary{},
-		openings: map[string]opening{},
-		byName:   make(map[string]*nodeState, len(s.Nodes)),
-		plan:     Plan{Notes: map[string]v1alpha1.RolloutStatus{}, Draining: sets.New[string]()},
+		Session: s, states: make([]*nodeState, 0, len(s.nodes)), members: make(map[string][]*nodeState, len(s.profiles)),
+		memory: memory{resetting: sets.New[string](), changed: sets.New[string]()}, failed: map[string]failures{},
+		canaries: map[canaryKey]canary{}, canaryOrder: map[string][]*nodeState{}, openings: map[string]opening{},
+		plan: Plan{Notes: map[string]v1alpha1.RolloutStatus{}, Draining: sets.New[string]()},
 	}
-	for i := range s.Profiles {
-		p.profiles[s.Profiles[i].Name] = &s.Profiles[i]
-	}
-	p.recallFailures()
-	for i := range s.Nodes {
-		n := p.stateOf(&s.Nodes[i])
-		p.states, p.byName[n.Name] = append(p.states, n), n
+	copies := slices.Clone(s.nodes)
+	for i := range copies {
+		n := &copies[i]
+		p.states = append(p.states, n)
+		for _, name := range n.Profiles {
+			p.members[name] = append(p.members[name], n)
+		}
+		if len(n.resets) > 0 {
+			p.memory.resetting.Insert(n.resets...)
+			p.wakeAt(p.Now)
+		}
 		if n.isCordonedByUs() && n.permit == nil {
 			p.countDrain(n)
 		}
 	}
-	slices.SortFunc(p.states, func(a, b *nodeState) int { return a.rolloutTurn().Compare(b.rolloutTurn()) })
 	p.findLost()
 	p.budgets = p.countBudgets()
 	return p
 }
 
+// find returns the copy of a node's state, nil if there is no such node.
+func (p *planner) find(name string) *nodeState {
+	if at, known := p.index[name]; known {
+		return p.states[at]
+	}
+	return nil
+}
+
+// advance takes a disrupted node one step further, and writes what follows from that.
+func (p *planner) advance(n *nodeState) {
+	p.advanceDisruption(n)
+	p.updateClaim(n)
+	p.updateMaintenance(n)
+}
+
 // releaseOrphans releases the claims of nodes that are gone.
 func (p *planner) releaseOrphans() {
 	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
-		if p.byName[name] == nil {
+		if p.find(name) == nil {
 			p.addStep(ReleaseClaim{OnNode{name}})
 		}
-	}
-}
-
-// clearSpentPermit takes away a permit that a boot has outlived, where nothing else is left of the disruption.
-func (p *planner) clearSpentPermit(n *nodeState) {
-	if n.permit != nil {
-		p.clearPermit(n, v1alpha1.RolloutReasonAccepted)
 	}
 }
 
@@ -197,9 +176,9 @@ func (p *planner) nextInspection(n *nodeState) time.Time {
 }
 
 // newNote is the note as it is to be. While a permit stands, it keeps speaking of what the permit is for.
-func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
+func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
 	out := v1alpha1.RolloutStatus{
-		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: n.tuned, Attempts: n.attemptsGiven(), BootHash: n.target,
+		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: s.tunedOf(n), Attempts: n.attemptsGiven(), BootHash: n.target,
 	}
 	if n.permit != nil {
 		out.Attempts, out.BootHash = n.note.Attempts, n.note.BootHash
@@ -213,7 +192,7 @@ func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !countsAnew(n.note, phase, reason))
 	out.Since = n.note.Since
 	if !same || out.Since == nil {
-		out.Since = &metav1.Time{Time: p.Now}
+		out.Since = &metav1.Time{Time: s.Now}
 	}
 	return out
 }

@@ -50,7 +50,6 @@ func (p *planner) claimNode(n *nodeState) {
 	}
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
-	p.wakeAt(p.Now)
 }
 
 // checkTurn is why it is not a node's turn, empty if it is. refused is how many have been refused in this pass.

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -20,25 +19,21 @@ type Rules struct {
 	WantedBootHashes map[string]string
 }
 
-// Recheck says why a step that a plan made of the snapshot asks for may not be taken any more, empty if it may. It asks pauses, modes,
-// policies, approvals and windows again, and whether the node is to have the same boot settings. A node that has its permit is cordoned
-// again whatever they say: it may go down.
-func Recheck(s Snapshot, rules Rules, step Step) (reason, message string) {
-	at := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == step.NodeName() })
-	if at < 0 || s.Nodes[at].ClientNode == nil {
+// Recheck returns why a step that was decided on may not be taken any more, empty if it may. It asks pauses, modes, policies, approvals and
+// windows again, and whether the node is to have the same boot settings. A node that has its permit is cordoned again whatever they say:
+// it may go down.
+func (s *Session) Recheck(rules Rules, step Step) (reason, message string) {
+	known := s.find(step.NodeName())
+	if known == nil || known.ClientNode == nil {
 		return v1alpha1.RolloutReasonNothingToDo, "The node is not managed"
 	}
-	read, clientNode := s.Nodes[at], *s.Nodes[at].ClientNode
+	node, clientNode := *known.Node, *known.ClientNode
 	if _, cordon := step.(Cordon); cordon && clientNode.Spec.RebootPermit != nil {
 		return "", ""
 	}
-	clientNode.WantedBootHash = rules.WantedBootHashes[read.Name]
-	read.ClientNode = &clientNode
-	p := newPlanner(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles, Nodes: []Node{read}})
-	n := p.byName[read.Name]
-	if claim, claimed := s.Claims[read.Name]; claimed {
-		n.claim = &claim
-	}
+	clientNode.WantedBootHash, node.ClientNode = rules.WantedBootHashes[node.Name], &clientNode
+	p := newPlanner(Begin(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles, Claims: s.Claims, Nodes: []Node{node}}))
+	n := p.find(node.Name)
 	if reason, message := p.checkInstructions(n); reason != "" {
 		return reason, message
 	}

@@ -28,8 +28,9 @@ type Snapshot struct {
 	Immutable []string
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
-	// Nodes are all Nodes of the cluster.
+	// Nodes are all Nodes of the cluster; for a session that goes on, those that may have changed. Gone names those that are not there any more.
 	Nodes []Node
+	Gone  []string
 }
 
 // Profile is what the rollout needs to know of a StorageClientProfile.

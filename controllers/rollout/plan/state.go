@@ -27,9 +27,10 @@ type nodeState struct {
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
 	need   need
-	// settings is how the settings stand; empty while the node is being released. tuned is since when the node has had them.
+	// resets are the profiles whose retry has made the note start again.
+	resets []string
+	// settings is how the settings stand; empty while the node is being released.
 	settings standing.Report
-	tuned    *v1alpha1.RolloutTuned
 	// zone is the node's, empty if it has none.
 	zone string
 	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
@@ -62,9 +63,9 @@ const (
 // releaseTarget is what a node's attempts speak of while it is being released.
 const releaseTarget = "release-"
 
-func (p *planner) stateOf(node *Node) *nodeState {
-	n := &nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
-	if claim, found := p.Claims[node.Name]; found {
+func (s *Session) stateOf(node *Node) nodeState {
+	n := nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
+	if claim, found := s.Claims[node.Name]; found {
 		n.claim = &claim
 		n.leaveToFormer()
 	}
@@ -80,18 +81,24 @@ func (p *planner) stateOf(node *Node) *nodeState {
 			n.note = *node.ClientNode.Status.Rollout
 			n.note.Refusal = ""
 		}
-		n.tuned = p.tunedOf(n)
+		s.recallNode(&n)
 	}
-	p.recallNode(n)
-	n.need = p.needOf(n)
-	p.forgetDrains(n)
+	n.need = s.needOf(&n)
+	s.forgetDrains(&n)
 	return n
 }
 
 // tunedOf returns since when the node has had its settings. A restart of the agent changes nothing, nor do settings that the agent has yet to
 // report: the time of other settings than these counts for no soak. Settings that do not stay well start again.
-func (p *planner) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
-	spec, known := &n.ClientNode.Spec, n.note.Tuned
+func (s *Session) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
+	if n.ClientNode == nil {
+		return nil
+	}
+	var known *v1alpha1.RolloutTuned
+	if note := n.ClientNode.Status.Rollout; note != nil {
+		known = note.Tuned
+	}
+	spec := &n.ClientNode.Spec
 	isKnown := known != nil && known.Hash == spec.Hash
 	switch {
 	case spec.Release, n.AgentSilent, n.settings.HasFailed(), isKnown && !n.settings.Applying && !n.settings.Soaks():
@@ -99,7 +106,7 @@ func (p *planner) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
 	case isKnown, !n.AgentReady, !n.hasReportedSinceBoot(), !n.settings.Soaks():
 		return known
 	}
-	return &v1alpha1.RolloutTuned{Hash: spec.Hash, Since: metav1.NewTime(p.Now)}
+	return &v1alpha1.RolloutTuned{Hash: spec.Hash, Since: metav1.NewTime(s.Now)}
 }
 
 // rolloutTurn is what the node's place in the order hangs on.
@@ -226,7 +233,7 @@ func (n *nodeState) whyUnavailable() string {
 
 // needOf finds whether a node has to reboot, and for which profiles. Keys that the client node holds are due; others,
 // and all of them while the node is released, are removals, which only a profile with restoreReboot reboots for.
-func (p *planner) needOf(n *nodeState) need {
+func (s *Session) needOf(n *nodeState) need {
 	switch {
 	case n.ClientNode == nil:
 		return need{kind: needNone}
@@ -237,12 +244,12 @@ func (p *planner) needOf(n *nodeState) need {
 		return need{kind: needNone}
 	}
 	sources := make(map[string]string, len(n.ClientNode.Spec.Settings))
-	for _, s := range n.ClientNode.Spec.Settings {
-		sources[s.Key] = s.Profile
+	for _, setting := range n.ClientNode.Spec.Settings {
+		sources[setting.Key] = setting.Profile
 	}
 	var profiles, uncovered []string
 	if n.ClientNode.Spec.Release || len(n.ClientNode.Status.RebootRequiredBy) == 0 {
-		profiles = p.allSources(n)
+		profiles = s.allSources(n)
 	} else {
 		for _, key := range n.ClientNode.Status.RebootRequiredBy {
 			if source, due := sources[key]; due && !nodesettings.TakesEffectAtBoot(key) {
@@ -250,14 +257,14 @@ func (p *planner) needOf(n *nodeState) need {
 			} else if due {
 				profiles = append(profiles, source)
 			} else {
-				profiles = append(profiles, p.restoringProfiles(n, key)...)
+				profiles = append(profiles, s.restoringProfiles(n, key)...)
 			}
 		}
 	}
 	if len(profiles) == 0 {
 		return need{kind: needNone, removalsOnly: true, uncovered: uncovered}
 	}
-	profiles = p.rankProfiles(profiles)
+	profiles = s.rankProfiles(profiles)
 	names := profiles
 	if !slices.IsSorted(profiles) {
 		names = slices.Sorted(slices.Values(profiles))
@@ -277,49 +284,49 @@ func (n *nodeState) claimingProfile() []string {
 }
 
 // allSources is all sources of the node's settings; of a released node, those that ask for the reboot.
-func (p *planner) allSources(n *nodeState) []string {
+func (s *Session) allSources(n *nodeState) []string {
 	var out []string
-	for _, s := range n.ClientNode.Spec.Settings {
-		if !n.ClientNode.Spec.Release || p.rebootsToRestore(s.Profile) {
-			out = append(out, s.Profile)
+	for _, setting := range n.ClientNode.Spec.Settings {
+		if !n.ClientNode.Spec.Release || s.rebootsToRestore(setting.Profile) {
+			out = append(out, setting.Profile)
 		}
 	}
 	return out
 }
 
 // sourcesInForce are the profiles that the node carries settings of, by rank.
-func (p *planner) sourcesInForce(n *nodeState) []string {
+func (s *Session) sourcesInForce(n *nodeState) []string {
 	if n.ClientNode == nil {
 		return nil
 	}
-	return p.rankProfiles(p.allSources(n))
+	return s.rankProfiles(s.allSources(n))
 }
 
 // restoringProfiles are the profiles that ask for a reboot to be rid of a key: of those that declare it, or of all of the
 // node's where nobody does any more. One that is being deleted asks for every key: it waits for them.
-func (p *planner) restoringProfiles(n *nodeState, key string) []string {
+func (s *Session) restoringProfiles(n *nodeState, key string) []string {
 	declared := slices.ContainsFunc(n.Profiles, func(name string) bool {
-		return p.profiles[name] != nil && p.profiles[name].BootKeys.Has(key)
+		return s.profiles[name] != nil && s.profiles[name].BootKeys.Has(key)
 	})
 	var out []string
 	for _, name := range n.Profiles {
-		if p.rebootsToRestore(name) && (!declared || p.profiles[name].Deleting || p.profiles[name].BootKeys.Has(key)) {
+		if s.rebootsToRestore(name) && (!declared || s.profiles[name].Deleting || s.profiles[name].BootKeys.Has(key)) {
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-func (p *planner) rebootsToRestore(name string) bool {
-	profile := p.profiles[name]
+func (s *Session) rebootsToRestore(name string) bool {
+	profile := s.profiles[name]
 	return profile != nil && profile.Rollout.Reboot.RestoreReboot
 }
 
 // rankProfiles sorts profiles so that the first gives the drain its options: the highest priority, on a tie the longer
 // timeout. Those that do not exist come last.
-func (p *planner) rankProfiles(names []string) []string {
+func (s *Session) rankProfiles(names []string) []string {
 	slices.SortFunc(names, func(a, b string) int {
-		x, y := p.profiles[a], p.profiles[b]
+		x, y := s.profiles[a], s.profiles[b]
 		switch {
 		case x == nil && y == nil:
 			return cmp.Compare(a, b)
@@ -339,9 +346,9 @@ func (p *planner) rankProfiles(names []string) []string {
 
 // rulesFor is the rollout's rules for a node: of the profile that leads those that need the reboot, else of the one that it
 // is disrupted for, else of the one that leads those whose settings it carries, else the defaults.
-func (p *planner) rulesFor(n *nodeState) v1alpha1.Rollout {
-	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile(), p.sourcesInForce(n)) {
-		if profile := p.profiles[name]; profile != nil {
+func (s *Session) rulesFor(n *nodeState) v1alpha1.Rollout {
+	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile(), s.sourcesInForce(n)) {
+		if profile := s.profiles[name]; profile != nil {
 			return profile.Rollout
 		}
 	}

@@ -1,0 +1,176 @@
+package plan
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Session is what one pass knows. It derives the state of each node once, and again when the node has changed. Decisions work on copies.
+type Session struct {
+	// Snapshot is all that was read, except the nodes. Its time is in whole seconds, as the API keeps times.
+	Snapshot
+
+	// exactNow is Now with its fraction of a second, for what is not written.
+	exactNow time.Time
+	profiles map[string]*Profile
+	// retries are those that have not been honored, by profile.
+	retries map[string]retry
+	// nodes are in the order of the rollout, index is their places.
+	nodes []nodeState
+	index map[string]int
+}
+
+// Begin derives the states of all nodes. It keeps the snapshot's nodes and changes none of them.
+func Begin(s Snapshot) *Session {
+	out := &Session{nodes: make([]nodeState, len(s.Nodes))}
+	out.setRules(s)
+	for i := range s.Nodes {
+		out.nodes[i] = out.stateOf(&s.Nodes[i])
+	}
+	out.sortNodes()
+	return out
+}
+
+// Update replaces what has been read or written since: the nodes of the snapshot, and everything else. Nodes that it does not contain are
+// derived again only if their claim has changed, or the profiles or the failures.
+func (s *Session) Update(news Snapshot) {
+	before := s.Snapshot
+	s.setRules(news)
+	moved := len(news.Gone) > 0
+	for i := range news.Nodes {
+		n := s.stateOf(&news.Nodes[i])
+		at, known := s.index[n.Name]
+		if !known {
+			at = len(s.nodes)
+			s.nodes, s.index[n.Name] = append(s.nodes, n), at
+		}
+		moved = moved || !known || s.nodes[at].rolloutTurn().Compare(n.rolloutTurn()) != 0
+		s.nodes[at] = n
+	}
+	if moved {
+		s.nodes = slices.DeleteFunc(s.nodes, func(n nodeState) bool { return slices.Contains(news.Gone, n.Name) })
+		s.sortNodes()
+	}
+	if isSame(before.Profiles, s.Profiles) && isSame(before.Failures, s.Failures) && isSame(before.UnreadFailures, s.UnreadFailures) {
+		s.followClaims(before)
+		return
+	}
+	for i := range s.nodes {
+		s.nodes[i] = s.stateOf(s.nodes[i].Node)
+	}
+}
+
+func isSame[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
+
+// followClaims derives the nodes again whose claims have changed.
+func (s *Session) followClaims(before Snapshot) {
+	for name := range sets.KeySet(before.Claims).Union(sets.KeySet(s.Claims)) {
+		old, was := before.Claims[name]
+		claim, is := s.Claims[name]
+		if at, known := s.index[name]; known && (was != is || old.Encode() != claim.Encode()) {
+			s.nodes[at] = s.stateOf(s.nodes[at].Node)
+		}
+	}
+}
+
+// setRules takes everything except the nodes.
+func (s *Session) setRules(news Snapshot) {
+	s.exactNow = news.Now
+	news.Now, news.Nodes, news.Gone = news.Now.Truncate(time.Second), nil, nil
+	s.Snapshot = news
+	s.profiles = make(map[string]*Profile, len(s.Profiles))
+	for i := range s.Profiles {
+		s.profiles[s.Profiles[i].Name] = &s.Profiles[i]
+	}
+	s.recallRetries()
+}
+
+func (s *Session) sortNodes() {
+	slices.SortFunc(s.nodes, func(a, b nodeState) int { return a.rolloutTurn().Compare(b.rolloutTurn()) })
+	s.index = make(map[string]int, len(s.nodes))
+	for i := range s.nodes {
+		s.index[s.nodes[i].Name] = i
+	}
+}
+
+// find returns a node's state, nil if there is no such node.
+func (s *Session) find(name string) *nodeState {
+	if at, known := s.index[name]; known {
+		return &s.nodes[at]
+	}
+	return nil
+}
+
+// Names returns the names of the nodes for which is returns true.
+func (s *Session) Names(is func(*Node) bool) sets.Set[string] {
+	names := sets.New[string]()
+	for i := range s.nodes {
+		if is(s.nodes[i].Node) {
+			names.Insert(s.nodes[i].Name)
+		}
+	}
+	return names
+}
+
+// For returns the plan of a session that has just begun.
+func For(s Snapshot) Plan { return Begin(s).Plan() }
+
+// Plan decides what to do next, and notes for every node why.
+func (s *Session) Plan() Plan {
+	p := newPlanner(s)
+	p.releaseOrphans()
+	var idle []*nodeState
+	for _, n := range p.states {
+		switch {
+		case n.former:
+			p.releaseFormer(n)
+		case n.isDisrupted():
+			p.advance(n)
+		default:
+			// A permit that a boot has outlived, where nothing else is left of the disruption.
+			if n.permit != nil {
+				p.clearPermit(n, v1alpha1.RolloutReasonAccepted)
+			}
+			p.removeGuards(n)
+			p.updateMaintenance(n)
+			idle = append(idle, n)
+		}
+	}
+	p.removeTaints(idle)
+	p.countNewFailures()
+	p.claimNext(idle)
+	p.rememberFailures()
+	return p.plan
+}
+
+// Drains returns the drains whose pods are to be inspected now, and the nodes whose pods may be asked to leave.
+func (s *Session) Drains() (due []Drain, draining sets.Set[string]) {
+	p := newPlanner(s)
+	for _, n := range p.states {
+		if n.isDisrupted() && !n.former {
+			p.advance(n)
+		}
+	}
+	for _, step := range p.plan.Steps {
+		if drain, ok := step.(Drain); ok && !drain.AfterCordon {
+			due = append(due, drain)
+		}
+	}
+	return due, p.plan.Draining
+}
+
+// FirstSteps returns the first steps on nodes whose claims the API server has accepted, and their notes.
+func (s *Session) FirstSteps(claimed sets.Set[string]) Plan {
+	p := newPlanner(s)
+	for _, n := range p.states {
+		if claimed.Has(n.Name) && n.claim != nil {
+			p.advance(n)
+		}
+	}
+	return p.plan
+}

@@ -1,0 +1,24 @@
+package rollout
+
+import (
+	"reflect"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// shadowDiff returns how the plan of a session differs from that of a new session of the whole cluster. Evictions go on meanwhile.
+func shadowDiff(session *plan.Session, whole plan.Snapshot) string {
+	plans := [2]plan.Plan{plan.Begin(whole).Plan(), session.Plan()}
+	for _, p := range plans {
+		for node, note := range p.Notes {
+			note.Evictions = 0
+			p.Notes[node] = note
+		}
+	}
+	if reflect.DeepEqual(plans[0], plans[1]) {
+		return ""
+	}
+	return cmp.Diff(plans[0], plans[1])
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -17,8 +18,7 @@ import (
 // fieldOwner is the field manager of every write.
 const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
-// applyStep carries out one step. The objects are those that were decided upon, or what the server made of them in an earlier
-// step; their resource version makes a step fail that would meet anything else.
+// applyStep carries out one step. The resource version of the objects that were decided on makes a step fail that would meet anything else.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	log.FromContext(ctx).V(1).Info("Applying a step", "step", step.String())
 	switch step := step.(type) {
@@ -31,15 +31,17 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.SetMaintenance:
 		return s.setMaintenance(ctx, step)
 	case plan.RemoveTaint:
-		return s.removeTaint(ctx, step)
+		return s.patchNode(ctx, step.Node, func(node *corev1.Node) {
+			node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
+		})
 	case plan.GivePermit:
 		return s.givePermit(ctx, step)
 	case plan.ClearPermit:
-		return s.clearPermit(ctx, step)
+		return s.patchClientNode(ctx, step.Node, func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 	case plan.UpdateClaim:
-		return s.updateClaim(ctx, step)
+		return s.changeClaim(ctx, step.Node, step.Claim.Encode())
 	case plan.ReleaseClaim:
-		return s.releaseClaim(ctx, step)
+		return s.changeClaim(ctx, step.Node, "")
 	}
 	return fmt.Errorf("apply step %q: unknown", step)
 }
@@ -55,9 +57,10 @@ func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	for _, step := range steps {
 		claims.Data[step.Node] = step.Claim.Encode()
 	}
-	if err := s.writeClaims(ctx, claims); err != nil {
+	if err := s.writeConfigMap(ctx, claims); err != nil {
 		return err
 	}
+	s.claims = claims
 	for _, step := range steps {
 		log.FromContext(ctx).Info("Claimed a node", "Node", step.Node, "StorageClientProfile", step.Claim.Profile)
 	}
@@ -66,10 +69,6 @@ func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 
 // claimChange is what a node's claim is to be, empty for one that is released.
 type claimChange struct{ node, claim string }
-
-func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
-	return s.changeClaim(ctx, step.Node, "")
-}
 
 // changeClaim changes a claim, or releases it. What other workers change while a write is under way goes into the next one with it.
 func (s *scope) changeClaim(ctx context.Context, node, claim string) error {
@@ -82,22 +81,13 @@ func (s *scope) changeClaim(ctx context.Context, node, claim string) error {
 				claims.Data[change.node] = change.claim
 			}
 		}
-		return struct{}{}, s.writeClaims(ctx, claims)
+		err := s.writeConfigMap(ctx, claims)
+		if err == nil {
+			s.claims = claims
+		}
+		return struct{}{}, err
 	})
 	return err
-}
-
-// writeClaims is called with claiming held.
-func (s *scope) writeClaims(ctx context.Context, claims *corev1.ConfigMap) error {
-	write := func() error { return s.Update(ctx, claims, fieldOwner) }
-	if claims.ResourceVersion == "" {
-		write = func() error { return s.Create(ctx, claims, fieldOwner) }
-	}
-	if err := write(); err != nil {
-		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(claims), err)
-	}
-	s.claims = claims
-	return nil
 }
 
 func (s *scope) cordonNode(ctx context.Context, step plan.Cordon) error {
@@ -110,7 +100,7 @@ func (s *scope) cordonNode(ctx context.Context, step plan.Cordon) error {
 		setGuards(node, step.ExcludeFromLoadBalancers)
 	})
 	if err == nil {
-		s.noteProgress(step.Node, step.Mark.Profile, func(p *profileProgress, node string) { p.cordoned = append(p.cordoned, node) })
+		s.noteProgress(step.Node, step.Mark.Profile, cordoned)
 	}
 	return err
 }
@@ -126,17 +116,11 @@ func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 		return err
 	}
 	if step.Reason == v1alpha1.RolloutReasonAccepted {
-		s.noteProgress(step.Node, profile, func(p *profileProgress, node string) { p.inService = append(p.inService, node) })
+		s.noteProgress(step.Node, profile, inService)
 		return nil
 	}
 	s.emitEvent(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: reason %s", step.Reason)
 	return nil
-}
-
-func (s *scope) removeTaint(ctx context.Context, step plan.RemoveTaint) error {
-	return s.patchNode(ctx, step.Node, func(node *corev1.Node) {
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
-	})
 }
 
 // patchNode changes a Node as it was decided upon. Taints are one value to a JSON merge patch: the resource version
@@ -159,12 +143,8 @@ func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
 		return err
 	}
 	log.FromContext(ctx).Info("Permitted a reboot", "Node", step.Node, "permit", step.Permit.ID, "bootHash", step.Permit.BootHash)
-	s.noteProgress(step.Node, s.profileOf(step.Node), func(p *profileProgress, node string) { p.permitted = append(p.permitted, node) })
+	s.noteProgress(step.Node, s.profileOf(step.Node), permitted)
 	return nil
-}
-
-func (s *scope) clearPermit(ctx context.Context, step plan.ClearPermit) error {
-	return s.patchClientNode(ctx, step.Node, func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 }
 
 func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNodeSpec)) error {
@@ -184,10 +164,6 @@ func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.Rollou
 		return err
 	}
 	s.keepClientNode(clientNode)
-	var was v1alpha1.RolloutStatus
-	if before.Status.Rollout != nil {
-		was = *before.Status.Rollout
-	}
-	s.emitNoteEvent(name, was, note)
+	s.emitNoteEvent(name, ptr.Deref(before.Status.Rollout, v1alpha1.RolloutStatus{}), note)
 	return nil
 }

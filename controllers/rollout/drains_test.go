@@ -63,21 +63,21 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) {
 }
 
 // lookAhead finds pods whose budget would not let them go.
-func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.Outlook {
+func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.DrainProgress {
 	defer m.turnOfWorker()()
 	m.intrudeAt("look ahead")
 	n := m.nodes[step.Node]
 	if n == nil {
-		return plan.Outlook{}
+		return plan.DrainProgress{}
 	}
 	n.lookedQuietly = m.quiet && !slices.ContainsFunc(n.pods, func(p simPod) bool { return p.unseen })
 	switch {
 	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.blockedUntil) && !p.unseen }):
-		return plan.Outlook{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
+		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
 	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.runsUntil) }):
-		return plan.Outlook{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting for pod a/job to finish"}
+		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting for pod a/job to finish"}
 	}
-	return plan.Outlook{}
+	return plan.DrainProgress{}
 }
 
 // checkInVain is the part of invariant 18 that is about evictions: none is in vain where nothing has changed since the look ahead. While

@@ -9,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/storageclient/operator/controllers/internal/match"
 )
 
 // etcdLabel is the role that k3s and RKE2 give to nodes with a member of etcd (docs.k3s.io/architecture, "etcd" nodes).
@@ -47,10 +45,4 @@ func (s *scope) readEtcdMembers(ctx context.Context) error {
 	}
 	s.etcd = etcdMembers{nodes: nodes, at: s.Clock.Now()}
 	return nil
-}
-
-// isControlPlane reports whether a node is one of the control plane, by its labels or since it runs etcd.
-func (s *scope) isControlPlane(node *corev1.Node) bool {
-	_, labelled := node.Labels[etcdLabel]
-	return labelled || match.ControlPlane(node) || s.etcd.nodes.Has(node.Name)
 }

@@ -33,7 +33,6 @@ const (
 	eventUncordoned = "NodeUncordoned"
 )
 
-// emitEvent reports on the Node what was done or happened to it.
 func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) {
 	if regarding := s.nodeNow(node); regarding != nil {
 		s.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
@@ -43,34 +42,31 @@ func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) 
 // progressEvery is how often a profile's progress is told: an event a node and step would be a fifth of all writes.
 const progressEvery = time.Minute
 
-// progress is what is to be told of the rollout, by profile. A manager that ends takes with it what it has not told.
-type progress map[string]*profileProgress
-
-// profileProgress holds the nodes of one profile since its last event, by what was done to them.
+// profileProgress holds the nodes of one profile since its last event, by what was done to them. A manager that ends takes with it what it
+// has not reported.
 type profileProgress struct {
-	told                           time.Time
-	cordoned, permitted, inService []string
+	reported time.Time
+	nodes    [3][]string
 }
 
-// of is the progress of a profile, begun where there is none.
-func (p progress) of(profile string) *profileProgress {
-	if p[profile] == nil {
-		p[profile] = &profileProgress{}
-	}
-	return p[profile]
-}
+// What is done to a node, in the order in which it is reported.
+const (
+	cordoned = iota
+	permitted
+	inService
+)
 
-// noteProgress adds to what is to be told of the profile that a node is disrupted for.
-func (s *scope) noteProgress(node, profile string, add func(*profileProgress, string)) {
+// noteProgress adds to what is to be reported of the profile that a node is disrupted for.
+func (s *scope) noteProgress(node, profile string, done int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.progress == nil {
-		s.progress = progress{}
+	if s.progress[profile] == nil {
+		s.progress[profile] = &profileProgress{}
 	}
-	add(s.progress.of(profile), node)
+	nodes := &s.progress[profile].nodes[done]
+	*nodes = append(*nodes, node)
 }
 
-// profileOf is the profile that a node is disrupted for, by its mark.
 func (s *scope) profileOf(node string) string {
 	if object := s.nodeNow(node); object != nil {
 		return readDisruption(object.Annotations[v1alpha1.DisruptionAnnotation]).Profile
@@ -82,35 +78,28 @@ func (s *scope) profileOf(node string) string {
 func (s *scope) tellProgress() (next time.Time) {
 	now := s.Clock.Now()
 	for name, p := range s.progress {
-		due := p.told.Add(progressEvery)
+		due := p.reported.Add(progressEvery)
 		profile := s.profiles.ByName(name)
 		switch {
-		case profile == nil:
-			delete(s.progress, name)
-		case p.String() == "" && !now.Before(due):
+		case profile == nil, p.String() == "" && !now.Before(due):
 			delete(s.progress, name)
 		case p.String() == "":
 		case now.Before(due):
-			if next.IsZero() || due.Before(next) {
-				next = due
-			}
+			next = earlierOf(next, due)
 		default:
 			s.Recorder.Eventf(profile.StorageClientProfile, nil, corev1.EventTypeNormal, eventProgress, "Reboot", "%s", p.String())
-			*p = profileProgress{told: now}
+			*p = profileProgress{reported: now}
 		}
 	}
 	return next
 }
 
-// String tells what was done, empty for nothing.
+// String reports what was done, empty for nothing.
 func (p *profileProgress) String() string {
 	var parts []string
-	for _, done := range []struct {
-		what  string
-		nodes []string
-	}{{"Cordoned: ", p.cordoned}, {"May reboot: ", p.permitted}, {"Settings verified after the reboot, in service: ", p.inService}} {
-		if len(done.nodes) > 0 {
-			parts = append(parts, done.what+text.List(done.nodes))
+	for i, what := range []string{"Cordoned: ", "May reboot: ", "Settings verified after the reboot, in service: "} {
+		if len(p.nodes[i]) > 0 {
+			parts = append(parts, what+text.List(p.nodes[i]))
 		}
 	}
 	return strings.Join(parts, ". ")

@@ -2,21 +2,15 @@ package rollout
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
-
-// errNotLive is that a node was not read live whose failure is to be remembered or forgotten.
-var errNotLive = errors.New("not read live")
 
 // rememberFailures writes what is to be remembered of failures before any step is applied: what a step takes away is remembered by
 // then. Where it cannot be written, the nodes that it is about are left for the next pass, and nothing new begins.
@@ -24,40 +18,21 @@ func (p *pass) rememberFailures(ctx context.Context, change *plan.FailureChange)
 	if change == nil {
 		return
 	}
-	var err error
-	switch {
-	case p.live != nil && (change.All || !p.live.HasAll(change.Nodes...)):
-		err = errNotLive
-	default:
-		err = p.writeFailures(ctx, change.Profiles)
-	}
-	if err == nil {
-		return
+	if p.live == nil || !change.All && p.live.HasAll(change.Nodes...) {
+		err := p.writeFailures(ctx, change.Profiles)
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			p.errs = append(p.errs, err)
+		}
 	}
 	p.unremembered, p.unfinished = true, true
 	for _, node := range change.Nodes {
 		p.skip(node, nil)
 	}
-	if !errors.Is(err, errNotLive) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-		p.errs = append(p.errs, err)
-	}
 }
 
-// readFailures reads the failures. They are taken from the cache only to find out whether there is something to do.
-func (s *scope) readFailures(ctx context.Context, reader client.Reader) (*corev1.ConfigMap, error) {
-	var failures corev1.ConfigMap
-	key := client.ObjectKey{Namespace: s.ManagerNamespace, Name: v1alpha1.FailuresConfigMap}
-	if err := reader.Get(ctx, key, &failures); err != nil {
-		if apierrors.IsNotFound(err) {
-			failures.Namespace, failures.Name = key.Namespace, key.Name
-			return &failures, nil
-		}
-		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
-	}
-	return &failures, nil
-}
-
-// rememberedFailures are the failures by profile, and the profiles whose entry cannot be read.
 func (s *scope) rememberedFailures() (map[string]v1alpha1.ProfileFailures, sets.Set[string]) {
 	failures, unread := make(map[string]v1alpha1.ProfileFailures, len(s.failures.Data)), sets.New[string]()
 	for profile, value := range s.failures.Data {
@@ -83,12 +58,8 @@ func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.Prof
 		data[profile] = remembered.Encode()
 	}
 	failures.Data = data
-	write := func() error { return s.Update(ctx, failures, fieldOwner) }
-	if failures.ResourceVersion == "" {
-		write = func() error { return s.Create(ctx, failures, fieldOwner) }
-	}
-	if err := write(); err != nil {
-		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(failures), err)
+	if err := s.writeConfigMap(ctx, failures); err != nil {
+		return err
 	}
 	s.failures = failures
 	s.reportFailures(ctx, before, next)
@@ -110,21 +81,12 @@ func (s *scope) reportFailures(ctx context.Context, before, next map[string]v1al
 		for _, boot := range failures.Boots {
 			for _, node := range boot.Nodes {
 				if node.Reason == v1alpha1.RolloutReasonNodeLost && !known.Has(boot.BootHash+" "+node.UID) {
-					s.reportLost(ctx, profile, node)
+					log.FromContext(ctx).Info("Lost a node", "StorageClientProfile", profile, "Node", node.Name, "message", node.Message)
+					if regarding := s.profiles.ByName(profile); regarding != nil {
+						s.Recorder.Eventf(regarding.StorageClientProfile, nil, corev1.EventTypeWarning, eventNodeLost, "Reboot", "%s: %s", node.Name, node.Message)
+					}
 				}
 			}
 		}
 	}
-}
-
-func (s *scope) reportLost(ctx context.Context, profile string, node v1alpha1.FailedNode) {
-	log.FromContext(ctx).Info("Lost a node", "StorageClientProfile", profile, "Node", node.Name, "message", node.Message)
-	if regarding := s.profiles.ByName(profile); regarding != nil {
-		s.Recorder.Eventf(regarding.StorageClientProfile, nil, corev1.EventTypeWarning, eventNodeLost, "Reboot", "%s: %s", node.Name, node.Message)
-	}
-}
-
-// updateClaim writes down in a claim what has become of its node's permit.
-func (s *scope) updateClaim(ctx context.Context, step plan.UpdateClaim) error {
-	return s.changeClaim(ctx, step.Node, step.Claim.Encode())
 }

@@ -1,7 +1,9 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,13 +35,11 @@ import (
 // scope is one pass over the API: what was decided upon, as it is now, for the writes that follow.
 type scope struct {
 	*Reconciler
-	// gathered is how long it took to read the cluster.
-	gathered time.Duration
-	// stepping is set once nodes are read for steps.
-	stepping bool
-	paused   bool
-	profiles *fleet.ProfileSet
-	ready    map[string]bool
+	// gathered is how long it took to read the cluster, stepping is set once nodes are read for steps.
+	gathered         time.Duration
+	stepping, paused bool
+	profiles         *fleet.ProfileSet
+	ready            map[string]bool
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
@@ -57,9 +59,15 @@ type scope struct {
 	occupied sets.Set[string]
 }
 
+func newScope(r *Reconciler) *scope {
+	if r.inspected == nil {
+		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
+	}
+	return &scope{Reconciler: r, changed: sets.New[string](), drains: map[string]*plan.DrainProgress{}}
+}
+
 func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
-	began := s.Clock.Now()
-	defer func() { s.gathered = s.Clock.Now().Sub(began) }()
+	defer func(began time.Time) { s.gathered = s.Clock.Now().Sub(began) }(s.Clock.Now())
 	if err := s.readCommon(ctx, s.Client); err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -72,7 +80,6 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	for _, node := range all.Nodes {
 		s.nodes[node.Name] = node
 	}
-	s.changed, s.drains = sets.New[string](), map[string]*plan.DrainProgress{}
 	return s.currentSnapshot(), nil
 }
 
@@ -80,10 +87,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error 
 	s.stepping = true
 	profiles, etcd := s.profiles, s.etcd.nodes
 	// The claims come first: what is released after they were read is written on the nodes, or still counts.
-	if err := s.readCommon(ctx, s.APIReader); err != nil {
-		return err
-	}
-	if err := s.readEtcdMembers(ctx); err != nil {
+	if err := errors.Join(s.readCommon(ctx, s.APIReader), s.readEtcdMembers(ctx)); err != nil {
 		return err
 	}
 	outdated := names
@@ -108,37 +112,28 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error 
 // findOutdated finds the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
 // nothing else of them: one of the same version is the same.
 func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
-	var nodes, clientNodes map[string]string
-	err := parallel.TryEach(s.workers(), []func() error{
-		func() (err error) {
-			nodes, err = objects.ListVersions(ctx, s.APIReader, corev1.SchemeGroupVersion.WithKind("NodeList"))
-			return err
-		},
-		func() (err error) {
-			clientNodes, err = objects.ListVersions(ctx, s.APIReader, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
-			return err
-		},
-	}, func(read func() error) error { return read() })
+	kinds := []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("NodeList"), v1alpha1.GroupVersion.WithKind("StorageClientNodeList")}
+	versions := make([]map[string]string, len(kinds))
+	err := parallel.TryEach(s.workers(), []int{0, 1}, func(i int) (err error) {
+		versions[i], err = objects.ListVersions(ctx, s.APIReader, kinds[i])
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return objects.FindOutdated(nodes, s.nodes).Union(objects.FindOutdated(clientNodes, s.clientNodes)), nil
+	return objects.FindOutdated(versions[0], s.nodes).Union(objects.FindOutdated(versions[1], s.clientNodes)), nil
 }
 
 // readPods finds which nodes with the untuned taint that are to be rebooted serve anything. Until it has read them, a
 // node that keeps pods away by that taint counts as empty.
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
-	var unsure []string
-	for _, name := range sets.List(names) {
-		node, clientNode := s.nodes[name], s.clientNodes[name]
-		if node != nil && clientNode != nil && clientNode.Status.RebootRequired && s.isUntuned(node) {
-			unsure = append(unsure, name)
+	return parallel.TryEach(s.workers(), sets.List(names), func(name string) error {
+		node, clientNode := s.nodeNow(name), s.clientNodeNow(name)
+		if node == nil || clientNode == nil || !clientNode.Status.RebootRequired || !s.isUntuned(node) {
+			return nil
 		}
-	}
-	return parallel.TryEach(s.workers(), unsure, func(name string) error {
-		vacant, err := s.Drains.IsVacant(ctx, name)
-		if err != nil || vacant {
+		if vacant, err := s.Drains.IsVacant(ctx, name); err != nil || vacant {
 			return err
 		}
 		s.mutex.Lock()
@@ -153,13 +148,17 @@ func (s *scope) isUntuned(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
 }
 
-// readCommon reads the claims, which are never taken from a cache, the profiles, and the pause of everything.
-func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
-	var err error
-	if s.claims, err = s.readClaims(ctx); err != nil {
+// readCommon reads the claims, which are never taken from a cache, the failures, the profiles, and the pause of everything.
+func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error) {
+	if s.claims, err = s.readConfigMap(ctx, s.APIReader, v1alpha1.BudgetConfigMap); err != nil {
 		return err
 	}
-	if s.failures, err = s.readFailures(ctx, reader); err != nil {
+	for node, value := range s.claims.Data {
+		if _, err := v1alpha1.DecodeDisruption(value); err != nil {
+			log.FromContext(ctx).Info("Cannot read a claim; it uses up budget all the same", "Node", node, "reason", err.Error())
+		}
+	}
+	if s.failures, err = s.readConfigMap(ctx, reader, v1alpha1.FailuresConfigMap); err != nil {
 		return err
 	}
 	if s.paused, err = read.IsEverythingPaused(ctx, reader, s.ManagerNamespace); err != nil {
@@ -167,6 +166,29 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 	}
 	s.profiles, err = s.readProfiles(ctx, reader)
 	return err
+}
+
+func (s *scope) readConfigMap(ctx context.Context, reader client.Reader, name string) (*corev1.ConfigMap, error) {
+	object := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: s.ManagerNamespace, Name: name}
+	if err := reader.Get(ctx, key, object); apierrors.IsNotFound(err) {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	return object, nil
+}
+
+// writeConfigMap writes a ConfigMap as it was read before the decision.
+func (s *scope) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) error {
+	write := func() error { return s.Update(ctx, object, fieldOwner) }
+	if object.ResourceVersion == "" {
+		write = func() error { return s.Create(ctx, object, fieldOwner) }
+	}
+	if err := write(); err != nil {
+		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(object), err)
+	}
+	return nil
 }
 
 func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
@@ -177,8 +199,7 @@ func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.
 	return s.profileSets.Of(profiles.Items, s.Allow), nil
 }
 
-// readRules reads live what people have written down, and the clock, for some nodes. Workers that ask at the same time share one read, which
-// begins after all of them have asked.
+// readRules shares one read among workers that ask at the same time. It starts after all of them have asked.
 func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
 	return s.rulings.Do(nodes, func(asked [][]string) (plan.Rules, error) {
 		paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
@@ -189,59 +210,30 @@ func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, erro
 		if err != nil {
 			return plan.Rules{}, err
 		}
-		return s.rulesFor(slices.Concat(asked...), paused, profiles), nil
+		out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), WantedBootHashes: map[string]string{}}
+		for _, name := range slices.Concat(asked...) {
+			if node := s.nodeNow(name); node != nil {
+				out.WantedBootHashes[name] = profiles.Wanted(node, s.clientNodeOf(node)).BootHash
+			}
+		}
+		return out, nil
 	})
 }
 
-func (s *scope) rulesFor(nodes []string, paused bool, profiles *fleet.ProfileSet) plan.Rules {
-	out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), WantedBootHashes: make(map[string]string, len(nodes))}
-	for _, name := range nodes {
-		if node := s.nodeNow(name); node != nil {
-			out.WantedBootHashes[name] = profiles.Wanted(node, s.clientNodeOf(node)).BootHash
-		}
-	}
-	return out
-}
-
-func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
-	var claims corev1.ConfigMap
-	key := client.ObjectKey{Namespace: s.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
-	if err := s.APIReader.Get(ctx, key, &claims); err != nil {
-		if apierrors.IsNotFound(err) {
-			claims.Namespace, claims.Name = key.Namespace, key.Name
-			return &claims, nil
-		}
-		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
-	}
-	for node, value := range claims.Data {
-		if _, err := v1alpha1.DecodeDisruption(value); err != nil {
-			log.FromContext(ctx).Info("Cannot read a claim; it uses up budget all the same", "Node", node, "reason", err.Error())
-		}
-	}
-	return &claims, nil
-}
-
-// readNode reads a Node and its StorageClientNode from the API server.
 func (s *scope) readNode(ctx context.Context, name string) error {
 	node, clientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-	nodeFound, err := s.getLive(ctx, name, node)
-	if err != nil {
-		return err
-	}
-	clientNodeFound, err := s.getLive(ctx, name, clientNode)
-	if err != nil {
-		return err
+	nodeErr, clientNodeErr := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, node), s.APIReader.Get(ctx, client.ObjectKey{Name: name}, clientNode)
+	if err := errors.Join(client.IgnoreNotFound(nodeErr), client.IgnoreNotFound(clientNodeErr)); err != nil {
+		return fmt.Errorf("read Node %s and its StorageClientNode: %w", name, err)
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.changed.Insert(name)
-	delete(s.nodes, name)
-	if nodeFound {
-		s.nodes[name] = node
+	if s.nodes[name] = node; nodeErr != nil {
+		delete(s.nodes, name)
 	}
-	delete(s.clientNodes, name)
-	if clientNodeFound {
-		s.clientNodes[name] = clientNode
+	if s.clientNodes[name] = clientNode; clientNodeErr != nil {
+		delete(s.clientNodes, name)
 	}
 	return nil
 }
@@ -253,7 +245,6 @@ func (s *scope) nodeNow(name string) *corev1.Node {
 	return s.nodes[name]
 }
 
-// keepNode keeps what the server made of a write.
 func (s *scope) keepNode(node *corev1.Node) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -261,7 +252,6 @@ func (s *scope) keepNode(node *corev1.Node) {
 	s.changed.Insert(node.Name)
 }
 
-// clientNodeNow is nodeNow for a StorageClientNode.
 func (s *scope) clientNodeNow(name string) *v1alpha1.StorageClientNode {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -286,44 +276,24 @@ func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
 func (s *scope) rememberInspection(node string, progress plan.DrainProgress) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.inspected == nil {
-		s.inspected = map[string]time.Time{}
-	}
 	s.inspected[node], s.drains[node] = s.Clock.Now(), &progress
 	s.changed.Insert(node)
 }
 
-// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet, or not confirmed; zero where it is not.
+// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet, or not confirmed; zero if it is not.
 func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming(clientNode) {
+	isConfirming := func() bool {
+		report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
+		return !clientNode.Spec.Release && !report.IsTaken() && !report.HasFailed()
+	}
+	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming() {
 		delete(s.applying, node)
 		return time.Time{}
-	}
-	if s.applying == nil {
-		s.applying = map[string]time.Time{}
 	}
 	if _, known := s.applying[node]; !known {
 		s.applying[node] = s.Clock.Now()
 	}
 	return s.applying[node]
-}
-
-// isConfirming reports whether the agent still applies or confirms settings that it has reported.
-func isConfirming(clientNode *v1alpha1.StorageClientNode) bool {
-	report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
-	return !clientNode.Spec.Release && !report.IsTaken() && !report.HasFailed()
-}
-
-func (s *scope) getLive(ctx context.Context, name string, object client.Object) (bool, error) {
-	if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("get %T %s: %w", object, name, err)
-	}
-	return true, nil
 }
 
 // currentSnapshot turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
@@ -355,7 +325,6 @@ func (s *scope) shadow(session *plan.Session) {
 	}
 }
 
-// currentRules is everything except the nodes.
 func (s *scope) currentRules() plan.Snapshot {
 	out := plan.Snapshot{
 		Now:    s.Clock.Now(),
@@ -384,35 +353,27 @@ func readDisruption(value string) v1alpha1.Disruption {
 	return disruption
 }
 
-// plannedProfiles are the profiles of a set as the planner is told of them.
+// plannedProfiles are the profiles of the last set as the planner knows them.
 type plannedProfiles struct {
 	mutex    sync.Mutex
 	of       *fleet.ProfileSet
 	profiles []plan.Profile
-	known    map[*fleet.Profile]plan.Profile
 }
 
-// planProfiles works out once for each version of a profile what the planner is told, and changes nothing of. Only the profile decides on it.
 func (s *scope) planProfiles(set *fleet.ProfileSet) []plan.Profile {
 	p := &s.planned
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if p.of == set {
-		return p.profiles
-	}
-	before := p.known
-	p.of, p.profiles, p.known = set, nil, make(map[*fleet.Profile]plan.Profile, len(set.All()))
-	for _, profile := range set.All() {
-		planned, known := before[profile]
-		if !known {
-			planned = s.planProfile(profile)
+	if p.of != set {
+		p.of, p.profiles = set, nil
+		for _, profile := range set.All() {
+			p.profiles = append(p.profiles, planProfile(profile))
 		}
-		p.profiles, p.known[profile] = append(p.profiles, planned), planned
 	}
 	return p.profiles
 }
 
-func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
+func planProfile(profile *fleet.Profile) plan.Profile {
 	out := plan.Profile{
 		Name:     profile.Name,
 		Priority: profile.Spec.Priority,
@@ -423,19 +384,18 @@ func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
 		BootKeys: sets.New[string](),
 	}
-	if profile.Paused {
+	switch {
+	case profile.Spec.Paused:
+		out.Paused = v1alpha1.ReasonPausedByField
+	case profile.Paused:
 		out.Paused = v1alpha1.ReasonPausedByAnnotation
-		if profile.Spec.Paused {
-			out.Paused = v1alpha1.ReasonPausedByField
-		}
 	}
-	if profile.Standing == match.Held {
-		out.Inert = v1alpha1.ReasonPending
-		if profile.InvalidReason != "" {
-			out.Inert = profile.InvalidReason
-		} else if profile.Spec.Mode == v1alpha1.ModePlan {
-			out.Inert = v1alpha1.ReasonPlanMode
-		}
+	switch {
+	case profile.Standing != match.Held:
+	case profile.InvalidReason == "" && profile.Spec.Mode == v1alpha1.ModePlan:
+		out.Inert = v1alpha1.ReasonPlanMode
+	default:
+		out.Inert = cmp.Or(profile.InvalidReason, v1alpha1.ReasonPending)
 	}
 	var err error
 	if out.Windows, err = windows.ParseSet(profile.Spec.Rollout.Windows); err != nil {
@@ -463,10 +423,9 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		UnavailableSince: unavailableSince(node, leaving),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
-		Guarded:          isGuarded(node),
 		Maintenance:      maintenanceOf(node),
 		Maintainer:       maintainerOf(node),
-		ControlPlane:     s.isControlPlane(node),
+		ControlPlane:     match.ControlPlane(node) || s.etcd.nodes.Has(node.Name),
 		Manager:          node.Name == s.ManagerNode,
 		Paused:           pause.Annotated(node),
 		Ignored:          match.Ignored(node),
@@ -481,18 +440,20 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 	if leaving != nil {
 		out.Leaving = leaving.Key
 	}
+	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
+	if _, labeled := node.Labels[etcdLabel]; labeled {
+		out.ControlPlane = true
+	}
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
 		out.Mark = new(readDisruption(mark))
 	}
 	clientNode := s.clientNodeOf(node)
-	concerned := s.profiles.Carried
+	concerned := s.profiles.Carried(clientNode)
 	if !out.Ignored {
-		concerned = func(clientNode *v1alpha1.StorageClientNode) []*fleet.Profile {
-			return s.profiles.Concerning(node, clientNode)
-		}
+		concerned = s.profiles.Concerning(node, clientNode)
 	}
-	for _, profile := range concerned(clientNode) {
+	for _, profile := range concerned {
 		out.Profiles = append(out.Profiles, profile.Name)
 	}
 	out.ApplyingSince = s.rememberApplying(clientNode, node.Name)

@@ -55,7 +55,17 @@ func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
 	if err := cached.refreshNodes(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	got := cached.currentSnapshot()
+	got, news := cached.currentSnapshot(), cached.news()
+	told := sets.New[string]()
+	for _, n := range news.Nodes {
+		told.Insert(n.Name)
+	}
+	if want := sets.New("node", "object", "new"); !told.Equal(want) || !slices.Equal(news.Gone, []string{"gone"}) {
+		t.Errorf("the session is told of %v, and that %v are gone", sets.List(told), news.Gone)
+	}
+	if again := cached.news(); len(again.Nodes)+len(again.Gone) > 0 {
+		t.Errorf("the session is told again of %d nodes", len(again.Nodes))
+	}
 	// The namespace, whose annotation pauses everything, is read each time.
 	if diff := cmp.Diff(map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)

@@ -33,11 +33,6 @@ func guardsOf(node *corev1.Node) guards {
 	return out
 }
 
-func isGuarded(node *corev1.Node) bool {
-	_, found := node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
-	return found
-}
-
 // setGuards keeps autoscalers off the node, and takes it out of external load balancers where that is asked for. What is
 // there already, whatever its value, is somebody's and stays theirs.
 func setGuards(node *corev1.Node, excludeFromLoadBalancers bool) {

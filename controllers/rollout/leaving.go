@@ -1,8 +1,6 @@
 package rollout
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // leavingTaints are the keys of taints by which others say that a node is about to be taken away, or is switched off. Whatever their
 // effect: handlers let it be chosen.

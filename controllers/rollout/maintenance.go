@@ -16,7 +16,6 @@ import (
 
 // maintenanceReason marks the conditions on a Node as ours. Others may set conditions of the same types.
 const maintenanceReason = "StorageClientRollout"
-
 const maintenanceMessage = "Reboot for storage client settings"
 
 // maintenance is which conditions are True in each state. The others are not there.
@@ -30,7 +29,6 @@ var maintenanceTypes = []corev1.NodeConditionType{
 	corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained,
 }
 
-// maintenanceOf reads back what our conditions on a Node say.
 func maintenanceOf(node *corev1.Node) plan.Maintenance {
 	var ours []corev1.NodeConditionType
 	for _, condition := range node.Status.Conditions {
@@ -60,11 +58,26 @@ func maintainerOf(node *corev1.Node) string {
 func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
 	before := s.nodeNow(step.Node)
 	node := before.DeepCopy()
-	for _, kind := range maintenanceTypes {
-		s.setCondition(node, kind, slices.Contains(maintenance[step.State], kind))
-	}
+	now, message := s.Clock.Now(), maintenanceMessage
 	if step.Permitting {
-		s.signConditions(node)
+		// To the nanosecond: no two writes are equal.
+		message += ", permitted at " + now.UTC().Format(time.RFC3339Nano)
+	}
+	for _, kind := range maintenanceTypes {
+		at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+		wanted := slices.Contains(maintenance[step.State], kind)
+		switch {
+		case at >= 0 && node.Status.Conditions[at].Reason != maintenanceReason:
+		case at >= 0 && !wanted:
+			node.Status.Conditions = slices.Delete(node.Status.Conditions, at, at+1)
+		case at >= 0 && step.Permitting:
+			node.Status.Conditions[at].Message = message
+		case at < 0 && wanted:
+			node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+				Type: kind, Status: corev1.ConditionTrue, Reason: maintenanceReason,
+				Message: message, LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
+			})
+		}
 	}
 	if slices.Equal(node.Status.Conditions, before.Status.Conditions) {
 		return nil
@@ -76,28 +89,4 @@ func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) er
 	}
 	s.keepNode(node)
 	return nil
-}
-
-// signConditions writes into our conditions when a permit was decided on, to the nanosecond: no two writes are equal.
-func (s *scope) signConditions(node *corev1.Node) {
-	for i := range node.Status.Conditions {
-		if condition := &node.Status.Conditions[i]; condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
-			condition.Message = maintenanceMessage + ", permitted at " + s.Clock.Now().UTC().Format(time.RFC3339Nano)
-		}
-	}
-}
-
-func (s *scope) setCondition(node *corev1.Node, kind corev1.NodeConditionType, wanted bool) {
-	at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
-	switch {
-	case at >= 0 && node.Status.Conditions[at].Reason != maintenanceReason:
-	case at >= 0 && !wanted:
-		node.Status.Conditions = slices.Delete(node.Status.Conditions, at, at+1)
-	case at < 0 && wanted:
-		now := metav1.NewTime(s.Clock.Now())
-		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
-			Type: kind, Status: corev1.ConditionTrue, Reason: maintenanceReason,
-			Message: maintenanceMessage, LastHeartbeatTime: now, LastTransitionTime: now,
-		})
-	}
 }

@@ -116,7 +116,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			<-began
 			failed := make(chan error, len(names))
 			for _, name := range names {
-				go func() { failed <- s.releaseClaim(t.Context(), plan.ReleaseClaim{OnNode: plan.OnNode{Node: name}}) }()
+				go func() { failed <- s.changeClaim(t.Context(), name, "") }()
 			}
 			for s.changes.Waiting() < len(names) {
 				time.Sleep(time.Millisecond)
@@ -155,11 +155,11 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return &scope{changed: sets.New[string](), drains: map[string]*plan.DrainProgress{}, Reconciler: &Reconciler{
+	return newScope(&Reconciler{
 		Drains: drain.NewRunner(c, c),
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-	}}
+	})
 }
 
 // snapshotOf is a snapshot of nodes that nothing is declared for.
@@ -196,7 +196,9 @@ func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgr
 	return plan.DrainProgress{}
 }
 
-func (s *stubborn) lookAhead(context.Context, plan.AddClaim) plan.Outlook { return plan.Outlook{} }
+func (s *stubborn) lookAhead(context.Context, plan.AddClaim) plan.DrainProgress {
+	return plan.DrainProgress{}
+}
 
 func (s *stubborn) readRules(context.Context, []string) (plan.Rules, error) { return plan.Rules{}, nil }
 

@@ -27,25 +27,20 @@ type cluster interface {
 	news() plan.Snapshot
 	// shadow has tests compare a session with a new one of the same cluster.
 	shadow(session *plan.Session)
-	// currentNote returns a node's note as it stands.
-	currentNote(node string) v1alpha1.RolloutStatus
-	// inspectPods finds how far a node's drain is, if it only has to wait.
+	// inspectPods finds how far a node's drain is, if it only has to wait. drainNode evicts what may leave the node in the background, and
+	// returns how far its drain is. keepDrains ends the drains of all other nodes.
 	inspectPods(ctx context.Context, step plan.Drain)
-	// drainNode evicts what may leave a node in the background, and returns how far its drain is.
 	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
-	// keepDrains ends the drains of all other nodes.
 	keepDrains(nodes sets.Set[string])
-	// lookAhead evaluates the pods of a node that is about to be claimed.
-	lookAhead(ctx context.Context, step plan.AddClaim) plan.Outlook
+	// lookAhead returns what would keep a drain from ending.
+	lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress
 	// readRules reads live what people have written down, and the clock, for some nodes.
 	readRules(ctx context.Context, nodes []string) (plan.Rules, error)
-	// addClaims enters nodes in the ConfigMap, all or none.
+	// addClaims enters nodes in the ConfigMap, all or none; applyStep carries out any other step.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
-	// writeFailures writes the recorded failures.
-	writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error
-	// applyStep carries out any other step.
 	applyStep(ctx context.Context, step plan.Step) error
-	// writeNote writes a node's note, status.rollout.
+	writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error
+	currentNote(node string) v1alpha1.RolloutStatus
 	writeNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) error
 }
 
@@ -76,10 +71,8 @@ type pass struct {
 	plan plan.Plan
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
-	// unremembered is set if failures could not be recorded: nothing new starts then.
-	unremembered bool
-	// unfinished is set when the next pass has something to do at once.
-	unfinished bool
+	// unremembered is set if failures could not be recorded: nothing new starts then. unfinished is set if the next pass must come at once.
+	unremembered, unfinished bool
 	// errs are about no node.
 	errs []error
 }
@@ -122,7 +115,6 @@ func (o *outcome) finish(node string, err error) bool {
 	return false
 }
 
-// noteOf returns a node's note, if there is one.
 func (o *outcome) noteOf(node string) (note v1alpha1.RolloutStatus, noted bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -174,7 +166,6 @@ func runPass(ctx context.Context, c cluster, workers int) (next time.Time, unfin
 	return next, p.unfinished, errors.Join(p.errs...)
 }
 
-// takeSteps reads live what the steps are about, decides again, and applies the steps.
 func (p *pass) takeSteps(ctx context.Context) error {
 	p.live = p.nodesToRead()
 	if err := p.refreshNodes(ctx, p.live); err != nil {
@@ -193,7 +184,6 @@ func (p *pass) takeSteps(ctx context.Context) error {
 	return nil
 }
 
-// update brings the session up to date.
 func (p *pass) update() {
 	p.session.Update(p.news())
 	p.shadow(p.session)
@@ -230,9 +220,7 @@ func (p *pass) claimNodes(ctx context.Context) {
 	first := p.session.FirstSteps(claimed)
 	maps.DeleteFunc(p.notes, func(node string, _ v1alpha1.RolloutStatus) bool { return claimed.Has(node) })
 	maps.Copy(p.notes, first.Notes)
-	if !first.Next.IsZero() {
-		p.plan.Next = earlierOf(p.plan.Next, first.Next)
-	}
+	p.plan.Next = earlierOf(p.plan.Next, first.Next)
 	p.applySteps(ctx, first.Steps)
 }
 
@@ -267,7 +255,6 @@ func isRelease(step plan.Step) bool {
 	return releases
 }
 
-// isNewClaim reports whether a step is a claim with which a disruption starts, not one that is written again.
 func isNewClaim(step plan.Step) bool {
 	claim, ok := step.(plan.AddClaim)
 	return ok && !claim.Missing
@@ -295,9 +282,7 @@ func (p *pass) nodesToRead() sets.Set[string] {
 	return names
 }
 
-func (p *pass) isLive(node string) bool {
-	return p.live == nil || p.live.Has(node)
-}
+func (p *pass) isLive(node string) bool { return p.live == nil || p.live.Has(node) }
 
 // applySteps applies the steps except new claims: those of a node strictly in order, several nodes at a time.
 func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
@@ -447,9 +432,9 @@ func (p *pass) noteRefusals(ctx context.Context) (again bool) {
 	return again
 }
 
-// earlierOf returns the earlier of two times, of which the first may be never.
+// earlierOf returns the earlier of two times, each of which may be never.
 func earlierOf(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a

@@ -60,7 +60,7 @@ type Reconciler struct {
 	// applying is since when agents have been about settings that they have not reported yet.
 	applying map[string]time.Time
 	// progress is what has not been told in events yet.
-	progress progress
+	progress map[string]*profileProgress
 	// rested is when the next pass may be made: at once after one that took steps, since nodes wait for the next.
 	rested time.Time
 }
@@ -86,13 +86,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if rest := r.rested.Sub(now); rest > 0 && rest <= maxRest {
 		return reconcile.Result{RequeueAfter: rest}, nil
 	}
-	s := &scope{Reconciler: r}
+	s := newScope(r)
 	next, unfinished, err := runPass(ctx, s, r.workers())
 	r.rested = r.Clock.Now().Add(s.restAfter())
 	if err == nil {
-		if due := s.tellProgress(); !due.IsZero() {
-			next = earlierOf(next, due)
-		}
+		next = earlierOf(next, s.tellProgress())
 	}
 	switch {
 	case err != nil:
@@ -108,8 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
 
-// restShare is how many times as long as it took to read the cluster the rollout rests after a pass that had nothing to do: with thousands of
-// nodes that is what passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it.
+// After a pass that had nothing to do, the rollout rests restShare times as long as it took to read the cluster, at most for maxRest.
 const (
 	restShare = 10
 	maxRest   = 2 * time.Second
@@ -122,7 +119,6 @@ func (s *scope) restAfter() time.Duration {
 	return min(restShare*s.gathered, maxRest)
 }
 
-// workers is how many nodes are dealt with at a time.
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
 // drainNode has what may leave a node evicted in the background, and reports how far its drain is.
@@ -146,16 +142,14 @@ func (s *scope) inspectPods(ctx context.Context, step plan.Drain) {
 }
 
 // lookAhead looks at the pods of a node that is to be claimed. What cannot be read says nothing against it.
-func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.Outlook {
+func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress {
 	result, err := s.Drains.LookAhead(ctx, step.Node, step.Options)
-	if err != nil || result.Done() {
-		return plan.Outlook{}
+	if err != nil {
+		return plan.DrainProgress{}
 	}
-	progress := progressOf(result)
-	return plan.Outlook{Reason: progress.Reason, Message: progress.Message}
+	return progressOf(result)
 }
 
-// keepDrains ends the drains of all other nodes.
 func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {

@@ -37,20 +37,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.Drains); err != nil {
 		return fmt.Errorf("add the drains: %w", err)
 	}
-	soon := func(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		queue.AddAfter(theRequest, gatherFor)
-	}
-	one := handler.Funcs{
-		CreateFunc: func(_ context.Context, _ event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			soon(queue)
-		},
-		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			soon(queue)
-		},
-		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			soon(queue)
-		},
-	}
+	one := handler.Funcs{CreateFunc: enqueue[event.CreateEvent], UpdateFunc: enqueue[event.UpdateEvent], DeleteFunc: enqueue[event.DeleteEvent]}
 	named := func(name string) builder.Predicates {
 		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
 	}
@@ -69,6 +56,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryDelay, maxBackOff),
 		}).
 		Complete(r)
+}
+
+func enqueue[E any](_ context.Context, _ E, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	queue.AddAfter(theRequest, gatherFor)
 }
 
 // nodeChanged leaves out heartbeats: thousands of nodes send them all the time.

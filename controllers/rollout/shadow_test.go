@@ -8,10 +8,17 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// shadowDiff returns how the plan of a session differs from that of a new session of the whole cluster. Evictions go on meanwhile.
+// shadowDiff returns how the plan of a session differs from that of a new session of the whole cluster.
 func shadowDiff(session *plan.Session, whole plan.Snapshot) string {
 	plans := [2]plan.Plan{plan.Begin(whole).Plan(), session.Plan()}
 	for _, p := range plans {
+		// Evictions go on meanwhile.
+		for i, step := range p.Steps {
+			if write, ok := step.(plan.WriteNote); ok {
+				write.Note.Evictions = 0
+				p.Steps[i] = write
+			}
+		}
 		for node, note := range p.Notes {
 			note.Evictions = 0
 			p.Notes[node] = note

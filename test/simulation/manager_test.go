@@ -107,8 +107,15 @@ func (w *world) compareSessions(session *rolloutplan.Session, whole rolloutplan.
 	w.compared++
 	plans := [2]rolloutplan.Plan{rolloutplan.Begin(whole).Plan(), session.Plan()}
 	for _, p := range plans {
+		// Evictions go on meanwhile.
+		for i, step := range p.Steps {
+			if write, ok := step.(rolloutplan.WriteNote); ok {
+				write.Note.Evictions = 0
+				p.Steps[i] = write
+			}
+		}
 		for node, note := range p.Notes {
-			note.Evictions = 0 // Evictions go on meanwhile.
+			note.Evictions = 0
 			p.Notes[node] = note
 		}
 	}

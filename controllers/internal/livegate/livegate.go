@@ -52,8 +52,9 @@ func (n *Node) IsSilentForLong(now time.Time) bool {
 	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
 }
 
-// hasWanted reports whether the node has been given the wanted settings.
+// hasWanted reports whether the node has been given the wanted settings, hasFailed whether they have failed on it.
 func (n *Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
+func (n *Node) hasFailed() bool { return n.hasWanted() && n.Failed }
 
 // Policy is what a profile's rollout says about changes of settings.
 type Policy struct {
@@ -145,14 +146,28 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	slices.SortFunc(gate.nodes, func(a, b *Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	if failed := failedOf(gate.nodes); len(failed) >= max(policy.FailureThreshold, 1) {
+	if failed := namesOf(gate.nodes, (*Node).hasFailed); len(failed) >= max(policy.FailureThreshold, 1) {
 		gate.refuse(gate.nodes, fmt.Sprintf("stopped, settings failed on %s", text.List(failed)))
 		return gate.Decision
 	}
 	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
 	gate.admitGroups()
-	gate.nameLost()
+	if lost := namesOf(gate.nodes, gate.isLost); len(lost) > 0 {
+		for name := range gate.Notes {
+			gate.Notes[name] += fmt.Sprintf("; passed over, agent not started for %d minutes: %s", int(LostAfter.Minutes()), text.List(lost))
+		}
+	}
 	return gate.Decision
+}
+
+func namesOf(nodes []*Node, is func(*Node) bool) []string {
+	var names []string
+	for _, node := range nodes {
+		if is(node) {
+			names = append(names, node.Name)
+		}
+	}
+	return names
 }
 
 type gate struct {
@@ -167,33 +182,6 @@ type gate struct {
 // isLost reports whether a node has the wanted settings and its agent has not started for too long to be waited for.
 func (g *gate) isLost(node *Node) bool {
 	return node.hasWanted() && node.NeverStarted && node.IsSilentForLong(g.now)
-}
-
-// nameLost has every note say whom nobody waits for.
-func (g *gate) nameLost() {
-	var lost []string
-	for _, node := range g.nodes {
-		if g.isLost(node) {
-			lost = append(lost, node.Name)
-		}
-	}
-	if len(lost) == 0 {
-		return
-	}
-	for name := range g.Notes {
-		g.Notes[name] += fmt.Sprintf("; passed over, agent not started for %d minutes: %s", int(LostAfter.Minutes()), text.List(lost))
-	}
-}
-
-// failedOf names the nodes on which the wanted settings have failed.
-func failedOf(nodes []*Node) []string {
-	var failed []string
-	for _, node := range nodes {
-		if node.hasWanted() && node.Failed {
-			failed = append(failed, node.Name)
-		}
-	}
-	return failed
 }
 
 // hasSoaked reports whether a node has stayed well for long enough, and remembers when it will have.
@@ -219,7 +207,8 @@ func (g *gate) admitGroups() {
 	}
 	proven := map[string]bool{}
 	for _, wanted := range order {
-		proven[wanted] = g.isProven(groups[wanted])
+		members, count := g.canaryOf(groups[wanted])
+		proven[wanted] = len(namesOf(members, g.hasSoaked)) >= count
 		g.countRunning(groups[wanted], proven[wanted])
 	}
 	for _, wanted := range order {
@@ -238,43 +227,22 @@ func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
 	if !g.policy.Chosen {
 		return group, max(min(g.policy.Canaries, len(group)), 1)
 	}
-	for _, node := range group {
-		if node.Canary && (node.Alive || node.hasWanted()) {
-			members = append(members, node)
-		}
-	}
+	members = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return !n.Canary || !n.Alive && !n.hasWanted() })
 	if len(members) > 0 {
 		return members, len(members)
 	}
-	for _, node := range group {
-		if node.hasWanted() {
-			members = append(members, node)
-		}
-	}
-	return members, 1
-}
-
-// isProven reports whether enough of a group have carried the settings for long enough.
-func (g *gate) isProven(group []*Node) bool {
-	members, count := g.canaryOf(group)
-	soaked := 0
-	for _, node := range members {
-		if g.hasSoaked(node) {
-			soaked++
-		}
-	}
-	return soaked >= count
+	return slices.DeleteFunc(group, func(n *Node) bool { return !n.hasWanted() }), 1
 }
 
 // admitCanary lets the canary of a group go, and nobody else.
 func (g *gate) admitCanary(group []*Node) {
 	members, count := g.canaryOf(group)
-	begun := nodesWithWanted(members)
+	begun, failed := namesOf(members, (*Node).hasWanted), namesOf(members, (*Node).hasFailed)
 	switch {
 	case len(members) == 0:
 		g.refuse(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
-	case len(begun) >= count && len(begun)-len(failedOf(members)) < count:
-		g.refuse(group, "waiting for a canary that has failed: "+text.List(failedOf(members)))
+	case len(begun) >= count && len(begun)-len(failed) < count:
+		g.refuse(group, "waiting for a canary that has failed: "+text.List(failed))
 		for _, node := range group {
 			g.Stuck[node.Name] = !node.hasWanted()
 		}
@@ -290,17 +258,6 @@ func (g *gate) admitCanary(group []*Node) {
 	}
 }
 
-func nodesWithWanted(group []*Node) []string {
-	var names []string
-	for _, node := range group {
-		if node.hasWanted() {
-			names = append(names, node.Name)
-		}
-	}
-	return names
-}
-
-// unconfirmedOf says of the nodes that have begun why their settings are not being proven, where that is so.
 func unconfirmedOf(group []*Node) string {
 	for _, node := range group {
 		if node.hasWanted() && node.Unconfirmed != "" {
@@ -354,7 +311,6 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 	}
 }
 
-// whyNotNow says why a node of a group in which left more may go has to wait, or nothing.
 func (g *gate) whyNotNow(node *Node, left, limit int, proven bool) string {
 	switch {
 	case !node.Alive:

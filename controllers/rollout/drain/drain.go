@@ -1,3 +1,5 @@
+// Package drain takes one pass over a node's pods: it evicts what may be evicted and reports what is left. It never
+// waits; whoever drains a node comes back until the result says that it is done.
 package drain
 
 import (
@@ -43,9 +45,8 @@ type Drainer struct {
 
 func (d *Drainer) atATime() int { return cmp.Or(d.AtATime, maxEvictions) }
 
-// sortPods lists a node's pods: those that may be evicted, and what is to be said of all others.
-func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain, how freshness) (result Result, evictable []*corev1.Pod, err error) {
-	pods, err := d.listPods(ctx, node, how)
+func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain, version string) (result Result, evictable []*corev1.Pod, err error) {
+	pods, err := d.listPods(ctx, node, version)
 	if err != nil {
 		return Result{}, nil, err
 	}
@@ -55,49 +56,58 @@ func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Dr
 // SortPods tells of a node's pods which may be evicted, and what is to be said of all others, by their own objects alone: it asks no
 // PodDisruptionBudget. It fails where waitForPodSelector cannot be parsed.
 func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
-	waitFor, err := waitSelector(options.WaitForPodSelector)
-	if err != nil {
-		return Result{}, nil, err
+	// An empty selector, as the API's documentation shows it, selects none.
+	waitFor := labels.Nothing()
+	if selector := options.WaitForPodSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
+		if waitFor, err = metav1.LabelSelectorAsSelector(selector); err != nil {
+			return Result{}, nil, fmt.Errorf("parse rollout.drain.waitForPodSelector: %w", err)
+		}
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if !staysOnNode(pod) && !hasEnded(pod) {
-			result.addName(pod)
-		}
 		switch {
 		case staysOnNode(pod):
-			result.LeftUIDs = append(result.LeftUIDs, volumeUIDs(pod)...)
+			result.LeftUIDs = append(result.LeftUIDs, string(pod.UID))
+			// The kubelet keeps the volumes of a static pod under the UID that is the value of the annotation on its mirror.
+			if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
+				result.LeftUIDs = append(result.LeftUIDs, static)
+			}
+			continue
 		case hasEnded(pod):
+			continue
+		}
+		if result.Names == nil {
+			result.Names = map[string]string{}
+		}
+		result.Names[string(pod.UID)] = podName(pod)
+		owner, why := metav1.GetControllerOf(pod), whyNotEvictable(pod, options)
+		isJob := owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
+		switch {
 		case pod.DeletionTimestamp != nil:
 			result.Remaining = append(result.Remaining, podName(pod))
-		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && isJobPod(pod):
+		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && isJob:
 			result.WaitedFor = append(result.WaitedFor, podName(pod))
+		case why != "":
+			result.Blocked = append(result.Blocked, Blocker{Pod: podName(pod), Why: why})
 		default:
-			if why := whyNotEvictable(pod, options); why != "" {
-				result.Blocked = append(result.Blocked, Blocker{Pod: podName(pod), Why: why})
-				continue
-			}
 			evictable = append(evictable, pod)
 		}
 	}
 	return result, evictable, nil
 }
 
-// freshness is the resource version that a list asks for.
-type freshness string
-
+// Resource versions that a list asks for. With consistent the API server answers with what is there: what a permit rests on. With cached it
+// may answer from its watch cache, which has an index of Pods by node: enough to see how a drain goes on.
 const (
-	// consistent has the API server answer with what is there: what a permit rests on.
-	consistent freshness = ""
-	// cached lets it answer from its watch cache, which has an index of Pods by node: enough to see how a drain goes on.
-	cached freshness = "0"
+	consistent = ""
+	cached     = "0"
 )
 
-func (d *Drainer) listPods(ctx context.Context, node string, how freshness) ([]corev1.Pod, error) {
+func (d *Drainer) listPods(ctx context.Context, node string, version string) ([]corev1.Pod, error) {
 	bounded, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var pods corev1.PodList
-	options := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: string(how)}}
+	options := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}}
 	if err := d.Reader.List(bounded, &pods, options, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, fmt.Errorf("list Pods on %s: %w", node, err)
 	}
@@ -135,7 +145,6 @@ type budgets struct {
 	byNamespace map[string][]policyv1.PodDisruptionBudget
 }
 
-// read returns what is known of a namespace.
 func (b *budgets) read(namespace string) []policyv1.PodDisruptionBudget {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -162,7 +171,6 @@ func (b *budgets) list(ctx context.Context, reader client.Reader, namespace stri
 	return list.Items, nil
 }
 
-// budgetsOf are the budgets that a pod belongs to.
 func budgetsOf(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
 	var out []policyv1.PodDisruptionBudget
 	for i := range all {
@@ -194,7 +202,7 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	switch {
 	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
 		// The eviction API answers 500 for a pod with more than one budget, and always will.
-		blocker.Why = severalBudgets
+		blocker.Why = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
 	case !apierrors.IsTooManyRequests(refusal):
 		// A webhook that refuses, or that takes its time, is such a case.
 		blocker.Why = "cannot be evicted: " + refusal.Error()
@@ -203,9 +211,6 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	}
 	return &blocker
 }
-
-// severalBudgets is what keeps a pod that belongs to more than one budget.
-const severalBudgets = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
 
 // staysOnNode reports whether a drain leaves the pod on the node.
 func staysOnNode(pod *corev1.Pod) bool {
@@ -216,38 +221,10 @@ func staysOnNode(pod *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-// volumeUIDs are those under which the kubelet keeps the pod's volumes: a static pod's own UID is the value of the
-// annotation on its mirror.
-func volumeUIDs(pod *corev1.Pod) []string {
-	out := []string{string(pod.UID)}
-	if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-		out = append(out, static)
-	}
-	return out
-}
-
-// waitSelector selects the pods that run to their end. An empty selector, as the API's documentation shows it, selects none.
-func waitSelector(selector *metav1.LabelSelector) (labels.Selector, error) {
-	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		return labels.Nothing(), nil
-	}
-	parsed, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		return nil, fmt.Errorf("parse rollout.drain.waitForPodSelector: %w", err)
-	}
-	return parsed, nil
-}
-
 func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func isJobPod(pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
-}
-
-// whyNotEvictable says why a pod may not be evicted at all.
 func whyNotEvictable(pod *corev1.Pod, options v1alpha1.Drain) string {
 	if metav1.GetControllerOf(pod) == nil && !options.Force {
 		return "has no controller to start it elsewhere (set rollout.drain.force to evict it)"
@@ -266,13 +243,13 @@ func gracePeriod(options v1alpha1.Drain) *int64 {
 	return nil
 }
 
-func podName(pod *corev1.Pod) string {
-	return pod.Namespace + "/" + pod.Name
-}
+func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-func (r *Result) addName(pod *corev1.Pod) {
-	if r.Names == nil {
-		r.Names = map[string]string{}
+// IsVacant reports whether no pod is on a node but those that a drain leaves and those that have run to their end.
+func (d *Drainer) IsVacant(ctx context.Context, node string) (bool, error) {
+	pods, err := d.listPods(ctx, node, consistent)
+	if err != nil {
+		return false, err
 	}
-	r.Names[string(pod.UID)] = podName(pod)
+	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return !staysOnNode(&pod) && !hasEnded(&pod) }), nil
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 )
 
@@ -60,15 +61,8 @@ func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1al
 	switch {
 	case apierrors.IsTooManyRequests(refusal), len(own) > 1:
 		return d.findBlocker(ctx, pod, refusal, known)
-	case spent && isReady(pod):
+	case spent && agentpod.IsReady(pod):
 		return d.findBlocker(ctx, pod, errTryLater, known)
 	}
 	return nil
-}
-
-// isReady reports whether a budget counts the pod.
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

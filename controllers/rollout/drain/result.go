@@ -44,36 +44,31 @@ type Result struct {
 }
 
 // Done reports whether every pod that has to leave is gone.
-func (r Result) Done() bool {
-	return len(r.Remaining)+len(r.WaitedFor)+len(r.Blocked) == 0
-}
+func (r Result) Done() bool { return len(r.Remaining)+len(r.WaitedFor)+len(r.Blocked) == 0 }
 
 // String says what the drain waits for, the worst first.
 func (r Result) String() string {
-	var parts []string
-	if len(r.Blocked) > 0 {
-		blocked := make([]string, 0, len(r.Blocked))
-		for _, b := range r.Blocked {
-			blocked = append(blocked, b.String())
-		}
-		parts = append(parts, text.Join(blocked, "; "))
-	}
-	if len(r.WaitedFor) > 0 {
-		parts = append(parts, waitingFor(r.WaitedFor, "finish"))
-	}
-	if len(r.Remaining) > 0 {
-		parts = append(parts, waitingFor(r.Remaining, "terminate"))
-	}
-	if len(parts) == 0 {
+	if r.Done() {
 		return "All pods that had to leave are gone"
 	}
-	return strings.Join(parts, ". ")
-}
-
-func waitingFor(pods []string, until string) string {
-	noun := "pods"
-	if len(pods) == 1 {
-		noun = "pod"
+	var parts, blocked []string
+	for _, b := range r.Blocked {
+		blocked = append(blocked, b.String())
 	}
-	return fmt.Sprintf("Waiting for %s %s to %s", noun, text.List(pods), until)
+	if len(blocked) > 0 {
+		parts = append(parts, text.Join(blocked, "; "))
+	}
+	for _, wait := range []struct {
+		pods  []string
+		until string
+	}{{r.WaitedFor, "finish"}, {r.Remaining, "terminate"}} {
+		switch len(wait.pods) {
+		case 0:
+		case 1:
+			parts = append(parts, fmt.Sprintf("Waiting for pod %s to %s", wait.pods[0], wait.until))
+		default:
+			parts = append(parts, fmt.Sprintf("Waiting for pods %s to %s", text.List(wait.pods), wait.until))
+		}
+	}
+	return strings.Join(parts, ". ")
 }

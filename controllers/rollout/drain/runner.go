@@ -79,8 +79,8 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 	return r.describe(node, result, evictable), nil
 }
 
-// Inspect reports what is left on a node, as the API server's cache has it, and evicts nothing. due is true where Drain has something to do: a pod may be evicted and nobody
-// is about it, or none is left.
+// Inspect reports what is left on a node, as the API server's cache has it, and evicts nothing. due is true if Drain has something to do: a
+// pod may be evicted and no run is under way, or none is left.
 func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
 	result, evictable, err := r.sortPods(ctx, node, options, cached)
 	if err != nil {
@@ -129,14 +129,16 @@ func (r *Runner) isUnderWay(node string) bool {
 func (r *Runner) describe(node string, result Result, evictable []*corev1.Pod) Result {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	var known map[types.UID]Blocker
+	if drain := r.nodes[node]; drain != nil {
+		known = drain.blockers
+	}
 	for _, pod := range evictable {
-		if drain := r.nodes[node]; drain != nil {
-			if blocker, blocked := drain.blockers[pod.UID]; blocked {
-				result.Blocked = append(result.Blocked, blocker)
-				continue
-			}
+		if blocker, blocked := known[pod.UID]; blocked {
+			result.Blocked = append(result.Blocked, blocker)
+		} else {
+			result.Remaining = append(result.Remaining, podName(pod))
 		}
-		result.Remaining = append(result.Remaining, podName(pod))
 	}
 	return result
 }

@@ -24,19 +24,11 @@ const (
 // long again, up to BackOff.
 const LookPause = time.Minute
 
-// Outlook is what a look at a node's pods says of a drain that has not begun; zero where nothing is known against it.
-type Outlook struct {
-	// Reason is DrainBlocked where a pod cannot be evicted, WaitingForPods where one would be waited for.
-	Reason string
-	// Message names the pods, and what keeps them.
-	Message string
-}
-
 // PassOver returns the note of a node that was to be claimed and is passed over, since its drain would not end. Pods that run to their end
 // are reason enough only once: they may have ended by the next time, and where every node runs some, one has to go first.
-func (s *Session) PassOver(node string, outlook Outlook) (note v1alpha1.RolloutStatus, pass bool) {
+func (s *Session) PassOver(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, pass bool) {
 	n := s.find(node)
-	if outlook.Reason == "" || n == nil || n.ClientNode == nil {
+	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false
 	}
 	pause := LookPause
@@ -58,8 +50,12 @@ func (s *Session) PassOver(node string, outlook Outlook) (note v1alpha1.RolloutS
 // backOffFrom returns a node to service and leaves it alone for a while. The note is written ahead: the uncordoned node does not show why.
 func (p *planner) backOffFrom(n *nodeState, reason, message string) {
 	if n.note.Phase != v1alpha1.RolloutWaiting || !p.isBackingOff(n) {
+		pause := BackOff
+		for i := int32(0); i < n.note.DrainAttempts && pause < MaxBackOff; i++ {
+			pause = min(2*pause, MaxBackOff)
+		}
 		n.note.DrainAttempts++
-		n.note.RetryAfter = &metav1.Time{Time: p.Now.Add(backOffAfter(n.note.DrainAttempts))}
+		n.note.RetryAfter = &metav1.Time{Time: p.Now.Add(pause)}
 		n.note.DrainedFor = p.drainKey(n)
 	}
 	note := p.newNote(n, v1alpha1.RolloutWaiting, reason, fmt.Sprintf("%s; next attempt after %s", message, formatTime(n.note.RetryAfter.Time)))
@@ -69,16 +65,6 @@ func (p *planner) backOffFrom(n *nodeState, reason, message string) {
 	p.wakeAt(n.note.RetryAfter.Time)
 }
 
-// backOffAfter is how long a node is left alone after so many drains.
-func backOffAfter(attempts int32) time.Duration {
-	pause := BackOff
-	for ; attempts > 1 && pause < MaxBackOff; attempts-- {
-		pause *= 2
-	}
-	return min(pause, MaxBackOff)
-}
-
-// isBackingOff reports whether a node is left alone since its drain did not end, or would not.
 func (p *planner) isBackingOff(n *nodeState) bool {
 	return n.note.RetryAfter != nil && p.Now.Before(n.note.RetryAfter.Time)
 }
@@ -89,24 +75,12 @@ func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 		return "", ""
 	}
 	p.wakeAt(n.note.RetryAfter.Time)
-	switch n.note.Reason {
-	case v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed, v1alpha1.RolloutReasonStorageUnreachable:
-		return n.note.Reason, n.note.Message
-	}
-	if isBackOff(n.note.Reason) {
+	said := []string{v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed, v1alpha1.RolloutReasonStorageUnreachable}
+	if isBackOff(n.note.Reason) || slices.Contains(said, n.note.Reason) {
 		return n.note.Reason, n.note.Message
 	}
 	return v1alpha1.RolloutReasonBackingOff, fmt.Sprintf("Drains in a row that ended without a reboot: %d; next attempt after %s",
 		n.note.DrainAttempts, formatTime(n.note.RetryAfter.Time))
-}
-
-// forgetDrains drops what a note says of drains of other settings, or with other options. While it is not known what the node needs, it
-// stays.
-func (s *Session) forgetDrains(n *nodeState) {
-	if n.note.DrainedFor == "" || n.need.kind != needReboot || n.note.DrainedFor == s.drainKey(n) {
-		return
-	}
-	n.resetDrains()
 }
 
 func (n *nodeState) resetDrains() {

@@ -137,15 +137,15 @@ func TestForTheCanaryGoesToANodeWhoseDrainEnds(t *testing.T) {
 }
 
 func TestPassOver(t *testing.T) {
-	blocked := Outlook{v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
-	jobs := Outlook{v1alpha1.RolloutReasonWaitingForPods, "Waiting for pod a/job to finish"}
+	blocked := DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
+	jobs := DrainProgress{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting for pod a/job to finish"}
 	for name, c := range map[string]struct {
 		change  func(*fixture)
-		outlook Outlook
+		outlook DrainProgress
 		// until is how long it is left alone, zero: not at all.
 		until time.Duration
 	}{
-		"nothing is known against it":        {func(*fixture) {}, Outlook{}, 0},
+		"nothing is known against it":        {func(*fixture) {}, DrainProgress{}, 0},
 		"a budget that does not allow":       {func(*fixture) {}, blocked, LookPause},
 		"one that has not for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
 		"one that has not for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
@@ -178,7 +178,7 @@ func TestPassOver(t *testing.T) {
 func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
 	f := cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
-	note, _ := Begin(f.Snapshot).PassOver("a", Outlook{v1alpha1.RolloutReasonDrainBlocked, "blocked"})
+	note, _ := Begin(f.Snapshot).PassOver("a", DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
 	f.node("a").ClientNode.Status.Rollout = &note
 	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {

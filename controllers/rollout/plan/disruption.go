@@ -12,7 +12,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// advanceDisruption takes a disrupted node one step further, or returns it to service.
 func (p *planner) advanceDisruption(n *nodeState) {
 	p.addMissingClaim(n)
 	switch {
@@ -37,10 +36,17 @@ func (p *planner) advanceDisruption(n *nodeState) {
 // a reboot that went wrong is written down: they may be about to take the node away because of it.
 func (p *planner) leaveToOthers(n *nodeState) {
 	n.maintenance = n.maintenanceShown
+	isLost := false
+	if n.permit != nil {
+		// One that was refused, or waits, has not begun.
+		answer := n.permitAnswer().Phase
+		begun := answer == "" || answer == v1alpha1.RebootStarted
+		isLost = (n.hasBooted() && !n.isHealthy() || !n.hasBooted() && begun) && p.isOverdue(n)
+	}
 	switch {
 	case n.hasFailed():
 		p.keepNote(n)
-	case n.permit != nil && p.isRebootLost(n):
+	case isLost:
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
 			"The node was not back and healthy %s after its reboot permit, and is about to be taken away (taint %s)", p.rebootTimeout(n), n.Leaving))
 	default:
@@ -50,18 +56,6 @@ func (p *planner) leaveToOthers(n *nodeState) {
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeLeaving,
 			n.describeLeaving()+"; it uses up budget until it is gone, or until the taint is removed")
 	}
-}
-
-// isRebootLost reports whether a permitted reboot has taken too long. One that was refused, or waits, has not begun.
-func (p *planner) isRebootLost(n *nodeState) bool {
-	answer := n.permitAnswer().Phase
-	switch {
-	case n.hasBooted() && n.isHealthy():
-		return false
-	case !n.hasBooted() && answer != "" && answer != v1alpha1.RebootStarted:
-		return false
-	}
-	return p.isOverdue(n)
 }
 
 // addMissingClaim enters a node again that is disrupted by us and whose claim is missing: it does use up budget.
@@ -112,9 +106,9 @@ func (p *planner) acceptBooted(n *nodeState) {
 	}
 	message := fmt.Sprintf("The node was not back and healthy %s after its reboot permit: %s", p.rebootTimeout(n), n.whyNotAccepted())
 	switch {
-	case late && (n.isPermitOutdated() || p.isReturning(n)):
-		// Once the node is back, it gets another attempt with what is wanted now, or is judged by what it reports: it may have the
-		// wanted settings, or have come up with its old boot entry.
+	case late && (n.isPermitOutdated() || !n.Ready || p.isAhead(n.ReadySince.Add(p.rebootTimeout(n)))):
+		// A node that hung, and whose power someone cut, has as long to be healthy as any other, from being Ready on. Then it gets another
+		// attempt with what is wanted now, or is evaluated by its report: it may have come up with its old boot entry.
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	case late:
@@ -130,21 +124,6 @@ func (p *planner) acceptBooted(n *nodeState) {
 	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonWaitingForNode, "The node has booted, but is not healthy yet: "+n.whyNotAccepted())
 }
 
-// isReturning reports whether a node that has booted late is on its way: one that hung, and whose power somebody cut. From
-// being Ready on, it has as long to be healthy as any other.
-func (p *planner) isReturning(n *nodeState) bool {
-	if !n.Ready {
-		return true
-	}
-	end := n.ReadySince.Add(p.rebootTimeout(n))
-	if !p.Now.Before(end) {
-		return false
-	}
-	p.wakeAt(end)
-	return true
-}
-
-// failWithoutEffect fails a node that came back and reports itself that it lacks wanted settings.
 func (p *planner) failWithoutEffect(n *nodeState) bool {
 	switch refused := n.settings.Refused(); {
 	case len(refused) > 0:
@@ -163,7 +142,6 @@ func (p *planner) failBooted(n *nodeState, reason, message string) {
 	p.clearPermit(n, reason)
 }
 
-// whyNotAccepted says what a node lacks to be accepted.
 func (n *nodeState) whyNotAccepted() string {
 	switch {
 	case !n.Ready:
@@ -199,14 +177,7 @@ func (p *planner) rebootTimeout(n *nodeState) time.Duration {
 	return toDuration(p.rulesFor(n).Reboot.TimeoutSeconds)
 }
 
-func (p *planner) isOverdue(n *nodeState) bool {
-	deadline := p.rebootDeadline(n)
-	if p.Now.Before(deadline) {
-		p.wakeAt(deadline)
-		return false
-	}
-	return true
-}
+func (p *planner) isOverdue(n *nodeState) bool { return !p.isAhead(p.rebootDeadline(n)) }
 
 // settleNode watches a healthy node for a while, and then returns it to service. A boot in that time, which nobody may have seen, begins
 // the watch anew.
@@ -216,8 +187,7 @@ func (p *planner) settleNode(n *nodeState) {
 		since = n.noteSince()
 	}
 	end := since.Add(toDuration(p.rulesFor(n).SettleSeconds))
-	if p.Now.Before(end) {
-		p.wakeAt(end)
+	if p.isAhead(end) {
 		note := p.newNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "Settings verified after the reboot; watching until "+formatTime(end))
 		note.BootID, note.Since = n.BootID, &metav1.Time{Time: since}
 		p.storeNote(n, note)
@@ -298,7 +268,12 @@ func (p *planner) awaitBoot(n *nodeState) {
 	case answer.Phase == v1alpha1.RebootWaiting:
 		p.awaitHost(n, answer.Message)
 	case p.isOverdue(n):
-		p.failUnanswered(n)
+		message := fmt.Sprintf("The agent did not use its reboot permit within %s", p.rebootTimeout(n))
+		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
+		// If the agent is silent, the permit stays: it may yet use it.
+		if n.hasSeenSpec() {
+			p.clearPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
+		}
 	default:
 		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	}
@@ -309,33 +284,31 @@ func (p *planner) awaitStarted(n *nodeState) {
 	if !n.Unschedulable {
 		p.cordonNode(n)
 	}
-	if p.isOverdue(n) {
-		message := fmt.Sprintf("The reboot was started, but the node still has its old boot ID %s after the permit; reboot it by hand", p.rebootTimeout(n))
-		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
-		return
-	}
-	if n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven {
-		// The agent's own answer says the rest.
+	switch {
+	case p.isOverdue(n):
+		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
+			"The reboot was started, but the node still has its old boot ID %s after the permit; reboot it by hand", p.rebootTimeout(n)))
+	case n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
+		// The agent's own answer contains the rest.
 		p.keepNote(n)
-		return
+	default:
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
 	}
-	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
 }
 
 // awaitHost leaves a node its permit while something on its host must not be interrupted, as long as the rules would let it get one
 // and no longer than a reboot may take. The agent may use it at any moment: it is taken back before anything else is.
 func (p *planner) awaitHost(n *nodeState, holders string) {
-	if reason, _ := p.checkRules(n); reason != "" {
+	switch reason, _ := p.checkRules(n); {
+	case reason != "":
 		p.takeBackPermit(n, reason)
 		p.endDisruption(n, reason)
-		return
-	}
-	if p.isOverdue(n) {
+	case p.isOverdue(n):
 		p.takeBackPermit(n, v1alpha1.RolloutReasonHostBusy)
 		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The host was busy for %s: %s", p.rebootTimeout(n), holders))
-		return
+	default:
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy, the agent reboots it once it is free: "+holders)
 	}
-	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy, the agent reboots it once it is free: "+holders)
 }
 
 // endRefusedAttempt ends an attempt that the agent or its host refused. A node whose agent goes on refusing for as long as a drain may
@@ -348,13 +321,11 @@ func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) 
 		return
 	}
 	n.dropUnusedAttempt()
-	note := p.newNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "Not rebooted: "+answer.Message)
-	p.writeNoteAhead(n, note)
+	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "Not rebooted: "+answer.Message))
 	p.clearPermit(n, v1alpha1.RolloutReasonPermitRefused)
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
 
-// takeBackPermit takes back a permit that the agent has not used.
 func (p *planner) takeBackPermit(n *nodeState, reason string) {
 	n.dropUnusedAttempt()
 	p.clearPermit(n, reason)
@@ -377,16 +348,6 @@ func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
 		}
 	default:
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit, "The reboot permit is outdated; withdrawing it once the agent has answered")
-	}
-}
-
-// failUnanswered fails a node whose agent did nothing about its permit in time. The permit stays where the agent is
-// silent: it may yet use it.
-func (p *planner) failUnanswered(n *nodeState) {
-	message := fmt.Sprintf("The agent did not use its reboot permit within %s", p.rebootTimeout(n))
-	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
-	if n.hasSeenSpec() {
-		p.clearPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
 	}
 }
 
@@ -415,8 +376,7 @@ func (p *planner) cordonNode(n *nodeState) {
 	if n.Mark != nil && !n.Mark.Since.IsZero() {
 		mark.Since = n.Mark.Since
 	}
-	n.maintenance = MaintenanceDraining
-	if n.permit != nil {
+	if n.maintenance = MaintenanceDraining; n.permit != nil {
 		n.maintenance = MaintenanceDrained
 	}
 	p.updateMaintenance(n)
@@ -426,15 +386,16 @@ func (p *planner) cordonNode(n *nodeState) {
 // drainNode empties a node that we have cordoned, as long as it needs the reboot.
 func (p *planner) drainNode(n *nodeState) {
 	n.maintenance = MaintenanceDraining
-	if p.isPausedAfterRefusal(n) {
+	refused := n.note.Phase == v1alpha1.RolloutDraining && n.note.Reason == v1alpha1.RolloutReasonPermitRefused
+	if refused && p.isAhead(n.noteSince().Add(RefusalPause)) {
 		p.keepNote(n)
 		return
 	}
-	if n.need.kind == needNone && n.attemptsGiven() > 0 && !n.ClientNode.Spec.Release {
-		p.acceptRebootedAnyway(n)
-		return
-	}
 	if n.need.kind == needNone {
+		if n.attemptsGiven() > 0 && !n.ClientNode.Spec.Release {
+			p.acceptRebootedAnyway(n)
+			return
+		}
 		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 		return
 	}
@@ -443,35 +404,39 @@ func (p *planner) drainNode(n *nodeState) {
 		return
 	}
 	if n.need.kind == needUnknown || n.isChanging() {
-		p.awaitReport(n)
+		// It stays drained, for as long as its drain may take, until its need is known again.
+		reason, message := n.whyNeedUnknown()
+		if p.isAhead(p.drainDeadline(n)) {
+			p.setNote(n, v1alpha1.RolloutDraining, reason, message)
+			return
+		}
+		p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, "The drain was given up: "+message)
 		return
 	}
 	if reason, message := n.checkAcceptance(); reason != "" {
 		p.backOffFrom(n, reason, message)
 		return
 	}
-	if end := p.drainStart(n); p.Now.Before(end) {
-		p.wakeAt(end)
+	if end := p.drainStart(n); p.isAhead(end) {
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "Waiting until "+formatTime(end)+" for external load balancers to drop the node")
 		return
 	}
 	p.plan.Draining.Insert(n.Name)
-	if due := p.nextInspection(n); n.Drain == nil && p.exactNow.Before(due) {
+	due := p.nextInspectionAfter(n.Inspected)
+	switch inspected := dependsOnPods(n.drainReason()) && p.exactNow.Before(due); {
+	case n.Drain != nil:
+		p.finishDrain(n)
+	case inspected && isOutOfService(n.note.Phase):
 		p.wakeAt(due)
-		if !isOutOfService(n.note.Phase) {
-			p.setDrainNote(n, "Draining the node")
-			return
-		}
 		p.keepNote(n)
-		return
-	}
-	if n.Drain == nil {
+	case inspected:
+		p.wakeAt(due)
+		p.setDrainNote(n, "Draining the node")
+	default:
 		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.rulesFor(n).Drain, Evicted: n.note.Evictions})
 		p.setDrainNote(n, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
-		return
 	}
-	p.finishDrain(n)
 }
 
 // beginDrain has the first pods evicted as soon as the node is cordoned, where nobody is given time before that.
@@ -493,7 +458,6 @@ func (p *planner) drainStart(n *nodeState) time.Time {
 	return n.disruptedSince().Add(time.Duration(p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds) * time.Second)
 }
 
-// drainDeadline is when a drain has taken too long.
 func (p *planner) drainDeadline(n *nodeState) time.Time {
 	return p.drainStart(n).Add(toDuration(p.rulesFor(n).Drain.TimeoutSeconds))
 }
@@ -501,44 +465,16 @@ func (p *planner) drainDeadline(n *nodeState) time.Time {
 // acceptRebootedAnyway accepts a node that needs no reboot any more although the attempt in its note has ended without one:
 // its host went down after it had refused to, or somebody rebooted it. It has to be as healthy as after a permitted boot.
 func (p *planner) acceptRebootedAnyway(n *nodeState) {
-	end := p.drainDeadline(n)
 	switch {
 	case n.isHealthy():
 		p.settleNode(n)
-	case p.Now.Before(end):
-		p.wakeAt(end)
+	case p.isAhead(p.drainDeadline(n)):
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node no longer needs a reboot, but is not healthy yet: "+n.whyNotAccepted())
 	default:
 		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 	}
 }
 
-// isPausedAfterRefusal reports whether the agent or its host has refused the reboot a moment ago.
-func (p *planner) isPausedAfterRefusal(n *nodeState) bool {
-	if n.note.Phase != v1alpha1.RolloutDraining || n.note.Reason != v1alpha1.RolloutReasonPermitRefused {
-		return false
-	}
-	end := n.noteSince().Add(RefusalPause)
-	if !p.Now.Before(end) {
-		return false
-	}
-	p.wakeAt(end)
-	return true
-}
-
-// awaitReport leaves a node drained, for as long as its drain may take, until it is known again what it needs.
-func (p *planner) awaitReport(n *nodeState) {
-	reason, message := n.whyNeedUnknown()
-	end := p.drainDeadline(n)
-	if p.Now.Before(end) {
-		p.wakeAt(end)
-		p.setNote(n, v1alpha1.RolloutDraining, reason, message)
-		return
-	}
-	p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, "The drain was given up: "+message)
-}
-
-// whyNeedUnknown says why a node's need is not known.
 func (n *nodeState) whyNeedUnknown() (reason, message string) {
 	switch {
 	case !n.hasReportedSinceBoot():
@@ -549,7 +485,6 @@ func (n *nodeState) whyNeedUnknown() (reason, message string) {
 	return v1alpha1.RolloutReasonSettingsChanging, "The new boot settings have not reached the node yet"
 }
 
-// finishDrain gives the permit to an empty node, and waits or backs off where it is not empty.
 func (p *planner) finishDrain(n *nodeState) {
 	options := p.rulesFor(n).Drain
 	busy := n.busyMounts(*options.IgnoreDaemonSetMounts)
@@ -576,27 +511,22 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 		reason, timedOut = v1alpha1.RolloutReasonStorageUnreachable, v1alpha1.RolloutReasonStorageUnreachable
 		message = describeServers(failing, n.Drain) + ". " + message
 	}
-	options := p.rulesFor(n).Drain
-	end := p.drainDeadline(n)
-	if p.Now.Before(end) {
-		p.wakeAt(p.nextInspectionAfter(p.exactNow))
-		if reason == v1alpha1.RolloutReasonDraining {
-			p.setDrainNote(n, message)
-			return
-		}
-		p.setNote(n, v1alpha1.RolloutDraining, reason, message)
+	options, late := p.rulesFor(n).Drain, !p.Now.Before(p.drainDeadline(n))
+	if late {
+		reason, message = timedOut, fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
+	}
+	if late && options.OnTimeout != v1alpha1.DrainWait {
+		p.backOffFrom(n, reason, message)
 		return
 	}
-	message = fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
-	if options.OnTimeout == v1alpha1.DrainWait {
-		p.wakeAt(p.nextInspectionAfter(p.exactNow))
-		p.setNote(n, v1alpha1.RolloutDraining, timedOut, message)
+	p.wakeAt(p.nextInspectionAfter(p.exactNow))
+	if reason == v1alpha1.RolloutReasonDraining {
+		p.setDrainNote(n, message)
 		return
 	}
-	p.backOffFrom(n, timedOut, message)
+	p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 }
 
-// busyMounts are the workloads' mounts that keep the node from being rebooted.
 func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 	var busy []string
 	for _, m := range n.ClientNode.Status.BusyMounts {
@@ -614,7 +544,9 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 func (p *planner) beginAttempt(n *nodeState) {
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	note.Since = &metav1.Time{Time: p.Now}
-	if !n.isAttemptUnused() {
+	answer := n.ClientNode.Status.Reboot
+	unused := n.note.Phase == v1alpha1.RolloutRebooting && n.note.BootHash == n.target && (answer == nil || !n.isPermitOf(answer.PermitID, n.note))
+	if !unused {
 		note.Attempts++
 	}
 	if note.Attempts > MaxAttempts {
@@ -622,30 +554,20 @@ func (p *planner) beginAttempt(n *nodeState) {
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
 		return
 	}
-	p.claimPermit(n)
+	// The claim records the permit before it is given.
+	claim := *n.claim
+	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
+	p.writeClaim(n, claim)
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
 	n.maintenance, n.maintenanceShown = MaintenanceDrained, MaintenanceDrained
-	permit := p.newPermit(n, note)
-	p.addStep(GivePermit{OnNode{n.Name}, permit})
-	n.permit = &permit
-	p.wakeAt(p.Now.Add(p.rebootTimeout(n)))
-}
-
-// isAttemptUnused reports whether the attempt in the note never became a permit that the agent has answered.
-func (n *nodeState) isAttemptUnused() bool {
-	if n.note.Phase != v1alpha1.RolloutRebooting || n.note.BootHash != n.target {
-		return false
-	}
-	return n.ClientNode.Status.Reboot == nil || !n.isPermitOf(n.ClientNode.Status.Reboot.PermitID, n.note)
-}
-
-func (p *planner) newPermit(n *nodeState, attempt v1alpha1.RolloutStatus) v1alpha1.RebootPermit {
-	permit := v1alpha1.RebootPermit{ID: permitID(n, attempt), BootHash: n.ClientNode.Spec.BootHash, BootID: n.BootID}
+	permit := v1alpha1.RebootPermit{ID: permitID(n, note), BootHash: n.ClientNode.Spec.BootHash, BootID: n.BootID}
 	if *p.rulesFor(n).Drain.IgnoreDaemonSetMounts {
 		const most = 256
 		left := slices.Compact(slices.Sorted(slices.Values(n.Drain.LeftPodUIDs)))
 		permit.IgnorePodUIDs = left[:min(len(left), most)]
 	}
-	return permit
+	p.addStep(GivePermit{OnNode{n.Name}, permit})
+	n.permit = &permit
+	p.wakeAt(p.Now.Add(p.rebootTimeout(n)))
 }

@@ -8,7 +8,7 @@
 // Decisions that are not in the API's documentation:
 //
 //   - A claim is acted upon only once the API server has taken it.
-//   - Budget that a pass frees is spent by the next one: the release may fail.
+//   - Budget that a pass frees is spent once the API server has accepted the release, by the same pass or the next.
 //   - Somebody uncordons a node that we drain (the annotation is still there): the node is theirs. The mark and the
 //     claim go, and it may be claimed again after BackOff. If the agent already has a permit, the node is cordoned again
 //     until the agent has answered, since it may go down at any moment; then the permit is withdrawn and the node returned to them.
@@ -31,13 +31,8 @@
 //     is released; what has one finishes.
 //   - Zones in turn: no node of a profile is claimed while nodes of it are disrupted in another zone. Who cannot go delays
 //     nobody, and a drain keeps other zones waiting for ZonePatience at most. Nodes without a zone come last.
-//   - Control-plane nodes go one at a time, and none goes while another is out of service for whatever reason. One that goes out
-//     during a drain of another ends it. A foreign cordon alone does not count: static pods stay.
 //   - A node with a taint by which others say that they are about to take it away is as good as gone: it is neither claimed nor a
 //     canary and uses up budget. What we have begun on it stays as it is, but a reboot that goes wrong is a failure all the same.
-//   - The cluster's budget goes to the profile with the fewest claims, of those to the one served longest ago, then
-//     by priority and name, so that a single slot goes round.
 //   - A node that serves nothing yet (untuned taint, no pods) is claimed before all others and whatever its zone. It needs
 //     budget, canary, window and approval like any other.
-//   - Where nobody of a chosen canary is left, a node that has carried the settings for the soak is evidence.
 package plan

@@ -36,33 +36,6 @@ type FailureChange struct {
 	All bool
 }
 
-// UpdateClaim writes down in a node's claim that a permit is about to be given, or has been answered.
-type UpdateClaim struct {
-	OnNode
-	// Claim is the entry.
-	Claim v1alpha1.Disruption
-}
-
-func (s UpdateClaim) String() string {
-	switch {
-	case s.Claim.Permit == nil:
-		return fmt.Sprintf("claim of %s: no permit", s.Node)
-	case s.Claim.Permit.Leaving != "":
-		return fmt.Sprintf("claim of %s: permit, and leaving (%s)", s.Node, s.Claim.Permit.Leaving)
-	}
-	return fmt.Sprintf("claim of %s: permit", s.Node)
-}
-
-// memory is what a decision makes of the failures that are remembered.
-type memory struct {
-	// resetting are the profiles whose retry has notes left to reset: it is honoured, and written down, once there are none.
-	resetting sets.Set[string]
-	// lost are the claimed nodes that are gone and had a permit.
-	lost []lostNode
-	// changed are the nodes that the change is about.
-	changed sets.Set[string]
-}
-
 // lostNode is a node that is gone and had a permit.
 type lostNode struct {
 	v1alpha1.FailedNode
@@ -79,10 +52,15 @@ type retry struct {
 
 func (r retry) covers(node string) bool { return r.node == "" || r.node == node }
 
-// recallRetries finds the retries that have not been honored.
-func (s *Session) recallRetries() {
-	s.retries = map[string]retry{}
+// recallFailures finds the retries that have not been honored, and the failures of profiles whose boot settings are still those that failed.
+func (s *Session) recallFailures() {
+	s.retries, s.boots = map[string]retry{}, map[string][]v1alpha1.BootFailures{}
 	for _, profile := range s.Profiles {
+		for _, boot := range s.Failures[profile.Name].Boots {
+			if boot.Plan == profile.PlanHash {
+				s.boots[profile.Name] = append(s.boots[profile.Name], boot)
+			}
+		}
 		if profile.Retry != "" && profile.Retry != s.Failures[profile.Name].Retry && !s.UnreadFailures.Has(profile.Name) {
 			_, node, _ := strings.Cut(profile.Retry, "/")
 			s.retries[profile.Name] = retry{profile.Retry, node}
@@ -106,9 +84,16 @@ func (s *Session) recallNode(n *nodeState) {
 	if (n.note.Phase != "" && n.note.BootHash == n.target) || n.isChanging() {
 		return
 	}
-	if failed := s.findFailure(n); failed != nil {
-		n.note = v1alpha1.RolloutStatus{
-			Phase: v1alpha1.RolloutFailed, Reason: failed.Reason, Message: failed.Message, Since: &failed.At, Attempts: 1, BootHash: n.target,
+	for _, name := range n.Profiles {
+		for _, boot := range s.boots[name] {
+			at := slices.IndexFunc(boot.Nodes, func(failed v1alpha1.FailedNode) bool { return isSameNode(n, failed) })
+			if boot.BootHash == n.target && at >= 0 {
+				failed := &boot.Nodes[at]
+				n.note = v1alpha1.RolloutStatus{
+					Phase: v1alpha1.RolloutFailed, Reason: failed.Reason, Message: failed.Message, Since: &failed.At, Attempts: 1, BootHash: n.target,
+				}
+				return
+			}
 		}
 	}
 }
@@ -123,40 +108,8 @@ func (s *Session) profilesRetrying(n *nodeState) []string {
 	return out
 }
 
-// isRetried reports whether a retry of a profile that needs the node's reboot has not been honoured: until then nothing more begins.
-func (p *planner) isRetried(n *nodeState) bool {
-	return slices.ContainsFunc(n.need.names, func(name string) bool {
-		_, pending := p.retries[name]
-		return pending
-	})
-}
-
-// findFailure is what is remembered of a node at its present boot hash.
-func (s *Session) findFailure(n *nodeState) *v1alpha1.FailedNode {
-	for _, name := range n.Profiles {
-		for _, boot := range s.bootsInForce(name) {
-			for i := range boot.Nodes {
-				if boot.BootHash == n.target && isSameNode(n, boot.Nodes[i]) {
-					return &boot.Nodes[i]
-				}
-			}
-		}
-	}
-	return nil
-}
-
 func isSameNode(n *nodeState, failed v1alpha1.FailedNode) bool {
 	return n != nil && n.Name == failed.Name && n.UID == failed.UID
-}
-
-// bootsInForce are the failures of a profile as long as its boot settings are those that they speak of.
-func (s *Session) bootsInForce(profile string) []v1alpha1.BootFailures {
-	if s.profiles[profile] == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(s.Failures[profile].Boots), func(b v1alpha1.BootFailures) bool {
-		return b.Plan != s.profiles[profile].PlanHash
-	})
 }
 
 // findLost finds claimed nodes that are gone, or have another Node in their place. Where the claim says that there was a permit, the
@@ -174,14 +127,7 @@ func (p *planner) findLost() {
 			continue
 		}
 		failed := v1alpha1.FailedNode{Name: name, UID: claim.NodeUID, At: metav1.Time{Time: p.Now}, Reason: v1alpha1.RolloutReasonNodeLost, Message: message}
-		p.memory.lost = append(p.memory.lost, lostNode{failed, *claim.Permit})
-	}
-}
-
-// leaveToFormer sets a claim aside that was made for a former Node of the same name.
-func (n *nodeState) leaveToFormer() {
-	if n.claim != nil && n.claim.NodeUID != "" && n.claim.NodeUID != n.UID {
-		n.claim, n.former = nil, true
+		p.lost = append(p.lost, lostNode{failed, *claim.Permit})
 	}
 }
 
@@ -201,20 +147,13 @@ func (f failures) String() string {
 	return text.List(f.names)
 }
 
-// failuresCounted returns the failed nodes of a profile, counted once in a decision.
-func (p *planner) failuresCounted(profile string) failures {
-	out, counted := p.failed[profile]
-	if !counted {
-		out = p.countFailures(profile)
-		p.failed[profile] = out
-	}
-	return out
-}
-
 // countFailures counts a profile's failed nodes: those that are there by their notes, and those that are gone by what is remembered.
 // What no node is to have now keeps none back.
 func (p *planner) countFailures(profile string) failures {
-	var out failures
+	out, counted := p.failed[profile]
+	if counted {
+		return out
+	}
 	wanted := p.wantedTargets(profile)
 	for _, n := range p.members[profile] {
 		if n.hasFailed() {
@@ -222,7 +161,7 @@ func (p *planner) countFailures(profile string) failures {
 		}
 	}
 	retry, pending := p.retries[profile]
-	for _, boot := range p.bootsInForce(profile) {
+	for _, boot := range p.boots[profile] {
 		if !wanted.Has(boot.BootHash) {
 			continue
 		}
@@ -239,12 +178,16 @@ func (p *planner) countFailures(profile string) failures {
 			out.more += boot.More
 		}
 	}
-	for _, lost := range p.memory.lost {
-		if p.isLostTo(lost, profile) && wanted.Has(lost.permit.BootHash) && !p.isRemembered(profile, lost.permit.BootHash, lost.FailedNode) {
+	for _, lost := range p.lost {
+		recorded := slices.ContainsFunc(p.boots[profile], func(b v1alpha1.BootFailures) bool {
+			return b.BootHash == lost.permit.BootHash && indexOfNode(b.Nodes, lost.FailedNode) >= 0
+		})
+		if p.isLostTo(lost, profile) && wanted.Has(lost.permit.BootHash) && !recorded {
 			out.names = append(out.names, lost.Name+" (gone)")
 		}
 	}
 	slices.Sort(out.names)
+	p.failed[profile] = out
 	return out
 }
 
@@ -256,7 +199,7 @@ func (p *planner) countNewFailures() {
 			continue
 		}
 		for _, profile := range n.Profiles {
-			failed := p.failuresCounted(profile)
+			failed := p.countFailures(profile)
 			failed.names = append(slices.Clone(failed.names), n.Name)
 			slices.Sort(failed.names)
 			p.failed[profile] = failed
@@ -284,14 +227,17 @@ func (p *planner) isLostTo(lost lostNode, profile string) bool {
 	return found && p.profiles[profile] != nil && plan == p.profiles[profile].PlanHash
 }
 
-func (p *planner) isRemembered(profile, bootHash string, node v1alpha1.FailedNode) bool {
-	return slices.ContainsFunc(p.bootsInForce(profile), func(b v1alpha1.BootFailures) bool {
-		return b.BootHash == bootHash && indexOfNode(b.Nodes, node) >= 0
-	})
-}
-
 func indexOfNode(nodes []v1alpha1.FailedNode, node v1alpha1.FailedNode) int {
 	return slices.IndexFunc(nodes, func(f v1alpha1.FailedNode) bool { return f.Name == node.Name && f.UID == node.UID })
+}
+
+func (p *planner) checkAllFailures(n *nodeState) (reason, message string) {
+	for _, name := range n.need.names {
+		if reason, message = p.checkFailures(name); reason != "" {
+			break
+		}
+	}
+	return reason, message
 }
 
 // checkFailures refuses a node while as many of a profile's nodes have failed as it allows.
@@ -300,28 +246,13 @@ func (p *planner) checkFailures(name string) (reason, message string) {
 		return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf(
 			"Cannot read which nodes of StorageClientProfile %s have failed: correct key %s of ConfigMap %s, or remove it", name, name, v1alpha1.FailuresConfigMap)
 	}
-	failed := p.failuresCounted(name)
+	failed := p.countFailures(name)
 	if failed.count() == 0 || failed.count() < int(*p.profiles[name].Rollout.FailureThreshold) {
 		return "", ""
 	}
 	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s", name, text.Count(failed.count(), "node"), failed)
 }
 
-// releaseFormer releases the claim of a former Node of the same name. The new one may be claimed by the next pass.
-func (p *planner) releaseFormer(n *nodeState) {
-	p.addStep(ReleaseClaim{OnNode{n.Name}})
-	p.describeIdle(n)
-	p.wakeAt(p.Now)
-}
-
-// claimPermit writes down in the claim that a permit is about to be given.
-func (p *planner) claimPermit(n *nodeState) {
-	claim := *n.claim
-	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
-	p.writeClaim(n, claim)
-}
-
-// permitOf is what a claim says of a permit.
 func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit {
 	out := &v1alpha1.ClaimedPermit{BootHash: target, Profiles: map[string]string{}}
 	for _, name := range n.Profiles {
@@ -359,16 +290,6 @@ func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
 	claim.Permit = &permit
 }
 
-// updateClaim brings a node's claim to what this pass leaves the node in.
-func (p *planner) updateClaim(n *nodeState) {
-	if n.claim == nil || n.released {
-		return
-	}
-	claim := *n.claim
-	p.describePermit(n, &claim)
-	p.writeClaim(n, claim)
-}
-
 func (p *planner) writeClaim(n *nodeState, claim v1alpha1.Disruption) {
 	before := *n.claim
 	n.claim = &claim
@@ -377,7 +298,6 @@ func (p *planner) writeClaim(n *nodeState, claim v1alpha1.Disruption) {
 	}
 }
 
-// finalNote is a node's note as this pass leaves it.
 func (p *planner) finalNote(n *nodeState) v1alpha1.RolloutStatus {
 	if note, noted := p.plan.Notes[n.Name]; noted {
 		return note
@@ -385,19 +305,14 @@ func (p *planner) finalNote(n *nodeState) v1alpha1.RolloutStatus {
 	return n.note
 }
 
-// rememberFailures says what is to be remembered after this pass.
 func (p *planner) rememberFailures() {
 	change := &FailureChange{Profiles: map[string]v1alpha1.ProfileFailures{}}
-	same := true
-	for name := range p.Failures {
-		same = same && p.profiles[name] != nil
-	}
 	for _, profile := range p.Profiles {
 		if p.UnreadFailures.Has(profile.Name) {
 			continue
 		}
 		next := p.failuresOf(profile.Name)
-		if retry, pending := p.retries[profile.Name]; pending && !p.memory.resetting.Has(profile.Name) {
+		if retry, pending := p.retries[profile.Name]; pending && !p.resetting.Has(profile.Name) {
 			next.Retry, change.All = retry.value, true
 			p.wakeAt(p.Now)
 		}
@@ -406,21 +321,17 @@ func (p *planner) rememberFailures() {
 		}
 	}
 	p.boundFailures(change.Profiles)
-	for _, profile := range p.Profiles {
-		same = same && change.Profiles[profile.Name].Encode() == p.Failures[profile.Name].Encode()
-	}
-	if !same {
-		change.Nodes = sets.List(p.memory.changed)
+	if !maps.EqualFunc(change.Profiles, p.Failures, func(a, b v1alpha1.ProfileFailures) bool { return a.Encode() == b.Encode() }) {
+		change.Nodes = sets.List(p.changed)
 		p.plan.Failures = change
 	}
 }
 
-// failuresOf is what is to be remembered of a profile: what is over leaves, and what has failed since comes.
 func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 	out := v1alpha1.ProfileFailures{Retry: p.Failures[profile].Retry}
 	retry, pending := p.retries[profile]
-	pending = pending && !p.memory.resetting.Has(profile)
-	for _, boot := range p.bootsInForce(profile) {
+	pending = pending && !p.resetting.Has(profile)
+	for _, boot := range p.boots[profile] {
 		if pending && retry.node == "" {
 			boot.More = 0
 		}
@@ -430,19 +341,21 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 			}
 			over := p.isOver(profile, boot.BootHash, failed)
 			if over {
-				p.memory.changed.Insert(failed.Name)
+				p.changed.Insert(failed.Name)
 			}
 			return over
 		})
 		out.Boots = append(out.Boots, boot)
 	}
-	for _, lost := range p.memory.lost {
+	for _, lost := range p.lost {
 		if p.isLostTo(lost, profile) {
 			p.addFailure(&out, profile, lost.permit.BootHash, lost.FailedNode)
 		}
 	}
 	for _, n := range p.members[profile] {
-		if note := p.finalNote(n); p.isFailure(n, note) {
+		note := p.finalNote(n)
+		marked := n.claim != nil && n.claim.Permit != nil && n.claim.Permit.Leaving != ""
+		if n.ClientNode != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == n.target && !n.isChanging() && !marked {
 			failed := v1alpha1.FailedNode{Name: n.Name, UID: n.UID, Reason: note.Reason, Message: text.Cut(note.Message, maxFailureMessage)}
 			if note.Since != nil {
 				failed.At = *note.Since
@@ -452,12 +365,6 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 	}
 	out.Boots = slices.DeleteFunc(out.Boots, func(b v1alpha1.BootFailures) bool { return len(b.Nodes)+b.More == 0 })
 	return out
-}
-
-// isFailure reports whether a node has failed at what it is to have, as this pass leaves it.
-func (p *planner) isFailure(n *nodeState, note v1alpha1.RolloutStatus) bool {
-	marked := n.claim != nil && n.claim.Permit != nil && n.claim.Permit.Leaving != ""
-	return n.ClientNode != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == n.target && !n.isChanging() && !marked
 }
 
 // isOver reports whether a remembered failure is over since the node is there and says otherwise: it has the wanted settings after
@@ -484,20 +391,28 @@ func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHa
 	if i := indexOfNode(boot.Nodes, failed); i >= 0 {
 		if known := &boot.Nodes[i]; failed.Reason != v1alpha1.RolloutReasonNodeLost && known.Reason != failed.Reason {
 			known.Reason, known.Message = failed.Reason, failed.Message
-			p.memory.changed.Insert(failed.Name)
+			p.changed.Insert(failed.Name)
 		}
 		return
 	}
 	boot.Nodes = append(boot.Nodes, failed)
 	slices.SortStableFunc(boot.Nodes, func(a, b v1alpha1.FailedNode) int { return a.At.Compare(b.At.Time) })
-	p.memory.changed.Insert(failed.Name)
+	p.changed.Insert(failed.Name)
 }
 
 // boundFailures keeps what is remembered small: the oldest nodes are counted instead of named. Only those that are gone for good, and
 // whose claims are, so that none is counted twice.
 func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 	for name, failures := range profiles {
-		failures.Boots = p.dropOldBoots(name, failures.Boots)
+		// The oldest of the boot hashes that no node of the profile is to have.
+		excess, wanted := len(failures.Boots)-maxOldBoots, p.wantedTargets(name)
+		failures.Boots = slices.DeleteFunc(failures.Boots, func(b v1alpha1.BootFailures) bool {
+			drop := excess > 0 && !wanted.Has(b.BootHash)
+			if drop {
+				excess--
+			}
+			return drop
+		})
 		profiles[name] = failures
 	}
 	for _, most := range []int{maxFailedNodes, maxFailedNodes / 2, maxFailedNodes / 5, 1, 0} {
@@ -516,9 +431,6 @@ func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 
 func (p *planner) countOldest(boot *v1alpha1.BootFailures, most int) {
 	excess := len(boot.Nodes) - most
-	if excess <= 0 {
-		return
-	}
 	boot.Nodes = slices.DeleteFunc(slices.Clone(boot.Nodes), func(failed v1alpha1.FailedNode) bool {
 		claim, claimed := p.Claims[failed.Name]
 		if excess <= 0 || isSameNode(p.find(failed.Name), failed) || (claimed && claim.NodeUID == failed.UID) {
@@ -526,22 +438,6 @@ func (p *planner) countOldest(boot *v1alpha1.BootFailures, most int) {
 		}
 		excess--
 		boot.More++
-		return true
-	})
-}
-
-// dropOldBoots forgets the oldest of the boot hashes that no node of a profile is to have.
-func (p *planner) dropOldBoots(profile string, boots []v1alpha1.BootFailures) []v1alpha1.BootFailures {
-	excess := len(boots) - maxOldBoots
-	if excess <= 0 {
-		return boots
-	}
-	wanted := p.wantedTargets(profile)
-	return slices.DeleteFunc(boots, func(b v1alpha1.BootFailures) bool {
-		if excess <= 0 || wanted.Has(b.BootHash) {
-			return false
-		}
-		excess--
 		return true
 	})
 }

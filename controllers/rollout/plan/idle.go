@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
@@ -34,7 +35,10 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	case reason == v1alpha1.RolloutReasonAttemptsUsedUp:
 		p.setNote(n, v1alpha1.RolloutFailed, reason, message)
 	case n.need.kind == needUnknown, reason == v1alpha1.RolloutReasonSettingsChanging:
-		p.setApplyingNote(n, reason, message)
+		// If the agent has never reported, its condition says as much.
+		if n.note.Phase != "" || n.ClientNode.Status.ObservedGeneration != 0 {
+			p.setSettledNote(n, v1alpha1.RolloutApplying, reason, message)
+		}
 	default:
 		p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 	}
@@ -48,13 +52,13 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	}
 	switch n.need.kind {
 	case needNone:
-		if missing := n.bootSettingsNeverBrought(); len(missing) > 0 {
+		missing := onlyBootSettings(n.settings.Select(standing.Failed, standing.OverriddenAtBoot, standing.Unstaged))
+		switch {
+		case len(missing) > 0:
 			return v1alpha1.RolloutReasonSettingsFailed, "No boot would bring " + standing.Describe(missing)
-		}
-		if len(n.need.uncovered) > 0 {
+		case len(n.need.uncovered) > 0:
 			return v1alpha1.RolloutReasonEffectiveAtNextBoot, "Not rebooting for these settings, they take effect when the node next boots: " + text.List(n.need.uncovered)
-		}
-		if n.need.removalsOnly {
+		case n.need.removalsOnly:
 			return v1alpha1.RolloutReasonRestoredAtNextBoot, "Removed from the boot configuration; in force until the next boot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 		}
 		return v1alpha1.RolloutReasonNothingToDo, "No reboot is due"
@@ -68,43 +72,45 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if reason, message := p.checkRules(n); reason != "" {
 		return reason, message
 	}
-	if n.isChanging() {
+	unavailable := n.whyUnavailable()
+	switch {
+	case n.isChanging():
 		return n.whyNeedUnknown()
-	}
-	if reason := n.whyUnavailable(); reason == v1alpha1.RolloutReasonNodeLeaving {
-		return reason, n.describeLeaving() + "; remove the taint if the node stays"
-	} else if reason != "" {
-		return reason, "The node is out of service: " + n.unavailableInWords()
-	}
-	if !n.AgentReady {
+	case unavailable == v1alpha1.RolloutReasonNodeLeaving:
+		return unavailable, n.describeLeaving() + "; remove the taint if the node stays"
+	case unavailable != "":
+		return unavailable, "The node is out of service: " + n.unavailableInWords()
+	case !n.AgentReady:
 		return v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready"
 	}
-	if reason, message := n.checkAcceptance(); reason != "" {
+	if reason, message := firstReason(n, (*nodeState).checkAcceptance, (*nodeState).checkServers); reason != "" {
 		return reason, message
 	}
-	if reason, message := n.checkServers(); reason != "" {
-		return reason, message
-	}
-	if n.attemptsGiven() >= MaxAttempts {
+	switch {
+	case n.attemptsGiven() >= MaxAttempts:
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
-	}
-	if reason, message := p.checkMemory(); reason != "" {
-		return reason, message
+	case len(p.Immutable) > 0:
+		return v1alpha1.RolloutReasonConfigMapImmutable, fmt.Sprintf(
+			"The rollout cannot write ConfigMap %s, which is immutable: save it, delete it, and create it again without immutable", text.List(p.Immutable))
 	}
 	return p.checkBackOff(n)
 }
 
-// checkAcceptance refuses a node that would not be accepted after its boot, and names what is in the way.
+// firstReason returns the first reason that a check finds, empty if none does.
+func firstReason[T any](of T, checks ...func(T) (reason, message string)) (reason, message string) {
+	for _, check := range checks {
+		if reason, message = check(of); reason != "" {
+			break
+		}
+	}
+	return reason, message
+}
+
 func (n *nodeState) checkAcceptance() (reason, message string) {
 	if obstacles := n.settings.Obstacles(); len(obstacles) > 0 {
 		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting: settings would fail the node after its boot: " + standing.Describe(obstacles)
 	}
 	return "", ""
-}
-
-// bootSettingsNeverBrought are the boot settings that the node lacks, and that no boot would bring as things stand.
-func (n *nodeState) bootSettingsNeverBrought() []standing.Setting {
-	return onlyBootSettings(n.settings.Select(standing.Failed, standing.OverriddenAtBoot, standing.Unstaged))
 }
 
 // onlyBootSettings leaves out what no boot hash speaks of.
@@ -114,15 +120,7 @@ func onlyBootSettings(settings []standing.Setting) []standing.Setting {
 
 // checkRules is what keeps a node from being disrupted, and ends a disruption that has no permit yet.
 func (p *planner) checkRules(n *nodeState) (reason, message string) {
-	if reason, message := p.checkInstructions(n); reason != "" {
-		return reason, message
-	}
-	for _, name := range n.need.names {
-		if reason, message := p.checkFailures(name); reason != "" {
-			return reason, message
-		}
-	}
-	return p.checkControlPlane(n)
+	return firstReason(n, p.checkInstructions, p.checkAllFailures, p.checkControlPlane)
 }
 
 // checkInstructions is what people write down, and when. Every profile that needs the reboot has to allow it.
@@ -137,11 +135,9 @@ func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
 	case n.NeverDisrupt:
 		return v1alpha1.RolloutReasonNeverDisrupt, "The Node has the annotation " + v1alpha1.NeverDisruptAnnotation
 	}
-	for _, rule := range []func(*planner, string) (string, string){
-		(*planner).checkActing, (*planner).checkPolicy, (*planner).checkApproval,
-	} {
+	for _, rule := range []func(string) (string, string){p.checkActing, p.checkPolicy, p.checkApproval} {
 		for _, name := range n.need.names {
-			if reason, message := rule(p, name); reason != "" {
+			if reason, message := rule(name); reason != "" {
 				return reason, message
 			}
 		}
@@ -221,17 +217,15 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 // (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its member of etcd votes until it goes down, and some keep
 // their control plane cordoned for good.
 func (n *nodeState) whyControlPlaneOut() string {
-	cordoned := !n.hasFailed() && !n.isDisrupted() && n.whyUnavailable() == v1alpha1.RolloutReasonCordonedByOthers
-	switch {
-	case cordoned && n.Ready:
-		return ""
-	case cordoned:
-		return "is not Ready"
+	if n.hasFailed() || n.isDisrupted() || n.whyUnavailable() != v1alpha1.RolloutReasonCordonedByOthers {
+		return n.whyBudgetUsed()
 	}
-	return n.whyBudgetUsed()
+	if n.Ready {
+		return ""
+	}
+	return "is not Ready"
 }
 
-// describeLeaving says why a node is left to those who are about to take it away.
 func (n *nodeState) describeLeaving() string {
 	return fmt.Sprintf("Taint %s says that the node is about to be taken away, so the rollout leaves it alone", n.Leaving)
 }
@@ -248,4 +242,39 @@ func (n *nodeState) unavailableInWords() string {
 		return "cordoned by someone else"
 	}
 	return "not Ready"
+}
+
+// failingServers are the storage servers that do not answer the node. What was reported before its last boot is of other connections.
+func (n *nodeState) failingServers() []v1alpha1.ServerStatus {
+	if !n.hasReportedSinceBoot() {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(n.ClientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !fleet.IsFailing(s) })
+}
+
+// checkServers refuses a node whose storage does not answer: processes that use it cannot end, and neither a drain nor a shutdown would.
+func (n *nodeState) checkServers() (reason, message string) {
+	if failing := n.failingServers(); len(failing) > 0 {
+		return v1alpha1.RolloutReasonStorageUnreachable, "Not draining, since it would hang: " + describeServers(failing, nil)
+	}
+	return "", ""
+}
+
+// describeServers names the servers, and of a drain the pods that wait for them.
+func describeServers(failing []v1alpha1.ServerStatus, drain *DrainProgress) string {
+	entries := make([]string, 0, len(failing))
+	for _, s := range failing {
+		var pods []string
+		for _, uid := range s.PodUIDs {
+			if drain != nil && drain.Names[uid] != "" {
+				pods = append(pods, "Pod "+drain.Names[uid])
+			}
+		}
+		entry := fleet.ServerText(s)
+		if len(pods) > 0 {
+			entry += ": held by it: " + text.List(pods)
+		}
+		entries = append(entries, entry)
+	}
+	return text.Join(entries, "; ")
 }

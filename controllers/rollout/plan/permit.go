@@ -32,7 +32,6 @@ func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// isPermitOf reports whether a permit's ID names an attempt, whenever that began.
 func (n *nodeState) isPermitOf(id string, attempt v1alpha1.RolloutStatus) bool {
 	attempt.Since = &metav1.Time{Time: permitTime(id)}
 	return permitID(n, attempt) == id

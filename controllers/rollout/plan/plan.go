@@ -1,12 +1,13 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
@@ -18,16 +19,24 @@ type planner struct {
 	// states are copies of the session's nodes, in the order of the rollout; members are those of each profile.
 	states  []*nodeState
 	members map[string][]*nodeState
-	memory  memory
-	budgets budgets
+	// resetting are the profiles whose retry has notes left to reset: it is honored, and recorded, once there are none.
+	resetting sets.Set[string]
+	// lost are the claimed nodes that are gone and had a permit, changed the nodes that the change of failures is about.
+	lost    []lostNode
+	changed sets.Set[string]
+	// cluster and budgets are the limits of the cluster and of each profile.
+	cluster *budget
+	budgets map[string]*budget
 	// failed are the failed nodes of the profiles that were asked for, also those that are gone.
 	failed map[string]failures
 	// canaries are the verdicts so far, canaryOrder is the order in which nodes are canaries; nil until it is asked for.
 	canaries    map[canaryKey]canary
 	canaryOrder map[string][]*nodeState
 	openings    map[string]opening
-	// busy is filled once it is known which nodes are disrupted.
-	busy zones
+	// refused is how many nodes that waited for their turn have been refused.
+	refused int
+	// busy are the zones in which nodes of a profile are out of service through our doing.
+	busy map[string][]string
 	// draining is how many nodes are cordoned by us and without a permit; of those, terminating is how many keep only pods
 	// that end, blocked how many keep others.
 	draining, terminating, blocked int
@@ -37,7 +46,7 @@ type planner struct {
 func newPlanner(s *Session) *planner {
 	p := &planner{
 		Session: s, states: make([]*nodeState, 0, len(s.nodes)), members: make(map[string][]*nodeState, len(s.profiles)),
-		memory: memory{resetting: sets.New[string](), changed: sets.New[string]()}, failed: map[string]failures{},
+		resetting: sets.New[string](), changed: sets.New[string](), failed: map[string]failures{},
 		canaries: map[canaryKey]canary{}, canaryOrder: map[string][]*nodeState{}, openings: map[string]opening{},
 		plan: Plan{Notes: map[string]v1alpha1.RolloutStatus{}, Draining: sets.New[string]()},
 	}
@@ -49,7 +58,7 @@ func newPlanner(s *Session) *planner {
 			p.members[name] = append(p.members[name], n)
 		}
 		if len(n.resets) > 0 {
-			p.memory.resetting.Insert(n.resets...)
+			p.resetting.Insert(n.resets...)
 			p.wakeAt(p.Now)
 		}
 		if n.isCordonedByUs() && n.permit == nil {
@@ -57,11 +66,10 @@ func newPlanner(s *Session) *planner {
 		}
 	}
 	p.findLost()
-	p.budgets = p.countBudgets()
+	p.countBudgets()
 	return p
 }
 
-// find returns the copy of a node's state, nil if there is no such node.
 func (p *planner) find(name string) *nodeState {
 	if at, known := p.index[name]; known {
 		return p.states[at]
@@ -72,32 +80,18 @@ func (p *planner) find(name string) *nodeState {
 // advance takes a disrupted node one step further, and writes what follows from that.
 func (p *planner) advance(n *nodeState) {
 	p.advanceDisruption(n)
-	p.updateClaim(n)
-	p.updateMaintenance(n)
-}
-
-// releaseOrphans releases the claims of nodes that are gone.
-func (p *planner) releaseOrphans() {
-	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
-		if p.find(name) == nil {
-			p.addStep(ReleaseClaim{OnNode{name}})
-		}
+	if n.claim != nil && !n.released {
+		claim := *n.claim
+		p.describePermit(n, &claim)
+		p.writeClaim(n, claim)
 	}
+	p.updateMaintenance(n)
 }
 
 // removeGuards takes our guards off a node that has lost our mark, which would have shown where they come from.
 func (p *planner) removeGuards(n *nodeState) {
 	if n.Guarded && n.Mark == nil && !n.Deleting {
 		p.addStep(RemoveGuards{OnNode{n.Name}})
-	}
-}
-
-// removeTaints takes the untuned taint off nodes that are tuned.
-func (p *planner) removeTaints(idle []*nodeState) {
-	for _, n := range idle {
-		if n.Untuned && !n.Deleting && n.isTuned() {
-			p.addStep(RemoveTaint{OnNode{n.Name}})
-		}
 	}
 }
 
@@ -110,23 +104,29 @@ func (p *planner) updateMaintenance(n *nodeState) {
 	n.maintenanceShown = n.maintenance
 }
 
-func (p *planner) addStep(s Step) {
-	p.plan.Steps = append(p.plan.Steps, s)
-}
+func (p *planner) addStep(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
 
 func (p *planner) clearPermit(n *nodeState, reason string) {
 	p.addStep(ClearPermit{OnNode{n.Name}, n.permit.ID, reason})
 	n.permit = nil
 }
 
-// wakeAt asks for another pass at a time.
 func (p *planner) wakeAt(at time.Time) {
 	if p.plan.Next.IsZero() || at.Before(p.plan.Next) {
 		p.plan.Next = at
 	}
 }
 
-// countDrain enters a node that is being drained, by what has just been seen of it, else by its note.
+// isAhead reports whether a time is yet to come, and asks for another pass then.
+func (p *planner) isAhead(at time.Time) bool {
+	if !p.Now.Before(at) {
+		return false
+	}
+	p.wakeAt(at)
+	return true
+}
+
+// countDrain counts a node that is being drained, by what has just been seen of it, else by its note.
 func (p *planner) countDrain(n *nodeState) {
 	p.draining++
 	reason := n.drainReason()
@@ -134,21 +134,19 @@ func (p *planner) countDrain(n *nodeState) {
 		reason = n.Drain.Reason
 	}
 	switch {
-	case n.Drain != nil && n.Drain.Gone:
+	case n.Drain != nil && n.Drain.Gone, !dependsOnPods(reason):
 	case reason == v1alpha1.RolloutReasonDraining:
 		p.terminating++
-	case dependsOnPods(reason):
+	default:
 		p.blocked++
 	}
 }
 
 // dependsOnPods reports whether only the node's pods can show how its drain goes on.
 func dependsOnPods(reason string) bool {
-	switch reason {
-	case v1alpha1.RolloutReasonDraining, v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods:
-		return true
-	}
-	return false
+	return slices.Contains([]string{
+		v1alpha1.RolloutReasonDraining, v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods,
+	}, reason)
 }
 
 // drainInterval is how soon the pods of draining nodes are inspected again: sooner where all that is left are pods that terminate.
@@ -167,14 +165,6 @@ func (p *planner) nextInspectionAfter(t time.Time) time.Time {
 	return t.Truncate(every).Add(every)
 }
 
-// nextInspection is when the pods of a node are due that have been inspected a moment ago.
-func (p *planner) nextInspection(n *nodeState) time.Time {
-	if !dependsOnPods(n.drainReason()) {
-		return time.Time{}
-	}
-	return p.nextInspectionAfter(n.Inspected)
-}
-
 // newNote is the note as it is to be. While a permit stands, it keeps speaking of what the permit is for.
 func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
 	out := v1alpha1.RolloutStatus{
@@ -189,9 +179,13 @@ func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	if n.Mark != nil || n.claim == nil {
 		out.Evictions = max(n.note.Evictions, n.Evicted)
 	}
-	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !countsAnew(n.note, phase, reason))
-	out.Since = n.note.Since
-	if !same || out.Since == nil {
+	// A node that is left alone for a while counts from the reason, and so does a host that is no longer busy: it has its whole time to reboot.
+	countsAnew := isBackOff(reason)
+	if phase == v1alpha1.RolloutRebooting {
+		countsAnew = n.note.Reason == v1alpha1.RolloutReasonHostBusy
+	}
+	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !countsAnew)
+	if out.Since = n.note.Since; !same || out.Since == nil {
 		out.Since = &metav1.Time{Time: s.Now}
 	}
 	return out
@@ -207,49 +201,30 @@ func (p *planner) storeNote(n *nodeState, note v1alpha1.RolloutStatus) {
 	}
 }
 
-// setDrainNote sets the note of a node whose pods are leaving, unless that has only begun.
+// setDrainNote sets the note of a node whose pods are leaving, unless that has only started.
 func (p *planner) setDrainNote(n *nodeState, message string) {
-	if end := n.disruptedSince().Add(drainNotedAfter); !isOutOfService(n.note.Phase) && p.Now.Before(end) {
-		p.leaveNote(n, end)
-		return
-	}
-	p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
-}
-
-// setApplyingNote sets the note of a node whose need is not known, unless that has only begun. Where the agent has never reported there is
-// nothing to say that its condition does not.
-func (p *planner) setApplyingNote(n *nodeState, reason, message string) {
-	if n.note.Phase != "" || n.ClientNode.Status.ObservedGeneration != 0 {
-		p.setSettledNote(n, v1alpha1.RolloutApplying, reason, message)
-	}
+	p.setNoteFrom(n, n.disruptedSince().Add(drainNotedAfter), v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
 }
 
 // setSettledNote sets the note of a node in service, unless its agent has only begun to apply or to confirm settings: the next note then also
 // says since when the node has them.
 func (p *planner) setSettledNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) {
-	if end := n.ApplyingSince.Add(applyingNotedAfter); !n.ApplyingSince.IsZero() && p.Now.Before(end) && !isOutOfService(n.note.Phase) {
-		p.leaveNote(n, end)
-		return
-	}
-	p.setNote(n, phase, reason, message)
+	p.setNoteFrom(n, n.ApplyingSince.Add(applyingNotedAfter), phase, reason, message)
 }
 
-// leaveNote leaves the note, if there is one, word for word until then.
-func (p *planner) leaveNote(n *nodeState, until time.Time) {
-	p.wakeAt(until)
-	if n.note.Phase != "" {
+// setNoteFrom leaves the note of a node in service, if there is one, word for word until a time.
+func (p *planner) setNoteFrom(n *nodeState, from time.Time, phase v1alpha1.RolloutPhase, reason, message string) {
+	switch {
+	case isOutOfService(n.note.Phase) || !p.isAhead(from):
+		p.setNote(n, phase, reason, message)
+	case n.note.Phase != "":
 		p.storeNote(n, n.note)
 	}
 }
 
 // isOutOfService reports whether a note speaks of a node that the rollout is about, or has failed.
 func isOutOfService(phase v1alpha1.RolloutPhase) bool {
-	switch phase {
-	case v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutReleasing, v1alpha1.RolloutFailed:
-		return true
-	case v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting:
-	}
-	return false
+	return !slices.Contains([]v1alpha1.RolloutPhase{"", v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting}, phase)
 }
 
 // drainReason is what the node's drain waits for by its note, or by its mark where none has been written yet.
@@ -260,18 +235,16 @@ func (n *nodeState) drainReason() string {
 	return n.note.Reason
 }
 
-// keepNote leaves the note as it is.
 func (p *planner) keepNote(n *nodeState) {
 	p.setNote(n, n.note.Phase, n.note.Reason, n.note.Message)
 }
 
-// writeNoteAhead writes the note before the steps that follow it.
+// writeNoteAhead sets the note, and writes it before the steps that follow.
 func (p *planner) writeNoteAhead(n *nodeState, note v1alpha1.RolloutStatus) {
 	p.storeNote(n, note)
 	p.writeNote(n)
 }
 
-// writeNote writes the note as it is to be, before the steps that follow.
 func (p *planner) writeNote(n *nodeState) {
 	if note, noted := p.plan.Notes[n.Name]; noted && !SameNote(n.note, note) {
 		p.addStep(WriteNote{OnNode{n.Name}, note})
@@ -280,46 +253,24 @@ func (p *planner) writeNote(n *nodeState) {
 
 // SameNote reports whether two notes say the same, but for the count of evictions: that alone is not worth a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
-	if !a.Since.Equal(b.Since) || !a.RetryAfter.Equal(b.RetryAfter) || !isSameTuned(a.Tuned, b.Tuned) {
-		return false
-	}
-	a.Since, b.Since, a.RetryAfter, b.RetryAfter, a.Tuned, b.Tuned = nil, nil, nil, nil, nil, nil
-	a.Evictions, b.Evictions = 0, 0
-	return a == b
+	sameTuned := a.Tuned == b.Tuned || a.Tuned != nil && b.Tuned != nil && a.Tuned.Hash == b.Tuned.Hash && a.Tuned.Since.Equal(&b.Tuned.Since)
+	same := sameTuned && a.Since.Equal(b.Since) && a.RetryAfter.Equal(b.RetryAfter)
+	a.Since, b.Since, a.RetryAfter, b.RetryAfter, a.Tuned, b.Tuned, a.Evictions, b.Evictions = nil, nil, nil, nil, nil, nil, 0, 0
+	return same && a == b
 }
 
-func isSameTuned(a, b *v1alpha1.RolloutTuned) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Hash == b.Hash && a.Since.Equal(&b.Since)
+// WithRefusal returns a note with the API server's answer to a write that it rejected.
+func WithRefusal(note v1alpha1.RolloutStatus, err error) v1alpha1.RolloutStatus {
+	note.Refusal = text.Cut(err.Error(), MaxMessage)
+	return note
 }
 
-// countsAnew reports whether a note's time begins with its reason, not with its phase: a node is left alone for a while, or its host
-// is no longer busy and has its whole time to reboot.
-func countsAnew(was v1alpha1.RolloutStatus, phase v1alpha1.RolloutPhase, reason string) bool {
-	if phase == v1alpha1.RolloutRebooting {
-		return was.Reason == v1alpha1.RolloutReasonHostBusy
-	}
-	return isBackOff(reason)
-}
-
-// isBackOff reports whether a reason has a node left alone for a while.
 func isBackOff(reason string) bool {
-	switch reason {
-	case v1alpha1.RolloutReasonDrainTimedOut, v1alpha1.RolloutReasonCordonLost, v1alpha1.RolloutReasonPermitRefused, v1alpha1.RolloutReasonHostBusy:
-		return true
-	}
-	return false
+	return slices.Contains([]string{
+		v1alpha1.RolloutReasonDrainTimedOut, v1alpha1.RolloutReasonCordonLost, v1alpha1.RolloutReasonPermitRefused, v1alpha1.RolloutReasonHostBusy,
+	}, reason)
 }
 
-func formatTime(t time.Time) string {
-	return t.UTC().Format(time.RFC3339)
-}
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func toDuration(count *int32) time.Duration {
-	if count == nil {
-		return 0
-	}
-	return time.Duration(*count) * time.Second
-}
+func toDuration(count *int32) time.Duration { return time.Duration(ptr.Deref(count, 0)) * time.Second }

@@ -798,6 +798,16 @@ func TestForNamesWhoUsesUpTheBudget(t *testing.T) {
 	}
 }
 
+func TestForADisruptedNodeWhoseProfilesAreGoneUsesUpBudget(t *testing.T) {
+	f := cluster("a", "b")
+	f.Budget = 1
+	f.cordoned("a", time.Minute)
+	f.node("a").Profiles = []string{"gone"}
+	if diff := cmp.Diff([]string{"drain a", "b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestForKeepsTheEndOfALongQueueQuiet(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e", "f")
 	f.Budget = 1

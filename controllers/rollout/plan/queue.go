@@ -2,16 +2,18 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// claimNext claims nodes whose turn it is, as far as canary, budgets and zones go.
 func (p *planner) claimNext(idle []*nodeState) {
 	var queue []*nodeState
 	for _, n := range idle {
@@ -22,20 +24,23 @@ func (p *planner) claimNext(idle []*nodeState) {
 	if len(queue) == 0 {
 		return
 	}
-	p.busy = p.findBusyZones()
+	p.busy = map[string][]string{}
+	for _, n := range p.states {
+		p.addToZones(n)
+	}
 	line := p.newQueue(queue)
-	refused := 0
 	for n := line.takeNext(); n != nil; n = line.takeNext() {
-		if p.isRetried(n) {
+		// Nothing more starts while a retry has not been honored.
+		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
-		if reason, message := p.checkTurn(n, refused); reason != "" {
-			refused++
+		if reason, message := p.checkTurn(n); reason != "" {
+			p.refused++
 			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 			continue
 		}
-		line.countClaim(n, p.Now)
+		line.count(n.need.profiles[0], p.Now, 1)
 		p.claimNode(n)
 	}
 }
@@ -44,152 +49,125 @@ func (p *planner) claimNode(n *nodeState) {
 	claim := p.claimFor(n)
 	claim.NodeUID = n.UID
 	n.claim = &claim
-	p.budgets.addNode(n)
-	if p.occupiesZone(n) {
-		p.busy.addNode(n)
-	}
+	p.countNode(n, n.whyBudgetUsed())
+	p.addToZones(n)
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
 }
 
-// checkTurn is why it is not a node's turn, empty if it is. refused is how many have been refused in this pass.
-func (p *planner) checkTurn(n *nodeState, refused int) (reason, message string) {
-	if reason, message := p.checkCanary(n); reason != "" {
-		return reason, message
-	}
-	if reason, message := p.checkControlPlane(n); reason != "" {
-		return reason, message
-	}
-	if n.Manager {
-		if others := p.nodesBeforeManager(n); len(others) > 0 {
-			return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(others)
-		}
-	}
-	if reason, message := p.checkBudget(n, refused); reason != "" {
-		return reason, message
-	}
-	return p.checkZones(n)
+func (p *planner) checkTurn(n *nodeState) (reason, message string) {
+	return firstReason(n, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones)
 }
 
-// nodesBeforeManager are the nodes that go, or will go, before the manager's own. Those that wait for it as their canary do not.
-func (p *planner) nodesBeforeManager(manager *nodeState) []string {
-	var out []string
+// reasonsToGo are those of nodes that go, or will go.
+var reasonsToGo = sets.New(
+	v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone,
+	v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging,
+	v1alpha1.RolloutReasonApplying,
+)
+
+// checkManager refuses the manager's own node while others go, or will go. Those that wait for it as their canary do not.
+func (p *planner) checkManager(manager *nodeState) (reason, message string) {
+	if !manager.Manager {
+		return "", ""
+	}
+	var others []string
 	for _, n := range p.states {
-		if n == manager || n.ClientNode == nil || n.isDisrupted() || n.whyUnavailable() != "" || p.waitsForCanary(n, manager) {
-			continue
-		}
-		switch p.plan.Notes[n.Name].Reason {
-		case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
-			out = append(out, n.Name)
+		goes := reasonsToGo.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.whyUnavailable() == ""
+		waitsForIt := goes && slices.ContainsFunc(n.need.names, func(name string) bool {
+			verdict := p.canaries[n.canaryKey(name)]
+			return slices.Contains(verdict.waits, manager.Name) && !slices.Contains(verdict.members, n.Name)
+		})
+		if n != manager && goes && !waitsForIt {
+			others = append(others, n.Name)
 		}
 	}
-	return out
+	if len(others) > 0 {
+		return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(others)
+	}
+	return "", ""
 }
 
-// queue is who waits, in the order in which they are asked.
-type queue struct {
-	// vacant serve nothing yet and go first; the manager's own node goes last.
-	vacant, manager []*nodeState
-	profiles        []*profileQueue
-}
-
-// profileQueue is what a profile has of the cluster's budget, and who waits for more of it.
-type profileQueue struct {
-	*Profile
-	waiting []*nodeState
+// line is nodes that wait for the same: those that serve nothing yet go first, then those of each profile that leads their reboots, and the
+// manager's own last.
+type line struct {
+	lineKey
+	priority int32
+	waiting  []*nodeState
 	// claims is how many nodes are claimed for the profile, served is when one last was.
 	claims int
 	served time.Time
 }
 
-// newQueue sorts the nodes that wait by the profile that leads their reboot.
-func (p *planner) newQueue(waiting []*nodeState) *queue {
-	out := &queue{}
-	profiles := make(map[string]*profileQueue, len(p.profiles))
-	for _, n := range waiting {
-		switch name := n.need.profiles[0]; {
-		case n.Manager:
-			out.manager = append(out.manager, n)
-		case n.Vacant:
-			out.vacant = append(out.vacant, n)
-		default:
-			if profiles[name] == nil {
-				profiles[name] = &profileQueue{Profile: p.profiles[name]}
-				out.profiles = append(out.profiles, profiles[name])
-			}
-			profiles[name].waiting = append(profiles[name].waiting, n)
-		}
-	}
-	if len(out.profiles) > 1 {
-		p.countClaims(profiles)
-	}
-	return out
+type lineKey struct {
+	rank    int
+	profile string
 }
 
-// countClaims counts what each profile has, and finds when it last had something: nodes that are in service again have it
+// queue is who waits.
+type queue map[lineKey]*line
+
+// newQueue counts what each profile has of the cluster's budget, and finds when it last had something: nodes that are in service again have it
 // in their note, as long as that is about the present boot settings.
-func (p *planner) countClaims(profiles map[string]*profileQueue) {
-	count := func(name string, at time.Time, claims int) {
-		if own := profiles[name]; own != nil {
-			own.claims += claims
-			own.served = laterOf(own.served, at)
+func (p *planner) newQueue(waiting []*nodeState) queue {
+	q := queue{}
+	for _, n := range waiting {
+		key, priority := lineKey{1, n.need.profiles[0]}, p.profiles[n.need.profiles[0]].Priority
+		switch {
+		case n.Manager:
+			key = lineKey{rank: 2}
+		case n.Vacant:
+			key = lineKey{}
 		}
+		if q[key] == nil {
+			q[key] = &line{lineKey: key, priority: priority}
+		}
+		q[key].waiting = append(q[key].waiting, n)
 	}
 	for _, n := range p.states {
 		switch {
 		case n.claim != nil:
-			count(n.claim.Profile, n.claim.Since.Time, 1)
+			q.count(n.claim.Profile, n.claim.Since.Time, 1)
 		case n.attemptsGiven() > 0, isBackOff(n.note.Reason):
 			for _, name := range n.Profiles {
-				count(name, n.noteSince(), 0)
+				q.count(name, n.noteSince(), 0)
 			}
 		}
 	}
+	return q
 }
 
-// takeNext takes the next node out of the queue: of the profile with the fewest claims; of those, the one that has gone
-// without for the longest, so that a single slot goes round; then by priority.
-func (q *queue) takeNext() *nodeState {
-	if n := takeFirst(&q.vacant); n != nil {
-		return n
-	}
-	q.profiles = slices.DeleteFunc(q.profiles, func(s *profileQueue) bool { return len(s.waiting) == 0 })
-	if len(q.profiles) == 0 {
-		return takeFirst(&q.manager)
-	}
-	leastServed := slices.MinFunc(q.profiles, func(a, b *profileQueue) int {
-		return cmp.Or(
-			cmp.Compare(a.claims, b.claims), a.served.Compare(b.served),
-			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name),
-		)
-	})
-	return takeFirst(&leastServed.waiting)
-}
-
-func takeFirst(queue *[]*nodeState) *nodeState {
-	if len(*queue) == 0 {
-		return nil
-	}
-	n := (*queue)[0]
-	*queue = (*queue)[1:]
-	return n
-}
-
-// countClaim counts a node for the profile that leads its reboot.
-func (q *queue) countClaim(n *nodeState, now time.Time) {
-	for _, s := range q.profiles {
-		if s.Name == n.need.profiles[0] {
-			s.claims++
-			s.served = now
+func (q queue) count(profile string, at time.Time, claims int) {
+	if own := q[lineKey{1, profile}]; own != nil {
+		own.claims += claims
+		if at.After(own.served) {
+			own.served = at
 		}
 	}
 }
 
-func laterOf(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
+// takeNext takes the next node out of the queue, nil if there is none: of the profile with the fewest claims; of those, the one that has gone
+// without for the longest, so that a single slot goes round; then by priority.
+func (q queue) takeNext() *nodeState {
+	var next *line
+	for _, l := range q {
+		if len(l.waiting) > 0 && (next == nil || l.compare(next) < 0) {
+			next = l
+		}
 	}
-	return a
+	if next == nil {
+		return nil
+	}
+	n := next.waiting[0]
+	next.waiting = next.waiting[1:]
+	return n
+}
+
+func (l *line) compare(other *line) int {
+	return cmp.Or(
+		cmp.Compare(l.rank, other.rank), cmp.Compare(l.claims, other.claims), l.served.Compare(other.served),
+		cmp.Compare(other.priority, l.priority), cmp.Compare(l.profile, other.profile),
+	)
 }
 
 func (p *planner) claimFor(n *nodeState) v1alpha1.Disruption {
@@ -201,4 +179,48 @@ func (p *planner) claimFor(n *nodeState) v1alpha1.Disruption {
 		claim.Profile = names[0]
 	}
 	return claim
+}
+
+// addToZones adds the zone of a node that other zones have to wait for.
+func (p *planner) addToZones(n *nodeState) {
+	for _, name := range n.Profiles {
+		if p.occupiesZone(n) && !slices.Contains(p.busy[name], n.zone) {
+			p.busy[name] = append(p.busy[name], n.zone)
+		}
+	}
+}
+
+// occupiesZone reports whether other zones have to wait for a node: while it is drained no longer than ZonePatience, with
+// its permit no longer than drain, boot and settling may take, and not where it has failed or serves nothing yet.
+func (p *planner) occupiesZone(n *nodeState) bool {
+	if !n.isDisrupted() || n.hasFailed() || n.Vacant {
+		return false
+	}
+	rules := p.rulesFor(n)
+	since, may := n.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
+	if n.permit != nil {
+		may += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
+	} else if may = min(may, ZonePatience); n.Mark == nil {
+		// It is cordoned in this pass at the earliest.
+		since = p.Now
+	}
+	return p.isAhead(since.Add(may))
+}
+
+func (p *planner) checkZones(n *nodeState) (reason, message string) {
+	if n.Vacant {
+		return "", ""
+	}
+	for _, name := range n.need.profiles {
+		for _, zone := range p.busy[name] {
+			whose := "zone " + zone
+			if zone == "" {
+				whose = "the nodes without a zone"
+			}
+			if zone != n.zone {
+				return v1alpha1.RolloutReasonWaitingForZone, fmt.Sprintf("Waiting for %s to finish (StorageClientProfile %s)", whose, name)
+			}
+		}
+	}
+	return "", ""
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -18,8 +19,9 @@ type Session struct {
 	// exactNow is Now with its fraction of a second, for what is not written.
 	exactNow time.Time
 	profiles map[string]*Profile
-	// retries are those that have not been honored, by profile.
+	// retries are those that have not been honored, boots the failures that count, by profile.
 	retries map[string]retry
+	boots   map[string][]v1alpha1.BootFailures
 	// nodes are in the order of the rollout, index is their places.
 	nodes []nodeState
 	index map[string]int
@@ -56,7 +58,7 @@ func (s *Session) Update(news Snapshot) {
 		s.nodes = slices.DeleteFunc(s.nodes, func(n nodeState) bool { return slices.Contains(news.Gone, n.Name) })
 		s.sortNodes()
 	}
-	if isSame(before.Profiles, s.Profiles) && isSame(before.Failures, s.Failures) && isSame(before.UnreadFailures, s.UnreadFailures) {
+	if reflect.DeepEqual([]any{before.Profiles, before.Failures, before.UnreadFailures}, []any{s.Profiles, s.Failures, s.UnreadFailures}) {
 		s.followClaims(before)
 		return
 	}
@@ -64,8 +66,6 @@ func (s *Session) Update(news Snapshot) {
 		s.nodes[i] = s.stateOf(s.nodes[i].Node)
 	}
 }
-
-func isSame[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // followClaims derives the nodes again whose claims have changed.
 func (s *Session) followClaims(before Snapshot) {
@@ -78,7 +78,6 @@ func (s *Session) followClaims(before Snapshot) {
 	}
 }
 
-// setRules takes everything except the nodes.
 func (s *Session) setRules(news Snapshot) {
 	s.exactNow = news.Now
 	news.Now, news.Nodes, news.Gone = news.Now.Truncate(time.Second), nil, nil
@@ -87,7 +86,7 @@ func (s *Session) setRules(news Snapshot) {
 	for i := range s.Profiles {
 		s.profiles[s.Profiles[i].Name] = &s.Profiles[i]
 	}
-	s.recallRetries()
+	s.recallFailures()
 }
 
 func (s *Session) sortNodes() {
@@ -98,7 +97,6 @@ func (s *Session) sortNodes() {
 	}
 }
 
-// find returns a node's state, nil if there is no such node.
 func (s *Session) find(name string) *nodeState {
 	if at, known := s.index[name]; known {
 		return &s.nodes[at]
@@ -123,12 +121,19 @@ func For(s Snapshot) Plan { return Begin(s).Plan() }
 // Plan decides what to do next, and notes for every node why.
 func (s *Session) Plan() Plan {
 	p := newPlanner(s)
-	p.releaseOrphans()
+	for _, name := range slices.Sorted(maps.Keys(s.Claims)) {
+		if p.find(name) == nil {
+			p.addStep(ReleaseClaim{OnNode{name}})
+		}
+	}
 	var idle []*nodeState
 	for _, n := range p.states {
 		switch {
 		case n.former:
-			p.releaseFormer(n)
+			// The claim was made for a former Node of the same name. The new one may be claimed by the next pass.
+			p.addStep(ReleaseClaim{OnNode{n.Name}})
+			p.describeIdle(n)
+			p.wakeAt(p.Now)
 		case n.isDisrupted():
 			p.advance(n)
 		default:
@@ -141,7 +146,11 @@ func (s *Session) Plan() Plan {
 			idle = append(idle, n)
 		}
 	}
-	p.removeTaints(idle)
+	for _, n := range idle {
+		if n.Untuned && !n.Deleting && n.isTuned() {
+			p.addStep(RemoveTaint{OnNode{n.Name}})
+		}
+	}
 	p.countNewFailures()
 	p.claimNext(idle)
 	p.rememberFailures()
@@ -173,4 +182,41 @@ func (s *Session) FirstSteps(claimed sets.Set[string]) Plan {
 		}
 	}
 	return p.plan
+}
+
+// Rules are what people write down and what the clock says: all that may change between a plan and a write without making the write a
+// conflict.
+type Rules struct {
+	// Now is the time.
+	Now time.Time
+	// Paused is true while the manager's namespace carries the paused annotation.
+	Paused bool
+	// Profiles are all StorageClientProfiles.
+	Profiles []Profile
+	// WantedBootHashes are the boot hashes that the profiles ask for, by node.
+	WantedBootHashes map[string]string
+}
+
+// Recheck returns why a step that was decided on may not be taken any more, empty if it may. It asks pauses, modes, policies, approvals and
+// windows again, and whether the node is to have the same boot settings. A node that has its permit is cordoned again whatever they say:
+// it may go down.
+func (s *Session) Recheck(rules Rules, step Step) (reason, message string) {
+	known := s.find(step.NodeName())
+	if known == nil || known.ClientNode == nil {
+		return v1alpha1.RolloutReasonNothingToDo, "The node is not managed"
+	}
+	node, clientNode := *known.Node, *known.ClientNode
+	if _, cordon := step.(Cordon); cordon && clientNode.Spec.RebootPermit != nil {
+		return "", ""
+	}
+	clientNode.WantedBootHash, node.ClientNode = rules.WantedBootHashes[node.Name], &clientNode
+	p := newPlanner(Begin(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles, Claims: s.Claims, Nodes: []Node{node}}))
+	n := p.find(node.Name)
+	if reason, message := p.checkInstructions(n); reason != "" {
+		return reason, message
+	}
+	if n.isChanging() {
+		return n.whyNeedUnknown()
+	}
+	return "", ""
 }

@@ -43,16 +43,13 @@ type Profile struct {
 	Rollout v1alpha1.Rollout
 	// Deleting is true once the profile has a deletion timestamp.
 	Deleting bool
-	// Paused is why the profile is paused, PausedByField or PausedByAnnotation; empty if it is not.
-	Paused string
-	// Inert is why the profile disrupts nothing, PlanMode or Invalid; empty if it acts.
-	Inert string
-	// PlanHash is what an approval names.
+	// Paused is why the profile is paused, Inert why it disrupts nothing, PlanMode or Invalid; empty if it is not, or acts.
+	Paused, Inert string
+	// PlanHash is what an approval names; Approved is true if the annotation or the field names it.
 	PlanHash string
+	Approved bool
 	// Retry is the value of the retry annotation.
 	Retry string
-	// Approved is true where the plan hash is approved by the annotation or by the field.
-	Approved bool
 	// Windows are the times in which disruptions may begin and go on; none: at all times.
 	Windows windows.Set
 	// BootKeys are the keys of the profile's settings that take effect at boot.
@@ -61,29 +58,24 @@ type Profile struct {
 
 // Node is what the rollout observes of a Node, its StorageClientNode and its drain.
 type Node struct {
-	// Name is the node's name.
-	Name string
-	// UID is the Node's UID.
-	UID string
-	// Created is when the Node was created.
-	Created time.Time
-	// Labels are the Node's labels.
-	Labels map[string]string
+	// Name, UID, Created and Labels are the Node's metadata.
+	Name, UID string
+	Created   time.Time
+	Labels    map[string]string
 	// BootID is the boot that the kubelet reports.
 	BootID string
-	// Ready is the Ready condition.
-	Ready bool
-	// ReadySince is when the Ready condition changed last; zero where that is not known.
+	// Ready is the Ready condition, ReadySince is when it changed last; zero if unknown.
+	Ready      bool
 	ReadySince time.Time
-	// UnavailableSince is since when the node has been unavailable, where that is known.
+	// UnavailableSince is since when the node has been unavailable; nil if unknown.
 	UnavailableSince *time.Time
 	// Unschedulable is spec.unschedulable.
 	Unschedulable bool
 	// Deleting is true once the Node has a deletion timestamp.
 	Deleting bool
-	// Leaving is the key of the taint that says that others are about to take the node away, empty if there is none.
+	// Leaving is the key of the taint by which others say that they are about to remove the node, empty if there is none.
 	Leaving string
-	// Maintainer is the reason of somebody else's condition MaintenanceInProgress while it is True, empty if there is none.
+	// Maintainer is the reason of another controller's condition MaintenanceInProgress while it is True, empty if there is none.
 	Maintainer string
 	// Mark is our annotation, nil if there is none. One that cannot be read is empty.
 	Mark *v1alpha1.Disruption
@@ -91,48 +83,41 @@ type Node struct {
 	Guarded bool
 	// Maintenance is what our conditions on the Node say.
 	Maintenance Maintenance
-	// ControlPlane marks a control-plane node.
-	ControlPlane bool
-	// Manager marks the node that the manager's own pod runs on.
-	Manager bool
+	// ControlPlane marks a control-plane node, Manager the node that the manager's own Pod runs on.
+	ControlPlane, Manager bool
 	// Paused, Ignored and NeverDisrupt are the annotations of these names.
 	Paused, Ignored, NeverDisrupt bool
-	// Untuned is true while the Node carries the untuned taint.
-	Untuned bool
-	// Vacant is true while the node carries that taint and no pod is on it that a drain would have to remove: it serves
-	// nothing yet.
-	Vacant bool
+	// Untuned is true while the Node carries the untuned taint, Vacant if besides no pod is on it that a drain would have to remove: it
+	// serves nothing yet.
+	Untuned, Vacant bool
 	// Profiles are the names of the profiles that select the node, those being deleted included.
 	Profiles []string
-	// AgentReady is true while the agent's Pod on the node is Ready.
-	AgentReady bool
-	// AgentSilent is true while the condition Tuned says that the agent is silent: for longer than a restart takes.
-	AgentSilent bool
+	// AgentReady is true while the agent's Pod on the node is Ready, AgentSilent while the condition Tuned says that the agent is silent:
+	// for longer than a restart takes.
+	AgentReady, AgentSilent bool
 	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
 	ClientNode *ClientNode
 	// Drain is how far the node's drain is, as just seen; nil if its pods have not been inspected in this pass.
 	Drain *DrainProgress
 	// Evicted is how many pods the node's present drain has evicted, as far as this process knows.
 	Evicted int32
-	// Inspected is when its pods were inspected last, as far as is known. It only keeps what happens elsewhere from having them
-	// inspected again at once.
+	// Inspected is when its pods were inspected last, as far as this process knows. It only delays the next inspection.
 	Inspected time.Time
 	// ApplyingSince is since when the node's agent has been about settings that it has not reported yet, as far as this process knows; zero
-	// where nobody knows. It only keeps what is over within seconds from being written down.
+	// if unknown. It only keeps what is over within seconds from being written.
 	ApplyingSince time.Time
 }
 
 // ClientNode is what the rollout observes of a StorageClientNode.
 type ClientNode struct {
-	// UID is the object's UID.
-	UID string
-	// Generation is the object's generation.
+	// UID and Generation are the object's.
+	UID        string
 	Generation int64
 	// WantedBootHash is the boot hash that the profiles ask for now; the spec follows as the live rollout lets it.
 	WantedBootHash string
 	// Withheld are boot settings that the spec leaves out since a permitted reboot did not bring them.
 	Withheld []string
-	// Spec is what the agent is to do.
+	// Spec is what the agent must do.
 	Spec v1alpha1.StorageClientNodeSpec
 	// Status is what the agent has reported, and the rollout's note.
 	Status v1alpha1.StorageClientNodeStatus
@@ -142,10 +127,8 @@ type ClientNode struct {
 type DrainProgress struct {
 	// Gone is true once no pod is left that a drain has to remove or to wait for.
 	Gone bool
-	// Reason is a word for what it waits for.
-	Reason string
-	// Message is a sentence for what it waits for, sorted and capped.
-	Message string
+	// Reason is a word for what it waits for, Message a sentence, sorted and capped.
+	Reason, Message string
 	// LeftPodUIDs are the pods that a drain leaves, DaemonSet and static ones.
 	LeftPodUIDs []string
 	// Names are namespace and name of the pods that are not gone, by UID.

@@ -66,8 +66,9 @@ const releaseTarget = "release-"
 func (s *Session) stateOf(node *Node) nodeState {
 	n := nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
 	if claim, found := s.Claims[node.Name]; found {
-		n.claim = &claim
-		n.leaveToFormer()
+		if n.former = claim.NodeUID != "" && claim.NodeUID != node.UID; !n.former {
+			n.claim = &claim
+		}
 	}
 	if node.ClientNode != nil {
 		n.permit = node.ClientNode.Spec.RebootPermit
@@ -83,8 +84,10 @@ func (s *Session) stateOf(node *Node) nodeState {
 		}
 		s.recallNode(&n)
 	}
-	n.need = s.needOf(&n)
-	s.forgetDrains(&n)
+	// Drains of other settings, or with other options, count no more. While the need is unknown, they stay.
+	if n.need = s.needOf(&n); n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(&n) {
+		n.resetDrains()
+	}
 	return n
 }
 
@@ -109,7 +112,6 @@ func (s *Session) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
 	return &v1alpha1.RolloutTuned{Hash: spec.Hash, Since: metav1.NewTime(s.Now)}
 }
 
-// rolloutTurn is what the node's place in the order hangs on.
 func (n *nodeState) rolloutTurn() order.Turn {
 	return order.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
 }
@@ -119,22 +121,16 @@ func (n *nodeState) isDisrupted() bool {
 	return n.claim != nil || n.Mark != nil || (n.permit != nil && !n.hasBooted())
 }
 
-// hasBooted reports whether the permit's boot is over.
 func (n *nodeState) hasBooted() bool {
 	return n.permit != nil && n.BootID != "" && n.BootID != n.permit.BootID
 }
 
-// isCordonedByUs reports whether the node is cordoned by us.
-func (n *nodeState) isCordonedByUs() bool {
-	return n.Mark != nil && n.Unschedulable
-}
+func (n *nodeState) isCordonedByUs() bool { return n.Mark != nil && n.Unschedulable }
 
-// hasFailed reports whether the node has failed at its present boot hash.
 func (n *nodeState) hasFailed() bool {
 	return n.ClientNode != nil && n.note.Phase == v1alpha1.RolloutFailed && n.note.BootHash == n.target
 }
 
-// attemptsGiven is how many permits have been given for the present boot hash.
 func (n *nodeState) attemptsGiven() int32 {
 	if n.note.BootHash != n.target {
 		return 0
@@ -142,12 +138,10 @@ func (n *nodeState) attemptsGiven() int32 {
 	return n.note.Attempts
 }
 
-// hasReportedSinceBoot reports whether the agent has reported since the node's last boot.
 func (n *nodeState) hasReportedSinceBoot() bool {
 	return n.ClientNode != nil && n.ClientNode.Status.BootID != "" && n.ClientNode.Status.BootID == n.BootID
 }
 
-// hasSeenSpec reports whether the agent has seen the spec as it stands.
 func (n *nodeState) hasSeenSpec() bool {
 	return n.hasReportedSinceBoot() && n.ClientNode.Status.ObservedGeneration >= n.ClientNode.Generation
 }
@@ -160,7 +154,6 @@ func (n *nodeState) hasReportedSettings() bool {
 	return n.hasReportedSinceBoot() && n.ClientNode.Status.Hash == n.ClientNode.Spec.Hash
 }
 
-// isChanging reports whether the boot settings are about to change.
 func (n *nodeState) isChanging() bool {
 	return n.ClientNode != nil && !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != n.ClientNode.WantedBootHash
 }
@@ -170,7 +163,6 @@ func (n *nodeState) isPermitOutdated() bool {
 	return n.permit.BootHash != n.ClientNode.Spec.BootHash || n.note.BootHash != n.target
 }
 
-// permitAnswer is what the agent says about the permit, empty if nothing.
 func (n *nodeState) permitAnswer() v1alpha1.RebootStatus {
 	if n.ClientNode.Status.Reboot == nil || n.ClientNode.Status.Reboot.PermitID != n.permit.ID {
 		return v1alpha1.RebootStatus{}
@@ -178,7 +170,6 @@ func (n *nodeState) permitAnswer() v1alpha1.RebootStatus {
 	return *n.ClientNode.Status.Reboot
 }
 
-// isPermitWaiting reports whether the agent waits for its host with the permit.
 func (n *nodeState) isPermitWaiting() bool {
 	return n.permit != nil && !n.hasBooted() && n.permitAnswer().Phase == v1alpha1.RebootWaiting
 }
@@ -203,7 +194,6 @@ func (n *nodeState) isTuned() bool {
 	return n.settings.IsTuned()
 }
 
-// isHealthy reports whether the node is Ready with every wanted setting and needs no reboot.
 func (n *nodeState) isHealthy() bool {
 	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && n.settings.IsAccepted()
 }
@@ -265,11 +255,7 @@ func (s *Session) needOf(n *nodeState) need {
 		return need{kind: needNone, removalsOnly: true, uncovered: uncovered}
 	}
 	profiles = s.rankProfiles(profiles)
-	names := profiles
-	if !slices.IsSorted(profiles) {
-		names = slices.Sorted(slices.Values(profiles))
-	}
-	return need{kind: needReboot, profiles: profiles, names: names}
+	return need{kind: needReboot, profiles: profiles, names: slices.Sorted(slices.Values(profiles))}
 }
 
 // claimingProfile is the profile that the node is disrupted for, while it is not known which profiles need its reboot.
@@ -292,14 +278,6 @@ func (s *Session) allSources(n *nodeState) []string {
 		}
 	}
 	return out
-}
-
-// sourcesInForce are the profiles that the node carries settings of, by rank.
-func (s *Session) sourcesInForce(n *nodeState) []string {
-	if n.ClientNode == nil {
-		return nil
-	}
-	return s.rankProfiles(s.allSources(n))
 }
 
 // restoringProfiles are the profiles that ask for a reboot to be rid of a key: of those that declare it, or of all of the
@@ -347,7 +325,11 @@ func (s *Session) rankProfiles(names []string) []string {
 // rulesFor is the rollout's rules for a node: of the profile that leads those that need the reboot, else of the one that it
 // is disrupted for, else of the one that leads those whose settings it carries, else the defaults.
 func (s *Session) rulesFor(n *nodeState) v1alpha1.Rollout {
-	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile(), s.sourcesInForce(n)) {
+	var carried []string
+	if n.ClientNode != nil {
+		carried = s.rankProfiles(s.allSources(n))
+	}
+	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile(), carried) {
 		if profile := s.profiles[name]; profile != nil {
 			return profile.Rollout
 		}
@@ -366,7 +348,6 @@ func (n *nodeState) disruptedSince() time.Time {
 	return time.Time{}
 }
 
-// noteSince is when the phase in the note began.
 func (n *nodeState) noteSince() time.Time {
 	if n.note.Since == nil {
 		return time.Time{}

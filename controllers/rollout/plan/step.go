@@ -9,53 +9,44 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// MaxAttempts is how many permits a node gets for one boot hash.
-const MaxAttempts = 3
-
-// readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
-const readyGrace = 5 * time.Second
-
-// What is over within so long is not written down: the cordon's mark shows a drain, and the agent's report comes by itself.
 const (
+	// MaxAttempts is how many permits a node gets for one boot hash.
+	MaxAttempts = 3
+	// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot, within the time of a drain.
+	RefusalPause = time.Minute
+	// ZonePatience is how long a drain keeps other zones waiting: one that takes longer waits for people or pods, and the budget is better
+	// spent than idle.
+	ZonePatience = 5 * time.Minute
+	// MaxMessage bounds a note's message, in characters, as the API does.
+	MaxMessage = 1024
+	// readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
+	readyGrace = 5 * time.Second
+	// What is over within so long is not written: the cordon's mark shows a drain, and the agent's report comes by itself.
 	drainNotedAfter    = 15 * time.Second
 	applyingNotedAfter = 30 * time.Second
 )
 
-// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot, within the time of a drain.
-const RefusalPause = time.Minute
-
-// ZonePatience is how long a drain keeps other zones waiting: one that takes longer waits for somebody or something, and
-// the budget is better spent than idle.
-const ZonePatience = 5 * time.Minute
-
-// MinDrainInterval and MaxDrainInterval bound how soon the pods of draining nodes are inspected again, so that a freed node does not idle, and
-// many of them do not load the API server.
 const (
-	MinDrainInterval = time.Second
-	MaxDrainInterval = 5 * time.Second
-	// minTerminationInterval takes the place of MinDrainInterval while all that is left are pods that terminate.
+	// MinDrainInterval and MaxDrainInterval bound how soon the pods of draining nodes are inspected again, so that a freed node does not
+	// idle, and many of them do not load the API server. minTerminationInterval is the lower bound while only pods that terminate are left.
+	MinDrainInterval       = time.Second
+	MaxDrainInterval       = 5 * time.Second
 	minTerminationInterval = time.Second / 2
-)
-
-// Between the bounds, the interval is so much for each node that is being drained. An inspection takes one read a node while all
-// that is left are pods that terminate, and up to three otherwise: that is 100 and 150 reads a second.
-const (
+	// Between the bounds, the interval grows with each draining node. An inspection takes one read a node while only pods that terminate
+	// are left, and up to three otherwise: that is 100 and 150 reads a second.
 	drainIntervalPerNode       = 20 * time.Millisecond
 	terminationIntervalPerNode = 10 * time.Millisecond
 )
 
-// MaxMessage bounds a note's message, in characters, as the API does.
-const MaxMessage = 1024
-
 // Plan is what to do next.
 type Plan struct {
-	// Steps are to be applied in order. Where one cannot be applied, the later ones of the same node must not be.
+	// Steps are in order. If one cannot be applied, the later ones of the same node must not be.
 	Steps []Step
-	// Notes is the note of every node that has a StorageClientNode, as it is once the node's steps are applied.
+	// Notes are the notes of all nodes with a StorageClientNode, as they are once the node's steps are applied.
 	Notes map[string]v1alpha1.RolloutStatus
 	// Draining are the nodes whose pods may be asked to leave until the next plan, and those of no other.
 	Draining sets.Set[string]
-	// Failures is what is to be remembered of failures, before any step; nil: what is remembered now.
+	// Failures are the failures to record before any step; nil: those that are recorded now.
 	Failures *FailureChange
 	// Queued is true while nodes wait for their turn: others have to return to service first, or to be accepted.
 	Queued bool
@@ -63,9 +54,9 @@ type Plan struct {
 	Next time.Time
 }
 
-// Step is one thing to do, a single write for whoever applies it.
+// Step is a single write, or a drain.
 type Step interface {
-	// NodeName is the node that the step is about.
+	// NodeName returns the name of the node that the step is about.
 	NodeName() string
 	// String names the step in a line.
 	String() string
@@ -85,11 +76,40 @@ type AddClaim struct {
 	OnNode
 	// Claim is the entry.
 	Claim v1alpha1.Disruption
-	// Options are those of the drain that is to follow, with defaults.
+	// Options are those of the drain that follows, with defaults.
 	Options v1alpha1.Drain
-	// Missing is true where the node is disrupted by us already and only its entry is missing.
+	// Missing is true if the node is disrupted by us already and only its entry is missing.
 	Missing bool
 }
+
+func (s AddClaim) String() string {
+	if s.Missing {
+		return fmt.Sprintf("claim %s again for %s", s.Node, s.Claim.Profile)
+	}
+	return fmt.Sprintf("claim %s for %s", s.Node, s.Claim.Profile)
+}
+
+// UpdateClaim records in a node's claim that a permit is about to be given, or has been answered.
+type UpdateClaim struct {
+	OnNode
+	// Claim is the entry.
+	Claim v1alpha1.Disruption
+}
+
+func (s UpdateClaim) String() string {
+	switch {
+	case s.Claim.Permit == nil:
+		return fmt.Sprintf("claim of %s: no permit", s.Node)
+	case s.Claim.Permit.Leaving != "":
+		return fmt.Sprintf("claim of %s: permit, and leaving (%s)", s.Node, s.Claim.Permit.Leaving)
+	}
+	return fmt.Sprintf("claim of %s: permit", s.Node)
+}
+
+// ReleaseClaim takes the node out of the budget's ConfigMap.
+type ReleaseClaim struct{ OnNode }
+
+func (s ReleaseClaim) String() string { return "release the claim of " + s.Node }
 
 // Cordon makes the node unschedulable, marks the cordon as ours and keeps autoscalers off the node, in one write.
 type Cordon struct {
@@ -100,20 +120,40 @@ type Cordon struct {
 	ExcludeFromLoadBalancers bool
 }
 
-// RemoveGuards takes away the annotations and labels that kept autoscalers and load balancers off the node, where no uncordon
-// does: somebody has taken our mark off.
-type RemoveGuards struct {
+func (s Cordon) String() string { return "cordon " + s.Node }
+
+// Uncordon makes the node schedulable and removes the mark and whatever else we set with it, in one write.
+type Uncordon struct {
 	OnNode
+	// Reason is a word for why.
+	Reason string
 }
 
-// SetMaintenance writes our maintenance conditions on the Node, or takes them away.
+func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node, s.Reason) }
+
+// RemoveGuards removes what kept autoscalers and load balancers off the node, if no uncordon does: someone has removed our mark.
+type RemoveGuards struct{ OnNode }
+
+func (s RemoveGuards) String() string { return "take our guards off " + s.Node }
+
+// SetMaintenance writes our maintenance conditions on the Node, or removes them.
 type SetMaintenance struct {
 	OnNode
-	// State is what they are to say.
+	// State is the new state.
 	State Maintenance
-	// Permitting has the Node written even if they say so already: a permit follows, and an uncordon by a manager that read
-	// the Node before is to meet a conflict.
+	// Permitting has the Node written even if it has that state: a permit follows, and an uncordon by a manager that read the Node before
+	// must meet a conflict.
 	Permitting bool
+}
+
+func (s SetMaintenance) String() string {
+	switch {
+	case s.State == MaintenanceNone:
+		return fmt.Sprintf("conditions of %s: none", s.Node)
+	case s.Permitting:
+		return fmt.Sprintf("conditions of %s: %s, for a permit", s.Node, s.State)
+	}
+	return fmt.Sprintf("conditions of %s: %s", s.Node, s.State)
 }
 
 // Drain has the node's pods evicted in the background. How far that is belongs into Node.Drain before anything else is decided.
@@ -121,18 +161,23 @@ type Drain struct {
 	OnNode
 	// Options are the profile's, with defaults.
 	Options v1alpha1.Drain
-	// Evicted is how many pods this drain has evicted, as far as the note tells.
+	// Evicted is how many pods this drain has evicted, according to the note.
 	Evicted int32
-	// AfterCordon is true where the step before it cordons the node: its pods are inspected after that, and what is found belongs
-	// to the next plan.
+	// AfterCordon is true if the step before it cordons the node: what is found belongs to the next plan.
 	AfterCordon bool
 }
 
-// WriteNote writes the note ahead of the steps that follow, where what it says cannot be observed again.
+func (s Drain) String() string { return "drain " + s.Node }
+
+// WriteNote writes the note ahead of the steps that follow, if what it contains cannot be observed again.
 type WriteNote struct {
 	OnNode
 	// Note is what is written.
 	Note v1alpha1.RolloutStatus
+}
+
+func (s WriteNote) String() string {
+	return fmt.Sprintf("note %s: %s %s", s.Node, s.Note.Phase, s.Note.Reason)
 }
 
 // GivePermit gives the agent the right to reboot once.
@@ -142,7 +187,9 @@ type GivePermit struct {
 	Permit v1alpha1.RebootPermit
 }
 
-// ClearPermit takes the permit away: used up, answered without a reboot, or outlived by a boot.
+func (s GivePermit) String() string { return "permit the reboot of " + s.Node }
+
+// ClearPermit removes the permit: used up, answered without a reboot, or outlived by a boot.
 type ClearPermit struct {
 	OnNode
 	// ID is the permit's.
@@ -151,58 +198,11 @@ type ClearPermit struct {
 	Reason string
 }
 
-// Uncordon makes the node schedulable and takes off the mark and whatever else we set with it, in one write.
-type Uncordon struct {
-	OnNode
-	// Reason is a word for why.
-	Reason string
-}
-
-// ReleaseClaim takes the node out of the budget's ConfigMap.
-type ReleaseClaim struct {
-	OnNode
-}
-
-// RemoveTaint takes the untuned taint off the node.
-type RemoveTaint struct {
-	OnNode
-}
-
-func (s AddClaim) String() string {
-	if s.Missing {
-		return fmt.Sprintf("claim %s again for %s", s.Node, s.Claim.Profile)
-	}
-	return fmt.Sprintf("claim %s for %s", s.Node, s.Claim.Profile)
-}
-
-func (s Cordon) String() string { return "cordon " + s.Node }
-
-func (s RemoveGuards) String() string { return "take our guards off " + s.Node }
-
-func (s SetMaintenance) String() string {
-	if s.State == MaintenanceNone {
-		return fmt.Sprintf("conditions of %s: none", s.Node)
-	}
-	if s.Permitting {
-		return fmt.Sprintf("conditions of %s: %s, for a permit", s.Node, s.State)
-	}
-	return fmt.Sprintf("conditions of %s: %s", s.Node, s.State)
-}
-
-func (s Drain) String() string { return "drain " + s.Node }
-
-func (s WriteNote) String() string {
-	return fmt.Sprintf("note %s: %s %s", s.Node, s.Note.Phase, s.Note.Reason)
-}
-
-func (s GivePermit) String() string { return "permit the reboot of " + s.Node }
-
 func (s ClearPermit) String() string {
 	return fmt.Sprintf("clear the permit of %s: %s", s.Node, s.Reason)
 }
 
-func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node, s.Reason) }
-
-func (s ReleaseClaim) String() string { return "release the claim of " + s.Node }
+// RemoveTaint removes the untuned taint from the node.
+type RemoveTaint struct{ OnNode }
 
 func (s RemoveTaint) String() string { return "take the untuned taint off " + s.Node }

@@ -17,18 +17,31 @@ type opening struct {
 	again time.Time
 }
 
-// checkWindows keeps a node in service unless a window is open in every profile that needs its reboot.
+// checkWindows keeps a node in service unless a window is open in every profile that needs its reboot; while the agent has not reported, in
+// every profile that may.
 func (p *planner) checkWindows(n *nodeState) (reason, message string) {
+	names := n.need.names
+	if n.need.kind == needUnknown {
+		names = slices.Concat(names, n.Profiles)
+		slices.Sort(names)
+	}
 	var with []string
-	for _, name := range p.mayNeed(n) {
-		if profile := p.profiles[name]; profile != nil && len(profile.Windows) > 0 {
-			with = append(with, name)
+	var sets []windows.Set
+	for _, name := range slices.Compact(names) {
+		profile := p.profiles[name]
+		if profile != nil && len(profile.Windows) > 0 && (len(profile.BootKeys) > 0 || slices.Contains(n.need.names, name)) {
+			with, sets = append(with, name), append(sets, profile.Windows)
 		}
 	}
 	if len(with) == 0 {
 		return "", ""
 	}
-	found := p.openingOf(with)
+	key := strings.Join(with, " ")
+	found, known := p.openings[key]
+	if !known {
+		found.open, found.again = windows.Meet(sets, p.Now)
+		p.openings[key] = found
+	}
 	if !found.again.IsZero() {
 		p.wakeAt(found.again)
 	}
@@ -42,34 +55,4 @@ func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	default:
 		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s are never open together, and all of them need the reboot", whose)
 	}
-}
-
-// mayNeed are the profiles that need the node's reboot, sorted, and while the agent has not reported, all that may.
-func (p *planner) mayNeed(n *nodeState) []string {
-	if n.need.kind != needUnknown {
-		return n.need.names
-	}
-	out := slices.Clone(n.need.names)
-	for _, name := range n.Profiles {
-		if profile := p.profiles[name]; profile != nil && len(profile.BootKeys) > 0 {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// openingOf asks the windows of some profiles once a pass.
-func (p *planner) openingOf(profiles []string) opening {
-	key := strings.Join(profiles, " ")
-	found, known := p.openings[key]
-	if !known {
-		var sets []windows.Set
-		for _, name := range profiles {
-			sets = append(sets, p.profiles[name].Windows)
-		}
-		found.open, found.again = windows.Meet(sets, p.Now)
-		p.openings[key] = found
-	}
-	return found
 }

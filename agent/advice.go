@@ -23,11 +23,11 @@ var (
 
 // adviseOn adds what is known of the profiles' values on this machine. In an image nothing is known of the machines
 // that boot it.
-func (h Host) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientProfile) {
+func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientProfile) {
 	node := advice.Node{Name: "this machine", Kernel: r.KernelVersion}
 	if !r.Image {
-		node.Memory = numberIn(h.FS, meminfoFile, memTotal) * 1024
-		node.Sockets = numberIn(h.FS, sockstatFile, tcpInUse)
+		node.Memory = numberIn(m.FS, meminfoFile, memTotal) * 1024
+		node.Sockets = numberIn(m.FS, sockstatFile, tcpInUse)
 	}
 	for i := range profiles {
 		for _, a := range advice.ForNode(&profiles[i], node) {

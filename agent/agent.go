@@ -5,33 +5,32 @@ package agent
 
 import (
 	"context"
-	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/orders"
+	"github.com/storageclient/operator/agent/permit"
+	"github.com/storageclient/operator/agent/reporter"
+	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-const (
-	// driftInterval is how often all settings are read back, and the mounts with all their numbers.
-	driftInterval = time.Minute
-	// mountsInterval is how often the mount table is looked at: a drain waits for the last mount to go.
-	mountsInterval = 5 * time.Second
-	// holdersInterval is how often the host is asked whether it is free for a reboot that it holds back.
-	holdersInterval = 15 * time.Second
-	// maxRetry bounds the doubled wait before something that failed is tried again.
-	maxRetry = 16 * driftInterval
-	// stalledAfter is how long one pass may take: every command is bounded to three minutes.
-	stalledAfter = 15 * time.Minute
-)
+// stalledAfter is how long one pass may take: every command is bounded to three minutes.
+const stalledAfter = 15 * time.Minute
+
+// API is what the loop needs of the API server. Package apiclient is it.
+type API interface {
+	permit.API
+	reporter.API
+	// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until
+	// the context is done.
+	Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode))
+}
 
 // Config is what an agent is made of.
 type Config struct {
@@ -47,102 +46,70 @@ type Config struct {
 
 // Agent is the loop for one node.
 type Agent struct {
-	host    Host
-	api     API
-	allowed Allowed
-	clock   clock.Clock
-	boot    boot
-
-	// clientNode is the newest one known; nil where there is none. applied is the version of spec that outcome speaks of,
-	// appliedSpec what it says beside volumes, trial and sample.
-	clientNode  *v1alpha1.StorageClientNode
-	applied     version
-	appliedSpec v1alpha1.StorageClientNodeSpec
-	outcome     outcome
-	heals       healTimes
-	healed      healed
-	retries     int
-	retryAt     time.Time
-	driftAt     time.Time
-
-	// confirmation is how far the proof of live settings has come; recovered is true once nothing of an earlier agent's is
-	// left unconfirmed.
-	confirmation confirmation
-	recovered    bool
-	jitter       func(time.Duration) time.Duration
-
-	bootloader v1alpha1.Bootloader
-
-	// table is what was mounted when it could be read last, tableErr why it cannot be read now.
-	table    mounts.Table
-	tableErr error
-	mountsAt time.Time
-	tableAt  time.Time
-	// sightings tell since when what is mounted is.
-	sightings sightings
-
-	// reboot is what became of the permit that the client node has; while it waits, holdersAt is when the host is asked again.
-	reboot    *v1alpha1.RebootStatus
-	holdersAt time.Time
-	reporter  reporter
-
-	trial  trialState
-	sample sampleState
-
-	// servers tell whether the storage servers answer.
-	servers serverWatch
-
-	drift         *prometheus.CounterVec
-	settings      settingMetrics
-	serverMetrics serverMetrics
-
-	ready atomic.Bool
+	parts
+	api API
+	// woken holds one entry if something that ran beside the loop has ended.
+	woken chan struct{}
 	// passAt is when the last pass ended, in nanoseconds by the boot clock.
 	passAt atomic.Int64
 }
 
-// version names one spec of one client node.
-type version struct {
-	uid        types.UID
-	generation int64
-}
-
-func versionOf(clientNode *v1alpha1.StorageClientNode) version {
-	return version{uid: clientNode.UID, generation: clientNode.Generation}
-}
-
 // New returns the agent of a node. It reads the boot ID and the kernel's version, and changes nothing.
 func New(config Config) (*Agent, error) {
-	boot, err := config.Host.readBoot()
+	machine := config.Host.Machine
+	boot, err := machine.readBoot()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := config.Allowed.list(); err != nil {
 		return nil, err
 	}
-	a := &Agent{
-		host: config.Host, api: config.API, allowed: config.Allowed, clock: config.Clock, boot: boot,
-		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo, trial: newTrialState(), sample: newSampleState(), servers: newServerWatch(),
-		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "storageclient_agent_drift_total",
-			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
-		}, []string{"key"}),
+	a := &Agent{api: config.API, woken: make(chan struct{}, 1)}
+	a.parts = parts{
+		clock: config.Clock, boot: boot, modules: config.Host.Modules,
+		settings: newSettings(machine, config.Allowed, config.Clock, boot.id),
+		mounts:   mounted.New(config.Host.Mounts, config.Host.Modules, config.Clock),
+		servers:  servers.New(config.Host.Health, machine.AskServer, config.Clock, boot.id, a.startBeside),
+		trial:    orders.NewTrial(config.Host.Probe, config.Clock, a.startBeside),
+		sample:   orders.NewSample(config.Host.Sample, config.Clock, a.startBeside),
+		reporter: reporter.New(config.API, config.Clock),
 	}
-	a.host.attended = true
-	a.passAt.Store(int64(a.host.fromNow(0)))
+	a.permit = permit.New(permit.Config{
+		API: config.API, Clock: config.Clock, BootID: boot.id, Journal: machine.Journal, Rebooter: config.Host.Rebooter, Reporter: a.reporter,
+		FindBusy: a.mounts.FindBusy, RearmTrial: machine.rearmTrial,
+		Announce: func(ctx context.Context, resourceVersion string) error {
+			return a.reporter.Announce(ctx, a.currentStatus(), resourceVersion)
+		},
+	})
+	a.notePass()
 	return a, nil
 }
 
-// Ready tells whether a status has been written since the start.
-func (a *Agent) Ready() bool { return a.ready.Load() }
+// startBeside runs something beside the loop, which makes a pass once it has ended.
+func (a *Agent) startBeside(work func()) {
+	go func() {
+		work()
+		select {
+		case a.woken <- struct{}{}:
+		default:
+		}
+	}()
+}
+
+func (a *Agent) notePass() { a.passAt.Store(int64(a.settings.machine.fromNow(0))) }
+
+// Ready reports whether a status has been written since the start.
+func (a *Agent) Ready() bool { return a.reporter.Ready() }
 
 // Alive reports whether the agent still makes passes.
 func (a *Agent) Alive() bool {
-	return a.host.until(time.Duration(a.passAt.Load())+stalledAfter) > 0
+	return a.settings.machine.until(time.Duration(a.passAt.Load())+stalledAfter) > 0
 }
 
-// Metrics are the agent's own counters.
-func (a *Agent) Metrics() prometheus.Collector { return a.drift }
+// Metrics are the agent's own counters, how the node's settings stand, and whether its storage servers answer it.
+func (a *Agent) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{a.settings.drift, &a.settings.metrics, a.servers.Metrics()}
+}
 
 // Run makes passes until the context is done. Its end changes nothing on the host, but for what is not confirmed: that goes back.
 func (a *Agent) Run(ctx context.Context) {
@@ -167,215 +134,20 @@ func (a *Agent) Run(ctx context.Context) {
 		case clientNode := <-clientNodes:
 			a.takeClientNode(clientNode)
 			a.runPass(ctx)
-		case answer := <-a.trial.answers:
-			a.takeAnswer(answer)
-			a.runPass(ctx)
-		case reading := <-a.sample.readings:
-			a.takeReading(reading)
-			a.runPass(ctx)
-		case result := <-a.servers.results:
-			a.takeServerResult(ctx, result)
+		case <-a.woken:
 			a.runPass(ctx)
 		case <-timer.C():
 			a.runPass(ctx)
 		}
 		timer.Reset(max(a.wakeAt().Sub(a.clock.Now()), 0))
 	}
-	if err := a.abandonUnconfirmed(context.WithoutCancel(ctx)); err != nil {
+	if err := a.settings.proof.abandon(context.WithoutCancel(ctx)); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed; the next agent does")
 	}
 	<-done
 }
 
-// takeClientNode takes over the client node as the watch shows it. One that was created again has nothing to do with the old one.
-func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
-	if a.clientNode == nil || clientNode == nil || a.clientNode.UID != clientNode.UID {
-		a.applied, a.reboot = version{}, nil
-		a.endTrial()
-		a.forgetSample()
-		a.reporter.forgetReports()
-		a.healed = healedIn(clientNode)
-	}
-	a.clientNode = clientNode
-	if clientNode != nil && a.host.SetNodeUID != nil {
-		a.host.SetNodeUID(nodeUIDOf(clientNode))
-	}
-}
-
-// nodeUIDOf is the UID of the Node that a client node belongs to; empty where it belongs to none.
-func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
-	for _, owner := range clientNode.OwnerReferences {
-		if owner.Kind == "Node" {
-			return string(owner.UID)
-		}
-	}
-	return ""
-}
-
-// runPass does what is due. Without a client node nothing is changed and nothing reported, and what is not confirmed goes back.
 func (a *Agent) runPass(ctx context.Context) {
-	defer func() { a.passAt.Store(int64(a.host.fromNow(0))) }()
-	a.endInterrupted(ctx)
-	if a.clientNode == nil {
-		if err := a.abandonUnconfirmed(ctx); err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed, trying again")
-		}
-		return
-	}
-	if a.readMounts() {
-		a.followMounts(ctx)
-	}
-	a.followServers(ctx)
-	a.applySpecIfDue(ctx)
-	a.confirm(ctx)
-	a.followTrial(ctx)
-	a.followSample(ctx)
-	if !a.decidePermit(ctx) {
-		return
-	}
-	a.reportStatus(ctx)
+	defer a.notePass()
+	a.run(ctx)
 }
-
-// applySpecIfDue applies a new spec, and checks for drift in between.
-func (a *Agent) applySpecIfDue(ctx context.Context) {
-	now := a.clock.Now()
-	spec := a.clientNode.Spec
-	spec.Volumes, spec.Trial, spec.Sample = nil, nil, nil
-	switch {
-	case a.applied.uid == a.clientNode.UID && a.applied.generation != a.clientNode.Generation && equality.Semantic.DeepEqual(a.appliedSpec, spec):
-		// A change of volumes, of the trial or of the sample alone resets nothing: neither the count of heals nor a wait.
-		a.applied = versionOf(a.clientNode)
-		a.applyVolumes(ctx)
-		return
-	case a.applied != versionOf(a.clientNode):
-		a.applied, a.appliedSpec = versionOf(a.clientNode), spec
-		a.heals = healTimes{}
-		a.healed.keepDeclared(spec.Settings)
-		a.retries = 0
-		a.confirmation = confirmation{}
-		a.applySpec(ctx)
-	case a.isConfirming():
-		// Nothing else is changed while it is to be seen what a change does.
-		return
-	case !now.Before(a.driftAt):
-		a.checkDrift(ctx)
-	default:
-		return
-	}
-	if len(a.outcome.volumes) > 0 {
-		a.readTable()
-	}
-	a.driftAt = now.Add(driftInterval)
-	a.bootloader = bootloaderStatus(a.host.Bootloader())
-}
-
-// applySpec brings the host to what the spec wants.
-func (a *Agent) applySpec(ctx context.Context) {
-	log := logr.FromContextOrDiscard(ctx)
-	spec := a.clientNode.Spec
-	p, err := a.host.beginPass(spec, a.allowed)
-	if err == nil {
-		err = a.abandonUnconfirmed(ctx)
-	}
-	if err == nil {
-		err = p.carryOut(ctx)
-	}
-	if err == nil {
-		err = a.beginConfirmation(ctx, p)
-	}
-	if err != nil {
-		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", a.clientNode.Generation)
-		a.keepOutcome(refuseAll(spec, err))
-		return
-	}
-	p.forgetRestored(spec.Release)
-	a.keepOutcome(p.sumUp(spec))
-	if a.outcome.restored {
-		a.removeJournal(ctx)
-	}
-}
-
-// applyVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else.
-func (a *Agent) applyVolumes(ctx context.Context) {
-	p, err := a.host.beginPass(a.clientNode.Spec, a.allowed)
-	if err == nil {
-		p.onlyVolumes()
-		err = p.carryOut(ctx)
-	}
-	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot apply the read-ahead of volumes, trying again at the next check")
-		return
-	}
-	p.forgetRestored(false)
-	out := p.sumUp(a.clientNode.Spec)
-	a.outcome.volumes = out.volumes
-	if out.failed && !a.outcome.failed {
-		a.outcome.failed, a.retryAt = true, a.clock.Now().Add(driftInterval)
-	}
-	a.readTable()
-}
-
-// keepOutcome keeps an outcome, and when to try again where something failed.
-func (a *Agent) keepOutcome(out outcome) {
-	a.outcome = out
-	if !out.failed {
-		a.retries = 0
-		return
-	}
-	a.retryAt = a.clock.Now().Add(min(driftInterval<<min(a.retries, 8), maxRetry))
-	a.retries++
-}
-
-func (a *Agent) removeJournal(ctx context.Context) {
-	if _, err := a.host.Journal.Remove(a.boot.id); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot remove the empty journal")
-	}
-}
-
-// readMounts reads the mount table often, and all of the mounts' numbers when it has changed or a minute has
-// passed: then it returns true.
-func (a *Agent) readMounts() bool {
-	now := a.clock.Now()
-	if now.Before(a.mountsAt) {
-		return false
-	}
-	a.mountsAt = now.Add(mountsInterval)
-	busy, malformed, err := a.host.Mounts.Busy()
-	same := err == nil && malformed == a.table.Malformed && slices.Equal(busy, a.table.Busy)
-	if same && a.tableErr == nil && now.Before(a.tableAt) {
-		a.sightings.noteUnchanged(now)
-		return false
-	}
-	return a.readTable()
-}
-
-func (a *Agent) readTable() bool {
-	table, err := a.host.Mounts.Read()
-	a.tableErr = err
-	if err == nil {
-		now := a.clock.Now()
-		a.table, a.tableAt = table, now.Add(driftInterval)
-		a.sightings.noteMounts(table.Mounts, now)
-	}
-	return err == nil
-}
-
-// wakeAt is when something is due again.
-func (a *Agent) wakeAt() time.Time {
-	if a.clientNode == nil {
-		return a.clock.Now().Add(driftInterval)
-	}
-	at := a.driftAt
-	times := []time.Time{a.mountsAt, a.servers.readAt, a.reporter.dueAt()}
-	if a.recovered && a.isConfirming() {
-		times = append(times, a.clock.Now().Add(a.host.until(a.confirmation.nextAt)))
-	}
-	for _, other := range times {
-		if !other.IsZero() && other.Before(at) {
-			at = other
-		}
-	}
-	return at
-}
-
-func addJitter(d time.Duration) time.Duration { return d + rand.N(d/4) }

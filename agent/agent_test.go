@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +19,8 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -33,9 +34,15 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 	w.runUntilIdle(w.agent())
 
 	got := w.clientNode.Status
+	ready := metav1.Condition{
+		Type: "Ready", Status: metav1.ConditionFalse, ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(time.Unix(1700000000, 0).UTC()),
+		Reason: v1alpha1.NodeReasonRebootPending, Message: "Takes effect at the next boot: " + ihash,
+	}
+	stalled := ready
+	stalled.Type = "Stalled"
 	want := v1alpha1.StorageClientNodeStatus{
 		ObservedGeneration: 1, Hash: w.clientNode.Spec.Hash, BootID: "boot-1", KernelVersion: "6.1.0-test",
-		Conditions: conditions(metav1.ConditionFalse, metav1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+ihash, time.Unix(1700000000, 0)),
+		Conditions: []metav1.Condition{ready, stalled},
 		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true},
 		Settings: []v1alpha1.SettingStatus{
 			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending, WaitsFor: v1alpha1.WaitsForBoot},
@@ -625,7 +632,7 @@ func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 func driftCount(t *testing.T, a *Agent) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(a.Metrics())
+	registry.MustRegister(a.settings.drift)
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
 		t.Fatalf("%d families, %v", len(families), err)
@@ -646,7 +653,7 @@ func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
 			heals++
 		}
 	}
-	w.clock.Step(reportInterval + reportInterval/2)
+	w.clock.Step(reporter.Interval + reporter.Interval/2)
 	w.runPass(a)
 	if counted := driftCount(t, a); heals != maxHeals || counted != maxHeals {
 		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxHeals)
@@ -689,7 +696,7 @@ func TestStatusWritesAreFew(t *testing.T) {
 	}
 	w.writes = 0
 	w.busy = nil
-	w.clock.Step(mountsInterval)
+	w.clock.Step(mounted.Interval)
 	w.runPass(a)
 	if w.writes != 1 || len(w.clientNode.Status.BusyMounts) != 0 {
 		t.Errorf("%d writes, %v; want the last mount's going to be told at once", w.writes, w.clientNode.Status.BusyMounts)
@@ -783,70 +790,6 @@ func TestWhatIsRetainedPassesTheFenceToo(t *testing.T) {
 	}
 }
 
-func TestWhatTheRolloutWaitsForIsToldAtOnce(t *testing.T) {
-	base := v1alpha1.StorageClientNodeStatus{
-		ObservedGeneration: 1, Hash: "h", RebootRequired: true, BusyMounts: []v1alpha1.BusyMount{{MountPoint: "/m"}},
-	}
-	tests := map[string]struct {
-		change func(*v1alpha1.StorageClientNodeStatus)
-		want   bool
-	}{
-		"a newer generation":   {func(s *v1alpha1.StorageClientNodeStatus) { s.ObservedGeneration++ }, true},
-		"another hash":         {func(s *v1alpha1.StorageClientNodeStatus) { s.Hash = "i" }, true},
-		"reboot required":      {func(s *v1alpha1.StorageClientNodeStatus) { s.RebootRequired = false }, true},
-		"restored":             {func(s *v1alpha1.StorageClientNodeStatus) { s.Restored = true }, true},
-		"a step of the reboot": {func(s *v1alpha1.StorageClientNodeStatus) { s.Reboot = startedReboot("p") }, true},
-		"the last mount gone":  {func(s *v1alpha1.StorageClientNodeStatus) { s.BusyMounts = nil }, true},
-		"the last mount shown gone, others not shown": {
-			func(s *v1alpha1.StorageClientNodeStatus) { s.BusyMounts, s.BusyMountsOmitted = nil, 1 }, false,
-		},
-		"another mount": {func(s *v1alpha1.StorageClientNodeStatus) { s.BusyMounts[0].MountPoint = "/n" }, false},
-		"a mount's number": {
-			func(s *v1alpha1.StorageClientNodeStatus) { s.Mounts = []v1alpha1.MountStatus{{Connections: 4}} }, false,
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			changed := base.DeepCopy()
-			test.change(changed)
-			if got := isUrgent(base, *changed); got != test.want {
-				t.Errorf("urgent is %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
-func TestStatusFitsTheAPI(t *testing.T) {
-	long := strings.Repeat("ä", 3000)
-	var all []mounts.Mount
-	for i := range 200 {
-		fsType := "xfs"
-		if i >= 100 {
-			fsType = "nfs4"
-		}
-		all = append(all, mounts.Mount{MountPoint: fmt.Sprintf("/m%03d", i), FSType: fsType, Server: long, PodUIDs: []string{long, "u"}})
-	}
-	list, omitted := mountStatuses(all, &mountJudge{}, sightings{})
-	if len(list) != maxMounts || omitted != 72 {
-		t.Errorf("%d mounts and %d more, want 128 and 72", len(list), omitted)
-	}
-	network := 0
-	for _, m := range list {
-		if m.MountPoint >= "/m100" {
-			network++
-		}
-	}
-	if network != 100 {
-		t.Errorf("%d network mounts kept, want all 100", network)
-	}
-	if utf8.RuneCountInString(list[0].Server) > maxName || !utf8.ValidString(list[0].Server) {
-		t.Errorf("server is %d characters", utf8.RuneCountInString(list[0].Server))
-	}
-	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
-		t.Errorf("pods (-want +got):\n%s", diff)
-	}
-}
-
 func TestRunFollowsTheObjectAndEnds(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
@@ -893,14 +836,14 @@ func TestTheNodesUIDReachesTheHost(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "1"))
 	w.clientNode.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "0b5c-1"}}
-	var told string
+	var told fakeModules
 	w.real = func() Host {
 		h := w.host()
-		h.SetNodeUID = func(uid string) { told = uid }
+		h.Modules = &told
 		return h
 	}
 	w.runPass(w.agent())
-	if told != "0b5c-1" {
-		t.Errorf("told %q", told)
+	if told.uid != "0b5c-1" {
+		t.Errorf("told %q", told.uid)
 	}
 }

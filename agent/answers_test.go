@@ -9,7 +9,10 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/permit"
 	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/answers"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -74,15 +77,15 @@ func TestAnswers(t *testing.T) {
 	var out answers.File
 	out.Printf("The answers of the agent, by go test ./agent -run TestAnswers -update.\n")
 	for _, asked := range []struct {
-		name     string
-		request  request
-		restored bool
+		name string
+		outcome
+		release bool
 	}{
-		{"applied", request{carriedOut: true}, false}, {"not applied", request{}, false},
-		{"released", request{carriedOut: true, release: true}, false}, {"released, and restored", request{carriedOut: true, release: true}, true},
+		{"applied", outcome{carriedOut: true}, false}, {"not applied", outcome{}, false},
+		{"released", outcome{carriedOut: true}, true}, {"released, and restored", outcome{carriedOut: true, restored: true}, true},
 	} {
 		out.Printf("\n## Conditions, %s\nColumns: Ready | Stalled.\n", asked.name)
-		out.Add(conditionRows(asked.request, asked.restored))
+		out.Add(conditionRows(asked.outcome, asked.release))
 	}
 	out.Printf("\n## A pass\nColumns: report | alone, with a permit | beside a setting that waits for a boot, with a permit | released.\n")
 	out.Add(passRows(t))
@@ -93,13 +96,13 @@ func TestAnswers(t *testing.T) {
 	out.Check(t, "testdata/answers.golden", *updateDocs)
 }
 
-func conditionRows(asked request, restored bool) (rows []answers.Row) {
+func conditionRows(asked outcome, release bool) (rows []answers.Row) {
 	for _, dropped := range []bool{false, true} {
 		for _, c := range allTested() {
 			for _, due := range []bool{false, true} {
 				base := tested{v1alpha1.SettingInSync, v1alpha1.EffectReboot, dhash}
-				spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: dhash}, {Key: c.key}}}
-				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
+				spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: dhash}, {Key: c.key}}, Release: release}
+				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: asked.restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
 				labels := slices.Concat([]string{"wanted"}, c.labels(), []string{"-"})
 				if dropped {
 					labels[0], spec.Settings = "dropped", spec.Settings[:1]
@@ -107,7 +110,7 @@ func conditionRows(asked request, restored bool) (rows []answers.Row) {
 				if due {
 					labels[4], status.RebootRequired, status.RebootRequiredBy = "due", true, []string{c.key}
 				}
-				conditions := conditionsOf(&spec, &status, asked, nil, time.Unix(1000, 0))
+				conditions := reporter.Conditions(&spec, &status, asked.carriedOut, nil, time.Unix(1000, 0))
 				rows = append(rows, answers.Row{Labels: labels, Answer: string(conditions[0].Status) + " " + conditions[0].Reason + " | " + string(conditions[1].Status)})
 			}
 		}
@@ -213,21 +216,22 @@ func passRows(t *testing.T) (rows []answers.Row) {
 
 // newPass is a pass that has found nothing yet.
 func (w *world) newPass() *pass {
-	return &pass{plan: plan{}, host: Host{Bootloader: func() bootloader.Detection { return w.bootloader }}}
+	return &pass{plan: plan{}, machine: Machine{Bootloader: func() bootloader.Detection { return w.bootloader }}}
 }
 
 // answerPermit is what the agent does with a permit after a pass.
 func (w *world) answerPermit(out outcome, p *pass) string {
-	a := &Agent{outcome: out, boot: boot{id: "boot-1"}, host: w.host(), clientNode: &v1alpha1.StorageClientNode{}}
-	if err := a.host.Journal.Load(); err != nil {
+	s := settings{machine: w.host().Machine, outcome: out}
+	if err := s.machine.Journal.Load(); err != nil {
 		w.t.Fatal(err)
 	}
+	decision := permit.New(permit.Config{BootID: "boot-1", FindBusy: mounted.New(w, nil, w.clock).FindBusy})
 	live := &v1alpha1.StorageClientNode{}
 	for _, it := range p.only((*item).isWanted) {
 		live.Spec.Settings = append(live.Spec.Settings, *it.wanted)
 	}
 	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}
-	why, _, _ := strings.Cut(a.findObjection(live), ":")
+	why, _, _ := strings.Cut(decision.FindObjection(live, s.forPermit()), ":")
 	if why == "" {
 		return "reboots"
 	}
@@ -258,7 +262,7 @@ func urgencyRows() (rows []answers.Row) {
 		inForce.state = v1alpha1.SettingInSync
 		before := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{inForce.status()}}
 		after := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{c.status()}}
-		rows = append(rows, answers.Row{Labels: c.labels(), Answer: map[bool]string{true: "written at once", false: "written in turn"}[isUrgent(before, after)]})
+		rows = append(rows, answers.Row{Labels: c.labels(), Answer: map[bool]string{true: "written at once", false: "written in turn"}[reporter.IsUrgent(before, after)]})
 	}
 	return rows
 }

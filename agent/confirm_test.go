@@ -234,8 +234,8 @@ func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
 	if want := "neither with it nor without, so it is not the cause: API server: read /openapi/v2"; !strings.Contains(w.message(tcpRmem), want) {
 		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
 	}
-	if w.unconfirmed() != nil || a.outcome.failed {
-		t.Errorf("unconfirmed %+v, failed %t", w.unconfirmed(), a.outcome.failed)
+	if w.unconfirmed() != nil || a.settings.outcome.failed {
+		t.Errorf("unconfirmed %+v, failed %t", w.unconfirmed(), a.settings.outcome.failed)
 	}
 	tries := func() (n int) {
 		for _, change := range w.log {
@@ -324,7 +324,7 @@ func TestTheFirstAttemptWaitsOnAllButTheCanary(t *testing.T) {
 		w.declare(setting(tcpRmem, "8192 131072 6291456"))
 		w.clientNode.Spec.Canary = canary
 		a := w.agent()
-		a.jitter = func(d time.Duration) time.Duration { return d }
+		a.settings.proof.jitter = func(d time.Duration) time.Duration { return d }
 		w.runPass(a)
 		if len(w.sizes) != want {
 			t.Errorf("canary %t: %d attempts at once, want %d", canary, len(w.sizes), want)
@@ -457,10 +457,10 @@ func TestTheAttemptThatOutlastsAProofIsTheLast(t *testing.T) {
 			}
 			w.declare(setting(tcpRmem, fatal))
 			a := w.agent()
-			began := a.host.fromNow(0)
+			began := a.settings.machine.fromNow(0)
 			for range int(confirmWithin / time.Second) {
 				w.runPass(a)
-				if took := a.host.fromNow(0) - began; took >= confirmWithin && w.live[tcpRmem] == fatal {
+				if took := a.settings.machine.fromNow(0) - began; took >= confirmWithin && w.live[tcpRmem] == fatal {
 					t.Errorf("in force %s after it was set", took)
 				}
 				w.clock.Step(time.Second)
@@ -484,7 +484,7 @@ func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
 				a := w.agent()
 				w.runPass(a)
 				w.runWhileFatal(a)
-				if s := a.outcome.settings[0]; s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForConnections {
+				if s := a.settings.outcome.settings[0]; s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForConnections {
 					t.Errorf("reverted, and not tried again yet: %+v", s)
 				}
 				for passed := time.Duration(0); passed < time.Minute; passed += time.Second {
@@ -516,6 +516,34 @@ func TestALoopWakesForTheNextAttemptAfterAJumpOfTheClock(t *testing.T) {
 	}
 }
 
+// A loop that wakes for what it cannot do yet uses a whole processor until it can.
+func TestALoopNeverWakesForWhatAProofHoldsUp(t *testing.T) {
+	for name, prepare := range map[string]func(*world, *Agent){
+		"the check for drift, once the proof takes longer than a minute": func(w *world, _ *Agent) { w.outage = true },
+		"a status whose last write has failed": func(w *world, a *Agent) {
+			a.settings.proof.jitter = func(d time.Duration) time.Duration { return d }
+			w.declare()
+			w.writeErr = func(v1alpha1.StorageClientNodeStatus) error { return errors.New("no answer") }
+			w.runPass(a)
+			w.clock.Step(2 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t)
+			a := w.agent()
+			prepare(w, a)
+			w.declare(setting(tcpRmem, fatal))
+			for range int((confirmWithin + retestWithin) / time.Second) {
+				w.runPass(a)
+				if wait := a.wakeAt().Sub(w.clock.Now()); wait <= 0 {
+					t.Fatalf("it wakes at once, and %s has waited for %s", name, -wait)
+				}
+				w.clock.Step(time.Second)
+			}
+		})
+	}
+}
+
 func TestTheTimeThatIsLeftForAProof(t *testing.T) {
 	const now = time.Hour
 	for name, test := range map[string]struct {
@@ -539,7 +567,7 @@ func TestTheTimeThatIsLeftForAProof(t *testing.T) {
 			if test.bootID != "" {
 				u.BootID = test.bootID
 			}
-			if got := (Host{BootClock: clock}).timeToProve(u, "boot-1"); got != test.want {
+			if got := (Machine{BootClock: clock}).timeToProve(u, "boot-1"); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})

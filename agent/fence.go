@@ -159,3 +159,12 @@ func (f fence) refusalOf(key, value string, err error) *refusal {
 	}
 	return nil
 }
+
+// notChanged is the message of a setting that is not changed because only restoring is possible.
+func notChanged(reason string) string { return "not changed: " + reason }
+
+// isChangeDue reports whether a setting that the host holds already needs a change by the agent all the same.
+func isChangeDue(o host.Observation) bool {
+	waitsForAgent := o.Effect == host.Reboot || o.Effect == host.Action
+	return o.State == host.Drifted || o.State == host.Pending && waitsForAgent
+}

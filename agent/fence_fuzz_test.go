@@ -132,7 +132,7 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 		if everyKey {
 			allowed.Parameters = []string{`(?s).*`}
 		}
-		h := NewHost(files, &hosttest.Commands{Dir: dir, KernelLog: kernelLog(262144)}, nil, "/var/lib/kubelet")
+		h := NewMachine(files, &hosttest.Commands{Dir: dir, KernelLog: kernelLog(262144)}, "/var/lib/kubelet")
 		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(key, value), setting(key2, value2)}}
 		for range 2 {
 			p, err := h.beginPass(spec, allowed)

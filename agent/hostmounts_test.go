@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -201,12 +202,12 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 		file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", 60+i)
 		h.write(file, "128\n")
 		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
-		h.clock.Step(mountsInterval)
+		h.clock.Step(mounted.Interval)
 		if h.runPass(a) {
 			t.Fatal("died")
 		}
 		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
-			t.Fatalf("mount %d has %q after %s", i, got, mountsInterval)
+			t.Fatalf("mount %d has %q after %s", i, got, mounted.Interval)
 		}
 	}
 	h.write(window, "64\n")

@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -96,14 +97,14 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "rsize=1048576")}, mounts: []mounts.Mount{nfs41("pv", options("rsize=65536"))}, state: v1alpha1.MountEffective,
 		},
 		"a session from before its slots were set": {
-			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting(sessionKey, "180")},
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting("module/nfs/max_session_slots", "180")},
 			mounts: []mounts.Mount{nfs41("other", func(m *mounts.Mount) { m.PodUIDs = []string{podB} }), nfs41("pv", after("/other"))},
 			state:  v1alpha1.MountStale, message: []string{
 				"the session is older than max_session_slots", "mount /other (volume other) to filer opened", "pods " + podA + ", " + podB,
 			},
 		},
 		"a session of another client": {
-			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting(sessionKey, "180")},
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting("module/nfs/max_session_slots", "180")},
 			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.Client = "10.0.0.2:2049 4.1 tcp " })}, state: v1alpha1.MountEffective,
 		},
 		"a session whose slots nobody declares": {
@@ -201,8 +202,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			w.clientNode.Spec.Volumes, w.clientNode.Spec.Release = test.volumes, test.release
 			w.real = func() Host {
 				h := w.host()
-				h.SlotLimit = func() int { return 128 }
-				h.OldSessions = func() []string { return []string{"10.0.0.1:2049 4.1 tcp "} }
+				h.Modules = &fakeModules{slotLimit: 128, sessions: []mounts.Session{{Client: "10.0.0.1:2049 4.1 tcp "}}}
 				return h
 			}
 			w.runPass(w.agent())
@@ -459,14 +459,14 @@ func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
 	a := h.runUntilIdle(h.agent())
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
-	h.clock.Step(mountsInterval)
+	h.clock.Step(mounted.Interval)
 	h.runPass(a)
 	if got := h.windows(); got != [2]string{"128", "1024"} {
-		t.Errorf("windows %v within %s", got, mountsInterval)
+		t.Errorf("windows %v within %s", got, mounted.Interval)
 	}
 	h.writeTable()
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = nil })
-	h.clock.Step(mountsInterval)
+	h.clock.Step(mounted.Interval)
 	h.runPass(a)
 	if entries := h.journal(); len(entries) != 0 {
 		t.Errorf("unmounted, and the journal still holds %v", entries)
@@ -557,15 +557,15 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 			b := newBox(t)
 			hosttest.WriteFile(t, b.dir, "/proc/1/mountinfo", "28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+test.mountinfo)
 			hosttest.WriteFile(t, b.dir, "/proc/1/mountstats", test.mountstats)
-			table, err := mounts.NewReader(b.fs, mounts.DefaultKubeletDir).Read()
-			if err != nil || len(table.Mounts) != 1 {
-				t.Fatalf("%d mounts, error %v", len(table.Mounts), err)
+			watch := mounted.New(mounts.NewReader(b.fs, mounts.DefaultKubeletDir), &fakeModules{}, b.clock)
+			watch.Read()
+			var status v1alpha1.StorageClientNodeStatus
+			watch.Report(&status, &v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{volume("pv", test.wanted...)}}, nil)
+			if len(status.Mounts) != 1 {
+				t.Fatalf("mounts %+v", status.Mounts)
 			}
-			a := &Agent{table: table, clientNode: &v1alpha1.StorageClientNode{}}
-			a.clientNode.Spec.Volumes = []v1alpha1.NodeVolume{volume("pv", test.wanted...)}
-			state, message := a.gatherMountJudge().judgeMount(table.Mounts[0])
-			if state != test.state || !strings.Contains(message, test.message) {
-				t.Errorf("%s %q, want %s %q", state, message, test.state, test.message)
+			if got := status.Mounts[0]; got.State != test.state || !strings.Contains(got.Message, test.message) {
+				t.Errorf("%s %q, want %s %q", got.State, got.Message, test.state, test.message)
 			}
 		})
 	}

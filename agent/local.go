@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -25,8 +26,8 @@ import (
 // a report in the place of the status. It never reboots. The machine may be the tree of an image, in which no kernel
 // runs.
 type Local struct {
-	// Host is the machine. For Plan and Observe, its file system is to be read-only.
-	Host Host
+	// Machine is what is changed. For Plan and Observe, its file system is to be read-only.
+	Machine Machine
 	// Allowed is what is admitted beyond the catalogue, as in Config.
 	Allowed Allowed
 	// NoConfirm keeps settings that touch the network without a proof over new connections.
@@ -68,7 +69,7 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 	if err != nil {
 		return r, err
 	}
-	p, err := l.Host.beginPass(spec, l.Allowed)
+	p, err := l.Machine.beginPass(spec, l.Allowed)
 	if err != nil {
 		return r, err
 	}
@@ -116,7 +117,7 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) r
 		Key: it.key, Desired: it.restore.Value, Original: it.restore.Value, TakesEffect: catalogue.Effect(it.key),
 		State: v1alpha1.SettingDrifted, Message: "no longer declared: apply restores its original",
 	}
-	if subject := l.Host.subjectOf(it.key); subject != nil {
+	if subject := l.Machine.subjectOf(it.key); subject != nil {
 		for _, o := range subject.Observe(ctx, []host.Setting{hostSetting(it.name, it.journalled)}) {
 			status.Observed, status.TakesEffect = o.Observed, v1alpha1.SettingEffect(o.Effect)
 		}
@@ -153,14 +154,14 @@ func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientPro
 	if err != nil || !r.AsDeclared {
 		return r, err
 	}
-	_, err = l.Host.Journal.Remove(r.BootID)
+	_, err = l.Machine.Journal.Remove(r.BootID)
 	return r, err
 }
 
 // changeHost carries the spec out and reports what has come of it.
 func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
-	l.Host.unchecked = l.NoConfirm
-	if err := l.Host.endInterrupted(ctx, r.BootID); err != nil {
+	l.Machine.unchecked = l.NoConfirm
+	if err := l.Machine.endInterrupted(ctx, r.BootID); err != nil {
 		return err
 	}
 	p, err := l.carryOut(ctx, spec)
@@ -174,7 +175,7 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 	}
 	p.forgetRestored(spec.Release)
 	// A new boot menu may have shown that the present one cannot be replaced.
-	r.Bootloader = bootloaderStatus(l.Host.Bootloader())
+	r.Bootloader = bootloaderStatus(l.Machine.Bootloader())
 	for _, it := range p.only((*item).isWanted) {
 		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile})
 	}
@@ -186,7 +187,7 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 }
 
 func (l Local) carryOut(ctx context.Context, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
-	p, err := l.Host.beginPass(spec, l.Allowed)
+	p, err := l.Machine.beginPass(spec, l.Allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -197,10 +198,10 @@ func (l Local) carryOut(ctx context.Context, spec v1alpha1.StorageClientNodeSpec
 func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
 	var spec v1alpha1.StorageClientNodeSpec
 	r := report.Report{
-		Command: command, HostRoot: l.Host.FS.Dir(), Image: l.Host.FS.IsImage(), Bootloader: bootloaderStatus(l.Host.Bootloader()),
+		Command: command, HostRoot: l.Machine.FS.Dir(), Image: l.Machine.FS.IsImage(), Bootloader: bootloaderStatus(l.Machine.Bootloader()),
 	}
 	if !r.Image {
-		boot, err := l.Host.readBoot()
+		boot, err := l.Machine.readBoot()
 		if err != nil {
 			return r, spec, err
 		}
@@ -209,12 +210,12 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	if err := l.validateProfiles(&r, profiles); err != nil {
 		return r, spec, err
 	}
-	l.Host.adviseOn(&r, profiles)
-	if err := l.Host.Journal.Load(); err != nil {
+	l.Machine.adviseOn(&r, profiles)
+	if err := l.Machine.Journal.Load(); err != nil {
 		return r, spec, err
 	}
-	journalled := journalledSettings(l.Host.Journal.Entries())
-	spec.Volumes = journalledVolumes(l.Host.Journal.Entries())
+	journalled := journalledSettings(l.Machine.Journal.Entries())
+	spec.Volumes = journalledVolumes(l.Machine.Journal.Entries())
 	if len(profiles) == 0 {
 		spec.Settings = journalled
 		return r, spec, nil
@@ -304,4 +305,86 @@ func sumUp(r *report.Report) {
 	}
 	r.RebootRequired = len(r.RebootRequiredBy) > 0
 	r.Judge()
+}
+
+// noServerNote is why nothing can be proven on a machine without a cluster.
+const noServerNote = "not set: this machine mounts from no server over TCP, so no new connection can prove it: mount one first, or use --no-confirm"
+
+// proofOf says how a setting is proven before it is kept, "" where it needs no proof.
+func (l Local) proofOf(p *pass, it *item) string {
+	if !p.needsProof(it) {
+		return ""
+	}
+	servers, err := l.Machine.Servers()
+	switch {
+	case err != nil:
+		return "cannot be proven: " + err.Error()
+	case len(servers) == 0:
+		return "cannot be proven: this machine mounts from no server over TCP; apply refuses it without --no-confirm"
+	}
+	return fmt.Sprintf("kept once a new connection to %s has worked within %s, else put back", servers[0], confirmWithin)
+}
+
+// confirm sets what is to be proven, asks a server over new connections, and keeps it or puts it back. It returns the pass that
+// has come of it.
+func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
+	server, ok, err := l.Machine.chooseServer(ctx)
+	if err != nil {
+		p.failUnconfirmed("not set: " + err.Error())
+		return p, nil //nolint:nilerr // the settings say it
+	}
+	if !ok {
+		p.failUnconfirmed(noServerNote)
+		return p, nil
+	}
+	if err := p.setUnconfirmed(ctx, spec.Hash, r.BootID, l.Clock.Now); err != nil {
+		return p, err
+	}
+	u, open := l.Machine.unconfirmed()
+	if !open {
+		return p, nil
+	}
+	broken := l.askWhile(ctx, server, func() bool { return l.Machine.timeToProve(u, r.BootID) > 0 })
+	if broken == nil {
+		if err := l.Machine.Journal.Confirm(); err != nil {
+			return p, err
+		}
+		return l.carryOut(ctx, spec)
+	}
+	return p, l.giveUp(ctx, p, u, r.BootID, failure{server.String(), broken}, server)
+}
+
+// giveUp puts back what was not confirmed, and finds out whether the settings were the cause.
+func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootID string, broken failure, server connect.Server) error {
+	// Whoever stops the command wants the old values all the more.
+	settled := context.WithoutCancel(ctx)
+	if err := l.Machine.endUnconfirmed(settled, bootID, l.Machine.Journal.Abandon); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stopped, and put back what was not confirmed: %w", err)
+	}
+	note := brokeNote(u.Keys(), []failure{broken})
+	retestUntil := l.Machine.fromNow(retestWithin)
+	if l.askWhile(ctx, server, func() bool { return l.Machine.until(retestUntil) > 0 }) != nil {
+		note = outageNote([]failure{broken})
+	}
+	p.observeAll(settled)
+	p.failUnconfirmed(note)
+	return nil
+}
+
+// askWhile asks a server over new connections until one works, as long as there is time. It returns why the last did not work.
+func (l Local) askWhile(ctx context.Context, server connect.Server, hasTime func() bool) error {
+	for {
+		err := l.Machine.AskServer(ctx, server)
+		if err == nil || ctx.Err() != nil || !hasTime() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.Clock.After(proofPause):
+		}
+	}
 }

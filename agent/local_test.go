@@ -102,11 +102,11 @@ func (b *box) local(changes bool) Local {
 	if !changes {
 		fs = fs.AsReadOnly()
 	}
-	machine := NewHost(fs, runner, nil, "/var/lib/kubelet")
+	machine := NewMachine(fs, runner, "/var/lib/kubelet")
 	machine.BootClock = b.clock
 	machine.Servers = func() ([]connect.Server, error) { return b.servers, nil }
 	machine.AskServer = func(context.Context, connect.Server) error { return b.ask() }
-	return Local{Host: machine, Clock: hurriedClock{b.clock}}
+	return Local{Machine: machine, Clock: hurriedClock{b.clock}}
 }
 
 func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/") }
@@ -344,7 +344,7 @@ func TestWhatCannotBeDoneInAnImageIsSaid(t *testing.T) {
 	if diff := cmp.Diff(map[string]host.Original{rmem: {Present: true, Value: "4194304"}}, b.journal()); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
-	if _, err := b.local(true).Host.Subjects[0].Original(t.Context(), "net.core.wmem_max"); err != nil {
+	if _, err := b.local(true).Machine.Subjects[0].Original(t.Context(), "net.core.wmem_max"); err != nil {
 		t.Error(err)
 	}
 }

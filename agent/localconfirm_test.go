@@ -40,7 +40,7 @@ func (b *box) expectPutBack(r report.Report, says string) {
 	if got := b.inForce(); got != "212992" || strings.Contains(b.tree()[trace], "rmem_max") {
 		b.t.Errorf("in force %q, in the file %q", got, b.tree()[trace])
 	}
-	if err := b.local(true).Host.Journal.Load(); err != nil {
+	if err := b.local(true).Machine.Journal.Load(); err != nil {
 		b.t.Fatal(err)
 	}
 	if strings.Contains(b.tree()[journal.File], "rmem_max") {
@@ -206,13 +206,13 @@ func TestWhatAKilledCommandHasLeftIsPutBack(t *testing.T) {
 				t.Errorf("in force %q", b.inForce())
 			}
 			l := b.local(true)
-			if err := l.Host.Journal.Load(); err != nil {
+			if err := l.Machine.Journal.Load(); err != nil {
 				t.Fatal(err)
 			}
-			if u, open := l.Host.Journal.Unconfirmed(); open {
+			if u, open := l.Machine.Journal.Unconfirmed(); open {
 				t.Errorf("unconfirmed %+v", u)
 			}
-			if entry, ok := l.Host.Journal.Entries()[rmem]; ok && entry.Original.Value != "212992" {
+			if entry, ok := l.Machine.Journal.Entries()[rmem]; ok && entry.Original.Value != "212992" {
 				t.Errorf("original %+v", entry.Original)
 			}
 		})

@@ -24,9 +24,6 @@ type settingMetrics struct {
 	observed atomic.Pointer[[]v1alpha1.SettingStatus]
 }
 
-// SettingMetrics tell how the node's settings stand.
-func (a *Agent) SettingMetrics() prometheus.Collector { return &a.settings }
-
 func (m *settingMetrics) note(settings []v1alpha1.SettingStatus) { m.observed.Store(&settings) }
 
 // Describe sends all descriptors.

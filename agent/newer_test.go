@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -79,7 +80,7 @@ func TestNoValueIsConfirmedInAJournalOfANewerAgent(t *testing.T) {
 	w.proved = func(size int64) error {
 		if !hasField(w.dir) {
 			addField(t, w.dir)
-			if err := a.host.Journal.Load(); err != nil {
+			if err := a.settings.machine.Journal.Load(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -266,7 +267,7 @@ func TestWhatThisAgentDoesNotSupportKeepsNothingElseFromBeingRestored(t *testing
 			if diff := cmp.Diff(test.journal, slices.Sorted(maps.Keys(w.journal()))); diff != "" {
 				t.Errorf("journal (-want +got):\n%s", diff)
 			}
-			if status := w.clientNode.Status; status.Restored != test.restored || w.message(test.key) != test.message || a.outcome.failed == test.restored {
+			if status := w.clientNode.Status; status.Restored != test.restored || w.message(test.key) != test.message || a.settings.outcome.failed == test.restored {
 				t.Errorf("restored %t, %+v", status.Restored, status.Settings)
 			}
 		})
@@ -388,7 +389,7 @@ func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
 	h.runDriftPass(a)
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
-	h.clock.Step(mountsInterval)
+	h.clock.Step(mounted.Interval)
 	h.runPass(a)
 	h.runDriftPass(a)
 	expect("a new mount", "15360", "256", "not changed: "+laterNote)

@@ -1,22 +1,19 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // pass is one comparison of what is wanted with what is, and what comes of it.
 type pass struct {
 	plan
-	host Host
+	machine Machine
 	// compared is true once the originals are read that settings to be at least something are worked out from.
 	compared bool
 	// unconfirmedNote is how the proof of what is unconfirmed stands.
@@ -28,26 +25,26 @@ type pass struct {
 }
 
 // beginPass reads journal and fence and decides. An error means that nothing may be changed.
-func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*pass, error) {
-	if err := h.Journal.Load(); err != nil {
+func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*pass, error) {
+	if err := m.Journal.Load(); err != nil {
 		return nil, err
 	}
-	f, err := newFence(h.FS, h.Subjects, allowed)
+	f, err := newFence(m.FS, m.Subjects, allowed)
 	if err != nil {
 		return nil, err
 	}
-	f.restoresOnly = h.restoresOnly()
-	h.takeOverFiles()
-	h.confineSubjects(f)
-	if h.attended {
-		f.unconfirmed, f.unconfirmedNote = h.Journal.Refused(spec.Hash)
+	f.restoresOnly = m.restoresOnly()
+	m.takeOverFiles()
+	m.confineSubjects(f)
+	if m.attended {
+		f.unconfirmed, f.unconfirmedNote = m.Journal.Refused(spec.Hash)
 	}
 	// A released host has no agent any more.
-	h.attendBoots(h.attended && !spec.Release)
-	p := &pass{plan: makePlan(spec, h.Journal.Entries(), f), host: h, restoresOnly: f.restoresOnly}
+	m.attendBoots(m.attended && !spec.Release)
+	p := &pass{plan: makePlan(spec, m.Journal.Entries(), f), machine: m, restoresOnly: f.restoresOnly}
 	p.leaveLeastToKernels()
-	u, _ := h.Journal.Unconfirmed()
-	for key, setting := range h.unsupported(u) {
+	u, _ := m.Journal.Unconfirmed()
+	for key, setting := range m.unsupported(u) {
 		p.item(key).restore = &setting.Before
 	}
 	for key, it := range p.plan {
@@ -61,7 +58,7 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*
 // leaveLeastToKernels sets aside in an image what is to be at least something: its file would lower what a later kernel has by
 // itself, and only an agent on the running machine can tell.
 func (p *pass) leaveLeastToKernels() {
-	if !p.host.FS.IsImage() {
+	if !p.machine.FS.IsImage() {
 		return
 	}
 	for _, it := range p.plan {
@@ -81,20 +78,17 @@ func (p *pass) carryOut(ctx context.Context) error {
 	if err := p.recordEntries(); err != nil {
 		return err
 	}
-	for _, subject := range p.host.Subjects {
+	for _, subject := range p.machine.Subjects {
 		p.applySubject(ctx, subject)
 	}
 	p.observeAll(ctx)
 	return nil
 }
 
-// untouchedStates are the states of a setting that has not been touched and need not be.
-var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}
-
 // observeAll reads every setting back, and sets those aside that cannot work here and have never been changed.
 func (p *pass) observeAll(ctx context.Context) {
 	p.compareWithKernel(ctx)
-	for _, subject := range p.host.Subjects {
+	for _, subject := range p.machine.Subjects {
 		settings := p.observedSettingsOf(subject.Name())
 		if len(settings) == 0 {
 			continue
@@ -133,7 +127,7 @@ func (p *pass) compareWithKernel(ctx context.Context) {
 
 // readOriginalsOf reads the originals of those settings that are asked for and have never been changed.
 func (p *pass) readOriginalsOf(ctx context.Context, asked func(*item) bool) {
-	for _, subject := range p.host.Subjects {
+	for _, subject := range p.machine.Subjects {
 		for _, it := range p.of(subject.Name()) {
 			if it.entry == nil || !it.unrecorded || !asked(it) {
 				continue
@@ -170,7 +164,7 @@ func (p *pass) recordEntries() error {
 			entries[key] = *it.entry
 		}
 	}
-	return p.host.Journal.Record(entries)
+	return p.machine.Journal.Record(entries)
 }
 
 // applySubject hands a subject all that it is to hold, and then what it is to put back. If only restoring is possible, the
@@ -209,7 +203,7 @@ func (p *pass) followMounts(ctx context.Context) {
 	if p.restoresOnly != "" {
 		return
 	}
-	for _, subject := range p.host.Subjects {
+	for _, subject := range p.machine.Subjects {
 		follower, ok := subject.(host.MountFollower)
 		if !ok {
 			continue
@@ -232,214 +226,46 @@ func (p *pass) forgetRestored(release bool) {
 			keys = append(keys, key)
 		}
 	}
-	if err := p.host.Journal.Forget(keys...); err != nil {
+	if err := p.machine.Journal.Forget(keys...); err != nil {
 		for _, key := range keys {
 			p.item(key).failed = "restored, but: " + err.Error()
 		}
 	}
 }
 
-// outcome is how the node stands after a pass.
-type outcome struct {
-	// settings are sorted by key.
-	settings []v1alpha1.SettingStatus
-	// rebootBy are the keys that wait for a boot.
-	rebootBy []string
-	// drifted are the keys that can be healed without a disruption: live values, and what our files and the boot
-	// menu hold. A boot setting is Pending then, and waits for the rollout.
-	drifted []string
-	// volumes holds by volume how its read-ahead stands.
-	volumes map[string]readAheadNote
-	// carriedOut is false where nothing could be tried.
-	carriedOut bool
-	// restored is true where a release is complete.
-	restored bool
-	// failed is true where trying again may help.
-	failed bool
-}
-
-// refuseAll is the outcome where nothing may be changed.
-func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
-	out := outcome{failed: true}
-	for _, setting := range spec.Settings {
-		out.addStatus(v1alpha1.SettingStatus{
-			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
-			State: v1alpha1.SettingFailed, Message: "nothing changed on this node: " + err.Error(),
-		})
-	}
-	return out
-}
-
-// sumUp sums up. It is the one place where states are turned into decisions.
-func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
-	out := outcome{carriedOut: true, restored: spec.Release}
-	for _, it := range p.only((*item).isWanted) {
-		status := p.wantedStatus(it)
-		out.addStatus(status)
-		boots := status.TakesEffect == v1alpha1.EffectReboot
-		if boots && it.refused == nil && status.State == v1alpha1.SettingPending {
-			out.rebootBy = append(out.rebootBy, it.key)
-		}
-		if it.refused == nil && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
-			out.drifted = append(out.drifted, it.key)
+// partUnconfirmed parts what needs new connections to prove it from what the host is to hold: of such a setting the host goes on
+// holding what it held. What the journal has as applied is proven, by an earlier build or boot if not by this one; what is in
+// force already needs no proof, only the file.
+func (p *pass) partUnconfirmed() {
+	for _, it := range p.only(p.needsProof) {
+		it.unconfirmed, it.entry = it.entry, nil
+		if it.isJournalled {
+			// Whom it belongs to may have changed all the same.
+			held := *it.unconfirmed
+			held.Applied = it.journalled.Applied
+			it.entry = &held
 		}
 	}
-	for _, it := range p.only(func(it *item) bool { return it.restore != nil }) {
-		out.addRestore(it, p)
-	}
-	out.addVolumes(p)
-	p.withoutUnproven(&out)
-	return out
 }
 
-// withoutUnproven takes boot arguments out of what the node is rebooted for, where that has never been tried with its
-// boot loader: they are staged, stay Pending, and come with the next boot that somebody else decides on. If only restoring is
-// possible, the node is rebooted for nothing: the agent would reject the permit.
-func (p *pass) withoutUnproven(out *outcome) {
-	if p.restoresOnly != "" {
-		out.rebootBy = nil
-		return
-	}
-	if !slices.ContainsFunc(out.rebootBy, nodesettings.TakesEffectAtBoot) {
-		return
-	}
-	if !p.host.Bootloader().MayReboot() {
-		out.rebootBy = slices.DeleteFunc(out.rebootBy, nodesettings.TakesEffectAtBoot)
-	}
-}
-
-func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
-	out.settings = append(out.settings, status)
-	out.failed = out.failed || status.State == v1alpha1.SettingFailed
-}
-
-// readAheadNote says why the read-ahead of a volume is not as wanted; empty where it is.
-type readAheadNote struct {
-	message string
-	// failed is true where it could be set.
-	failed bool
-}
-
-// addVolumes adds how the read-ahead of volumes stands.
-func (out *outcome) addVolumes(p *pass) {
-	out.volumes = map[string]readAheadNote{}
-	for _, it := range p.of(readahead.VolumesName) {
-		if it.refused != nil {
-			out.volumes[it.name] = readAheadNote{it.refused.message, it.refused.state == v1alpha1.SettingFailed}
-		}
-		if it.refused != nil || it.entry == nil {
-			continue
-		}
-		o := it.observed
-		failed := o.State == host.Failed || it.failed != ""
-		note := readAheadNote{cmp.Or(it.failed, o.Message), failed || o.State == host.Drifted}
-		switch {
-		case p.restoresOnly != "" && isChangeDue(o.Observation):
-			note.message = notChanged(p.restoresOnly)
-		case o.State == host.Drifted:
-			out.drifted = append(out.drifted, it.key)
-		}
-		out.volumes[it.name] = note
-		out.failed = out.failed || failed
-	}
-}
-
-// addRestore adds a setting that is being put back. One that the spec still names, but the fence refuses, has its
-// status already, and no node is rebooted to be rid of it.
-func (out *outcome) addRestore(it *item, p *pass) {
-	status := p.restoreStatus(it)
-	out.restored = out.restored && status.State != v1alpha1.SettingFailed
-	if _, ok := volumeOf(it.key); ok {
-		out.failed = out.failed || status.State == v1alpha1.SettingFailed
-		return
-	}
-	if it.wanted != nil || status.State == v1alpha1.SettingInSync {
-		return
-	}
-	if status.TakesEffect == v1alpha1.EffectReboot && status.State == v1alpha1.SettingPending {
-		out.rebootBy = append(out.rebootBy, it.key)
-	}
-	out.addStatus(status)
-}
-
-// statusOf is the status of a setting by what its subject answered.
-func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
-	status := v1alpha1.SettingStatus{
-		Key:         it.key,
-		Desired:     desired,
-		Observed:    o.Observed,
-		Original:    it.originalValue(),
-		TakesEffect: v1alpha1.SettingEffect(o.Effect),
-		State:       v1alpha1.SettingState(o.State),
-		Message:     o.Message,
-	}
-	if !o.given {
-		status.TakesEffect, status.State, status.Message = catalogue.Effect(it.key), v1alpha1.SettingFailed, "not read back"
-	}
-	return status
-}
-
-func (p *pass) wantedStatus(it *item) v1alpha1.SettingStatus {
-	o := it.observed.Observation
-	status := it.statusOf(it.wanted.Value, it.observed)
+func (p *pass) needsProof(it *item) bool {
+	o := it.observed
 	switch {
-	case it.refused != nil:
-		status.State, status.Message = it.refused.state, it.refused.message
-	case p.restoresOnly != "" && isChangeDue(o):
-		status.State, status.Message = v1alpha1.SettingFailed, notChanged(p.restoresOnly)
-	case it.isSettable():
-		status.State, status.Message = v1alpha1.SettingPending, p.unconfirmedNote
-	case it.failed != "" && o.State != host.InSync:
-		status.State, status.Message = v1alpha1.SettingFailed, it.failed
+	case it.entry == nil || p.machine.unchecked || p.machine.FS.IsImage():
+	case !o.given || !catalogue.NeedsConfirmation(it.key) || o.Effect != host.Live || p.machine.setterOf(it.key) == nil:
+	case it.isJournalled && it.journalled.Applied == it.entry.Applied:
+	case !slices.Contains(untouchedStates, o.State) && isInForce(*it.entry, o.Observed):
+	default:
+		return true
 	}
-	status.WaitsFor = p.waitsFor(status, it.unconfirmed != nil)
-	if status.Message == "" {
-		status.Message = catalogue.Lowers(it.key, cmp.Or(status.Original, status.Observed), status.Desired)
-	}
-	return status
+	return false
 }
 
-// notChanged is the message of a setting that is not changed because only restoring is possible.
-func notChanged(reason string) string { return "not changed: " + reason }
-
-// isChangeDue reports whether a setting that the host holds already needs a change by the agent all the same.
-func isChangeDue(o host.Observation) bool {
-	waitsForAgent := o.Effect == host.Reboot || o.Effect == host.Action
-	return o.State == host.Drifted || o.State == host.Pending && waitsForAgent
-}
-
-// awaited holds the event that a Pending setting waits for, by its effect. An action waits for none.
-var awaited = map[v1alpha1.SettingEffect]v1alpha1.SettingWait{
-	v1alpha1.EffectReboot: v1alpha1.WaitsForBoot, v1alpha1.EffectNextMount: v1alpha1.WaitsForMount,
-	v1alpha1.EffectNewTransport: v1alpha1.WaitsForTransport, v1alpha1.EffectLive: v1alpha1.WaitsForModule,
-}
-
-// waitsFor returns what a setting waits for, empty if it is not Pending.
-func (p *pass) waitsFor(status v1alpha1.SettingStatus, isUnconfirmed bool) v1alpha1.SettingWait {
-	switch {
-	case status.State != v1alpha1.SettingPending:
-		return ""
-	case isUnconfirmed && p.proving:
-		return v1alpha1.WaitsForProof
-	case isUnconfirmed:
-		return v1alpha1.WaitsForConnections
+// isInForce tells whether a live value is as an entry wants it.
+func isInForce(entry journal.Entry, observed string) bool {
+	wanted := hostSetting("", entry)
+	if wanted.AtLeast {
+		return catalogue.Covers(observed, wanted.Value)
 	}
-	return awaited[status.TakesEffect]
-}
-
-func (p *pass) restoreStatus(it *item) v1alpha1.SettingStatus {
-	status := it.statusOf(it.restore.Value, it.restored)
-	if it.failed != "" {
-		status.State, status.Message = v1alpha1.SettingFailed, it.failed
-	}
-	status.WaitsFor = p.waitsFor(status, false)
-	return status
-}
-
-// originalValue is the first value. Of a setting that this very pass has taken up, its entry has it.
-func (it *item) originalValue() string {
-	if it.isJournalled || it.entry == nil {
-		return it.journalled.Original.Value
-	}
-	return it.entry.Original.Value
+	return catalogue.CanonicalValue(observed) == catalogue.CanonicalValue(wanted.Value)
 }

@@ -274,7 +274,7 @@ func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
 func TestAPermitThatTheStatusCallsStartedIsNotUsed(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	w.clientNode.Status.Reboot = startedReboot("p1")
+	w.clientNode.Status.Reboot = &v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootStarted}
 	w.runUntilIdle(a)
 	got := w.clientNode.Status.Reboot
 	if len(w.reboots) != 0 || got == nil || got.Phase != v1alpha1.RebootFailed {

@@ -210,3 +210,6 @@ func hostSetting(name string, entry journal.Entry) host.Setting {
 	}
 	return host.Setting{Name: name, Value: wanted.Text, AtLeast: wanted.AtLeast}
 }
+
+// untouchedStates are the states of a setting that has not been touched and need not be.
+var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}

@@ -108,7 +108,7 @@ func newPlatform(t *testing.T, at int) *box {
 func (b *box) settle() report.Report {
 	b.t.Helper()
 	l := b.local(true)
-	l.Host.attended, l.NoConfirm = true, true
+	l.Machine.attended, l.NoConfirm = true, true
 	r, err := l.Apply(b.t.Context(), []v1alpha1.StorageClientProfile{platformProfile()})
 	if err != nil {
 		b.t.Fatal(err)
@@ -167,7 +167,7 @@ func TestPlatformsAreAsTheirDocumentTells(t *testing.T) {
 		}
 		table.WriteString("| " + p.name + " |")
 		for _, f := range fields {
-			cell, tell := cellOf(settings[f.key], b.local(false).Host.Bootloader().MayReboot())
+			cell, tell := cellOf(settings[f.key], b.local(false).Machine.Bootloader().MayReboot())
 			if settings[f.key].State == fails || strings.Contains(cell, ":") {
 				t.Errorf("%s: %s is %s", p.name, f.key, cell)
 			}

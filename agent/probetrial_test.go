@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -22,9 +23,14 @@ type runner struct {
 	orders []probe.Order
 	result probe.Result
 	err    error
+	// carryOut answers instead, if it is set.
+	carryOut orders.Runner
 }
 
-func (r *runner) probe(_ context.Context, order probe.Order) (probe.Result, error) {
+func (r *runner) probe(ctx context.Context, order probe.Order) (probe.Result, error) {
+	if r.carryOut != nil {
+		return r.carryOut(ctx, order)
+	}
 	r.orders = append(r.orders, order)
 	return r.result, r.err
 }
@@ -45,7 +51,6 @@ func withRunner(w *world, r *runner) *Agent {
 		return h
 	}
 	a := w.agent()
-	a.trial.start = func(f func()) { f() }
 	return a
 }
 
@@ -256,7 +261,8 @@ func TestAnAgentWithoutATrialRunner(t *testing.T) {
 	a := w.agent()
 	w.order(goodOrder())
 	w.runPass(a)
-	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialVoid {
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialVoid || trial.Message != "this node's agent has no trial runner" {
 		t.Errorf("trial is %+v", trial)
 	}
 }
@@ -265,7 +271,7 @@ func TestAnAgentThatStartsAnew(t *testing.T) {
 	w, r := newWorld(t), &runner{result: goodResult()}
 	w.order(goodOrder())
 	a := withRunner(w, r)
-	a.trial.start = func(func()) {}
+	a.trial.Start = func(func()) {}
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; trial.Phase != v1alpha1.TrialRunning || len(r.orders) > 0 {
 		t.Fatalf("trial is %+v", trial)
@@ -286,8 +292,9 @@ func TestAnAgentThatStartsAnew(t *testing.T) {
 
 func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
 	w, ended := newWorld(t), make(chan error, 1)
-	a := withRunner(w, &runner{})
-	a.host.Probe = func(ctx context.Context, order probe.Order) (probe.Result, error) {
+	r := &runner{}
+	a := withRunner(w, r)
+	r.carryOut = func(ctx context.Context, order probe.Order) (probe.Result, error) {
 		if order.ID == "t2" {
 			return goodResult(), nil
 		}
@@ -295,10 +302,10 @@ func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
 		ended <- ctx.Err()
 		return probe.Result{}, ctx.Err()
 	}
-	a.trial.start = func(f func()) { go f() }
+	a.trial.Start = func(f func()) { go f() }
 	w.order(goodOrder())
 	w.runPass(a)
-	a.trial.start = func(f func()) { f() }
+	a.trial.Start = func(f func()) { f() }
 	second := goodOrder()
 	second.ID = "t2"
 	w.order(second)
@@ -317,12 +324,12 @@ func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
 func TestARunnerThatIsNotThereYetIsWaitedFor(t *testing.T) {
 	w, r := newWorld(t), &runner{err: fmt.Errorf("call the trial runner: %w", os.ErrNotExist)}
 	a := withRunner(w, r)
-	a.trial.start = func(f func()) { go f() }
+	a.trial.Start = a.startBeside
 	w.order(goodOrder())
 	w.runPass(a)
-	for len(a.trial.answers) == 0 {
+	for len(a.woken) == 0 {
 		if w.clock.HasWaiters() {
-			w.clock.Step(runnerRetry)
+			w.clock.Step(2 * time.Second)
 		}
 		runtime.Gosched()
 	}

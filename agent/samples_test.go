@@ -53,7 +53,7 @@ func withCounters(w *world, c *sampler) *Agent {
 		return h
 	}
 	a := w.agent()
-	a.sample.start = func(f func()) { c.pending = append(c.pending, f) }
+	a.sample.Start = func(f func()) { c.pending = append(c.pending, f) }
 	return a
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,9 +20,9 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/metrics"
+	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/counters"
-	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
 // watched is a world with one server as the kernel counts it.
@@ -35,11 +34,14 @@ type watched struct {
 	readings int
 	askErr   error
 	asked    int
+	// sockets are asked how often they are read, clientName is what the NFSv4 client calls itself.
+	sockets    func() []sockets.Socket
+	clientName string
 }
 
 func newWatched(t *testing.T) (*watched, *Agent) {
 	t.Helper()
-	f := &watched{world: newWorld(t)}
+	f := &watched{world: newWorld(t), sockets: func() []sockets.Socket { return nil }}
 	f.counters = []mounts.ServerCounters{{
 		Server: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS,
 		Ask:         connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
@@ -54,9 +56,8 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 	f.declare(setting(rmem, "16777216"))
 	f.real = func() Host {
 		h := f.host()
-		h.Servers = nil
 		h.AskServer = func(context.Context, connect.Server) error { f.asked++; return f.askErr }
-		h.Health = HealthReader{
+		h.Health = servers.Reader{
 			Counters: func() ([]mounts.ServerCounters, error) {
 				f.readings++
 				all := append([]mounts.ServerCounters(nil), f.counters...)
@@ -65,7 +66,9 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 				}
 				return all, f.err
 			},
-			Log: func() ([]kernellog.Line, error) { return f.lines, nil },
+			Log:        func() ([]kernellog.Line, error) { return f.lines, nil },
+			Sockets:    func() ([]sockets.Socket, error) { return f.sockets(), nil },
+			ClientName: func() string { return f.clientName },
 		}
 		return h
 	}
@@ -232,13 +235,13 @@ func TestTheLastAnswerIsThatOfWhenTheStateBegan(t *testing.T) {
 func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
 	f, a := newWatched(t)
 	read := 0
-	a.host.Health.Sockets = func() ([]sockets.Socket, error) {
+	f.sockets = func() []sockets.Socket {
 		read++
 		return []sockets.Socket{
 			{Local: 801, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 9},
 			{Local: 802, Remote: netip.MustParseAddrPort("10.0.0.1:2049")},
 			{Local: 803, Remote: netip.MustParseAddrPort("10.0.0.1:22"), Repeats: 9},
-		}, nil
+		}
 	}
 	f.counters[0].Connections = append(f.counters[0].Connections, counters.Connection{ID: "1"})
 	f.play(a, 5*time.Minute)
@@ -281,13 +284,12 @@ func TestVolumesWhoseHandlesAreStaleAreNamed(t *testing.T) {
 
 func TestTheNameOfTheNFSv4ClientIsReported(t *testing.T) {
 	f, a := newWatched(t)
-	name := "node1"
-	a.host.Health.ClientName = func() string { return name }
+	f.clientName = "node1"
 	f.play(a, 30*time.Second)
 	if got := f.clientNode.Status.NFS4ClientName; got != "node1" {
 		t.Errorf("reports %q", got)
 	}
-	name = ""
+	f.clientName = ""
 	f.play(a, 30*time.Second)
 	if got := f.clientNode.Status.NFS4ClientName; got != "" {
 		t.Errorf("reports %q once the last mount has gone", got)
@@ -309,7 +311,9 @@ func TestProbesAreAnsweredWhileAPassHangs(t *testing.T) {
 		return h
 	}
 	stuck := f.agent()
-	stuck.ready.Store(true)
+	if err := stuck.reporter.Announce(t.Context(), f.clientNode.Status, ""); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
 		defer close(ended)
 		f.runPass(stuck)
@@ -326,7 +330,7 @@ func TestProbesAreAnsweredWhileAPassHangs(t *testing.T) {
 func TestAReadingThatDoesNotEndHoldsNothingUp(t *testing.T) {
 	f, a := newWatched(t)
 	hung := 0
-	a.servers.start = func(func()) { hung++ }
+	a.servers.Start = func(func()) { hung++ }
 	f.play(a, 5*time.Minute)
 	if hung != 1 {
 		t.Errorf("%d readings at a time", hung)
@@ -371,62 +375,10 @@ func TestTheKernelsLogCounts(t *testing.T) {
 	}
 }
 
-func TestServersThatFailComeFirstWhereThereAreTooMany(t *testing.T) {
-	f, a := newWatched(t)
-	f.play(a, 5*time.Second)
-	a.servers.verdicts = nil
-	for i := range maxServers + 10 {
-		v := serverhealth.Verdict{Key: serverhealth.Key{Server: "s" + strconv.Itoa(100+i), Protocol: v1alpha1.ServerNFS}, State: v1alpha1.ServerIdle}
-		if i >= maxServers {
-			v.State = v1alpha1.ServerSilent
-		}
-		a.servers.verdicts = append(a.servers.verdicts, v)
-	}
-	list := a.serverStatuses()
-	if len(list) != maxServers {
-		t.Fatalf("%d servers", len(list))
-	}
-	silent := 0
-	for _, s := range list {
-		if s.State == v1alpha1.ServerSilent {
-			silent++
-		}
-	}
-	if silent != 10 {
-		t.Errorf("%d of 10 silent servers are listed", silent)
-	}
-}
-
-func TestQuestionsAreReadAsTheyEnded(t *testing.T) {
-	for name, c := range map[string]struct {
-		err  error
-		want serverhealth.Question
-	}{
-		"it answers":                {nil, serverhealth.Question{Answered: true, Connected: true}},
-		"nothing listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Question{Refused: true}},
-		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Question{}},
-		"it says nothing":           {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Question{Connected: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
-			}
-		})
-	}
-}
-
-func TestRoundDown(t *testing.T) {
-	for n, want := range map[int]int32{0: 0, 1: 1, 2: 2, 3: 2, 255: 128, 256: 256} {
-		if got := roundDown(n); got != want {
-			t.Errorf("%d: %d, want %d", n, got, want)
-		}
-	}
-}
-
 func TestServerMetrics(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 30*time.Second)
-	handler, err := metrics.NewHandler(a.ServerMetrics())
+	handler, err := metrics.NewHandler(a.Metrics()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -56,7 +57,7 @@ func TestWorkIsHandedOverAndReported(t *testing.T) {
 	if diff := cmp.Diff([]probe.OrderedPass{{Round: 3, Arm: probe.After}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes); diff != "" {
 		t.Errorf("passes (-want +got):\n%s", diff)
 	}
-	want := probe.Work{Name: "ListDirectory", Path: "projects/a", Pause: 5 * time.Second, MaxEntries: maxTrialEntries, MaxBytes: maxTrialBytes}
+	want := probe.Work{Name: "ListDirectory", Path: "projects/a", Pause: 5 * time.Second, MaxEntries: 20000, MaxBytes: 256 << 20}
 	if diff := cmp.Diff(want, got.Work); diff != "" || got.User != 1000 {
 		t.Errorf("user %d, work (-want +got):\n%s", got.User, diff)
 	}
@@ -119,19 +120,21 @@ func TestATrialEndsWhereTheNodeIsNeeded(t *testing.T) {
 	}{"a trial": {workOrder(), true}, "a probe, which takes seconds": {goodOrder(), false}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			a := withRunner(w, &runner{})
-			a.trial.start = func(func()) {}
+			begun := make(chan context.Context, 1)
+			a := withRunner(w, &runner{carryOut: func(ctx context.Context, _ probe.Order) (probe.Result, error) {
+				begun <- ctx
+				<-ctx.Done()
+				return probe.Result{}, ctx.Err()
+			}})
+			a.trial.Start = func(f func()) { go f() }
+			defer a.trial.End()
 			w.order(test.order)
 			w.runPass(a)
-			cancelled := false
-			if a.trial.cancel != nil {
-				cancel := a.trial.cancel
-				a.trial.cancel = func() { cancelled = true; cancel() }
-			}
+			order := <-begun
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			w.runPass(a)
-			if trial := w.clientNode.Status.Trial; cancelled != test.ends || trial != nil && (trial.Phase == v1alpha1.TrialVoid) != test.ends {
-				t.Errorf("ended: %v, trial is %+v", cancelled, trial)
+			if trial := w.clientNode.Status.Trial; (order.Err() != nil) != test.ends || trial != nil && (trial.Phase == v1alpha1.TrialVoid) != test.ends {
+				t.Errorf("ended: %v, trial is %+v", order.Err(), trial)
 			}
 		})
 	}

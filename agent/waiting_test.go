@@ -27,7 +27,7 @@ func waiting(t *testing.T) (*world, *Agent) {
 // expectWaiting fails unless the permit waits, neither used up nor refused.
 func (w *world) expectWaiting(a *Agent, message string) {
 	w.t.Helper()
-	if _, used := a.host.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 {
+	if _, used := a.settings.machine.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 {
 		w.t.Errorf("the permit is used up %t, reboots %v", used, w.reboots)
 	}
 	got := w.clientNode.Status.Reboot
@@ -59,7 +59,7 @@ func TestAHostThatCannotBeAskedIsNotRebooted(t *testing.T) {
 
 func TestABusyHostIsAskedNowAndThen(t *testing.T) {
 	w, a := waiting(t)
-	w.clock.Step(holdersInterval * 2)
+	w.clock.Step(30 * time.Second)
 	w.holderReads, w.gets = 0, 0
 	for range 60 {
 		w.runPass(a)
@@ -90,7 +90,7 @@ func TestAPermitThatIsTakenBackWhileItWaitsIsNotUsed(t *testing.T) {
 	a.takeClientNode(stale)
 	a.runPass(t.Context())
 	w.runUntilIdle(a)
-	if _, used := a.host.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 || w.clientNode.Status.Reboot != nil {
+	if _, used := a.settings.machine.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 || w.clientNode.Status.Reboot != nil {
 		t.Errorf("used %t, reboots %v, status %+v", used, w.reboots, w.clientNode.Status.Reboot)
 	}
 }

@@ -21,8 +21,13 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/agent/orders"
+	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/recommend"
 )
 
 const (
@@ -175,17 +180,39 @@ func (w *world) boot() {
 
 func (w *world) host() Host {
 	return Host{
-		FS:         w.fs,
-		BootClock:  w.clock,
-		Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
-		Journal:    journal.New(w.fs, trace),
-		Mounts:     w,
-		Rebooter:   w,
-		Bootloader: func() bootloader.Detection { return w.bootloader },
-		Servers:    func() ([]connect.Server, error) { return w.servers, nil },
-		AskServer:  w.askServer,
+		Machine: Machine{
+			FS:         w.fs,
+			BootClock:  w.clock,
+			Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
+			Journal:    journal.New(w.fs, trace),
+			Bootloader: func() bootloader.Detection { return w.bootloader },
+			Servers:    func() ([]connect.Server, error) { return w.servers, nil },
+			AskServer:  w.askServer,
+		},
+		Mounts:   w,
+		Modules:  &fakeModules{},
+		Rebooter: w,
+		Health: servers.Reader{
+			Counters:   func() ([]mounts.ServerCounters, error) { return nil, nil },
+			Log:        func() ([]kernellog.Line, error) { return nil, nil },
+			Sockets:    func() ([]sockets.Socket, error) { return nil, nil },
+			ClientName: func() string { return "" },
+		},
+		Probe:  orders.NoRunner,
+		Sample: func(context.Context, time.Duration) ([]recommend.Sample, error) { return nil, nil },
 	}
 }
+
+// fakeModules report what new connections would get, and hear the Node's UID.
+type fakeModules struct {
+	slotLimit int
+	sessions  []mounts.Session
+	uid       string
+}
+
+func (m *fakeModules) SlotLimit() (int, error)                { return m.slotLimit, nil }
+func (m *fakeModules) OldSessions() ([]mounts.Session, error) { return m.sessions, nil }
+func (m *fakeModules) SetNodeUID(uid string)                  { m.uid = uid }
 
 func (w *world) agent() *Agent {
 	w.t.Helper()
@@ -199,8 +226,9 @@ func (w *world) agent() *Agent {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.jitter = func(time.Duration) time.Duration { return 0 }
-	a.servers.start = func(f func()) { f() }
+	a.settings.proof.jitter = func(time.Duration) time.Duration { return 0 }
+	atOnce := func(f func()) { f() }
+	a.servers.Start, a.trial.Start, a.sample.Start = atOnce, atOnce, atOnce
 	return a
 }
 

@@ -14,8 +14,8 @@ git ls-files -z --cached --others --exclude-standard -- '*.go' go.mod go.sum .go
 cd "$copy"
 
 # All of controllers/internal is pure but what reads, writes, watches and runs side by side. Whoever adds a client or a clock to one of these meets the linter, not a reviewer.
-mapfile -t rooms < <(find tuning controllers -name '*.go' -not -name '*_test.go' -printf '%h\n' | sort -u |
-  grep -E '^tuning/|/(plan|judge|ledger|optionset)(/|$)|^controllers/internal/|^controllers/(overview|profile/status|store)$' |
+mapfile -t rooms < <(find tuning controllers agent/bounds -name '*.go' -not -name '*_test.go' -printf '%h\n' | sort -u |
+  grep -E '^tuning/|/(plan|judge|ledger|optionset)(/|$)|^controllers/internal/|^controllers/(overview|profile/status|store)$|^agent/bounds$' |
   grep -vE '^controllers/internal/(read|write|watch|parallel)$')
 
 for room in "${rooms[@]}"; do

@@ -102,6 +102,9 @@ const (
 	ServerStuck ServerState = "Stuck"
 )
 
+// IsFailing reports whether a server leaves requests without an answer.
+func (s ServerState) IsFailing() bool { return s == ServerSilent || s == ServerStuck }
+
 // BootloaderType is the boot loader that keeps a node's kernel command line.
 // +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string

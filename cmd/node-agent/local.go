@@ -18,7 +18,6 @@ import (
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
-	"github.com/storageclient/operator/agent/host/reboot"
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/agent/sample"
@@ -165,7 +164,7 @@ func newLocal(fs host.FS, changes bool, allowed agent.Allowed) agent.Local {
 		fs = fs.AsReadOnly()
 	}
 	return agent.Local{
-		Host:    agent.NewHost(fs, runner, reboot.New(fs, runner), mounts.DefaultKubeletDir),
+		Machine: agent.NewMachine(fs, runner, mounts.DefaultKubeletDir),
 		Allowed: allowed,
 		Clock:   clock.RealClock{},
 	}

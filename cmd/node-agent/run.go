@@ -141,9 +141,9 @@ func run(args []string, stderr io.Writer) error {
 }
 
 func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent) (*http.Server, error) {
-	handler, err := metrics.NewHandler(a.Metrics(), a.SettingMetrics(), a.ServerMetrics(), &metrics.Collector{
+	handler, err := metrics.NewHandler(append(a.Metrics(), &metrics.Collector{
 		Mounts: mounts.NewReader(fs, o.kubeletDir), Log: logr.FromContextOrDiscard(ctx),
-	})
+	})...)
 	if err != nil {
 		return nil, err
 	}

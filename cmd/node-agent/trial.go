@@ -13,9 +13,9 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -65,7 +65,7 @@ func passOnClone(args []string, stderr io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return writeMessage(terminationLog, agent.RunClonePass(ctx, cloneDir, work))
+	return writeMessage(terminationLog, orders.RunClonePass(ctx, cloneDir, work))
 }
 
 // writeMessage fails where nobody could read the message, so that the container does.

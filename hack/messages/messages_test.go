@@ -28,7 +28,7 @@ var (
 // has to leave the list.
 var allowed = map[string]string{
 	"agent/metrics/authorize.go Guard":                  "the HTTP header Authorization",
-	"agent/probetrial.go nameCauses":                    "the kernel's and mount's words about a trial's mounts",
+	"agent/orders/trial.go nameCauses":                  "the kernel's and mount's words about a trial's mounts",
 	"cmd/kubectl-storageclient/files.go explainField":   "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/files.go explainType":    "the API machinery's words about a field of another type",
 	"cmd/kubectl-storageclient/hints.go explainFlag":    "the flag package's words about an unknown flag",

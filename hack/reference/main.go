@@ -50,6 +50,7 @@ var exporters = []struct{ title, intro, dir string }{
 	{"", "", "cmd/manager"},
 	{"Metrics of the node agent", "Off by default. The agent's `--metrics-bind-address`, in the DaemonSet of `config/agent`, is a loopback address, for a scraper that runs on the node itself; [install](install.md#by-kustomize) shows the patch. With `--metrics-secure` it may be the node's own address: metrics are then served over TLS to those whom the API server lets read `/metrics`, see `config/components/agent-metrics`.", "agent/metrics"},
 	{"", "", "agent"},
+	{"", "", "agent/servers"},
 }
 
 func main() {

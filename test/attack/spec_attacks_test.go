@@ -212,7 +212,7 @@ func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNo
 	return o.clientNode.DeepCopy(), nil
 }
 
-// noReboot is a logind that must not be asked. It implements agent.Rebooter.
+// noReboot is a logind that must not be asked. It implements permit.Rebooter.
 type noReboot struct{ t *testing.T }
 
 func (n noReboot) FindHolders(context.Context) ([]string, error) { return nil, nil }

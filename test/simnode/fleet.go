@@ -219,7 +219,7 @@ func (f *Fleet) agentConfig(ctx context.Context, pod *corev1.Pod) (*rest.Config,
 	return config, nil
 }
 
-// rebooter is the machine's logind. It implements agent.Rebooter.
+// rebooter is the machine's logind. It implements permit.Rebooter.
 type rebooter struct {
 	node *node
 	ctx  context.Context //nolint:containedctx // a reboot outlives the agent that asked for it

@@ -107,7 +107,7 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 	go func() { defer close(ended); a.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
 	<-api.carriedOut
-	handler, err := metrics.NewHandler(a.Metrics(), a.SettingMetrics(), &metrics.Collector{Mounts: mounts.NewReader(fs, mounts.DefaultKubeletDir), Log: logr.Discard()})
+	handler, err := metrics.NewHandler(append(a.Metrics(), &metrics.Collector{Mounts: mounts.NewReader(fs, mounts.DefaultKubeletDir), Log: logr.Discard()})...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func (m *memory) judge(now time.Time) Verdict {
 		Connections: len(m.last.Connections), Flapping: m.flaps.isFlapping(now),
 		InFlight: all.requests, Ask: !all.since.IsZero() && now.Sub(all.since) >= askAfter,
 	}
-	if f.state == v1alpha1.ServerSilent || f.state == v1alpha1.ServerStuck {
+	if f.state.IsFailing() {
 		v.Stuck, v.Waiting = all.connections, all.requests
 	}
 	if f.reason == v1alpha1.ServerReasonStaleHandles {

@@ -150,7 +150,7 @@ func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.Se
 			t.names.add(clientNode)
 		}
 		t.Connections += int(s.Connections)
-		if s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck {
+		if s.State.IsFailing() {
 			failing := Failing{Node: clientNode.Name, State: s.State, Reason: s.Reason, Message: s.Message}
 			if s.Since != nil {
 				failing.Since = s.Since.UTC().Format("2006-01-02T15:04:05Z")

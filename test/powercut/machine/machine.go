@@ -171,12 +171,12 @@ func profile(n int) v1alpha1.StorageClientProfile {
 
 func (m *Machine) local() agent.Local {
 	runner := &hosttest.Commands{Dir: m.root, KernelLog: kernelLog}
-	local := agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet")
+	local := agent.NewMachine(m.fs, runner, "/var/lib/kubelet")
 	// A server that answers: what is set is proven before it is kept, and the power may be cut in between.
 	local.Servers = func() ([]connect.Server, error) { return []connect.Server{{Name: "filer1"}}, nil }
 	local.AskServer = func(context.Context, connect.Server) error { return nil }
 	return agent.Local{
-		Host:    local,
+		Machine: local,
 		Clock:   clock.RealClock{},
 		Allowed: agent.Allowed{Parameters: []string{"kernelArgument/" + argument}},
 	}

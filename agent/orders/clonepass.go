@@ -1,4 +1,4 @@
-package agent
+package orders
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -16,7 +18,7 @@ const (
 	// clonePassTimeout is less than the Pod of a clone may live: what was too long is told.
 	clonePassTimeout = 8 * time.Minute
 	// cloneStays is how long a clone stays mounted at least: its node's agent reports it in that time, without which nothing counts.
-	cloneStays = mountsInterval + reportInterval + 10*time.Second
+	cloneStays = mounted.Interval + reporter.Interval + 10*time.Second
 )
 
 // RunClonePass does the work of one pass in the Pod of a clone, which is mounted at a directory, and stays until the node's agent has

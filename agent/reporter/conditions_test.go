@@ -1,4 +1,4 @@
-package agent
+package reporter
 
 import (
 	"testing"
@@ -45,28 +45,29 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 	atMount.Settings[0].TakesEffect, action.Settings[0].TakesEffect = v1alpha1.EffectNextMount, v1alpha1.EffectAction
 	restored := settings()
 	restored.Restored = true
-	carriedOut := request{carriedOut: true}
 	for name, test := range map[string]struct {
-		status         v1alpha1.StorageClientNodeStatus
-		asked          request
-		ready, stalled metav1.ConditionStatus
-		reason, says   string
+		status              v1alpha1.StorageClientNodeStatus
+		carriedOut, release bool
+		ready, stalled      metav1.ConditionStatus
+		reason, says        string
 	}{
-		"nothing was gone through yet":      {settings(), request{}, "False", "False", "Applying", "The settings have not been applied yet"},
-		"all read back":                     {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), carriedOut, "True", "False", "Tuned", "2 settings verified"},
-		"one failed, which counts most":     {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), carriedOut, "False", "True", "SettingsFailed", "Settings failed: a"},
-		"a reboot is due":                   {due, carriedOut, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
-		"a boot is due that is not staged":  {atBoot, carriedOut, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
-		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), carriedOut, "False", "False", "Drifted", "Changed by something else: b"},
-		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), carriedOut, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
-		"what the next mount brings":        {atMount, carriedOut, "True", "False", "Tuned", "1 setting verified"},
-		"an action that was not done yet":   {action, carriedOut, "False", "False", "Applying", "Not applied yet: a"},
-		"the originals are being put back":  {settings(v1alpha1.SettingInSync), request{carriedOut: true, release: true}, "False", "False", "Restoring", "Restoring the original values"},
-		"the originals are back":            {restored, request{release: true}, "True", "False", "Restored", "Original values restored"},
-		"an original that cannot come back": {settings(v1alpha1.SettingFailed), request{release: true}, "False", "True", "SettingsFailed", "Settings failed: a"},
+		"nothing was gone through yet":      {settings(), false, false, "False", "False", "Applying", "The settings have not been applied yet"},
+		"all read back":                     {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), true, false, "True", "False", "Tuned", "2 settings verified"},
+		"one failed, which counts most":     {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), true, false, "False", "True", "SettingsFailed", "Settings failed: a"},
+		"a reboot is due":                   {due, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
+		"a boot is due that is not staged":  {atBoot, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
+		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), true, false, "False", "False", "Drifted", "Changed by something else: b"},
+		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), true, false, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
+		"what the next mount brings":        {atMount, true, false, "True", "False", "Tuned", "1 setting verified"},
+		"an action that was not done yet":   {action, true, false, "False", "False", "Applying", "Not applied yet: a"},
+		"the originals are being put back":  {settings(v1alpha1.SettingInSync), true, true, "False", "False", "Restoring", "Restoring the original values"},
+		"the originals are back":            {restored, false, true, "True", "False", "Restored", "Original values restored"},
+		"an original that cannot come back": {settings(v1alpha1.SettingFailed), false, true, "False", "True", "SettingsFailed", "Settings failed: a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := conditionsOf(specOf(test.status), &test.status, test.asked, nil, time.Unix(1000, 5))
+			spec := specOf(test.status)
+			spec.Release = test.release
+			got := Conditions(spec, &test.status, test.carriedOut, nil, time.Unix(1000, 5))
 			want := conditions(test.ready, test.stalled, test.reason, test.says, time.Unix(1000, 0))
 			for i := range want {
 				want[i].ObservedGeneration = 7
@@ -81,13 +82,13 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 // Nothing is written for a condition that stays: an idle node would write for ever.
 func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
 	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
-	first := conditionsOf(specOf(status), &status, request{carriedOut: true}, nil, time.Unix(1000, 0))
-	later := conditionsOf(specOf(status), &status, request{carriedOut: true}, first, time.Unix(2000, 0))
+	first := Conditions(specOf(status), &status, true, nil, time.Unix(1000, 0))
+	later := Conditions(specOf(status), &status, true, first, time.Unix(2000, 0))
 	if diff := cmp.Diff(first, later); diff != "" {
 		t.Error(diff)
 	}
 	status.Settings[0].State = v1alpha1.SettingFailed
-	failed := conditionsOf(specOf(status), &status, request{carriedOut: true}, later, time.Unix(3000, 0))
+	failed := Conditions(specOf(status), &status, true, later, time.Unix(3000, 0))
 	for _, c := range failed {
 		if !c.LastTransitionTime.Time.Equal(time.Unix(3000, 0)) {
 			t.Errorf("%s changed at %s, want 3000", c.Type, c.LastTransitionTime)
@@ -105,7 +106,7 @@ func TestARemovedSettingThatWaitsForABootIsNoneOfTheNodes(t *testing.T) {
 		Settings:       []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}, {Key: "b", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot}},
 		RebootRequired: true, RebootRequiredBy: []string{"b"},
 	}
-	ready := conditionsOf(spec, status, request{carriedOut: true}, nil, time.Unix(1000, 0))[0]
+	ready := Conditions(spec, status, true, nil, time.Unix(1000, 0))[0]
 	if ready.Status != metav1.ConditionTrue || ready.Reason != v1alpha1.NodeReasonTuned || ready.Message != "1 setting verified" {
 		t.Errorf("got %s %s: %s", ready.Status, ready.Reason, ready.Message)
 	}
@@ -114,7 +115,7 @@ func TestARemovedSettingThatWaitsForABootIsNoneOfTheNodes(t *testing.T) {
 func TestTheNextAgentKeepsTheTimes(t *testing.T) {
 	reported := conditions("True", "False", "Tuned", "1 setting verified", time.Unix(1000, 0))
 	clientNode := &v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Conditions: reported}}
-	if diff := cmp.Diff(reported, (&reporter{}).conditions(clientNode)); diff != "" {
+	if diff := cmp.Diff(reported, (&Reporter{}).Former(clientNode)); diff != "" {
 		t.Error(diff)
 	}
 }

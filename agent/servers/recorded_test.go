@@ -1,4 +1,4 @@
-package agent
+package servers
 
 import (
 	"bufio"
@@ -46,10 +46,10 @@ func playRecorded(t *testing.T, name string, states map[v1alpha1.ServerState]int
 			passed = 0
 		}
 		last = now
-		for _, v := range watch.Note(now, batchOf(serverReading{at: now, counters: s.Servers}, nil)) {
+		for _, v := range watch.Note(now, batchOf(reading{at: now, counters: s.Servers}, nil)) {
 			minutes += passed.Minutes()
 			states[v.State]++
-			if isFailing(v.State) || len(v.Stale) > 0 || v.Flapping || v.Ask {
+			if v.State.IsFailing() || len(v.Stale) > 0 || v.Flapping || v.Ask {
 				t.Fatalf("%s at %s, %s: %s, %s: %s (asks: %t)", name, now.Format(time.TimeOnly), v.Server, v.State, v.Reason, v.Message, v.Ask)
 			}
 		}

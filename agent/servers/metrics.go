@@ -1,4 +1,4 @@
-package agent
+package servers
 
 import (
 	"sync/atomic"
@@ -26,18 +26,15 @@ var (
 		[]string{"server", "protocol"}, nil)
 )
 
-// serverMetrics tells of the servers as they were judged last. Scrapes read it while a pass goes on.
-type serverMetrics struct {
+// Metrics tells of the servers as they were judged last. Scrapes read it while a pass goes on.
+type Metrics struct {
 	judged atomic.Pointer[[]serverhealth.Verdict]
 }
 
-// ServerMetrics tell whether the node's storage servers answer it.
-func (a *Agent) ServerMetrics() prometheus.Collector { return &a.serverMetrics }
-
-func (m *serverMetrics) note(verdicts []serverhealth.Verdict) { m.judged.Store(&verdicts) }
+func (m *Metrics) note(verdicts []serverhealth.Verdict) { m.judged.Store(&verdicts) }
 
 // Describe sends all descriptors.
-func (*serverMetrics) Describe(descriptors chan<- *prometheus.Desc) {
+func (*Metrics) Describe(descriptors chan<- *prometheus.Desc) {
 	descriptors <- serverState
 	descriptors <- serverConnections
 	descriptors <- serverWaiting
@@ -46,7 +43,7 @@ func (*serverMetrics) Describe(descriptors chan<- *prometheus.Desc) {
 }
 
 // Collect reports all servers; none before the first reading.
-func (m *serverMetrics) Collect(out chan<- prometheus.Metric) {
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	verdicts := m.judged.Load()
 	if verdicts == nil {
 		return

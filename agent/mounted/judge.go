@@ -1,10 +1,11 @@
-package agent
+package mounted
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -28,11 +29,26 @@ var slotKeys = []string{
 // sessionKey is the setting that a session takes its number of slots from when it is made.
 var sessionKey = catalogue.ModuleKey("nfs", "max_session_slots")
 
-// mountJudge says of mounts how they stand towards what the volumes want.
-type mountJudge struct {
+// Modules report what a connection that is made now would get. modprobe.Subject is it.
+type Modules interface {
+	// SlotLimit is how many requests a new transport may have in flight, NFSv3 and 4.0 only.
+	SlotLimit() (int, error)
+	// OldSessions are the sessions that are older than the number of slots that is set.
+	OldSessions() ([]mounts.Session, error)
+}
+
+// ReadAhead says why the read-ahead of a volume is not as declared; empty if it is.
+type ReadAhead struct {
+	Message string
+	// Failed is true if it could be set.
+	Failed bool
+}
+
+// judge says of mounts how they stand towards what the volumes want.
+type judge struct {
 	volumes map[string]v1alpha1.NodeVolume
 	// readAhead holds by volume how its read-ahead stands.
-	readAhead map[string]readAheadNote
+	readAhead map[string]ReadAhead
 	// slotLimit is what a new transport would get; 0 where no profile declares it, or nobody knows.
 	slotLimit int
 	// oldSessions are the clients whose session is older than the number of slots that is set; none where no profile declares it.
@@ -41,35 +57,38 @@ type mountJudge struct {
 	clients map[string][]mounts.Mount
 }
 
-// gatherMountJudge gathers what is to be known of all mounts before one can be judged.
-func (a *Agent) gatherMountJudge() *mountJudge {
-	j := &mountJudge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: a.outcome.volumes, clients: map[string][]mounts.Mount{}}
-	if a.clientNode.Spec.Release {
+// newJudge gathers what is to be known of all mounts before one can be judged.
+func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead, all []mounts.Mount, modules Modules) *judge {
+	j := &judge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: readAhead, clients: map[string][]mounts.Mount{}}
+	if spec.Release || len(spec.Volumes) == 0 {
 		return j
 	}
-	for _, volume := range a.clientNode.Spec.Volumes {
+	for _, volume := range spec.Volumes {
 		j.volumes[volume.Name] = volume
 	}
-	if len(j.volumes) == 0 {
-		return j
-	}
-	for _, m := range a.table.Mounts {
+	for _, m := range all {
 		if m.Client != "" {
 			j.clients[m.Client] = append(j.clients[m.Client], m)
 		}
 	}
-	declared := slices.ContainsFunc(a.clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(slotKeys, s.Key) })
-	if declared && a.host.SlotLimit != nil {
-		j.slotLimit = a.host.SlotLimit()
+	declares := func(keys ...string) bool {
+		return slices.ContainsFunc(spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
 	}
-	if slices.ContainsFunc(a.clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == sessionKey }) && a.host.OldSessions != nil {
-		j.oldSessions = a.host.OldSessions()
+	if declares(slotKeys...) {
+		// A limit that cannot be read is 0.
+		j.slotLimit, _ = modules.SlotLimit()
+	}
+	if declares(sessionKey) {
+		old, _ := modules.OldSessions()
+		for _, session := range old {
+			j.oldSessions = append(j.oldSessions, session.Client)
+		}
 	}
 	return j
 }
 
 // judgeMount judges one mount.
-func (j *mountJudge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
+func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	volume, managed := j.volumes[m.Volume]
 	if m.Volume == "" || !managed {
 		return v1alpha1.MountUnmanaged, ""
@@ -80,18 +99,18 @@ func (j *mountJudge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 		sentences = append(sentences, j.describeHolders(m))
 	}
 	state, note := v1alpha1.MountEffective, j.readAhead[volume.Name]
-	if volume.ReadAheadKiB != nil && note.message != "" {
-		sentences = append(sentences, fmt.Sprintf("wanted readAheadKiB %d: %s", *volume.ReadAheadKiB, note.message))
+	if volume.ReadAheadKiB != nil && note.Message != "" {
+		sentences = append(sentences, fmt.Sprintf("wanted readAheadKiB %d: %s", *volume.ReadAheadKiB, note.Message))
 	}
-	if len(own)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.failed {
+	if len(own)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.Failed {
 		state = v1alpha1.MountStale
 	}
-	return state, text.Cut(strings.Join(sentences, "; "), maxMessage)
+	return state, text.Cut(strings.Join(sentences, "; "), bounds.Message)
 }
 
 // findDifferences tells in what a mount was not made as wanted, parted into what is its own, and what it shares with all
 // mounts of the server: it stays until the last of these is gone.
-func (j *mountJudge) findDifferences(m mounts.Mount, wanted []string) (own, shared []string) {
+func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)
 	open := false
 	if n, asked := mountoptions.Nconnect(wanted); asked && m.Client != "" && m.Connections > 0 {
@@ -127,7 +146,7 @@ func obeysSlotTable(m mounts.Mount) bool {
 }
 
 // describeHolders names the mount that opened the connections of a client, and who has to go before others can be opened.
-func (j *mountJudge) describeHolders(m mounts.Mount) string {
+func (j *judge) describeHolders(m mounts.Mount) string {
 	var pods, hosts []string
 	first := "mount " + m.First
 	for _, peer := range j.clients[m.Client] {

@@ -1,4 +1,4 @@
-package agent
+package orders
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
@@ -29,11 +30,6 @@ const (
 )
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
-
-// isWantedElsewhere says whether the node is to be rebooted or left: that does not wait for a trial.
-func (a *Agent) isWantedElsewhere(order *v1alpha1.NodeTrial) bool {
-	return order.Kind == v1alpha1.TrialTrial && (a.clientNode.Spec.RebootPermit != nil || a.clientNode.Spec.Release)
-}
 
 // refuseWork says why the work of an order is not done; empty where it is, or there is none.
 func refuseWork(order v1alpha1.NodeTrial) string {
@@ -104,7 +100,7 @@ func counter(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 // trialPasses are passes as the API takes them: the runner is another process.
 func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
 	var list []v1alpha1.TrialPass
-	for _, p := range firstOf(passes, v1alpha1.MaxOrderPasses) {
+	for _, p := range bounds.First(passes, v1alpha1.MaxOrderPasses) {
 		pass := v1alpha1.TrialPass{Round: int32(min(max(p.Round, 0), v1alpha1.MaxTrialRounds)), Arm: v1alpha1.TrialArm(p.Arm)}
 		if !isPass(pass.Round, pass.Arm) {
 			continue
@@ -117,7 +113,7 @@ func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
 
 func trialPhases(phases []probe.Phase) []v1alpha1.TrialPassPhase {
 	var list []v1alpha1.TrialPassPhase
-	for i, phase := range firstOf(phases, len(v1alpha1.PassPhases)) {
+	for i, phase := range bounds.First(phases, len(v1alpha1.PassPhases)) {
 		if phase.Name != v1alpha1.PassPhases[i] {
 			break
 		}
@@ -125,7 +121,7 @@ func trialPhases(phases []probe.Phase) []v1alpha1.TrialPassPhase {
 			Name: phase.Name, Microseconds: max(phase.Duration.Microseconds(), 0), Units: counter(phase.Units),
 			BytesSent: counter(phase.BytesSent), BytesReceived: counter(phase.BytesReceived),
 		}
-		for _, o := range firstOf(phase.Operations, v1alpha1.MaxTrialOperations) {
+		for _, o := range bounds.First(phase.Operations, v1alpha1.MaxTrialOperations) {
 			told.Operations = append(told.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
 		}
 		list = append(list, told)

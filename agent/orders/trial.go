@@ -1,12 +1,17 @@
-package agent
+// Package orders carries out what a StorageClientNode orders of one node once: a trial, which its trial runner mounts, and a sample of what
+// its mounts do. Both run beside the agent's loop.
+package orders
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
+	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -29,8 +34,21 @@ const (
 // runnerRetry is the pause before a trial runner is asked again that is not there yet, or is busy.
 const runnerRetry = 2 * time.Second
 
-// trialState is the one trial that the agent knows of.
-type trialState struct {
+// Runner hands an order to the node's trial runner and waits for the result.
+type Runner func(ctx context.Context, order probe.Order) (probe.Result, error)
+
+// NoRunner is the Runner of a machine that has none.
+func NoRunner(context.Context, probe.Order) (probe.Result, error) {
+	return probe.Result{}, errors.New("this node's agent has no trial runner")
+}
+
+// Trial is the one trial that a node carries out.
+type Trial struct {
+	// Start runs something beside the loop, which makes a pass once it has ended: a trial takes long, and nothing else waits for it.
+	Start func(func())
+
+	runner Runner
+	clock  clock.Clock
 	// status is what is reported; nil where there is no order.
 	status *v1alpha1.NodeTrialStatus
 	// cancel ends the order that is being carried out, and its answer comes over answers; nil where none is.
@@ -38,8 +56,6 @@ type trialState struct {
 	answers chan trialAnswer
 	// asksOtherwise is true if the order's options query the server in another way than the volume's own do.
 	asksOtherwise bool
-	// start runs something beside the loop: a trial takes long, and nothing else waits for it.
-	start func(func())
 }
 
 // trialAnswer is how an order ended.
@@ -48,93 +64,104 @@ type trialAnswer struct {
 	err    error
 }
 
-func newTrialState() trialState { return trialState{start: func(f func()) { go f() }} }
+// NewTrial returns the trial of a node that has no order yet.
+func NewTrial(runner Runner, clock clock.Clock, start func(func())) *Trial {
+	return &Trial{Start: start, runner: runner, clock: clock}
+}
 
-// followTrial begins what is ordered, once, and forgets what is ordered no more. An order that an agent before this one has not
-// brought to an end begins anew: it leaves nothing behind.
-func (a *Agent) followTrial(ctx context.Context) {
+// Report sets what is reported of the trial.
+func (t *Trial) Report(status *v1alpha1.StorageClientNodeStatus) { status.Trial = t.status.DeepCopy() }
+
+// Run begins what is ordered, once, and forgets what is ordered no more. An order that an agent before this one has not brought to an end
+// begins anew: it leaves nothing behind.
+func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	select {
-	case answer := <-a.trial.answers:
-		a.takeAnswer(answer)
+	case answer := <-t.answers:
+		t.takeAnswer(answer)
 	default:
 	}
-	order := a.clientNode.Spec.Trial
+	order := clientNode.Spec.Trial
 	switch {
 	case order == nil:
-		a.endTrial()
+		t.End()
 		return
-	case a.isWantedElsewhere(order):
-		a.endTrial()
-		a.trial.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "the node is needed for something else: its reboot, or its release"}
+	case isWantedElsewhere(&clientNode.Spec):
+		t.End()
+		t.status = voidTrial(order.ID, "the node is needed for something else: its reboot, or its release")
 		return
-	case a.trial.status != nil && a.trial.status.ID == order.ID:
-		return
-	}
-	a.endTrial()
-	if reported := a.clientNode.Status.Trial; reported != nil && reported.ID == order.ID && reported.Phase != v1alpha1.TrialRunning {
-		a.trial.status = reported.DeepCopy()
+	case t.status != nil && t.status.ID == order.ID:
 		return
 	}
-	a.trial.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning}
+	t.End()
+	if reported := clientNode.Status.Trial; reported != nil && reported.ID == order.ID && reported.Phase != v1alpha1.TrialRunning {
+		t.status = reported.DeepCopy()
+		return
+	}
+	t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning}
 	if why := refuseTrial(*order); why != "" {
-		a.trial.status.Phase, a.trial.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+why, maxTrialMessage)
+		t.status.Phase, t.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+why, maxTrialMessage)
 		return
 	}
-	if a.host.Probe == nil {
-		a.trial.status.Phase, a.trial.status.Message = v1alpha1.TrialVoid, "this node's agent has no trial runner"
-		return
-	}
-	a.startTrial(ctx, *order)
+	t.begin(ctx, *order)
 }
 
-// endTrial ends an order that is being carried out, and forgets it.
-func (a *Agent) endTrial() {
-	if a.trial.cancel != nil {
-		a.trial.cancel()
-	}
-	a.trial.status, a.trial.cancel, a.trial.answers = nil, nil, nil
+// isWantedElsewhere reports whether the node is to be rebooted or left: that does not wait for a trial.
+func isWantedElsewhere(spec *v1alpha1.StorageClientNodeSpec) bool {
+	return spec.Trial.Kind == v1alpha1.TrialTrial && (spec.RebootPermit != nil || spec.Release)
 }
 
-func (a *Agent) startTrial(ctx context.Context, order v1alpha1.NodeTrial) {
+func voidTrial(id, message string) *v1alpha1.NodeTrialStatus {
+	return &v1alpha1.NodeTrialStatus{ID: id, Phase: v1alpha1.TrialVoid, Message: message}
+}
+
+// End ends an order that is being carried out, and forgets it.
+func (t *Trial) End() {
+	if t.cancel != nil {
+		t.cancel()
+	}
+	t.status, t.cancel, t.answers = nil, nil, nil
+}
+
+func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 	logr.FromContextOrDiscard(ctx).Info("Handing a trial to the runner", "trial", order.ID, "volume", order.Volume)
-	a.trial.asksOtherwise = mountoptions.NFS.AsksOtherwise(order.OwnMountOptions, order.MountOptions)
-	ctx, a.trial.cancel = context.WithCancel(ctx)
+	t.asksOtherwise = mountoptions.NFS.AsksOtherwise(order.OwnMountOptions, order.MountOptions)
+	ctx, t.cancel = context.WithCancel(ctx)
 	answers := make(chan trialAnswer, 1)
-	a.trial.answers = answers
-	a.trial.start(func() {
-		result, err := a.askRunner(ctx, order)
+	t.answers = answers
+	t.Start(func() {
+		result, err := t.askRunner(ctx, order)
 		answers <- trialAnswer{result, err}
 	})
 }
 
 // askRunner asks until the runner takes the order, within its time.
-func (a *Agent) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
+func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
 	network, err := trial.NetworkNamespace()
 	if err != nil {
 		return probe.Result{}, err
 	}
-	until := a.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
+	until := t.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
 	for {
-		result, err := a.host.Probe(ctx, runnerOrder(order, until.Sub(a.clock.Now()), network))
-		if !trial.IsTemporary(err) || !a.clock.Now().Add(runnerRetry).Before(until) {
+		result, err := t.runner(ctx, runnerOrder(order, until.Sub(t.clock.Now()), network))
+		if !trial.IsTemporary(err) || !t.clock.Now().Add(runnerRetry).Before(until) {
 			return result, err
 		}
 		select {
 		case <-ctx.Done():
 			return probe.Result{}, ctx.Err()
-		case <-a.clock.After(runnerRetry):
+		case <-t.clock.After(runnerRetry):
 		}
 	}
 }
 
 // takeAnswer takes the result of the order that is waited for. A result counts only with all of its proofs.
-func (a *Agent) takeAnswer(answer trialAnswer) {
-	a.trial.cancel()
-	a.trial.cancel, a.trial.answers = nil, nil
-	status, r := a.trial.status, answer.result
+func (t *Trial) takeAnswer(answer trialAnswer) {
+	t.cancel()
+	t.cancel, t.answers = nil, nil
+	status, r := t.status, answer.result
 	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
 	status.Passes = trialPasses(r.Passes)
-	for _, option := range firstOf(r.Observed, maxOptions) {
+	for _, option := range bounds.First(r.Observed, bounds.Options) {
 		// Of several mounts, those of the last one tell nothing.
 		if len(status.Passes) == 0 {
 			status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
@@ -154,7 +181,7 @@ func (a *Agent) takeAnswer(answer trialAnswer) {
 		status.Phase, status.Message = v1alpha1.TrialVoid, "no proof of "+string(missing.Type)+": "+missing.Message
 	default:
 		status.Phase, status.Succeeded, status.Message = v1alpha1.TrialFinished, r.Succeeded, r.Message
-		a.trial.nameCauses(r)
+		t.nameCauses(r)
 	}
 	status.Message = text.Cut(status.Message, maxTrialMessage)
 	if len(status.Passes) > 0 {
@@ -163,7 +190,7 @@ func (a *Agent) takeAnswer(answer trialAnswer) {
 }
 
 // nameCauses sets the causes of failed mounts, which the kernel's and the server's words tell.
-func (t *trialState) nameCauses(r probe.Result) {
+func (t *Trial) nameCauses(r probe.Result) {
 	if r.Succeeded {
 		return
 	}
@@ -235,7 +262,7 @@ func refuseTrial(order v1alpha1.NodeTrial) string {
 }
 
 func refuseTrialOptions(options []string) string {
-	if len(options) > maxOptions {
+	if len(options) > bounds.Options {
 		return "too many mount options"
 	}
 	for _, problem := range mountoptions.Validate(mountoptions.NFS, options) {

@@ -1,4 +1,4 @@
-package agent
+package reporter
 
 import (
 	"time"
@@ -11,22 +11,19 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// request is what of the spec a report answers.
-type request struct {
-	// carriedOut is whether the settings were gone through, release whether the host is to be as it was.
-	carriedOut, release bool
-}
-
-// conditionsOf sums up a status for whoever goes by conditions. was are those reported last: a condition that stays keeps its time.
-func conditionsOf(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, asked request, was []metav1.Condition, now time.Time) []metav1.Condition {
-	ready := judgeReady(spec, status, asked)
+// Conditions sums up a status for whoever goes by conditions. CarriedOut is whether the settings were gone through, former the conditions
+// reported last: one that stays keeps its time.
+func Conditions(
+	spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool, former []metav1.Condition, now time.Time,
+) []metav1.Condition {
+	ready := judgeReady(spec, status, carriedOut)
 	stalled := metav1.Condition{Type: v1alpha1.ClientNodeConditionStalled, Status: metav1.ConditionFalse, Reason: ready.Reason, Message: ready.Message}
 	if ready.Reason == v1alpha1.NodeReasonSettingsFailed {
 		stalled.Status = metav1.ConditionTrue
 	}
 	var conditions []metav1.Condition
 	for _, c := range []metav1.Condition{ready, stalled} {
-		if before := meta.FindStatusCondition(was, c.Type); before != nil {
+		if before := meta.FindStatusCondition(former, c.Type); before != nil {
 			conditions = append(conditions, *before)
 		}
 		c.ObservedGeneration, c.LastTransitionTime = status.ObservedGeneration, metav1.NewTime(now.UTC().Truncate(time.Second))
@@ -36,7 +33,7 @@ func conditionsOf(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.Storage
 }
 
 // judgeReady has the reasons of the Node condition Tuned, by what the agent alone can tell.
-func judgeReady(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, asked request) metav1.Condition {
+func judgeReady(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool) metav1.Condition {
 	verdict := func(is metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ClientNodeConditionReady, Status: is, Reason: reason, Message: message}
 	}
@@ -47,9 +44,9 @@ func judgeReady(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageCl
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "Settings failed: "+text.List(failed))
 	case status.Restored:
 		return verdict(metav1.ConditionTrue, v1alpha1.NodeReasonRestored, "Original values restored")
-	case asked.release:
+	case spec.Release:
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonRestoring, "Restoring the original values")
-	case !asked.carriedOut:
+	case !carriedOut:
 		return verdict(metav1.ConditionFalse, v1alpha1.NodeReasonApplying, "The settings have not been applied yet")
 	}
 	switch reason := report.Reason(); reason {

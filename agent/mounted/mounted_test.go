@@ -1,0 +1,44 @@
+package mounted
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/bounds"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+func TestStatusFitsTheAPI(t *testing.T) {
+	long := strings.Repeat("ä", 3000)
+	var all []mounts.Mount
+	for i := range 200 {
+		fsType := "xfs"
+		if i >= 100 {
+			fsType = "nfs4"
+		}
+		all = append(all, mounts.Mount{MountPoint: fmt.Sprintf("/m%03d", i), FSType: fsType, Server: long, PodUIDs: []string{long, "u"}})
+	}
+	list, omitted := statusesOf(all, &judge{}, sightings{})
+	if len(list) != maxMounts || omitted != 72 {
+		t.Errorf("%d mounts and %d more, want 128 and 72", len(list), omitted)
+	}
+	network := 0
+	for _, m := range list {
+		if m.MountPoint >= "/m100" {
+			network++
+		}
+	}
+	if network != 100 {
+		t.Errorf("%d network mounts kept, want all 100", network)
+	}
+	if utf8.RuneCountInString(list[0].Server) > bounds.Name || !utf8.ValidString(list[0].Server) {
+		t.Errorf("server is %d characters", utf8.RuneCountInString(list[0].Server))
+	}
+	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+}

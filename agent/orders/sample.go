@@ -1,0 +1,226 @@
+package orders
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/storageclient/operator/agent/bounds"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/recommend"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Bounds of status.sample. With those of one sample, the first always fits into maxSampleBytes.
+const (
+	maxSampleBytes       = 64 << 10
+	maxSampleMounts      = 32
+	maxSampleOptions     = 48
+	maxSampleOption      = 64
+	maxSampleOperations  = 80
+	maxSampleConnections = 16
+	maxSampleVolumes     = 8
+	// maxSampleFrame is more than all that stands in status.sample beside its mounts.
+	maxSampleFrame = 512
+)
+
+// sampleReadingLimit is how long the two readings may take beside the window. They run beside the loop, which never waits for them.
+const sampleReadingLimit = 30 * time.Second
+
+// Sampler reads what the mounts do over a window, from counters alone.
+type Sampler func(ctx context.Context, window time.Duration) ([]recommend.Sample, error)
+
+// Sample is the one sample that a node takes.
+type Sample struct {
+	// Start runs something beside the loop, which makes a pass once it has ended.
+	Start func(func())
+
+	sampler Sampler
+	clock   clock.Clock
+	// status is what is reported; nil where nothing is asked.
+	status *v1alpha1.NodeSampleStatus
+	// volumes are those that are asked for, endsBy is when the sample is given up.
+	volumes []string
+	endsBy  time.Time
+	// cancel ends the window that is under way, and its reading comes over readings; nil where none is. A reading that does not end keeps
+	// it: there is never more than one.
+	cancel   context.CancelFunc
+	readings chan sampleReading
+}
+
+// sampleReading is what a window has shown.
+type sampleReading struct {
+	id      string
+	took    time.Duration
+	samples []recommend.Sample
+	err     error
+}
+
+// NewSample returns the sample of a node that is asked for none yet.
+func NewSample(sampler Sampler, clock clock.Clock, start func(func())) *Sample {
+	return &Sample{Start: start, sampler: sampler, clock: clock, readings: make(chan sampleReading, 1)}
+}
+
+// Report sets what is reported of the sample.
+func (s *Sample) Report(status *v1alpha1.StorageClientNodeStatus) {
+	status.Sample = s.status.DeepCopy()
+}
+
+// Run takes in what was read, and does what is due. A request is answered once: by this agent, or by the one before.
+func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
+	for len(s.readings) > 0 {
+		s.takeReading(<-s.readings)
+	}
+	order, reported, now := clientNode.Spec.Sample, clientNode.Status.Sample, s.clock.Now()
+	if order == nil || s.status != nil && s.status.ID != order.ID {
+		s.End()
+	}
+	switch {
+	case order == nil:
+	case s.status != nil:
+		if s.status.Phase == v1alpha1.SampleRunning && now.After(s.endsBy) {
+			s.fail(order.ID, "reading the counters takes too long")
+		}
+	case reported != nil && reported.ID == order.ID && reported.Phase != v1alpha1.SampleRunning:
+		s.status = reported.DeepCopy()
+	case reported != nil && reported.ID == order.ID:
+		s.fail(order.ID, "the agent was started anew within the window: ask again")
+	default:
+		s.beginIfPossible(ctx, *order, now)
+	}
+}
+
+// beginIfPossible begins the window of a request that no agent has begun to answer.
+func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample, now time.Time) {
+	why := refuseSample(order)
+	switch {
+	case why != "":
+		s.fail(order.ID, "refused by this node's agent: "+why)
+	case order.StartBefore != nil && now.After(order.StartBefore.Time):
+		s.fail(order.ID, fmt.Sprintf("it was to begin before %s, and the node's clock says %s: ask again, and check the clocks if that is not so",
+			order.StartBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
+	case s.cancel == nil:
+		s.begin(ctx, order, now)
+	}
+	// A reading of a request before this one has been cancelled, and still has to end.
+}
+
+// What a request may name, as the API has it.
+var (
+	sampleID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
+	sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
+)
+
+// refuseSample says why a request is not answered, whoever wrote it; empty where it is.
+func refuseSample(order v1alpha1.NodeSample) string {
+	switch {
+	case !sampleID.MatchString(order.ID):
+		return "invalid id"
+	case order.Seconds < v1alpha1.MinWindowSeconds || order.Seconds > v1alpha1.MaxWindowSeconds:
+		return "invalid seconds"
+	case len(order.Volumes) == 0 || len(order.Volumes) > maxSampleVolumes ||
+		slices.ContainsFunc(order.Volumes, func(name string) bool { return !sampleVolume.MatchString(name) }):
+		return "invalid volumes"
+	}
+	return ""
+}
+
+// End ends a window that is under way, and forgets the request.
+func (s *Sample) End() {
+	s.cancelReading()
+	s.status, s.volumes = nil, nil
+}
+
+// cancelReading tells the reading to end. It still counts as under way until it has.
+func (s *Sample) cancelReading() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// fail ends the sample and reports why there is none.
+func (s *Sample) fail(id, why string) {
+	s.cancelReading()
+	s.status = &v1alpha1.NodeSampleStatus{ID: id, Phase: v1alpha1.SampleFailed, Message: text.Cut(why, bounds.Message)}
+}
+
+func (s *Sample) begin(ctx context.Context, order v1alpha1.NodeSample, now time.Time) {
+	logr.FromContextOrDiscard(ctx).Info("Sampling mounts", "sample", order.ID, "volumes", order.Volumes, "seconds", order.Seconds)
+	window := time.Duration(order.Seconds) * time.Second
+	s.status = &v1alpha1.NodeSampleStatus{ID: order.ID, Phase: v1alpha1.SampleRunning, StartTime: bounds.Time(now)}
+	s.volumes, s.endsBy = order.Volumes, now.Add(window+sampleReadingLimit)
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.Start(func() {
+		samples, err := s.sampler(ctx, window)
+		s.readings <- sampleReading{id: order.ID, took: s.clock.Since(now), samples: samples, err: err}
+	})
+}
+
+// takeReading answers with what the window has shown, unless nobody waits for it any more.
+func (s *Sample) takeReading(r sampleReading) {
+	s.cancel()
+	s.cancel = nil
+	status := s.status
+	if status == nil || status.ID != r.id || status.Phase != v1alpha1.SampleRunning {
+		return
+	}
+	mounts, omitted, err := boundSamples(r.samples, s.volumes)
+	switch {
+	case r.err != nil:
+		s.fail(r.id, "cannot read the counters: "+r.err.Error())
+	case err != nil:
+		s.fail(r.id, "cannot tell what was counted: "+err.Error())
+	case len(mounts) == 0:
+		s.fail(r.id, "no mount of "+text.Join(s.volumes, ", ")+" was there all through the window")
+	default:
+		status.Phase, status.Mounts, status.MountsOmitted, status.Milliseconds = v1alpha1.SampleFinished, mounts, omitted, r.took.Milliseconds()
+	}
+}
+
+// boundSamples are the samples of the volumes' mounts, as many as fit into the status.
+func boundSamples(samples []recommend.Sample, volumes []string) (list []v1alpha1.MountSample, omitted int32, err error) {
+	size, seen := 0, map[string]bool{}
+	for _, s := range samples {
+		if !slices.Contains(volumes, s.Volume) {
+			continue
+		}
+		m, err := recommend.ForAPI(s)
+		if err != nil {
+			return nil, 0, err
+		}
+		boundSample(&m)
+		data, err := json.Marshal(m)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(list) == maxSampleMounts || size+len(data) > maxSampleBytes-maxSampleFrame || seen[m.MountPoint] {
+			omitted++
+			continue
+		}
+		size += len(data) + 1
+		seen[m.MountPoint] = true
+		list = append(list, m)
+	}
+	return list, omitted, nil
+}
+
+// boundSample keeps the API's bounds. Of more kinds of operations than there are room for, the rarest go.
+func boundSample(m *v1alpha1.MountSample) {
+	m.MountPoint, m.Export = text.Cut(m.MountPoint, bounds.MountPoint), text.Cut(m.Export, bounds.MountPoint)
+	m.Server, m.Protocol = text.Cut(m.Server, bounds.Name), text.Cut(m.Protocol, bounds.Word)
+	m.Options = slices.DeleteFunc(m.Options, func(o string) bool { return len(o) > maxSampleOption })
+	m.Options = bounds.First(m.Options, maxSampleOptions)
+	m.Connections = bounds.First(m.Connections, maxSampleConnections)
+	m.Operations = slices.DeleteFunc(m.Operations, func(o v1alpha1.OperationSample) bool { return o.Name == "" || len(o.Name) > bounds.Word })
+	slices.SortStableFunc(m.Operations, func(a, b v1alpha1.OperationSample) int { return cmp.Compare(b.Count, a.Count) })
+	m.Operations = bounds.First(m.Operations, maxSampleOperations)
+	slices.SortFunc(m.Operations, func(a, b v1alpha1.OperationSample) int { return strings.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/readahead"
+	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// outcome is how the node stands after a pass.
+type outcome struct {
+	// settings are sorted by key.
+	settings []v1alpha1.SettingStatus
+	// rebootBy are the keys that wait for a boot.
+	rebootBy []string
+	// drifted are the keys that can be healed without a disruption: live values, and what our files and the boot
+	// menu hold. A boot setting is Pending then, and waits for the rollout.
+	drifted []string
+	// volumes holds by volume how its read-ahead stands.
+	volumes map[string]mounted.ReadAhead
+	// carriedOut is false where nothing could be tried.
+	carriedOut bool
+	// restored is true where a release is complete.
+	restored bool
+	// failed is true where trying again may help.
+	failed bool
+}
+
+// refuseAll is the outcome where nothing may be changed.
+func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
+	out := outcome{failed: true}
+	for _, setting := range spec.Settings {
+		out.addStatus(v1alpha1.SettingStatus{
+			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
+			State: v1alpha1.SettingFailed, Message: "nothing changed on this node: " + err.Error(),
+		})
+	}
+	return out
+}
+
+// sumUp sums up. It is the one place where states are turned into decisions.
+func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
+	out := outcome{carriedOut: true, restored: spec.Release}
+	for _, it := range p.only((*item).isWanted) {
+		status := p.wantedStatus(it)
+		out.addStatus(status)
+		boots := status.TakesEffect == v1alpha1.EffectReboot
+		if boots && it.refused == nil && status.State == v1alpha1.SettingPending {
+			out.rebootBy = append(out.rebootBy, it.key)
+		}
+		if it.refused == nil && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
+			out.drifted = append(out.drifted, it.key)
+		}
+	}
+	for _, it := range p.only(func(it *item) bool { return it.restore != nil }) {
+		out.addRestore(it, p)
+	}
+	out.addVolumes(p)
+	p.withoutUnproven(&out)
+	return out
+}
+
+// withoutUnproven takes boot arguments out of what the node is rebooted for, where that has never been tried with its
+// boot loader: they are staged, stay Pending, and come with the next boot that somebody else decides on. If only restoring is
+// possible, the node is rebooted for nothing: the agent would reject the permit.
+func (p *pass) withoutUnproven(out *outcome) {
+	if p.restoresOnly != "" {
+		out.rebootBy = nil
+		return
+	}
+	if !slices.ContainsFunc(out.rebootBy, nodesettings.TakesEffectAtBoot) {
+		return
+	}
+	if !p.machine.Bootloader().MayReboot() {
+		out.rebootBy = slices.DeleteFunc(out.rebootBy, nodesettings.TakesEffectAtBoot)
+	}
+}
+
+func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
+	out.settings = append(out.settings, status)
+	out.failed = out.failed || status.State == v1alpha1.SettingFailed
+}
+
+// addVolumes adds how the read-ahead of volumes stands.
+func (out *outcome) addVolumes(p *pass) {
+	out.volumes = map[string]mounted.ReadAhead{}
+	for _, it := range p.of(readahead.VolumesName) {
+		if it.refused != nil {
+			out.volumes[it.name] = mounted.ReadAhead{Message: it.refused.message, Failed: it.refused.state == v1alpha1.SettingFailed}
+		}
+		if it.refused != nil || it.entry == nil {
+			continue
+		}
+		o := it.observed
+		failed := o.State == host.Failed || it.failed != ""
+		note := mounted.ReadAhead{Message: cmp.Or(it.failed, o.Message), Failed: failed || o.State == host.Drifted}
+		switch {
+		case p.restoresOnly != "" && isChangeDue(o.Observation):
+			note.Message = notChanged(p.restoresOnly)
+		case o.State == host.Drifted:
+			out.drifted = append(out.drifted, it.key)
+		}
+		out.volumes[it.name] = note
+		out.failed = out.failed || failed
+	}
+}
+
+// addRestore adds a setting that is being put back. One that the spec still names, but the fence refuses, has its
+// status already, and no node is rebooted to be rid of it.
+func (out *outcome) addRestore(it *item, p *pass) {
+	status := p.restoreStatus(it)
+	out.restored = out.restored && status.State != v1alpha1.SettingFailed
+	if _, ok := volumeOf(it.key); ok {
+		out.failed = out.failed || status.State == v1alpha1.SettingFailed
+		return
+	}
+	if it.wanted != nil || status.State == v1alpha1.SettingInSync {
+		return
+	}
+	if status.TakesEffect == v1alpha1.EffectReboot && status.State == v1alpha1.SettingPending {
+		out.rebootBy = append(out.rebootBy, it.key)
+	}
+	out.addStatus(status)
+}
+
+// statusOf is the status of a setting by what its subject answered.
+func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
+	status := v1alpha1.SettingStatus{
+		Key:         it.key,
+		Desired:     desired,
+		Observed:    o.Observed,
+		Original:    it.originalValue(),
+		TakesEffect: v1alpha1.SettingEffect(o.Effect),
+		State:       v1alpha1.SettingState(o.State),
+		Message:     o.Message,
+	}
+	if !o.given {
+		status.TakesEffect, status.State, status.Message = catalogue.Effect(it.key), v1alpha1.SettingFailed, "not read back"
+	}
+	return status
+}
+
+func (p *pass) wantedStatus(it *item) v1alpha1.SettingStatus {
+	o := it.observed.Observation
+	status := it.statusOf(it.wanted.Value, it.observed)
+	switch {
+	case it.refused != nil:
+		status.State, status.Message = it.refused.state, it.refused.message
+	case p.restoresOnly != "" && isChangeDue(o):
+		status.State, status.Message = v1alpha1.SettingFailed, notChanged(p.restoresOnly)
+	case it.isSettable():
+		status.State, status.Message = v1alpha1.SettingPending, p.unconfirmedNote
+	case it.failed != "" && o.State != host.InSync:
+		status.State, status.Message = v1alpha1.SettingFailed, it.failed
+	}
+	status.WaitsFor = p.waitsFor(status, it.unconfirmed != nil)
+	if status.Message == "" {
+		status.Message = catalogue.Lowers(it.key, cmp.Or(status.Original, status.Observed), status.Desired)
+	}
+	return status
+}
+
+// awaited holds the event that a Pending setting waits for, by its effect. An action waits for none.
+var awaited = map[v1alpha1.SettingEffect]v1alpha1.SettingWait{
+	v1alpha1.EffectReboot: v1alpha1.WaitsForBoot, v1alpha1.EffectNextMount: v1alpha1.WaitsForMount,
+	v1alpha1.EffectNewTransport: v1alpha1.WaitsForTransport, v1alpha1.EffectLive: v1alpha1.WaitsForModule,
+}
+
+// waitsFor returns what a setting waits for, empty if it is not Pending.
+func (p *pass) waitsFor(status v1alpha1.SettingStatus, isUnconfirmed bool) v1alpha1.SettingWait {
+	switch {
+	case status.State != v1alpha1.SettingPending:
+		return ""
+	case isUnconfirmed && p.proving:
+		return v1alpha1.WaitsForProof
+	case isUnconfirmed:
+		return v1alpha1.WaitsForConnections
+	}
+	return awaited[status.TakesEffect]
+}
+
+func (p *pass) restoreStatus(it *item) v1alpha1.SettingStatus {
+	status := it.statusOf(it.restore.Value, it.restored)
+	if it.failed != "" {
+		status.State, status.Message = v1alpha1.SettingFailed, it.failed
+	}
+	status.WaitsFor = p.waitsFor(status, false)
+	return status
+}
+
+// originalValue is the first value. Of a setting that this very pass has taken up, its entry has it.
+func (it *item) originalValue() string {
+	if it.isJournalled || it.entry == nil {
+		return it.journalled.Original.Value
+	}
+	return it.entry.Original.Value
+}

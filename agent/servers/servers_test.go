@@ -1,0 +1,63 @@
+package servers
+
+import (
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/serverhealth"
+)
+
+func TestServersThatFailComeFirstWhereThereAreTooMany(t *testing.T) {
+	w := New(Reader{}, nil, nil, "boot-1", nil)
+	for i := range maxServers + 10 {
+		v := serverhealth.Verdict{Key: serverhealth.Key{Server: "s" + strconv.Itoa(100+i), Protocol: v1alpha1.ServerNFS}, State: v1alpha1.ServerIdle}
+		if i >= maxServers {
+			v.State = v1alpha1.ServerSilent
+		}
+		w.verdicts = append(w.verdicts, v)
+	}
+	var status v1alpha1.StorageClientNodeStatus
+	w.Report(&status, v1alpha1.StorageClientNodeStatus{}, nil)
+	list := status.Servers
+	if len(list) != maxServers {
+		t.Fatalf("%d servers", len(list))
+	}
+	silent := 0
+	for _, s := range list {
+		if s.State == v1alpha1.ServerSilent {
+			silent++
+		}
+	}
+	if silent != 10 {
+		t.Errorf("%d of 10 silent servers are listed", silent)
+	}
+}
+
+func TestQuestionsAreReadAsTheyEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want serverhealth.Question
+	}{
+		"it answers":                {nil, serverhealth.Question{Answered: true, Connected: true}},
+		"nothing listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Question{Refused: true}},
+		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Question{}},
+		"it says nothing":           {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Question{Connected: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRoundDown(t *testing.T) {
+	for n, want := range map[int]int32{0: 0, 1: 1, 2: 2, 3: 2, 255: 128, 256: 256} {
+		if got := roundDown(n); got != want {
+			t.Errorf("%d: %d, want %d", n, got, want)
+		}
+	}
+}

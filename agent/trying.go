@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// hasUnconfirmed tells whether there is something to set and prove.
+func (p *pass) hasUnconfirmed() bool {
+	return len(p.only((*item).isSettable)) > 0
+}
+
+// setUnconfirmed sets what is to be proven. What is in force before is in the journal first, durably. The time for the proof begins once
+// all of it is set: tuned alone may take a minute to start.
+func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
+	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Settings: map[string]journal.UnconfirmedSetting{}}
+	for _, it := range p.only((*item).isSettable) {
+		before, err := p.machine.setterOf(it.key).Original(ctx, it.name)
+		if err != nil {
+			it.failed = "not changed: cannot read its original value: " + err.Error()
+			continue
+		}
+		entry := *it.unconfirmed
+		if !it.isJournalled {
+			entry.Original = before
+		}
+		u.Settings[it.key] = journal.UnconfirmedSetting{Entry: entry, Before: before}
+	}
+	if len(u.Settings) == 0 {
+		return nil
+	}
+	if err := p.machine.setDeadline(&u, now()); err != nil {
+		return err
+	}
+	if err := p.machine.Journal.SetUnconfirmed(u); err != nil {
+		return err
+	}
+	if err := p.setAll(ctx, u); err != nil {
+		return err
+	}
+	p.observeAll(ctx)
+	if err := p.machine.setDeadline(&u, now()); err != nil {
+		return err
+	}
+	return p.machine.Journal.SetUnconfirmed(u)
+}
+
+// setAll sets what the journal holds as unconfirmed. What the kernel refuses is put back at once, and is no longer part of it.
+func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
+	refused := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
+	for _, subject := range p.machine.Subjects {
+		setter, ok := subject.(host.Setter)
+		if !ok {
+			continue
+		}
+		var settings []host.Setting
+		for _, key := range u.Keys() {
+			if name, ok := catalogue.Key(key).In(subject.Name()); ok {
+				settings = append(settings, hostSetting(name, u.Settings[key].Entry))
+			}
+		}
+		if len(settings) == 0 {
+			continue
+		}
+		for name, err := range setter.Set(ctx, settings) {
+			key := catalogue.KeyOf(subject.Name(), name)
+			p.item(key).failed = err.Error()
+			refused.Settings[key] = u.Settings[key]
+		}
+	}
+	if len(refused.Settings) == 0 {
+		return nil
+	}
+	if err := p.machine.restoreAll(ctx, refused, true); err != nil {
+		return err
+	}
+	maps.DeleteFunc(u.Settings, func(key string, _ journal.UnconfirmedSetting) bool { return p.item(key).failed != "" })
+	return nil
+}
+
+// failUnconfirmed has all that was to be proven fail, and keeps the rest.
+func (p *pass) failUnconfirmed(reason string) {
+	for _, it := range p.only((*item).isSettable) {
+		it.failed = reason
+	}
+}

@@ -73,6 +73,15 @@ func (f FS) Dir() string { return f.dir }
 // Close lets go of the root.
 func (f FS) Close() error { return f.root.Close() }
 
+// ReadIfThere is ReadFile of a file that says nothing if it is missing.
+func (f FS) ReadIfThere(name string) ([]byte, error) {
+	data, err := f.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
 // Open opens a file to read, without waiting for anybody: a named pipe that nobody writes to is opened too. A missing one is
 // fs.ErrNotExist.
 func (f FS) Open(name string) (*os.File, error) {

@@ -26,7 +26,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -152,48 +151,32 @@ func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Set
 // Observe implements host.Subject.
 func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
 	f, err := s.gatherFacts(ctx, desired)
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{
-			Name: setting.Name, Desired: setting.Value, Effect: host.Reboot, State: host.Failed,
-		}
+	return host.ObserveEach(desired, host.Reboot, func(o *host.Observation, setting host.Setting) error {
 		if err != nil {
-			o.Message = oneLine(err.Error())
-		} else {
-			o, _ = f.judgeSetting(setting, s.failure)
+			return errors.New(oneLine(err.Error()))
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		*o, _ = f.judgeSetting(setting, s.failure)
+		return nil
+	})
 }
 
 // Restore implements host.Subject. Nothing of a boot can be put back live: it tells what still is to go.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
-	names := slices.Sorted(maps.Keys(originals))
-	asked := make([]host.Setting, len(names))
-	for i, name := range names {
-		asked[i] = host.Setting{Name: name}
+	var asked []host.Setting
+	for name := range originals {
+		asked = append(asked, host.Setting{Name: name})
 	}
 	f, err := s.gatherFacts(ctx, asked)
-	observations := make([]host.Observation, 0, len(names))
-	for _, name := range names {
-		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Reboot}
+	return host.RestoreEach(originals, host.Reboot, func(o *host.Observation, original host.Original) error {
 		if err != nil {
-			o.State, o.Message = host.Failed, oneLine(err.Error())
-		} else {
-			f.judgeRestored(&o, originals[name], s.failure)
-			s.tellChanged(&o)
+			return errors.New(oneLine(err.Error()))
 		}
-		observations = append(observations, o)
-	}
-	return observations
-}
-
-// tellChanged adds which files hold what they held before only but for the bytes of others.
-func (s *Subject) tellChanged(o *host.Observation) {
-	if o.State == host.Pending && len(s.changedByOthers) > 0 {
-		o.Message += "; " + host.ListNames(s.changedByOthers) + " changed meanwhile: only our arguments were taken out"
-	}
+		f.judgeRestored(o, original, s.failure)
+		if o.State == host.Pending && len(s.changedByOthers) > 0 {
+			o.Message += "; " + host.ListNames(s.changedByOthers) + " changed meanwhile: only our arguments were taken out"
+		}
+		return nil
+	})
 }
 
 // gatherFacts reads all that judging needs.

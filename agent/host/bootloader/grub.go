@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
 
@@ -208,10 +207,7 @@ func (g grubDebian) foreignFiles() ([]source, error) {
 		if file == DropIn {
 			continue
 		}
-		data, err := g.fs.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		data, err := g.fs.ReadIfThere(file)
 		if err != nil {
 			return nil, err
 		}

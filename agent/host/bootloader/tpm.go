@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -53,8 +52,8 @@ func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 
 // encryptedVolumes are those of /etc/crypttab, and those that the command line names (rd.luks.uuid=).
 func (s *Subject) encryptedVolumes() ([]volume, error) {
-	data, err := s.fs.ReadFile(crypttab)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	data, err := s.fs.ReadIfThere(crypttab)
+	if err != nil {
 		return nil, err
 	}
 	var volumes []volume

@@ -126,8 +126,8 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	f.trial = parseTrial(string(data))
 	env, _, err := g.readEnvironment()
 	f.trial.state, f.trial.envErr = env.trialState(), err
-	script, err := g.fs.ReadFile(Generator)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	script, err := g.fs.ReadIfThere(Generator)
+	if err != nil {
 		return err
 	}
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)

@@ -237,22 +237,18 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 	if err == nil {
 		wanted = s.wantedByPoint(ctx, t, desired)
 	}
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.NextMount}
+	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
 		glob, fsType, list, parseErr := parseSetting(setting)
 		if all := errors.Join(parseErr, err); all != nil {
-			o.State, o.Message = host.Failed, all.Error()
-		} else {
-			s.types[setting.Name] = fsType
-			if !slices.ContainsFunc(list, func(option string) bool { return !isLive(option) }) {
-				o.Effect = host.Live
-			}
-			s.observeSetting(&o, wanted, t.targetsOf(glob, fsType))
+			return all
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		s.types[setting.Name] = fsType
+		if !slices.ContainsFunc(list, func(option string) bool { return !isLive(option) }) {
+			o.Effect = host.Live
+		}
+		s.observeSetting(o, wanted, t.targetsOf(glob, fsType))
+		return nil
+	})
 }
 
 func isLive(option string) bool {

@@ -3,6 +3,7 @@ package filesystems
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,7 +43,7 @@ func (s *Subject) refuseUse(t table, at target) string {
 	if at.mount == nil {
 		return ""
 	}
-	for _, point := range sortedPoints(t.mounts) {
+	for _, point := range slices.Sorted(maps.Keys(t.mounts)) {
 		m := t.mounts[point]
 		if layers := upperDir(m); layers != "" && isBelow(layers, at.point) {
 			return "it holds containers' layers: " + layers
@@ -75,15 +76,6 @@ func upperDir(m *mounts.Entry) string {
 	}
 	dir, _ := valueOf(m.Super, "upperdir")
 	return dir
-}
-
-func sortedPoints(table map[string]*mounts.Entry) []string {
-	points := make([]string, 0, len(table))
-	for point := range table {
-		points = append(points, point)
-	}
-	slices.Sort(points)
-	return points
 }
 
 // isBelow is true for the directory itself, too.

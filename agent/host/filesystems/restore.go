@@ -35,15 +35,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 
 // Restore implements host.Subject. Apply has taken our drop-ins away already.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
-		if err := s.restoreSetting(ctx, &o); err != nil {
-			o.State, o.Message = host.Failed, err.Error()
-		}
-		observations = append(observations, o)
-	}
-	return observations
+	return host.RestoreEach(originals, host.Live, func(o *host.Observation, _ host.Original) error { return s.restoreSetting(ctx, o) })
 }
 
 func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error {

@@ -1,8 +1,6 @@
 package modprobe
 
 import (
-	"errors"
-	"io/fs"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -33,8 +31,8 @@ func (s *Subject) sysctlFiles() ([]optionFile, error) {
 	}
 	var files []optionFile
 	for _, name := range append(names, sysctlConf) {
-		data, err := s.fs.ReadFile(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		data, err := s.fs.ReadIfThere(name)
+		if err != nil {
 			return nil, err
 		}
 		if options := sunrpcSysctls(string(data)); len(options) > 0 {
@@ -55,8 +53,8 @@ func (s *Subject) runsSysctlAtLoad() (bool, error) {
 		return false, err
 	}
 	for _, name := range append(rules, lines...) {
-		data, err := s.fs.ReadFile(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		data, err := s.fs.ReadIfThere(name)
+		if err != nil {
 			return false, err
 		}
 		for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {

@@ -102,10 +102,7 @@ func (s *Subject) optionFiles() ([]optionFile, error) {
 	}
 	files := make([]optionFile, 0, len(names)+1)
 	for _, name := range names {
-		data, err := s.fs.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		data, err := s.fs.ReadIfThere(name)
 		if err != nil {
 			return nil, err
 		}
@@ -217,8 +214,8 @@ func (s *Subject) modulesIn(dir string) (modules, error) {
 	if err != nil {
 		return modules{}, err
 	}
-	builtIn, err := s.fs.ReadFile(path.Join(dir, "modules.builtin"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	builtIn, err := s.fs.ReadIfThere(path.Join(dir, "modules.builtin"))
+	if err != nil {
 		return modules{}, err
 	}
 	return modules{loadable: moduleNames(string(loadable)), builtIn: moduleNames(string(builtIn))}, nil

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
-	"slices"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -39,7 +37,7 @@ var newTransport = map[string]bool{
 // Subject serves the settings "module/<module>/<parameter>". It implements host.Subject.
 type Subject struct {
 	fs         host.FS
-	kernel     kernel
+	kernel     host.Kernel
 	transports func() ([]mounts.Transport, error)
 	// sessions is nil where they are not looked at.
 	sessions *sessions
@@ -59,12 +57,6 @@ var (
 	_ host.Renamer  = &Subject{}
 	_ host.Attender = &Subject{}
 )
-
-// kernel is the part of the file system that does not just keep what is written to it.
-type kernel interface {
-	ReadValue(name string) (string, error)
-	WriteValue(name, value string) error
-}
 
 // New returns the subject for one host. transports lists those that the host has now; where the kernel does
 // not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
@@ -129,14 +121,7 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && sameValue(value, wanted) || !s.isWritable(file) {
 		return nil
 	}
-	if err := s.kernel.WriteValue(file, wanted); err != nil {
-		return fmt.Errorf("the kernel refuses %q: %w", wanted, err)
-	}
-	value, err = s.kernel.ReadValue(file)
-	if err == nil && !sameValue(value, wanted) {
-		err = fmt.Errorf("the kernel set %q instead of %q", value, wanted)
-	}
-	if err != nil {
+	if err := host.SetValue(s.kernel, file, wanted, sameValue); err != nil {
 		return err
 	}
 	return s.noteSet(p)
@@ -149,23 +134,19 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	files, err := s.optionFiles()
 	known, knownErr := s.knownModules()
 	err = errors.Join(err, knownErr)
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: effectOf(setting.Name)}
+	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
+		o.Effect = effectOf(setting.Name)
 		p, checkErr := checkSetting(setting)
-		switch {
-		case checkErr != nil:
-			o.State, o.Message = host.Failed, checkErr.Error()
-		case err != nil:
-			o.State, o.Message = host.Failed, err.Error()
-		case s.whyUnsupported(p, setting.Value, known) != "":
-			o.State, o.Message = host.Unsupported, s.whyUnsupported(p, setting.Value, known)
-		default:
-			s.observeSetting(&o, p, files, known)
+		if failed := cmp.Or(checkErr, err); failed != nil {
+			return failed
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		if why := s.whyUnsupported(p, setting.Value, known); why != "" {
+			o.State, o.Message = host.Unsupported, why
+		} else {
+			s.observeSetting(o, p, files, known)
+		}
+		return nil
+	})
 }
 
 func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optionFile, known modules) {
@@ -270,18 +251,14 @@ func (s *Subject) judgeUnkept(o *host.Observation, p parameter, why string) {
 // Restore implements host.Subject.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	files, err := s.optionFiles()
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Effect: effectOf(name)}
-		p, parseErr := parseName(name)
+	return host.RestoreEach(originals, host.Live, func(o *host.Observation, original host.Original) error {
+		o.Effect = effectOf(o.Name)
+		p, parseErr := parseName(o.Name)
 		if joined := errors.Join(parseErr, err); joined != nil {
-			o.State, o.Message = host.Failed, joined.Error()
-		} else {
-			s.restoreParameter(&o, p, originalOf(originals[name], p, files))
+			return joined
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return s.restoreParameter(o, p, originalOf(original, p, files))
+	})
 }
 
 // originalOf is what to put back: what was in force, or what the module would have been loaded with.
@@ -298,26 +275,24 @@ func originalOf(known host.Original, p parameter, files []optionFile) host.Origi
 	return host.Original{Present: ok, Value: value}
 }
 
-func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.Original) {
+func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.Original) error {
 	o.Desired = back.Value
 	file := s.liveFile(p)
 	value, err := s.kernel.ReadValue(file)
 	o.Observed = value
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		o.State, o.Message = host.InSync, "not loaded, or without that parameter: nothing to restore"
-		return
+		o.Message = "not loaded, or without that parameter: nothing to restore"
+		return nil
 	case err != nil:
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	case !back.Present, !sameValue(value, back.Value) && !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
 		o.Message = fmt.Sprintf("restored when module %s is reloaded", p.module)
-		return
+		return nil
 	}
 	if err := s.applyLive(p, back.Value); err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	}
 	o.Observed = back.Value
 	switch p.String() {
@@ -326,9 +301,7 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 	case sessionSlots:
 		s.observeSessions(o)
 	}
-	if o.State == "" {
-		o.State = host.InSync
-	}
+	return nil
 }
 
 func effectOf(name string) host.Effect {

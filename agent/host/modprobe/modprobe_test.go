@@ -218,9 +218,9 @@ type rounding struct{ host.FS }
 func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name, "100") }
 
 func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
-	for want, kernel := range map[string]func(host.FS) kernel{
-		"refuses":                             func(fs host.FS) kernel { return refusing{fs} },
-		`the kernel set "100" instead of "1"`: func(fs host.FS) kernel { return rounding{fs} },
+	for want, kernel := range map[string]func(host.FS) host.Kernel{
+		"refuses":                             func(fs host.FS) host.Kernel { return refusing{fs} },
+		`the kernel set "100" instead of "1"`: func(fs host.FS) host.Kernel { return rounding{fs} },
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, fs := loaded(t)

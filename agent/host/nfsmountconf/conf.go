@@ -1,8 +1,6 @@
 package nfsmountconf
 
 import (
-	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -41,10 +39,7 @@ func readConf(files host.FS) (conf, error) {
 	}
 	c := conf{}
 	for _, name := range append([]string{mainFile}, names...) {
-		data, err := files.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		data, err := files.ReadIfThere(name)
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"regexp"
 	"slices"
@@ -137,13 +136,11 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	all, err := readConf(s.fs)
 	ours, ownErr := s.readDropIn()
 	err = errors.Join(err, ownErr)
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.NextMount}
-		checkErr := checkSetting(setting)
+	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
+		if err := checkSetting(setting); err != nil {
+			return err
+		}
 		switch {
-		case checkErr != nil:
-			o.State, o.Message = host.Failed, checkErr.Error()
 		case !s.isInstalled() && s.place.WhyNotWritable() != "":
 			o.State = host.Unsupported
 			o.Message = "mount.nfs is not installed here, and " + s.place.WhyNotWritable() + ": NFS mounts are made in containers"
@@ -151,21 +148,17 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 			o.State = host.Unsupported
 			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"
 		case err != nil:
-			o.State, o.Message = host.Failed, err.Error()
+			return err
 		default:
-			s.observeSetting(&o, all, ours)
+			s.observeSetting(o, all, ours)
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return nil
+	})
 }
 
 func (s *Subject) readDropIn() (conf, error) {
 	ours, name := conf{}, ourFile.NameOn(s.fs)
-	data, err := s.fs.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ours, nil
-	}
+	data, err := s.fs.ReadIfThere(name)
 	ours.parseFile(name, string(data))
 	return ours, err
 }
@@ -255,16 +248,10 @@ func (c conf) fileOf(server string, options []string) string {
 // Restore implements host.Subject. Apply has taken our lines out already.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	ours, err := s.readDropIn()
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Effect: host.NextMount, State: host.InSync}
-		switch {
-		case err != nil:
-			o.State, o.Message = host.Failed, err.Error()
-		case len(ours[sectionOf(name)]) > 0:
-			o.State, o.Message = host.Failed, "still in "+DropIn
+	return host.RestoreEach(originals, host.NextMount, func(o *host.Observation, _ host.Original) error {
+		if err == nil && len(ours[sectionOf(o.Name)]) > 0 {
+			return errors.New("still in " + DropIn)
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return err
+	})
 }

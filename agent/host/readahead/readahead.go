@@ -33,7 +33,7 @@ var (
 // host.MountFollower.
 type Subject struct {
 	fs      host.FS
-	kernel  kernel
+	kernel  host.Kernel
 	entries func() ([]mounts.Entry, error)
 	// known are the windows that have been brought to the wanted value once, by file.
 	known map[string]bool
@@ -52,12 +52,6 @@ type Subject struct {
 }
 
 var _ host.MountFollower = &Subject{}
-
-// kernel is the part of the file system that does not just keep what is written to it.
-type kernel interface {
-	ReadValue(name string) (string, error)
-	WriteValue(name, value string) error
-}
 
 // New returns the subject for one host. entries reads its mount table.
 func New(files host.FS, entries func() ([]mounts.Entry, error)) *Subject {
@@ -198,24 +192,18 @@ func (s *Subject) writeWindow(file, wanted string) error {
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.setDesired(desired)
 	kept := s.readFiles()
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
+	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
 		if err := checkSetting(setting); err != nil {
-			o.State, o.Message = host.Failed, err.Error()
-		} else {
-			s.observeSetting(&o, kept)
+			return err
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return s.observeSetting(o, kept)
+	})
 }
 
-func (s *Subject) observeSetting(o *host.Observation, kept files) {
+func (s *Subject) observeSetting(o *host.Observation, kept files) error {
 	values, err := s.readWindows(o.Name)
 	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	}
 	var others []string
 	for file, value := range values {
@@ -244,20 +232,13 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) {
 	default:
 		o.State = host.InSync
 	}
+	return nil
 }
 
 // Restore implements host.Subject. Mounts that were made since then and whose original nobody knows keep their window
 // until they are mounted again.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
-		if err := s.restoreType(&o, originals[name]); err != nil {
-			o.State, o.Message = host.Failed, err.Error()
-		}
-		observations = append(observations, o)
-	}
-	return observations
+	return host.RestoreEach(originals, host.Live, s.restoreType)
 }
 
 func (s *Subject) restoreType(o *host.Observation, original host.Original) error {
@@ -286,7 +267,6 @@ func (s *Subject) restoreType(o *host.Observation, original host.Original) error
 		}
 		delete(s.known, file)
 	}
-	o.State = host.InSync
 	if left > 0 {
 		o.State, o.Effect = host.Pending, host.NextMount
 		o.Message = text.Count(left, "newer mount") + ": the window stays until the next mount"

@@ -1,7 +1,9 @@
 package readahead
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -163,22 +165,16 @@ func (v *Volumes) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	v.setDesired(desired)
 	all, err := v.entries()
 	owned, ownedErr := v.volumeWindows()
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
-		switch {
-		case v.wanted[setting.Name] == "":
-			o.State, o.Message = host.Failed, "read-ahead "+setting.Value+": not a number of KiB"
-		case err != nil:
-			o.State, o.Message = host.Failed, err.Error()
-		case ownedErr != nil:
-			o.State, o.Message = host.Failed, ownedErr.Error()
-		default:
-			v.observeVolume(&o, all, owned)
+	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
+		if v.wanted[setting.Name] == "" {
+			return errors.New("read-ahead " + setting.Value + ": not a number of KiB")
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		failure := cmp.Or(err, ownedErr)
+		if failure == nil {
+			v.observeVolume(o, all, owned)
+		}
+		return failure
+	})
 }
 
 func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, owned map[string]string) {
@@ -229,31 +225,22 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	all, err := v.entries()
 	owned, ownedErr := v.volumeWindows()
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
-		failure := err
-		if failure == nil {
-			failure = ownedErr
-		}
+	return host.RestoreEach(originals, host.Live, func(o *host.Observation, original host.Original) error {
+		failure := cmp.Or(err, ownedErr)
 		for _, entry := range all {
 			file := v.types.windowFile(entry.Device)
-			if entry.Volume != name || file == "" || owned[file] != "" || failure != nil {
+			if entry.Volume != o.Name || file == "" || owned[file] != "" || failure != nil {
 				continue
 			}
 			back, typed := v.types.wanted[entry.FSType]
 			if !typed {
-				back = originalOf(originals[name], entry.FSType, file)
+				back = originalOf(original, entry.FSType, file)
 			}
 			if back != "" {
 				failure = v.types.writeWindow(file, back)
 			}
 			delete(v.known, file)
 		}
-		if failure != nil {
-			o.State, o.Message = host.Failed, failure.Error()
-		}
-		observations = append(observations, o)
-	}
-	return observations
+		return failure
+	})
 }

@@ -1,9 +1,7 @@
 package sysctl
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -67,8 +65,8 @@ func (c content) renderDropIn() []byte {
 // readDropIn reads our file; where there is none, it says nothing.
 func (s *Subject) readDropIn() (content, error) {
 	c := content{settings: map[string]string{}, done: map[string]string{}}
-	data, err := s.fs.ReadFile(OurFile.NameOn(s.fs))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	data, err := s.fs.ReadIfThere(OurFile.NameOn(s.fs))
+	if err != nil {
 		return c, err
 	}
 	for line := range strings.Lines(string(data)) {
@@ -121,10 +119,7 @@ func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assig
 	}
 	set := map[string]assignment{}
 	for _, file := range files {
-		data, err := s.fs.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		data, err := s.fs.ReadIfThere(file)
 		if err != nil {
 			return nil, err
 		}

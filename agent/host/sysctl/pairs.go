@@ -63,18 +63,17 @@ func (s *Subject) readName(name string) (string, error) {
 }
 
 // restorePair puts back that parameter of a pair which was in force: the kernel clears the other one by itself.
-func (s *Subject) restorePair(o *host.Observation, original host.Original) {
+func (s *Subject) restorePair(o *host.Observation, original host.Original) error {
 	other := s.Counterpart(o.Name)
 	if s.wanted[other] {
-		o.State, o.Message = host.InSync, other+" is set in its place, and its entry in the journal holds both originals"
-		return
+		o.Message = other + " is set in its place, and its entry in the journal holds both originals"
+		return nil
 	}
 	own, counterpart := completePair(original)
 	if own == "" || counterpart == "" {
-		s.restoreUnknown(o, own, counterpart)
-		return
+		return s.restoreUnknown(o, own, counterpart)
 	}
-	s.restoreKnown(o, own, counterpart)
+	return s.restoreKnown(o, own, counterpart)
 }
 
 // completePair works out what a journal of an earlier release does not hold: where one of a pair was not 0, the other was.
@@ -89,25 +88,19 @@ func completePair(original host.Original) (own, counterpart string) {
 	return own, counterpart
 }
 
-func (s *Subject) restoreKnown(o *host.Observation, own, counterpart string) {
+func (s *Subject) restoreKnown(o *host.Observation, own, counterpart string) error {
 	name, value := o.Name, own
 	if own == "0" {
 		name, value = s.Counterpart(o.Name), counterpart
 	}
 	if value == "0" {
-		o.State = host.InSync
 		o.Message = fmt.Sprintf("left as it is: it and %s were both 0, which stops every write", s.Counterpart(o.Name))
-		return
+		return nil
 	}
 	err := s.writePair(name, value)
-	o.State = host.InSync
-	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-	}
-	o.Observed, err = s.readName(o.Name)
-	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-	}
+	var readErr error
+	o.Observed, readErr = s.readName(o.Name)
+	return cmp.Or(readErr, err)
 }
 
 // writePair makes one parameter of a pair the one in force, and reads both back.
@@ -133,15 +126,14 @@ var errNotCleared = errors.New("the kernel did not clear it")
 
 // restoreUnknown restores a pair of which a journal of an earlier release holds only that one was 0. What was in force then
 // is the other, whose value the host's own files may tell.
-func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) {
+func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) error {
 	unknown := s.Counterpart(o.Name)
 	if own == "" {
 		unknown = o.Name
 	}
 	set, err := s.readAssignments(isNotOurs)
 	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	}
 	if found := set[unknown].value; found != "" && found != "0" {
 		if own == "" {
@@ -149,13 +141,11 @@ func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) {
 		} else {
 			counterpart = found
 		}
-		s.restoreKnown(o, own, counterpart)
-		return
+		return s.restoreKnown(o, own, counterpart)
 	}
 	if now, err := s.readName(unknown); err == nil && now != "" && now != "0" {
-		o.State, o.Message = host.InSync, unknown+" is set again"
-		return
+		o.Message = unknown + " is set again"
+		return nil
 	}
-	o.State = host.Failed
-	o.Message = fmt.Sprintf("%s was in force before, and the journal of an earlier release does not hold its value: set it by hand", unknown)
+	return fmt.Errorf("%s was in force before, and the journal of an earlier release does not hold its value: set it by hand", unknown)
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
-	"slices"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -21,7 +19,7 @@ const Name = "sysctl"
 // Subject serves the settings "sysctl/...". It implements host.Subject.
 type Subject struct {
 	fs     host.FS
-	kernel kernel
+	kernel host.Kernel
 	// failed holds, for each name, why the last Apply could not bring the value about.
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
@@ -44,12 +42,6 @@ var (
 	_ host.Setter   = &Subject{}
 	_ host.Attender = &Subject{}
 )
-
-// kernel is the part of the file system that does not just keep what is written to it.
-type kernel interface {
-	ReadValue(name string) (string, error)
-	WriteValue(name, value string) error
-}
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
@@ -214,17 +206,7 @@ func (s *Subject) setLive(file string, setting host.Setting) error {
 
 // writeValue writes a value and reads it back, for the kernel rounds and clamps some.
 func (s *Subject) writeValue(file, value string) error {
-	if err := s.kernel.WriteValue(file, value); err != nil {
-		return fmt.Errorf("the kernel refuses %q: %w", value, err)
-	}
-	got, err := s.kernel.ReadValue(file)
-	if err != nil {
-		return err
-	}
-	if normaliseValue(got) != normaliseValue(value) {
-		return fmt.Errorf("the kernel set %q instead of %q", normaliseValue(got), value)
-	}
-	return nil
+	return host.SetValue(s.kernel, file, value, func(got, value string) bool { return normaliseValue(got) == normaliseValue(value) })
 }
 
 // doAction does an action that has not been done yet, and again after a change that it belongs to. That it was done
@@ -252,30 +234,25 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		later, err = s.readAssignments(s.isLater)
 	}
 	names := namesOf(desired)
-	observations := make([]host.Observation, 0, len(desired))
-	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
+	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
 		if s.isAction(setting.Name) {
 			o.Effect = host.Action
 		}
-		switch other := s.Counterpart(setting.Name); {
-		case err != nil:
-			o.State, o.Message = host.Failed, err.Error()
-		case names[other]:
-			o.State, o.Message = host.Failed, excludedNote(other)
-		default:
-			s.observeSetting(&o, setting, kept, later)
+		if err != nil {
+			return err
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		if other := s.Counterpart(setting.Name); names[other] {
+			return errors.New(excludedNote(other))
+		}
+		return s.observeSetting(o, setting, kept, later)
+	})
 }
 
-func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) {
+func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) error {
 	file, err := checkSetting(setting)
 	switch {
 	case err != nil:
-		o.State, o.Message = host.Failed, err.Error()
+		return err
 	case s.fs.IsImage() && o.Effect == host.Action:
 		o.State, o.Message = host.Unsupported, "an action needs a running kernel, and an image has none"
 	case s.fs.IsImage():
@@ -285,8 +262,9 @@ func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, kept
 	case o.Effect == host.Action:
 		s.observeAction(o, kept)
 	default:
-		s.observeValue(o, setting, file, kept, later)
+		return s.observeValue(o, setting, file, kept, later)
 	}
+	return nil
 }
 
 func (s *Subject) observeAction(o *host.Observation, kept content) {
@@ -300,11 +278,10 @@ func (s *Subject) observeAction(o *host.Observation, kept content) {
 	}
 }
 
-func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, kept content, later map[string]assignment) {
+func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, kept content, later map[string]assignment) error {
 	value, err := s.kernel.ReadValue(file)
 	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	}
 	o.Observed = normaliseValue(value)
 	met := isMet(setting, value)
@@ -316,6 +293,7 @@ func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file s
 	default:
 		s.observeFile(o, setting, kept, later)
 	}
+	return nil
 }
 
 // observeFile looks at what the next boot will set.
@@ -365,47 +343,39 @@ func (s *Subject) missingNote() string {
 
 // Restore implements host.Subject. What the kernel refuses is tried once more after the others, as in Apply.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
-		s.restoreValue(&o, originals[name])
-		observations = append(observations, o)
-	}
-	for i := range observations {
-		if o := &observations[i]; o.State == host.Failed {
-			*o = host.Observation{Name: o.Name, Desired: o.Desired, Effect: host.Live}
-			s.restoreValue(o, originals[o.Name])
+	observations := host.RestoreEach(originals, host.Live, s.restoreValue)
+	for i, o := range observations {
+		if o.State == host.Failed {
+			observations[i] = host.RestoreEach(map[string]host.Original{o.Name: originals[o.Name]}, host.Live, s.restoreValue)[0]
 		}
 	}
 	return observations
 }
 
-func (s *Subject) restoreValue(o *host.Observation, original host.Original) {
+func (s *Subject) restoreValue(o *host.Observation, original host.Original) error {
 	file, err := procFile(o.Name)
 	switch {
 	case err != nil:
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	case s.isAction(o.Name):
-		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to restore"
-		return
+		o.Effect, o.Message = host.Action, "an action has nothing to restore"
+		return nil
 	case !original.Present && s.fs.Exists(file):
-		o.State = host.InSync
 		o.Message = "it came with the image; the kernel's own value comes back at the next boot"
-		return
+		return nil
 	case !s.fs.Exists(file):
-		o.State, o.Message = host.InSync, "nothing to restore"
-		return
+		o.Message = "nothing to restore"
+		return nil
 	case s.hasCounterpart(o.Name):
-		s.restorePair(o, original)
-		return
+		return s.restorePair(o, original)
 	}
 	value, err := s.kernel.ReadValue(file)
-	if err != nil || normaliseValue(value) != normaliseValue(original.Value) {
+	o.Observed = normaliseValue(value)
+	if err != nil || o.Observed != normaliseValue(original.Value) {
 		if err := s.writeValue(file, original.Value); err != nil {
-			o.Observed, o.State, o.Message = normaliseValue(value), host.Failed, err.Error()
-			return
+			return err
 		}
 	}
-	o.Observed, o.State = normaliseValue(original.Value), host.InSync
+	o.Observed = normaliseValue(original.Value)
+	return nil
 }

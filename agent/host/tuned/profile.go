@@ -1,9 +1,7 @@
 package tuned
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"regexp"
@@ -159,8 +157,8 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 
 // readAssignments reads lines of "name = value".
 func (s *Subject) readAssignments(name string) (map[string]string, error) {
-	data, err := s.fs.ReadFile(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	data, err := s.fs.ReadIfThere(name)
+	if err != nil {
 		return nil, err
 	}
 	return parseProfile(string(data))[""], nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -227,28 +226,22 @@ func (s *Subject) runningOf(ctx context.Context, units []string) []string {
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
-	observations := make([]host.Observation, 0, len(desired))
-	for _, d := range desired {
-		o := host.Observation{Name: d.Name, Desired: d.Value, Effect: host.Live}
+	return host.ObserveEach(desired, host.Live, func(o *host.Observation, d host.Setting) error {
 		if err := checkSetting(d); err != nil {
-			o.State, o.Message = host.Failed, err.Error()
-		} else {
-			s.observeProfile(ctx, &o)
+			return err
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return s.observeProfile(ctx, o)
+	})
 }
 
-func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) {
+func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error {
 	if !s.isInstalled() {
 		o.State, o.Message = host.Unsupported, s.whyUnsupported(ctx, o.Desired, status{})
-		return
+		return nil
 	}
 	st, err := s.readStatus(ctx)
 	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	}
 	if st.isRunning() {
 		o.Observed = st.profile.text
@@ -266,32 +259,32 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) {
 	case !st.enabledAtBoot():
 		o.State, o.Message = host.Drifted, "lost at the next boot: tuned.service is not enabled"
 	default:
-		s.observeEffect(ctx, o, st)
+		return s.observeEffect(ctx, o, st)
 	}
+	return nil
 }
 
 // observeEffect asks tuned whether what the profile sets is in force. What is declared as a sysctl is in force in its
 // stead, and no failure.
-func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) {
+func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) error {
 	conflicts, err := s.findConflicts(o.Desired)
 	if err != nil {
-		o.State, o.Message = host.Failed, err.Error()
-		return
+		return err
 	}
 	o.State, o.Message = host.InSync, conflicts.String()
 	mark := o.Desired + " " + st.since
 	if s.verified == mark && s.now().Before(s.verifiedUntil) {
-		return
+		return nil
 	}
 	if err := s.runCommand(ctx, "tuned-adm", "verify", "--ignore-missing"); err != nil {
 		failures := s.verifyFailures()
 		others := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
 		if len(others) > 0 || len(failures) == 0 {
-			o.State, o.Message = host.Failed, "tuned-adm verify: not all of the profile is in force: "+verifyMessage(others, err)
-			return
+			return errors.New("tuned-adm verify: not all of the profile is in force: " + verifyMessage(others, err))
 		}
 	}
 	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
+	return nil
 }
 
 func verifyMessage(failures []string, err error) string {
@@ -303,22 +296,17 @@ func verifyMessage(failures []string, err error) string {
 
 // Restore implements host.Subject.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
-	observations := make([]host.Observation, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
-		switch was, ok := parseBefore(originals[name].Value); {
-		case !originals[name].Present || !s.isInstalled():
+	return host.RestoreEach(originals, host.Live, func(o *host.Observation, original host.Original) error {
+		was, ok := parseBefore(original.Value)
+		switch {
+		case !original.Present || !s.isInstalled():
 			o.Message = "nothing to restore"
+			return nil
 		case !ok:
-			o.State, o.Message = host.Failed, "the journal does not have tuned's original state"
-		default:
-			if err := s.putBack(ctx, was); err != nil {
-				o.State, o.Message = host.Failed, err.Error()
-			}
+			return errors.New("the journal does not have tuned's original state")
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return s.putBack(ctx, was)
+	})
 }
 
 // putBack leaves tuned as it was. A daemon that is stopped takes back what it has set.

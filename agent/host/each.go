@@ -1,0 +1,51 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// ObserveEach observes settings one by one. A setting that look returns an error for has failed.
+func ObserveEach(desired []Setting, effect Effect, look func(o *Observation, setting Setting) error) []Observation {
+	observations := make([]Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := Observation{Name: setting.Name, Desired: setting.Value, Effect: effect}
+		if err := look(&o, setting); err != nil {
+			o.State, o.Message = Failed, err.Error()
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+// RestoreEach restores originals one by one, by name. A setting is InSync unless restore says otherwise, and one that it returns an error
+// for has failed.
+func RestoreEach(originals map[string]Original, effect Effect, restore func(o *Observation, original Original) error) []Observation {
+	names := make([]Setting, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		names = append(names, Setting{Name: name, Value: originals[name].Value})
+	}
+	return ObserveEach(names, effect, func(o *Observation, setting Setting) error {
+		o.State = InSync
+		return restore(o, originals[setting.Name])
+	})
+}
+
+// Kernel is the part of the file system that does not just keep what is written to it.
+type Kernel interface {
+	ReadValue(name string) (string, error)
+	WriteValue(name, value string) error
+}
+
+// SetValue writes a value and reads it back, for the kernel rounds and clamps some.
+func SetValue(k Kernel, file, value string, same func(got, value string) bool) error {
+	if err := k.WriteValue(file, value); err != nil {
+		return fmt.Errorf("the kernel refuses %q: %w", value, err)
+	}
+	got, err := k.ReadValue(file)
+	if err == nil && !same(got, value) {
+		err = fmt.Errorf("the kernel set %q instead of %q", got, value)
+	}
+	return err
+}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 )
 
@@ -89,46 +90,4 @@ func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
 }
 
 // Limited accepts no more than maxConnections at a time; others wait in the kernel's queue.
-func Limited(listener net.Listener) net.Listener {
-	return &limited{Listener: listener, slots: make(chan struct{}, maxConnections), closed: make(chan struct{})}
-}
-
-type limited struct {
-	net.Listener
-	slots  chan struct{}
-	once   sync.Once
-	closed chan struct{}
-}
-
-// Accept waits for a slot, then for a caller.
-func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &slotted{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-// Close ends waiting too.
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-// slotted gives its slot back when it is closed.
-type slotted struct {
-	net.Conn
-	free func()
-}
-
-// Close closes the connection.
-func (s *slotted) Close() error {
-	defer s.free()
-	return s.Conn.Close()
-}
+func Limited(listener net.Listener) net.Listener { return netutil.LimitListener(listener, maxConnections) }

@@ -295,23 +295,11 @@ func (j *Journal) Remove(bootID string) (bool, error) {
 	}
 	j.doc = document{Version: version}
 	for _, dir := range []string{Dir, parent} {
-		if err := j.removeEmpty(dir); err != nil {
+		if err := j.fs.RemoveEmpty(dir); err != nil {
 			return true, fmt.Errorf("remove journal: %w", err)
 		}
 	}
 	return true, nil
-}
-
-// removeEmpty leaves a directory in which there is something of somebody else.
-func (j *Journal) removeEmpty(dir string) error {
-	entries, err := j.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return j.fs.Remove(dir)
 }
 
 // updateDocument changes a copy of the document, writes it, and takes it over when it is durable.

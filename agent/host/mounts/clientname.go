@@ -1,6 +1,9 @@
 package mounts
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 const (
 	hostNameFile   = "/proc/sys/kernel/hostname"
@@ -30,10 +33,7 @@ func (r Reader) ClientName() string {
 }
 
 func hasNFSv4(lines []mountLine) bool {
-	for _, line := range lines {
-		if isNFS(line.fsType) && strings.HasPrefix(optionValue(line.super, "vers"), "4") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(lines, func(line mountLine) bool {
+		return isNFS(line.fsType) && strings.HasPrefix(optionValue(line.super, "vers"), "4")
+	})
 }

@@ -116,15 +116,8 @@ func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters
 	if server := found[key]; server != nil {
 		return server
 	}
-	server := &ServerCounters{Server: name, Protocol: protocol}
-	address := optionValue(line.super, "addr")
-	if address == "" {
-		address = name
-	}
-	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
-		port = given
-	}
-	server.Address = net.JoinHostPort(address, strconv.Itoa(port))
+	server, address := &ServerCounters{Server: name, Protocol: protocol}, cmp.Or(optionValue(line.super, "addr"), name)
+	server.Address = net.JoinHostPort(address, strconv.Itoa(portOf(line, port)))
 	if ip, err := netip.ParseAddr(address); err == nil {
 		server.Tunnel = ip.Unmap().IsLoopback()
 	}
@@ -179,25 +172,7 @@ func (r Reader) readTransportLines() map[string]transportBlock {
 	if err != nil {
 		return nil
 	}
-	return parseTransportLines(string(data))
-}
-
-func parseTransportLines(data string) map[string]transportBlock {
-	found, point := map[string]transportBlock{}, ""
-	for text := range strings.Lines(data) {
-		fields := strings.Fields(text)
-		switch {
-		case len(fields) == 0:
-		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
-			// The upper one of two mounts at the same point comes later, and counts.
-			if point = statsPoint(fields); point != "" {
-				found[point] = transportBlock{}
-			}
-		case point != "":
-			found[point] = found[point].addFields(fields)
-		}
-	}
-	return found
+	return parseMountstats(string(data), transportBlock{}, transportBlock.addFields)
 }
 
 func (b transportBlock) addFields(fields []string) transportBlock {
@@ -258,25 +233,11 @@ type openQueue struct {
 
 // readQueues is best effort: a transport that is not connected tells nothing, and before Linux 5.14 none does.
 func (r Reader) readQueues() []openQueue {
-	dirs, err := r.fs.Glob(switchesDir, "switch-*/xprt-*")
-	if err != nil {
-		return nil
-	}
 	var found []openQueue
-	for _, dir := range dirs {
-		server, err := r.fs.ReadValue(path.Join(dir, "dstaddr"))
-		if err != nil {
-			continue
-		}
-		info, err := r.fs.ReadValue(path.Join(dir, "xprt_info"))
-		if err != nil {
-			continue
-		}
-		numbers := parseNumbers(info)
-		pending, told := numbers["pending_q_len"]
-		if used, known := numbers["last_used"]; told && known {
-			id := path.Base(path.Dir(dir)) + "/" + path.Base(dir)
-			found = append(found, openQueue{counters.Queue{ID: id, LastUsed: uint64(used), Pending: pending}, server, numbers["dst_port"]})
+	for _, t := range r.readSysfs() {
+		pending, told := t.numbers["pending_q_len"]
+		if used, known := t.numbers["last_used"]; told && known {
+			found = append(found, openQueue{counters.Queue{ID: t.id, LastUsed: uint64(used), Pending: pending}, t.server, t.numbers["dst_port"]})
 		}
 	}
 	return found

@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,12 +121,7 @@ func busyMounts(lines []mountLine, k kubelets) []Busy {
 		}
 		found[line.point] = Busy{MountPoint: line.point, PodUID: at.pod, Volume: at.volume, FSType: line.fsType}
 	}
-	sorted := make([]Busy, 0, len(found))
-	for _, b := range found {
-		sorted = append(sorted, b)
-	}
-	slices.SortFunc(sorted, func(a, b Busy) int { return strings.Compare(a.MountPoint, b.MountPoint) })
-	return sorted
+	return slices.SortedFunc(maps.Values(found), func(a, b Busy) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 }
 
 func (k kubelets) holdsBack(line mountLine, at place) bool {

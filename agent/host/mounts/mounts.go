@@ -6,6 +6,7 @@ package mounts
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -147,7 +148,8 @@ func (r Reader) Read() (Table, error) {
 			mounts[point] = mount
 		}
 	}
-	table := Table{Mounts: sortedValues(mounts), Busy: busyMounts(lines, k), Malformed: malformed}
+	table := Table{Busy: busyMounts(lines, k), Malformed: malformed}
+	table.Mounts = slices.SortedFunc(maps.Values(mounts), func(a, b Mount) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 	sharePods(table.Mounts, lines, k)
 	return table, nil
 }
@@ -182,7 +184,7 @@ func (r Reader) readMountstats() map[string]stats {
 	if err != nil {
 		return nil
 	}
-	return parseMountstats(string(data))
+	return parseMountstats(string(data), stats{age: -1}, stats.addFields)
 }
 
 func (r Reader) describeMount(line mountLine, s stats, transports []transport, k kubelets) Mount {
@@ -212,14 +214,8 @@ func (r Reader) describeMount(line mountLine, s stats, transports []transport, k
 }
 
 func (r Reader) readAhead(device string) int {
-	value, err := r.fs.ReadValue(path.Join(bdiDir, device, "read_ahead_kb"))
-	if err != nil {
-		return 0
-	}
-	kib, err := strconv.Atoi(value)
-	if err != nil {
-		return 0
-	}
+	value, _ := r.fs.ReadValue(path.Join(bdiDir, device, "read_ahead_kb"))
+	kib, _ := strconv.Atoi(value)
 	return kib
 }
 
@@ -312,13 +308,4 @@ func distinctValues[T cmp.Ordered](values []T) []T {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
 	return slices.Compact(sorted)
-}
-
-func sortedValues(mounts map[string]Mount) []Mount {
-	sorted := make([]Mount, 0, len(mounts))
-	for _, m := range mounts {
-		sorted = append(sorted, m)
-	}
-	slices.SortFunc(sorted, func(a, b Mount) int { return strings.Compare(a.MountPoint, b.MountPoint) })
-	return sorted
 }

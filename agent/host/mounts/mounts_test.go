@@ -320,6 +320,6 @@ func FuzzParsersTakeAnything(f *testing.F) {
 			t.Errorf("%d lines of %d", len(lines)+malformed, strings.Count(data, "\n")+1)
 		}
 		busyMounts(lines, findKubelets(lines, DefaultKubeletDir))
-		parseMountstats(data)
+		parseMountstats(data, stats{age: -1}, stats.addFields)
 	})
 }

@@ -3,6 +3,7 @@ package mounts
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,17 +93,15 @@ func compareMounts(a, b Mount) bool {
 }
 
 func sortedBlocks(found map[string]Superblock) []Superblock {
-	sorted := make([]Superblock, 0, len(found))
-	for _, block := range found {
+	for device, block := range found {
 		block.Volumes = distinctValues(block.Volumes)
 		block.Nconnect = 1
 		if asked, err := strconv.Atoi(optionValue(block.Options, "nconnect")); err == nil {
 			block.Nconnect = asked
 		}
-		sorted = append(sorted, block)
+		found[device] = block
 	}
-	slices.SortFunc(sorted, func(a, b Superblock) int { return strings.Compare(a.Device, b.Device) })
-	return sorted
+	return slices.SortedFunc(maps.Values(found), func(a, b Superblock) int { return strings.Compare(a.Device, b.Device) })
 }
 
 // CountsAt are the operations of the mount at a point, from the text of a mountstats file.
@@ -112,34 +111,17 @@ func CountsAt(mountstats, point string) []Operation {
 
 // counts are the numbers of one mount's block.
 type counts struct {
-	bytes      counters.Bytes
-	events     counters.Events
-	transports []TransportCounters
-	operations []Operation
+	// perOperation is true once the lines have come that count operations.
+	perOperation bool
+	bytes        counters.Bytes
+	events       counters.Events
+	transports   []TransportCounters
+	operations   []Operation
 }
 
-// parseOperations reads the numbers of all mounts, by mount point. As in parseMountstats, what is not understood is
-// passed over and spoils no other mount.
+// parseOperations reads the numbers of all mounts, by mount point.
 func parseOperations(data string) map[string]counts {
-	found := map[string]counts{}
-	point, perOperation := "", false
-	for text := range strings.Lines(data) {
-		fields := strings.Fields(text)
-		switch {
-		case len(fields) == 0:
-		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
-			// The upper one of two mounts at the same point comes later, and counts.
-			point, perOperation = statsPoint(fields), false
-			if point != "" {
-				found[point] = counts{}
-			}
-		case point == "":
-		case fields[0] == "per-op":
-			perOperation = true
-		default:
-			found[point] = found[point].addFields(fields, perOperation)
-		}
-	}
+	found := parseMountstats(data, counts{}, counts.addFields)
 	for point, c := range found {
 		slices.SortFunc(c.operations, func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
 		found[point] = c
@@ -147,9 +129,11 @@ func parseOperations(data string) map[string]counts {
 	return found
 }
 
-func (c counts) addFields(fields []string, perOperation bool) counts {
+func (c counts) addFields(fields []string) counts {
 	switch {
-	case perOperation:
+	case fields[0] == "per-op":
+		c.perOperation = true
+	case c.perOperation:
 		if o, ok := parseOperation(fields); ok && o.Count > 0 {
 			c.operations = append(c.operations, o)
 		}

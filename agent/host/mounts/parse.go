@@ -104,24 +104,21 @@ type stats struct {
 	perOperation bool
 }
 
-// parseMountstats reads the blocks of all mounts that have statistics, by mount point. A block or a line that is
-// not understood is passed over and spoils no other.
-func parseMountstats(data string) map[string]stats {
-	found := map[string]stats{}
-	point := ""
+// parseMountstats reads the blocks of all mounts that have statistics, by mount point. A block or a line that is not understood is passed
+// over and spoils no other.
+func parseMountstats[T any](data string, empty T, addFields func(T, []string) T) map[string]T {
+	found, point := map[string]T{}, ""
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
-		if len(fields) == 0 {
-			continue
-		}
-		if !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " ") {
+		switch {
+		case len(fields) == 0:
+		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
+			// The upper one of two mounts at the same point comes later, and counts.
 			if point = statsPoint(fields); point != "" {
-				found[point] = stats{age: -1}
+				found[point] = empty
 			}
-			continue
-		}
-		if point != "" {
-			found[point] = found[point].addFields(fields)
+		case point != "":
+			found[point] = addFields(found[point], fields)
 		}
 	}
 	return found

@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"cmp"
 	"net"
 	"slices"
 	"strconv"
@@ -32,10 +33,7 @@ func (r Reader) Servers() ([]connect.Server, error) {
 
 func serverOf(line mountLine) (connect.Server, bool) {
 	name, _ := splitSource(line)
-	address := optionValue(line.super, "addr")
-	if address == "" {
-		address = name
-	}
+	address := cmp.Or(optionValue(line.super, "addr"), name)
 	server := connect.Server{Name: name}
 	port := smbPort
 	switch {
@@ -49,9 +47,6 @@ func serverOf(line mountLine) (connect.Server, bool) {
 	default:
 		return connect.Server{}, false
 	}
-	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
-		port = given
-	}
-	server.Address = net.JoinHostPort(address, strconv.Itoa(port))
+	server.Address = net.JoinHostPort(address, strconv.Itoa(portOf(line, port)))
 	return server, address != ""
 }

@@ -103,11 +103,28 @@ func (r Reader) Sessions() ([]Session, error) {
 
 // sysfsTransports is best effort: a transport that is closing has no numbers.
 func (r Reader) sysfsTransports() []transport {
+	var found []transport
+	for _, t := range r.readSysfs() {
+		if limit, ok := t.numbers["max_num_slots"]; ok {
+			found = append(found, transport{server: t.server, port: t.numbers["dst_port"], sourcePort: t.numbers["src_port"], slotLimit: limit})
+		}
+	}
+	return found
+}
+
+// sysfsTransport is one transport as sysfs has it.
+type sysfsTransport struct {
+	id, server string
+	numbers    map[string]int
+}
+
+// readSysfs reads the transports that are connected.
+func (r Reader) readSysfs() []sysfsTransport {
 	dirs, err := r.fs.Glob(switchesDir, "switch-*/xprt-*")
 	if err != nil {
 		return nil
 	}
-	var found []transport
+	var found []sysfsTransport
 	for _, dir := range dirs {
 		server, err := r.fs.ReadValue(path.Join(dir, "dstaddr"))
 		if err != nil {
@@ -117,14 +134,17 @@ func (r Reader) sysfsTransports() []transport {
 		if err != nil {
 			continue
 		}
-		numbers := parseNumbers(info)
-		if limit, ok := numbers["max_num_slots"]; ok {
-			found = append(found, transport{
-				server: server, port: numbers["dst_port"], sourcePort: numbers["src_port"], slotLimit: limit,
-			})
-		}
+		found = append(found, sysfsTransport{path.Base(path.Dir(dir)) + "/" + path.Base(dir), server, parseNumbers(info)})
 	}
 	return found
+}
+
+// portOf returns the port of a mount's server, with the one that counts if no option tells another.
+func portOf(line mountLine, usual int) int {
+	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
+		return given
+	}
+	return usual
 }
 
 func parseNumbers(info string) map[string]int {
@@ -159,13 +179,9 @@ func clientsOf(lines []mountLine, all map[string]stats) []client {
 
 // newClient takes address and port from the mount table: mountstats leaves them out.
 func newClient(line mountLine, s stats) client {
-	port, err := strconv.Atoi(optionValue(line.super, "port"))
-	if err != nil || port == 0 {
-		port = nfsPort
-	}
 	version := optionValue(line.super, "vers")
 	return client{
-		server: optionValue(line.super, "addr"), port: port, sourcePorts: s.sourcePorts,
+		server: optionValue(line.super, "addr"), port: portOf(line, nfsPort), sourcePorts: s.sourcePorts,
 		sessions: strings.HasPrefix(version, "4.") && version != "4.0",
 	}
 }

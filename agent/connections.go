@@ -42,7 +42,6 @@ func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bo
 
 // failure is a new connection that did not work.
 type failure struct {
-	// to names what it was made to.
 	to  string
 	err error
 }

@@ -89,7 +89,6 @@ func readPatterns(files host.FS) ([]string, error) {
 	return patterns, nil
 }
 
-// refusal is why a setting is not applied.
 type refusal struct {
 	state   v1alpha1.SettingState
 	message string

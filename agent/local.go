@@ -158,7 +158,6 @@ func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientPro
 	return r, err
 }
 
-// changeHost carries the spec out and reports what has come of it.
 func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
 	l.Machine.unchecked = l.NoConfirm
 	if err := l.Machine.endInterrupted(ctx, r.BootID); err != nil {
@@ -295,7 +294,6 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 	return errors.Join(wrong...)
 }
 
-// sumUp sums the settings up.
 func sumUp(r *report.Report) {
 	for _, s := range r.Settings {
 		waits := standing.Of(s.SettingStatus, false) == standing.PendingReboot

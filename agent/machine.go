@@ -62,7 +62,6 @@ func (m Machine) readBoot() (boot, error) {
 	return boot{id: id, kernelVersion: kernelVersion}, nil
 }
 
-// fromNow returns a time from now by the boot clock.
 func (m Machine) fromNow(d time.Duration) time.Duration {
 	now, err := m.BootClock.SinceBoot()
 	if err != nil {

@@ -25,8 +25,7 @@ type outcome struct {
 	volumes map[string]mounted.ReadAhead
 	// carriedOut is false where nothing could be tried.
 	carriedOut bool
-	// restored is true where a release is complete.
-	restored bool
+	restored   bool
 	// failed is true where trying again may help.
 	failed bool
 }
@@ -86,7 +85,6 @@ func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
 	out.failed = out.failed || status.State == v1alpha1.SettingFailed
 }
 
-// addVolumes adds how the read-ahead of volumes stands.
 func (out *outcome) addVolumes(p *pass) {
 	out.volumes = map[string]mounted.ReadAhead{}
 	for _, it := range p.of(readahead.VolumesName) {

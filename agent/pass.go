@@ -156,7 +156,6 @@ func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Origin
 	return host.Original{Present: true, Value: held.Counterpart, Counterpart: held.Value}
 }
 
-// recordEntries journals what is about to be applied.
 func (p *pass) recordEntries() error {
 	entries := map[string]journal.Entry{}
 	for key, it := range p.plan {
@@ -261,7 +260,6 @@ func (p *pass) needsProof(it *item) bool {
 	return false
 }
 
-// isInForce tells whether a live value is as an entry wants it.
 func isInForce(entry journal.Entry, observed string) bool {
 	wanted := hostSetting("", entry)
 	if wanted.AtLeast {

@@ -17,7 +17,6 @@ import (
 // plan holds by key what the host is to hold and what is to be restored, worked out from the spec and the journal alone.
 type plan map[string]*item
 
-// item is what a pass knows of one key.
 type item struct {
 	key, name string
 	// wanted is the setting of the spec; nil for a key that the spec does not have, and on release.
@@ -78,7 +77,6 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 	return p
 }
 
-// item returns what is known of a key.
 func (p plan) item(key string) *item {
 	if p[key] == nil {
 		_, name := catalogue.Key(key).Cut()
@@ -87,13 +85,11 @@ func (p plan) item(key string) *item {
 	return p[key]
 }
 
-// only returns the items that are something, sorted by key.
 func (p plan) only(is func(*item) bool) []*item {
 	all := slices.SortedFunc(maps.Values(p), func(a, b *item) int { return strings.Compare(a.key, b.key) })
 	return slices.DeleteFunc(all, func(it *item) bool { return !is(it) })
 }
 
-// of returns the items of a subject, sorted by name.
 func (p plan) of(subject string) []*item {
 	return p.only(func(it *item) bool { _, is := catalogue.Key(it.key).In(subject); return is })
 }
@@ -154,7 +150,6 @@ func (p plan) wantVolume(volume v1alpha1.NodeVolume, f fence) {
 // volumeKey is the key of a volume's read-ahead, for the journal and the subject alone: no object may name it.
 func volumeKey(volume string) string { return catalogue.KeyOf(readahead.VolumesName, volume) }
 
-// volumeOf is the volume of such a key.
 func volumeOf(key string) (string, bool) { return catalogue.Key(key).In(readahead.VolumesName) }
 
 // onlyVolumes leaves aside all but the read-ahead of volumes.
@@ -173,7 +168,6 @@ func (it *item) dropSetting(f fence) {
 	it.restore = &held.Original
 }
 
-// isWanted reports whether the spec has a setting.
 func (it *item) isWanted() bool { return it.wanted != nil }
 
 // isDropped reports whether a setting is to be restored that the spec no longer has.

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	// proofTimeout bounds one attempt to prove.
 	proofTimeout = 10 * time.Second
 	// proofJitter is the most by which the first attempt waits on all nodes but the canary: they are many at a time.
 	proofJitter = 5 * time.Second

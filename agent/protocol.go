@@ -111,7 +111,6 @@ func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
 	return ""
 }
 
-// currentStatus is what is to be reported now.
 func (p *parts) currentStatus() v1alpha1.StorageClientNodeStatus {
 	spec, former := &p.clientNode.Spec, p.clientNode.Status
 	status := v1alpha1.StorageClientNodeStatus{BootID: p.boot.id, KernelVersion: text.Cut(p.boot.kernelVersion, maxVersion)}

@@ -45,10 +45,9 @@ type Hook func(op Op, name string) error
 // links are followed as a process on the host would follow them, absolute ones included, and never lead out of
 // the root. The zero value is not usable.
 type FS struct {
-	root *os.Root
-	dir  string
-	hook Hook
-	// image and readOnly are set by AsImage and AsReadOnly.
+	root            *os.Root
+	dir             string
+	hook            Hook
 	image, readOnly bool
 }
 

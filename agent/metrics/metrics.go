@@ -113,7 +113,6 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	s.sendGauge(collected, 1)
 }
 
-// sink takes samples.
 type sink struct{ out chan<- prometheus.Metric }
 
 func (s sink) sendGauge(d *prometheus.Desc, value float64, labels ...string) {

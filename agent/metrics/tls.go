@@ -33,7 +33,6 @@ func TLSConfig(nodeName, address string, c clock.PassiveClock) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: maker.current}
 }
 
-// certificates keeps the one that is current.
 type certificates struct {
 	nodeName, address string
 	clock             clock.PassiveClock
@@ -90,4 +89,6 @@ func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
 }
 
 // Limited accepts no more than maxConnections at a time; others wait in the kernel's queue.
-func Limited(listener net.Listener) net.Listener { return netutil.LimitListener(listener, maxConnections) }
+func Limited(listener net.Listener) net.Listener {
+	return netutil.LimitListener(listener, maxConnections)
+}

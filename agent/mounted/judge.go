@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	// maxDifferences is how many differences a message spells out.
 	maxDifferences = 3
 	// maxNamedPods is how many pods a message names by their UIDs.
 	maxNamedPods = 12
@@ -87,7 +86,6 @@ func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhe
 	return j
 }
 
-// judgeMount judges one mount.
 func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	volume, managed := j.volumes[m.Volume]
 	if m.Volume == "" || !managed {

@@ -17,7 +17,6 @@ type sightings struct {
 	readAt, seenAt time.Time
 }
 
-// sighting is one superblock.
 type sighting struct {
 	// since is when it was mounted, zero where that is not known; used is whether an operation on it has ended since.
 	since time.Time
@@ -28,7 +27,6 @@ type sighting struct {
 	before      uint64
 }
 
-// noteMounts takes in what was read at a time.
 func (s *sightings) noteMounts(all []mounts.Mount, now time.Time) {
 	grouped := map[string][]mounts.Mount{}
 	for _, m := range all {

@@ -56,7 +56,6 @@ type Sample struct {
 	readings chan sampleReading
 }
 
-// sampleReading is what a window has shown.
 type sampleReading struct {
 	id      string
 	took    time.Duration

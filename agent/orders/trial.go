@@ -58,7 +58,6 @@ type Trial struct {
 	asksOtherwise bool
 }
 
-// trialAnswer is how an order ended.
 type trialAnswer struct {
 	result probe.Result
 	err    error
@@ -134,7 +133,6 @@ func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 	})
 }
 
-// askRunner asks until the runner takes the order, within its time.
 func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
 	network, err := trial.NetworkNamespace()
 	if err != nil {

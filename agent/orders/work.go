@@ -67,7 +67,6 @@ func isPass(round int32, arm v1alpha1.TrialArm) bool {
 	return known && round >= 1 && round <= v1alpha1.MaxTrialRounds
 }
 
-// runnerOrder is an order as the trial runner takes it.
 func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string) probe.Order {
 	out := probe.Order{
 		ID: order.ID, Server: order.Server, Path: order.Path, FSType: order.FSType, Options: order.MountOptions, OwnOptions: order.OwnMountOptions,

@@ -147,7 +147,6 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	return Answered
 }
 
-// decide refuses the permit, has it wait for the host, or uses it.
 func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, settings Settings) *v1alpha1.RebootStatus {
 	id, log := live.Spec.RebootPermit.ID, logr.FromContextOrDiscard(ctx).WithValues("permit", live.Spec.RebootPermit.ID)
 	reason := p.FindObjection(live, settings)
@@ -168,7 +167,6 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 	return p.use(ctx, live, settings.RebootBy)
 }
 
-// isSame reports whether two client nodes have one and the same spec.
 func isSame(a, b *v1alpha1.StorageClientNode) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }

@@ -128,7 +128,6 @@ func (r *Reporter) noteWritten(status v1alpha1.StorageClientNodeStatus) {
 	r.ready.Store(true)
 }
 
-// isDue reports whether a status is to be written now.
 func (r *Reporter) isDue(status v1alpha1.StorageClientNodeStatus) bool {
 	r.waiting = false
 	if r.last != nil && equality.Semantic.DeepEqual(*r.last, status) {

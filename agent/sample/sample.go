@@ -75,7 +75,6 @@ func addRoundTrips(samples []recommend.Sample, r reading, read func() ([]sockets
 	}
 }
 
-// reading is what was read at one time.
 type reading struct {
 	at      time.Time
 	nfs     map[string]mounts.Superblock
@@ -83,7 +82,6 @@ type reading struct {
 	network counters.Network
 }
 
-// other is a mount of SMB or XFS.
 type other struct {
 	mounts.Mount
 	log counters.Log

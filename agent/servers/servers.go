@@ -95,7 +95,6 @@ type answerReport struct {
 	at    time.Time
 }
 
-// reading is what was read at one time.
 type reading struct {
 	at       time.Time
 	counters []mounts.ServerCounters

@@ -39,30 +39,19 @@ var blsForm = form{
 // grubBLS is GRUB with boot loader entries, which grubby changes.
 type grubBLS struct {
 	*Subject
+	noTrial
 	found Detection
 }
 
 func (b grubBLS) detection() Detection { return b.found }
-
-func (b grubBLS) canStage() bool { return true }
-
-func (b grubBLS) form() form { return blsForm }
-
-func (b grubBLS) bootDir() string { return entriesDir }
-
-func (b grubBLS) menuFile() string { return entriesSource }
+func (b grubBLS) canStage() bool       { return true }
+func (b grubBLS) form() form           { return blsForm }
+func (b grubBLS) bootDir() string      { return entriesDir }
+func (b grubBLS) menuFile() string     { return entriesSource }
 
 func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.Argument) change {
 	return change{wanted: wanted, stale: stale}
 }
-
-// undoChange has nothing to do: changeMenu has put the entries back, which is all that it changes.
-func (b grubBLS) undoChange(facts) error { return nil }
-
-func (b grubBLS) completeChange(change) error { return nil }
-
-// endTrial has nothing to do: boot entries are not tried once.
-func (b grubBLS) endTrial(facts) error { return nil }
 
 // readMenu reads what the boot entries pass, by grubby's own account of them.
 func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
@@ -179,7 +168,6 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 	return b.noteMade(before)
 }
 
-// checkEntries reads back what grubby has made.
 func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
 	made, err := b.readMenu(ctx)
 	if err != nil {
@@ -203,7 +191,6 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 	return nil
 }
 
-// lackedLater tells what a kernel that is installed later would not get.
 func (f facts) lackedLater(arg host.Argument) string {
 	if !f.hasLater || hasArgument(f.later, arg) {
 		return ""

@@ -80,8 +80,7 @@ type Subject struct {
 	readFile func(name string) ([]byte, error)
 	pause    func(time.Duration)
 	// failure is why the last Apply could not stage.
-	failure error
-	// attended is set by Attend.
+	failure  error
 	attended bool
 	// changedByOthers are files that somebody has changed since they were kept: they were not put back to the byte.
 	changedByOthers []string
@@ -179,7 +178,6 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	})
 }
 
-// gatherFacts reads all that judging needs.
 func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts, error) {
 	f := facts{loader: s.loader(), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
@@ -214,7 +212,6 @@ func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts,
 	return f, err
 }
 
-// gatherNotes reads what is noted of this boot.
 func (s *Subject) gatherNotes(f *facts) error {
 	if f.image {
 		return nil
@@ -265,7 +262,6 @@ func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
 	return s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(all[max(0, len(all)-maxStaged):]))
 }
 
-// argumentsInMenu are the arguments of ours that the menu passes.
 func (f facts) argumentsInMenu() []host.Argument {
 	return slices.DeleteFunc(f.dropIn.ourArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
 }

@@ -189,7 +189,6 @@ func detectGrub2(fs host.FS) (Detection, bool) {
 	return loadedByGrub(fs, found), true
 }
 
-// grub2Mkconfigs are where grub2-mkconfig is found.
 var grub2Mkconfigs = []string{"/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig"}
 
 // sourcesDropIns tells whether grub2-mkconfig reads /etc/default/grub.d, by itself or through /etc/default/grub.

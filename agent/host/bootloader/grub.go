@@ -33,16 +33,11 @@ var (
 // scratch is where a new menu is made and read before it takes the place of the present one.
 func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
 
-func (g grubDebian) detection() Detection { return g.found }
-
-func (g grubDebian) canStage() bool { return true }
-
-func (g grubDebian) form() form { return grubForm }
-
-func (g grubDebian) bootDir() string { return path.Dir(g.at.menu) }
-
-func (g grubDebian) menuFile() string { return g.at.menu }
-
+func (g grubDebian) detection() Detection                   { return g.found }
+func (g grubDebian) canStage() bool                         { return true }
+func (g grubDebian) form() form                             { return grubForm }
+func (g grubDebian) bootDir() string                        { return path.Dir(g.at.menu) }
+func (g grubDebian) menuFile() string                       { return g.at.menu }
 func (g grubDebian) readMenu(context.Context) (menu, error) { return g.readMenuFile() }
 
 func (g grubDebian) readMenuFile() (menu, error) {
@@ -185,7 +180,6 @@ func (g grubDebian) compareArguments(present, made menu, ours []host.Argument) (
 	return 0, nil
 }
 
-// isInstalled reports whether a kernel of an entry is on this host.
 func (g grubDebian) isInstalled(kernel string) bool {
 	return g.fs.Exists(path.Join("/boot", path.Base(kernel)))
 }

@@ -19,7 +19,6 @@ const (
 // errNoBlock means that a file is not one that GRUB could write to.
 var errNoBlock = errors.New("not an environment block")
 
-// environment is the content of an environment block.
 type environment string
 
 // readEnvironment returns the block and its permissions. It is an error where it is not a file that GRUB could write to.

@@ -11,7 +11,6 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// presentMenu is the menu in place, in one of its versions.
 type presentMenu struct {
 	data    []byte
 	mode    fs.FileMode
@@ -98,7 +97,6 @@ func (g grubDebian) keepMenu(file host.KeptFile, kept bool, present, next []byte
 	return g.facts.KeepFiles(all)
 }
 
-// leftBy returns the hashes of some menus.
 func leftBy(menus ...[]byte) string {
 	var hashes []string
 	for _, menu := range menus {

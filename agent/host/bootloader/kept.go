@@ -278,7 +278,6 @@ func anyOriginalHolds(kept map[string]host.KeptFile, arg host.Argument) bool {
 	return false
 }
 
-// holdsAny tells whether a word of the file is one of the arguments.
 func holdsAny(file host.SavedFile, args []host.Argument) bool {
 	return slices.ContainsFunc(strings.Fields(string(file.Data)), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
 }

@@ -10,9 +10,7 @@ import (
 // loader is a boot loader: all that differs between the ways in which hosts keep their kernel command lines. Nothing
 // outside of its implementations asks for its type.
 type loader interface {
-	// detection is what was found of it.
 	detection() Detection
-	// canStage tells whether arguments are staged here.
 	canStage() bool
 	// form is how the file is written that says which arguments are ours.
 	form() form
@@ -52,16 +50,16 @@ func (s *Subject) loader() loader {
 	case Grub2Mkconfig:
 		return s.grubLoader(found, grub2Names)
 	case GrubBLS:
-		return grubBLS{s, found}
+		return grubBLS{Subject: s, found: found}
 	}
-	return unsupportedLoader{s, found}
+	return unsupportedLoader{Subject: s, found: found}
 }
 
 // grubLoader returns the loader of a GRUB, or an unsupported one if a new menu would lose a line. After something was staged, the loader
 // stays what it is, so that it can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 	if why := s.knownUnprinted(names); why != "" && !s.fs.Exists(DropIn) {
-		return unsupportedLoader{s, unsupportedBy(why.Error())}
+		return unsupportedLoader{Subject: s, found: unsupportedBy(why.Error())}
 	}
 	return grubDebian{s, found, names}
 }
@@ -69,23 +67,27 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 // Detect returns how the host keeps its kernel command line, with the result of the last attempt to stage.
 func (s *Subject) Detect() Detection { return s.loader().detection() }
 
+// noTrial is the part of a loader whose boots are not tried once, and whose menu is all that a change has to put back.
+type noTrial struct{}
+
+func (noTrial) undoChange(facts) error      { return nil }
+func (noTrial) completeChange(change) error { return nil }
+func (noTrial) endTrial(facts) error        { return nil }
+
 // unsupportedLoader is one whose command line is not changed here.
 type unsupportedLoader struct {
 	*Subject
+	noTrial
 	found Detection
 }
 
 func (u unsupportedLoader) detection() Detection { return u.found }
-
-func (u unsupportedLoader) canStage() bool { return false }
+func (u unsupportedLoader) canStage() bool       { return false }
 
 // form finds a drop-in from before, which this boot loader does not read.
-func (u unsupportedLoader) form() form { return grubForm }
-
-func (u unsupportedLoader) bootDir() string { return "" }
-
-func (u unsupportedLoader) menuFile() string { return "the boot menu" }
-
+func (u unsupportedLoader) form() form                             { return grubForm }
+func (u unsupportedLoader) bootDir() string                        { return "" }
+func (u unsupportedLoader) menuFile() string                       { return "the boot menu" }
 func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
 
 // readFacts reads which arguments were ours in this boot, before a user changed the menu.
@@ -105,9 +107,3 @@ func (u unsupportedLoader) prepareChange(context.Context, facts, []host.Argument
 func (u unsupportedLoader) changeMenu(context.Context, facts, change) error {
 	return fmt.Errorf("change the boot menu: %s", u.found.Message)
 }
-
-func (u unsupportedLoader) undoChange(facts) error { return nil }
-
-func (u unsupportedLoader) completeChange(change) error { return nil }
-
-func (u unsupportedLoader) endTrial(facts) error { return nil }

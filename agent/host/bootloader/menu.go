@@ -167,7 +167,6 @@ func (m menu) passesArgument(arg host.Argument) bool {
 	return normal.holdsArgument(arg)
 }
 
-// valuesOf returns the values that the menu passes under a name.
 func (m menu) valuesOf(name string) []host.Argument {
 	var found []host.Argument
 	for _, line := range m.lines {

@@ -46,7 +46,6 @@ func (d dropIn) ourArguments() []host.Argument {
 	return append(slices.Clone(d.args), argumentsWithout(d.replaces, d.args)...)
 }
 
-// holdsExactly tells whether the file stands for exactly these arguments.
 func (d dropIn) holdsExactly(args []host.Argument) bool {
 	return len(d.args) == len(args) && len(argumentsWithout(args, d.args)) == 0
 }

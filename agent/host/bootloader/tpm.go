@@ -19,7 +19,6 @@ const crypttab = "/etc/crypttab"
 // and systemd-stub measure the initrd into 9 and the command line into 12 (UAPI Group, Linux TPM PCR Registry).
 var measuredArguments = []int{8, 9, 12}
 
-// volume is an encrypted volume that is opened at boot.
 type volume struct {
 	device  string
 	options []string

@@ -69,8 +69,7 @@ type trial struct {
 	state string
 	// printed is what our generator prints, section what the menu has of it.
 	printed, section string
-	// armedNow is true where it was armed in this very boot.
-	armedNow bool
+	armedNow         bool
 	// first is the text of the menu's first entry, empty where 10_linux did not make it.
 	first string
 	// defaults are what the menu takes for the default entry; loads and ids tell whether it reads the environment block
@@ -366,7 +365,6 @@ func (g grubDebian) cutSection() error {
 
 var errSection = errors.New(Generator + " cannot be taken out")
 
-// withoutSection is a menu without our section.
 func withoutSection(data string) (string, error) {
 	const begin, end = "\n### BEGIN " + Generator + " ###\n", "### END " + Generator + " ###\n"
 	before, rest, found := strings.Cut(data, begin)

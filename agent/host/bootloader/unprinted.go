@@ -24,7 +24,6 @@ type textLine struct {
 	text   string
 }
 
-// textEntry is a menuentry.
 type textEntry struct {
 	head       textLine
 	id, kernel string
@@ -270,7 +269,6 @@ const (
 	maxShown = 60
 )
 
-// remedy returns the remedy for a line that the generator does not print.
 func (n *grubNames) remedy() string {
 	return fmt.Sprintf("keep it in %s or %s and run %s", defaultFile, customGenerator, n.remake)
 }

@@ -115,7 +115,6 @@ func lastNamed(args []host.Argument, name string) (host.Argument, bool) {
 	return host.Argument{}, false
 }
 
-// argumentsWithout returns the arguments that are not among others.
 func argumentsWithout(args, others []host.Argument) []host.Argument {
 	var rest []host.Argument
 	for _, arg := range args {

@@ -78,7 +78,6 @@ func (s *Subject) Confine(refuse func(place string) string) { s.refuse = refuse 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// parseSetting cuts a setting into glob, type and options.
 func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, err error) {
 	m := valueBytes.FindStringSubmatch(setting.Value)
 	glob = "/" + setting.Name

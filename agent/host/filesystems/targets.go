@@ -32,7 +32,6 @@ type target struct {
 	stays bool
 }
 
-// optionsInForce are those in force.
 func optionsInForce(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
 
 // table is what is known of the host's file systems at one time.

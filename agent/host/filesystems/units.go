@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	systemDir = "/etc/systemd/system"
-	// dropInName is our file in the directory of a mount unit.
+	systemDir  = "/etc/systemd/system"
 	dropInName = "storage-client.conf"
 
 	// DropIns are our files, with wildcards.
@@ -25,7 +24,6 @@ var unitDirs = []string{
 	"/lib/systemd/system", "/run/systemd/generator.late",
 }
 
-// unit is a mount unit of systemd.
 type unit struct {
 	// name is e.g. mnt-disks-d1.mount.
 	name, where, what, fsType string
@@ -37,7 +35,6 @@ type unit struct {
 
 func (u unit) dropIn() string { return path.Join(systemDir, u.name+".d", dropInName) }
 
-// ownOptions are the unit's options as a list.
 func (u unit) ownOptions() []string {
 	if u.options == "" {
 		return nil
@@ -50,7 +47,6 @@ func renderDropIn(options []string) string {
 	return host.OwnHeader + "[Mount]\nOptions=" + strings.Join(options, ",") + "\n"
 }
 
-// readUnits reads all mount units by their mount points.
 func readUnits(files host.FS) (map[string]unit, error) {
 	names, err := files.DropIns(unitDirs, ".mount")
 	if err != nil {

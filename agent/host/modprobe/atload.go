@@ -7,7 +7,6 @@ import (
 )
 
 var (
-	// ruleDirectories are udev's.
 	ruleDirectories = []string{
 		"/etc/udev/rules.d", "/run/udev/rules.d", "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d",
 	}

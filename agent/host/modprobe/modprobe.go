@@ -44,13 +44,10 @@ type Subject struct {
 	// failed holds, for each name, why the last Apply could not bring the value about.
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
-	fileErr error
-	// place is where our drop-in is.
-	place *mounts.Place
-	// attended is set by Attend.
+	fileErr  error
+	place    *mounts.Place
 	attended bool
-	// nodeUID is set by SetNodeUID.
-	nodeUID string
+	nodeUID  string
 }
 
 var (
@@ -235,7 +232,6 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 	}
 }
 
-// judgeUnkept judges a parameter that no file keeps for the next boot.
 func (s *Subject) judgeUnkept(o *host.Observation, p parameter, why string) {
 	switch {
 	case !s.attended:

@@ -98,14 +98,12 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 	return sorted, nil
 }
 
-// addHandles adds what a mount has asked by a handle alone.
 func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlock) {
 	if block := blocks[point]; block.ended > 0 && len(s.Handles) < maxHandles {
 		s.Handles = append(s.Handles, counters.HandleRequests{MountPoint: point, Ended: block.ended, InErrors: block.inErrors})
 	}
 }
 
-// counterOf returns the server that a mount goes to.
 func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters {
 	name, _ := splitSource(line)
 	protocol, port := connect.NFS, nfsPort
@@ -310,7 +308,6 @@ func parseAddress(info string) (server string, port int) {
 	return server, port
 }
 
-// addSessions adds what the kernel tells of SMB.
 func (r Reader) addSessions(found map[string]*ServerCounters) {
 	var smb []*ServerCounters
 	for _, key := range slices.Sorted(maps.Keys(found)) {

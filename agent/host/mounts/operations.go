@@ -84,7 +84,6 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 	return sortedBlocks(found), nil
 }
 
-// compareMounts orders the mounts of a superblock.
 func compareMounts(a, b Mount) bool {
 	if (a.Volume == "") != (b.Volume == "") {
 		return a.Volume != ""

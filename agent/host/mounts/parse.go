@@ -124,6 +124,12 @@ func parseMountstats[T any](data string, empty T, addFields func(T, []string) T)
 	return found
 }
 
+// StatsAt returns the options in force and the number of transports of the mount at a point, from the text of a mountstats file.
+func StatsAt(mountstats, point string) (options []string, transports int) {
+	s := parseMountstats(mountstats, stats{}, stats.addFields)[point]
+	return s.options, len(s.sourcePorts)
+}
+
 // statsPoint reads "device SOURCE mounted on POINT with fstype TYPE statvers=1.1". A mount without statistics has
 // no "statvers".
 func statsPoint(fields []string) string {

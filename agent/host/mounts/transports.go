@@ -112,13 +112,11 @@ func (r Reader) sysfsTransports() []transport {
 	return found
 }
 
-// sysfsTransport is one transport as sysfs has it.
 type sysfsTransport struct {
 	id, server string
 	numbers    map[string]int
 }
 
-// readSysfs reads the transports that are connected.
 func (r Reader) readSysfs() []sysfsTransport {
 	dirs, err := r.fs.Glob(switchesDir, "switch-*/xprt-*")
 	if err != nil {

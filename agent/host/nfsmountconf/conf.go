@@ -22,7 +22,6 @@ type section struct {
 	name, arg string
 }
 
-// tag is one assignment, and the file that it was read from last.
 type tag struct {
 	field, value, file string
 }

@@ -24,11 +24,9 @@ const (
 	// FormerDropIn is what earlier releases called it.
 	FormerDropIn = directory + "/storage-client.conf"
 
-	// allServers is the name of the setting for every server.
 	allServers = "_all"
 )
 
-// ourFile is our file under either name.
 var ourFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // The bytes that may reach our file, whoever wrote the object.
@@ -47,8 +45,7 @@ type Subject struct {
 	differences func(wanted, observed []string) []string
 	// fileErr is why the last Apply could not keep our file.
 	fileErr error
-	// place is where our file is.
-	place *mounts.Place
+	place   *mounts.Place
 }
 
 var _ host.Renamer = &Subject{}

@@ -29,7 +29,6 @@ const (
 	maxWorkText = 512
 )
 
-// workOrder is what such a process reads.
 type workOrder struct {
 	User    int
 	Options workload.Options

@@ -49,7 +49,7 @@ func (c clone) run(ctx context.Context, work Work) ([]Phase, int, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the mount's connections: %w", err)
 	}
-	_, transports := parseStats(stats, c.dir)
+	_, transports := mounts.StatsAt(stats, c.dir)
 	return phases, transports, nil
 }
 

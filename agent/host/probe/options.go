@@ -10,7 +10,6 @@ import (
 	"syscall"
 )
 
-// attempt is one call of mount(2).
 type attempt struct {
 	fsType  string
 	version string
@@ -21,7 +20,6 @@ type attempt struct {
 // newestMinor is the minor version of NFSv4 that mount.nfs begins with (NFS_DEFAULT_MINOR in nfs-utils, utils/mount/version.h).
 const newestMinor = 2
 
-// flagBit is a flag of mount(2) that an option sets or clears.
 type flagBit struct {
 	bit   uintptr
 	clear bool

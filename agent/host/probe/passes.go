@@ -162,7 +162,6 @@ func countsAt(readFile func(string) (string, error), point string) ([]mounts.Ope
 	return mounts.CountsAt(data, point), nil
 }
 
-// measure tells what was counted since.
 func (m meter) measure(name string, before []mounts.Operation) (Phase, error) {
 	after, err := m.counts()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
@@ -56,7 +57,6 @@ type kernel interface {
 	readLink(name string) (string, error)
 	readFile(name string) (string, error)
 	writeFile(name, data string) error
-	// newName is a name that nobody else has.
 	newName() string
 	pause(d time.Duration)
 	// wait is pause, until the context is done.
@@ -251,7 +251,7 @@ func (w work) describe(from string, a attempt, err error) error {
 // observe looks at the mount as it is, and proves that it shares nothing.
 func (w work) observe(l list, r *Result) {
 	if data, err := w.readFile(mountstatsFile); err == nil {
-		r.Observed, r.Transports = parseStats(data, volumeDir)
+		r.Observed, r.Transports = mounts.StatsAt(data, volumeDir)
 	}
 	transports := Proof{Type: Transports, Holds: r.Transports == l.nconnect, Message: fmt.Sprintf("%d, the list asks for %d", r.Transports, l.nconnect)}
 	r.Proofs = append(r.Proofs, w.proveDevice(), transports)

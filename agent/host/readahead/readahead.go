@@ -109,7 +109,6 @@ func (s *Subject) addOwned(values map[string]string, fsType string) error {
 	return nil
 }
 
-// setDesired remembers what is asked for.
 func (s *Subject) setDesired(desired []host.Setting) {
 	s.wanted = map[string]string{}
 	for _, setting := range desired {
@@ -274,7 +273,6 @@ func (s *Subject) restoreType(o *host.Observation, original host.Original) error
 	return nil
 }
 
-// readWindows returns the windows of all mounts of a type, by file.
 func (s *Subject) readWindows(fsType string) (map[string]string, error) {
 	found, err := s.windowFiles(fsType)
 	if err != nil {

@@ -46,8 +46,7 @@ var directories = []string{
 // content is what our drop-in says.
 type content struct {
 	settings map[string]string
-	// done are the actions that were done.
-	done map[string]string
+	done     map[string]string
 }
 
 func (c content) renderDropIn() []byte {
@@ -96,7 +95,6 @@ func (s *Subject) writeDropIn(c content) error {
 	return err
 }
 
-// assignment is what a file sets a parameter to.
 type assignment struct {
 	file, value string
 }

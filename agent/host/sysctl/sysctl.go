@@ -24,14 +24,11 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
-	// place is where our drop-in is.
-	place *mounts.Place
+	place   *mounts.Place
 	// done are the actions that were done, where our drop-in cannot tell.
-	done map[string]string
-	// attended is set by Attend.
+	done     map[string]string
 	attended bool
-	// wanted are the names that the last Apply was given.
-	wanted map[string]bool
+	wanted   map[string]bool
 	// changedIn are the families in which Set has changed a value since the last Apply.
 	changedIn map[string]bool
 }

@@ -184,7 +184,6 @@ func (c conflicts) String() string {
 	return message + ", by tuned itself when it starts (reapply_sysctl)"
 }
 
-// isDeclared tells whether a failure that tuned has found is what was declared.
 func (c conflicts) isDeclared(failure string) bool {
 	return slices.ContainsFunc(c.list, func(x conflict) bool {
 		return strings.HasPrefix(failure, "'"+x.name+"' ") || strings.HasPrefix(failure, "'"+strings.TrimPrefix(x.name, "vm.")+"' ")

@@ -17,8 +17,7 @@ import (
 
 const (
 	// Name is the subject's part of a setting's key.
-	Name = "tuned"
-	// setting is the only setting.
+	Name    = "tuned"
 	setting = "profile"
 
 	unit        = "tuned.service"
@@ -57,7 +56,6 @@ func New(files host.FS, runner host.Runner) *Subject {
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// status is how tuned stands.
 type status struct {
 	// load, active and enabled are systemd's LoadState, ActiveState and UnitFileState.
 	load, active, enabled string

@@ -56,7 +56,6 @@ const (
 	Cached Attributes = "Cached"
 )
 
-// allAttributes are all of them; empty is the default.
 var allAttributes = []Attributes{"", AtTheEnd, Interleaved, Cached}
 
 // Names are all of them.
@@ -66,7 +65,6 @@ var Names = []Name{ListNames, ListDirectory, WalkTree, ReadSequential, ReadRando
 const directoryPrefix = ".storage-client-trial-"
 
 const (
-	// filesPerPass is how many files a pass creates, blocksPerPass how many blocks it reads or writes.
 	filesPerPass, blocksPerPass = 200, 256
 	runSize                     = 4 << 10
 	// entriesPerPart is how many names are read before Interleaved asks for their attributes.
@@ -334,7 +332,6 @@ func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
 	return p, err
 }
 
-// eachFile reads the regular files of the directory.
 func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.File, *Pass) error) (p Pass, err error) {
 	entries, err := w.readEntries()
 	if err != nil {

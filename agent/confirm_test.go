@@ -516,6 +516,21 @@ func TestALoopWakesForTheNextAttemptAfterAJumpOfTheClock(t *testing.T) {
 	}
 }
 
+// A proof reports the status, and a report of the permit's generation without Started lets the manager take the permit back.
+func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	w.permit("p1")
+	w.getErr = errors.New("connection refused")
+	a := w.runFor(w.agent(), 30*time.Second)
+	if len(w.sizes) > 0 || w.live[tcpRmem] != usual || w.clientNode.Status.ObservedGeneration != 0 {
+		t.Errorf("%d attempts, in force %q, generation %d is reported", len(w.sizes), w.live[tcpRmem], w.clientNode.Status.ObservedGeneration)
+	}
+	w.getErr = nil
+	w.runFor(a, 2*time.Minute)
+	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+}
+
 // A loop that wakes for what it cannot do yet uses a whole processor until it can.
 func TestALoopNeverWakesForWhatAProofHoldsUp(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *Agent){

@@ -1,0 +1,84 @@
+package permit
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/reporter"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// node is an API server with one client node, and the host of it.
+type node struct {
+	v1alpha1.StorageClientNode
+	err     error
+	holders []string
+	busy    string
+}
+
+func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, error) { return n.DeepCopy(), n.err }
+
+func (n *node) FindHolders(context.Context) ([]string, error) { return n.holders, nil }
+
+func (n *node) Reboot(context.Context) error { return nil }
+
+// A permit is undecided only as long as nothing was decided for good: the agent reports nothing then.
+func TestHowFarTheAnswerToAPermitHasCome(t *testing.T) {
+	due := Settings{RebootBy: []string{"kernelArgument/a"}, CarriedOut: true}
+	for name, test := range map[string]struct {
+		change func(*node)
+		due    Settings
+		want   Answer
+		phase  v1alpha1.RebootPhase
+	}{
+		"there is none":                         {func(n *node) { n.Spec.RebootPermit = nil }, due, None, ""},
+		"the API server cannot be read":         {func(n *node) { n.err = errors.New("no answer") }, due, Undecided, ""},
+		"the API server has a newer spec":       {func(n *node) { n.Generation++ }, due, Undecided, ""},
+		"nothing waits for a boot":              {func(*node) {}, Settings{CarriedOut: true}, Answered, v1alpha1.RebootRefused},
+		"a mount is busy":                       {func(n *node) { n.busy = "still mounted: /a" }, due, Answered, v1alpha1.RebootRefused},
+		"the host is busy":                      {func(n *node) { n.holders = []string{"apt-get"} }, due, Answered, v1alpha1.RebootWaiting},
+		"nothing is in the way":                 {func(*node) {}, due, Answered, v1alpha1.RebootStarted},
+		"an agent before has answered it":       {func(n *node) { n.Status.Reboot = failed("p1", "why") }, due, Answered, v1alpha1.RebootFailed},
+		"an agent before has answered another":  {func(n *node) { n.Status.Reboot = started("p0") }, due, Answered, v1alpha1.RebootStarted},
+		"the settings could not be carried out": {func(*node) {}, Settings{RebootBy: due.RebootBy}, Answered, v1alpha1.RebootRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n node
+			n.Generation, n.Spec.RebootPermit = 1, &v1alpha1.RebootPermit{ID: "p1", BootID: "boot-1"}
+			seen := n.DeepCopy()
+			test.change(&n)
+			if n.Generation == 1 {
+				seen = n.DeepCopy()
+			}
+			_, fs := hosttest.OpenHost(t, "debian-12")
+			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
+			if err := records.Load(); err != nil {
+				t.Fatal(err)
+			}
+			p := New(Config{
+				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),
+				FindBusy: func([]string) string { return n.busy }, RearmTrial: func() error { return nil },
+				Announce: func(context.Context, string) error { return nil },
+			})
+			got := p.Run(t.Context(), seen, test.due)
+			var status v1alpha1.StorageClientNodeStatus
+			p.Report(&status)
+			phase := v1alpha1.RebootPhase("")
+			if status.Reboot != nil {
+				phase = status.Reboot.Phase
+			}
+			if got != test.want || phase != test.phase || p.IsOpen(n.Spec.RebootPermit) != (test.want == Undecided) {
+				t.Errorf("answer %d with %q, want %d with %q", got, phase, test.want, test.phase)
+			}
+			if waits := !p.Due().IsZero(); waits != (test.phase == v1alpha1.RebootWaiting) {
+				t.Errorf("due at %s", p.Due())
+			}
+		})
+	}
+}

@@ -26,11 +26,6 @@ type Allowed struct {
 	Filesystems []string
 }
 
-func (a Allowed) with(patterns []string) Allowed {
-	a.Parameters = slices.Concat(patterns, a.Parameters)
-	return a
-}
-
 func (a Allowed) list() (catalogue.AllowList, error) {
 	list, err := catalogue.NewAllowList(a.Parameters)
 	if err != nil {
@@ -61,7 +56,7 @@ func newFence(files host.FS, subjects []host.Subject, allowed Allowed) (fence, e
 	}
 	local, err := readPatterns(files)
 	if err == nil {
-		f.allowed, err = allowed.with(local).list()
+		f.allowed, err = Allowed{Parameters: slices.Concat(local, allowed.Parameters), Filesystems: allowed.Filesystems}.list()
 	}
 	if err == nil {
 		return f, nil

@@ -74,7 +74,7 @@ func (p *pass) leaveLeastToKernels() {
 func (p *pass) carryOut(ctx context.Context) error {
 	p.observeAll(ctx)
 	p.partUnconfirmed()
-	p.readOriginals(ctx)
+	p.readOriginalsOf(ctx, func(it *item) bool { return !it.unsupported })
 	if err := p.recordEntries(); err != nil {
 		return err
 	}
@@ -110,10 +110,6 @@ func (p *pass) observedSettingsOf(subject string) []host.Setting {
 		}
 	}
 	return settings
-}
-
-func (p *pass) readOriginals(ctx context.Context) {
-	p.readOriginalsOf(ctx, func(it *item) bool { return !it.unsupported })
 }
 
 // compareWithKernel reads, before anything is observed or changed, the originals of new settings that are to be at least something.

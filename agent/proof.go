@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -224,5 +223,3 @@ func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary
 	}
 	return failures
 }
-
-func jitterUpTo(d time.Duration) time.Duration { return rand.N(d) }

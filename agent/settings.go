@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +75,7 @@ func newSettings(machine Machine, allowed Allowed, clock clock.Clock, bootID str
 	machine.attended = true
 	return &settings{
 		machine: machine, allowed: allowed,
-		proof: proof{machine: machine, clock: clock, bootID: bootID, jitter: jitterUpTo},
+		proof: proof{machine: machine, clock: clock, bootID: bootID, jitter: rand.N[time.Duration]},
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",

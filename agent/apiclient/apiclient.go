@@ -28,8 +28,6 @@ import (
 const (
 	resource = "storageclientnodes"
 
-	// requestTimeout bounds a single read or write.
-	requestTimeout = 30 * time.Second
 	// A watch is ended by the server after a time between watchTimeout and twice that, so that many agents do not
 	// come back together.
 	watchTimeout = 5 * time.Minute

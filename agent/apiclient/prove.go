@@ -2,15 +2,10 @@ package apiclient
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -20,39 +15,6 @@ const provingPath = "/openapi/v2"
 
 // Every authenticated user may read it by the API server's own role system:discovery, unless that was changed.
 // +kubebuilder:rbac:roleName=storage-client-node-agent,urls=/openapi/v2,verbs=get
-
-// freshClient returns a client that makes a connection for every request: no connection is kept alive, and requests of HTTP/2
-// would share one.
-func freshClient(config *rest.Config) (rest.Interface, error) {
-	tlsConfig, err := rest.TLSConfigFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("load TLS configuration: %w", err)
-	}
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{}).DialContext,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: requestTimeout,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-		DisableKeepAlives:   true,
-		DisableCompression:  true,
-	}
-	if config.Proxy != nil {
-		transport.Proxy = config.Proxy
-	}
-	if config.Dial != nil {
-		transport.DialContext = config.Dial
-	}
-	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
-	if err != nil {
-		return nil, fmt.Errorf("build transport: %w", err)
-	}
-	client, err := rest.RESTClientForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: requestTimeout})
-	if err != nil {
-		return nil, fmt.Errorf("build API client: %w", err)
-	}
-	return client, nil
-}
 
 // Prove makes a new connection to the API server and reads that many bytes over it, or all there is where that is less, and
 // declares the status over another. What is read is not kept.

@@ -135,19 +135,14 @@ func statusesOf(all []mounts.Mount, j *judge, since sightings) (list []v1alpha1.
 		}
 		return 1
 	})
-	seen := map[string]bool{}
 	for _, m := range ordered {
 		status := statusOf(m, j)
 		if sighting := since.byDevice[m.Device]; !sighting.since.IsZero() {
 			status.Since, status.Used = bounds.Time(sighting.since), sighting.used
 		}
-		if len(list) == maxMounts || seen[status.MountPoint] {
-			omitted++
-			continue
-		}
-		seen[status.MountPoint] = true
 		list = append(list, status)
 	}
+	list, omitted = boundList(list, func(m v1alpha1.MountStatus) string { return m.MountPoint })
 	slices.SortFunc(list, func(a, b v1alpha1.MountStatus) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 	return list, omitted
 }
@@ -175,20 +170,27 @@ func statusOf(m mounts.Mount, j *judge) v1alpha1.MountStatus {
 }
 
 func busyStatuses(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
-	seen := map[string]bool{}
 	for _, b := range all {
-		busy := v1alpha1.BusyMount{
+		list = append(list, v1alpha1.BusyMount{
 			MountPoint: text.Cut(b.MountPoint, bounds.MountPoint),
 			PodUID:     text.Cut(b.PodUID, bounds.UID),
 			Volume:     text.Cut(b.Volume, bounds.Name),
 			FSType:     text.Cut(b.FSType, bounds.Word),
-		}
-		if len(list) == maxMounts || seen[busy.MountPoint] {
+		})
+	}
+	return boundList(list, func(m v1alpha1.BusyMount) string { return m.MountPoint })
+}
+
+// boundList keeps the first entry of each mount point, as many as the status may have.
+func boundList[T any](all []T, point func(T) string) (list []T, omitted int32) {
+	seen := map[string]bool{}
+	for _, m := range all {
+		if len(list) == maxMounts || seen[point(m)] {
 			omitted++
 			continue
 		}
-		seen[busy.MountPoint] = true
-		list = append(list, busy)
+		seen[point(m)] = true
+		list = append(list, m)
 	}
 	return list, omitted
 }

@@ -43,14 +43,10 @@ type Options struct {
 // Subject serves the settings "filesystem/<mount point>", where the mount point may be a glob. It implements
 // host.Subject.
 type Subject struct {
-	fs          host.FS
-	runner      host.Runner
-	entries     func() ([]mounts.Entry, error)
-	merge       func(own, wanted []string) []string
-	differences func(wanted, observed []string) []string
-	weakened    func(has, wanted []string) (option, loses string)
-	hazardous   func(option string) bool
-	systemDirs  []string
+	Options
+	fs      host.FS
+	runner  host.Runner
+	entries func() ([]mounts.Entry, error)
 	// refuse is set by Confine; nil where every place may be touched.
 	refuse func(place string) string
 	// types are the file system types that were asked for last, by name.
@@ -66,8 +62,7 @@ var _ host.Confined = &Subject{}
 // New returns the subject for one host. entries reads its mount table.
 func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, error), options Options) *Subject {
 	return &Subject{
-		fs: files, runner: runner, entries: entries, merge: options.Merge, differences: options.Differences, weakened: options.Weakened,
-		hazardous: options.Hazardous, systemDirs: options.SystemDirs,
+		Options: options, fs: files, runner: runner, entries: entries,
 		types: map[string]string{}, failed: map[string]string{}, place: mounts.NewPlace(files, systemDir),
 	}
 }
@@ -96,7 +91,7 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 			continue
 		}
 		for _, at := range t.targetsOf(glob, fsType) {
-			at.wanted = s.merge(wanted[at.point].wanted, list)
+			at.wanted = s.Merge(wanted[at.point].wanted, list)
 			wanted[at.point] = at
 		}
 	}
@@ -113,7 +108,7 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 
 // dropInText is what our drop-in for a file system is to say.
 func (s *Subject) dropInText(at target) string {
-	return renderDropIn(s.merge(at.unit.ownOptions(), at.wanted))
+	return renderDropIn(s.Merge(at.unit.ownOptions(), at.wanted))
 }
 
 // Apply implements host.Subject.
@@ -186,7 +181,7 @@ func (s *Subject) applyLive(ctx context.Context, at target) error {
 	if at.mount == nil {
 		return nil
 	}
-	differing := s.differences(at.wanted, optionsInForce(at.mount))
+	differing := s.Differences(at.wanted, optionsInForce(at.mount))
 	if !slices.ContainsFunc(differing, func(name string) bool { return slices.Contains(live, name) }) {
 		return nil
 	}
@@ -310,7 +305,7 @@ func (s *Subject) judgeTarget(at target) (host.State, string) {
 	}
 	var differing []string
 	if at.mount != nil {
-		differing = s.differences(at.wanted, optionsInForce(at.mount))
+		differing = s.Differences(at.wanted, optionsInForce(at.mount))
 	}
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
 	switch {

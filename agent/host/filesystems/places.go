@@ -23,7 +23,7 @@ func (s *Subject) refusePlace(t table, at target) string {
 	if reason := cmp.Or(s.refuse(at.point), s.refuse(resolved)); reason != "" {
 		return reason
 	}
-	for _, dir := range s.systemDirs {
+	for _, dir := range s.SystemDirs {
 		resolvedDir, err := s.fs.Resolve(dir)
 		switch {
 		case err != nil:
@@ -60,14 +60,14 @@ func (s *Subject) isSystemMount(point string) bool {
 	if strings.Contains(point, "/pods/") || strings.Contains(point, "/plugins/") {
 		return false
 	}
-	return slices.ContainsFunc(s.systemDirs, func(dir string) bool {
+	return slices.ContainsFunc(s.SystemDirs, func(dir string) bool {
 		return isBelow(dir, point) || isBelow(point, dir)
 	})
 }
 
 // mayStay tells whether what an earlier release staged does no harm where it is.
 func (s *Subject) mayStay(at target) bool {
-	return at.unit.name != "" && s.fs.Exists(at.unit.dropIn()) && !slices.ContainsFunc(at.wanted, s.hazardous)
+	return at.unit.name != "" && s.fs.Exists(at.unit.dropIn()) && !slices.ContainsFunc(at.wanted, s.Hazardous)
 }
 
 func upperDir(m *mounts.Entry) string {

@@ -58,7 +58,7 @@ func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error
 			continue
 		}
 		now := optionsInForce(m)
-		changed := append(s.differences(was[point], now), s.differences(now, was[point])...)
+		changed := append(s.Differences(was[point], now), s.Differences(now, was[point])...)
 		changed = slices.DeleteFunc(changed, func(name string) bool { return !slices.Contains(ours, name) })
 		rest := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { return slices.Contains(live, name) })
 		if len(rest) < len(changed) {

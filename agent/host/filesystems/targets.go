@@ -117,7 +117,7 @@ func (s *Subject) findWeakness(at target) string {
 		floors = append(floors, slices.DeleteFunc(optionsInForce(at.mount), func(o string) bool { return o == "ro" }))
 	}
 	for _, has := range floors {
-		if option, loses := s.weakened(has, at.wanted); option != "" {
+		if option, loses := s.Weakened(has, at.wanted); option != "" {
 			return fmt.Sprintf("%s would make its mount weaker, which has %s: remove %s from mountOptions in spec.node.filesystems", option, loses, option)
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Subject) examineLog(ctx context.Context, at target, value string) strin
 	if at.mount == nil {
 		return "it is not mounted: its log can be checked only while it is"
 	}
-	if len(s.differences([]string{"logbsize=" + value}, optionsInForce(at.mount))) == 0 {
+	if len(s.Differences([]string{"logbsize=" + value}, optionsInForce(at.mount))) == 0 {
 		return ""
 	}
 	out, err := s.runner.Run(ctx, "xfs_info", at.point)

@@ -132,25 +132,19 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 	}
 	s.Identified += block.identified
 	s.Refused += block.refused
-	known := map[string]bool{}
-	for _, q := range s.Queues {
-		known[q.ID] = true
-	}
 	for _, q := range queues {
-		if q.port == c.port && sameAddress(q.server, c.server) && !known[q.ID] {
+		known := slices.ContainsFunc(s.Queues, func(k counters.Queue) bool { return k.ID == q.ID })
+		if q.port == c.port && sameAddress(q.server, c.server) && !known {
 			s.Queues = append(s.Queues, q.Queue)
 		}
-	}
-	listed := map[string]bool{}
-	for _, request := range s.Requests {
-		listed[request.ID] = true
 	}
 	for _, t := range tasks {
 		if t.port != c.port || !sameAddress(t.server, c.server) {
 			continue
 		}
 		for _, request := range t.requests {
-			if !listed[request.ID] && len(s.Requests) < maxRequests {
+			listed := slices.ContainsFunc(s.Requests, func(r counters.Request) bool { return r.ID == request.ID })
+			if !listed && len(s.Requests) < maxRequests {
 				s.Requests = append(s.Requests, request)
 			}
 		}

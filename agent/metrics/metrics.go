@@ -24,54 +24,33 @@ const Off = "0"
 const maxSuperblocks = 128
 
 var (
+	mountLabels     = []string{"device", "volume", "server", "export"}
+	operationLabels = []string{"device", "volume", "server", "export", "operation"}
+
 	mountInfo = prometheus.NewDesc("storageclient_mount_info",
 		"1 for each NFS superblock and each volume that is mounted from it. Volumes that share a superblock share its counters, which carry the first volume's name.",
 		[]string{"device", "volume", "server", "export", "protocol"}, nil)
-	nconnect = prometheus.NewDesc("storageclient_mount_nconnect",
-		"Connections that the mount asked for, 1 where it did not say.",
-		[]string{"device", "volume", "server", "export"}, nil)
+	nconnect    = prometheus.NewDesc("storageclient_mount_nconnect", "Connections that the mount asked for, 1 where it did not say.", mountLabels, nil)
 	connections = prometheus.NewDesc("storageclient_mount_connections",
-		"Connections that are there. Mounts of one server share them: the first mount decides how many.",
-		[]string{"device", "volume", "server", "export"}, nil)
+		"Connections that are there. Mounts of one server share them: the first mount decides how many.", mountLabels, nil)
 	slotLimit = prometheus.NewDesc("storageclient_mount_slot_limit",
-		"The most requests in flight for each connection. Absent where the kernel does not tell (before 5.14).",
-		[]string{"device", "volume", "server", "export"}, nil)
-	readAhead = prometheus.NewDesc("storageclient_mount_read_ahead_bytes",
-		"The read-ahead window. Absent where it is not known.",
-		[]string{"device", "volume", "server", "export"}, nil)
-	readBytes = prometheus.NewDesc("storageclient_mount_read_bytes_total",
-		"Bytes read from the server.",
-		[]string{"device", "volume", "server", "export"}, nil)
-	writtenBytes = prometheus.NewDesc("storageclient_mount_written_bytes_total",
-		"Bytes written to the server.",
-		[]string{"device", "volume", "server", "export"}, nil)
-	operations = prometheus.NewDesc("storageclient_mount_operations_total",
-		"Operations completed.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
+		"The most requests in flight for each connection. Absent where the kernel does not tell (before 5.14).", mountLabels, nil)
+	readAhead       = prometheus.NewDesc("storageclient_mount_read_ahead_bytes", "The read-ahead window. Absent where it is not known.", mountLabels, nil)
+	readBytes       = prometheus.NewDesc("storageclient_mount_read_bytes_total", "Bytes read from the server.", mountLabels, nil)
+	writtenBytes    = prometheus.NewDesc("storageclient_mount_written_bytes_total", "Bytes written to the server.", mountLabels, nil)
+	operations      = prometheus.NewDesc("storageclient_mount_operations_total", "Operations completed.", operationLabels, nil)
 	operationErrors = prometheus.NewDesc("storageclient_mount_operation_errors_total",
-		"Operations that ended with an error. Always 0 before Linux 5.3.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
-	retransmissions = prometheus.NewDesc("storageclient_mount_operation_retransmissions_total",
-		"Requests that were sent again.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
-	majorTimeouts = prometheus.NewDesc("storageclient_mount_operation_major_timeouts_total",
-		"Requests without an answer after timeo and all retransmissions.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
+		"Operations that ended with an error. Always 0 before Linux 5.3.", operationLabels, nil)
+	retransmissions = prometheus.NewDesc("storageclient_mount_operation_retransmissions_total", "Requests that were sent again.", operationLabels, nil)
+	majorTimeouts   = prometheus.NewDesc("storageclient_mount_operation_major_timeouts_total",
+		"Requests without an answer after timeo and all retransmissions.", operationLabels, nil)
 	queueTime = prometheus.NewDesc("storageclient_mount_operation_queue_seconds_total",
-		"Time that requests waited for a slot or a connection before they were sent.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
-	roundTripTime = prometheus.NewDesc("storageclient_mount_operation_round_trip_seconds_total",
-		"Time from sending to the server's answer.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
+		"Time that requests waited for a slot or a connection before they were sent.", operationLabels, nil)
+	roundTripTime = prometheus.NewDesc("storageclient_mount_operation_round_trip_seconds_total", "Time from sending to the server's answer.", operationLabels, nil)
 	executionTime = prometheus.NewDesc("storageclient_mount_operation_execution_seconds_total",
-		"Time from the request to its end: queue, round trip and the client's own work.",
-		[]string{"device", "volume", "server", "export", "operation"}, nil)
-	omitted = prometheus.NewDesc("storageclient_mounts_omitted",
-		"NFS superblocks beyond the 128 that one node reports.",
-		nil, nil)
-	collected = prometheus.NewDesc("storageclient_mounts_success",
-		"1 where the host's mounts could be read, else 0.",
-		nil, nil)
+		"Time from the request to its end: queue, round trip and the client's own work.", operationLabels, nil)
+	omitted   = prometheus.NewDesc("storageclient_mounts_omitted", "NFS superblocks beyond the 128 that one node reports.", nil, nil)
+	collected = prometheus.NewDesc("storageclient_mounts_success", "1 where the host's mounts could be read, else 0.", nil, nil)
 )
 
 // SuperblockReader reads the host's NFS superblocks. mounts.Reader is it.

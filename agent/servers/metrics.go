@@ -9,21 +9,17 @@ import (
 )
 
 var (
+	serverLabels = []string{"server", "protocol"}
+
 	serverState = prometheus.NewDesc("storageclient_agent_server_state",
-		"1 for each storage server that the node has mounts of, with its state and the reason for it.",
-		[]string{"server", "protocol", "state", "reason"}, nil)
-	serverConnections = prometheus.NewDesc("storageclient_agent_server_connections",
-		"Connections that the node's mounts have to a storage server.",
-		[]string{"server", "protocol"}, nil)
-	serverWaiting = prometheus.NewDesc("storageclient_agent_server_waiting_requests",
-		"Requests without an answer of a storage server that is Silent or Stuck, else 0.",
-		[]string{"server", "protocol"}, nil)
+		"1 for each storage server that the node has mounts of, with its state and the reason for it.", []string{"server", "protocol", "state", "reason"}, nil)
+	serverConnections = prometheus.NewDesc("storageclient_agent_server_connections", "Connections that the node's mounts have to a storage server.", serverLabels, nil)
+	serverWaiting     = prometheus.NewDesc("storageclient_agent_server_waiting_requests",
+		"Requests without an answer of a storage server that is Silent or Stuck, else 0.", serverLabels, nil)
 	serverInFlight = prometheus.NewDesc("storageclient_agent_server_requests_in_flight",
-		"Requests to a storage server that were under way when its counters were read last, every ten seconds. At most 256 where the kernel lists them.",
-		[]string{"server", "protocol"}, nil)
+		"Requests to a storage server that were under way when its counters were read last, every ten seconds. At most 256 where the kernel lists them.", serverLabels, nil)
 	serverLastAnswer = prometheus.NewDesc("storageclient_agent_server_last_answer_timestamp_seconds",
-		"When a storage server answered last, in seconds since 1970. Absent before its first answer.",
-		[]string{"server", "protocol"}, nil)
+		"When a storage server answered last, in seconds since 1970. Absent before its first answer.", serverLabels, nil)
 )
 
 // Metrics tells of the servers as they were judged last. Scrapes read it while a pass goes on.
@@ -35,11 +31,9 @@ func (m *Metrics) note(verdicts []serverhealth.Verdict) { m.judged.Store(&verdic
 
 // Describe sends all descriptors.
 func (*Metrics) Describe(descriptors chan<- *prometheus.Desc) {
-	descriptors <- serverState
-	descriptors <- serverConnections
-	descriptors <- serverWaiting
-	descriptors <- serverInFlight
-	descriptors <- serverLastAnswer
+	for _, d := range []*prometheus.Desc{serverState, serverConnections, serverWaiting, serverInFlight, serverLastAnswer} {
+		descriptors <- d
+	}
 }
 
 // Collect reports all servers; none before the first reading.

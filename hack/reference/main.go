@@ -223,7 +223,7 @@ func readMetrics(dir string) ([]metric, error) {
 			if !ok || !isPrometheus(function.X) {
 				return true
 			}
-			m, declares := parse(function.Sel.Name, call.Args)
+			m, declares := parse(function.Sel.Name, resolveNames(file, call.Args))
 			if declares && (m.name == "" || m.help == "") && problem == nil {
 				problem = fmt.Errorf("%s: a metric without name or help", dir)
 			}
@@ -239,6 +239,24 @@ func readMetrics(dir string) ([]metric, error) {
 		err = fmt.Errorf("%s: no metric is declared here", dir)
 	}
 	return found, err
+}
+
+// resolveNames puts the values of a file's own variables in the place of their names.
+func resolveNames(file *ast.File, args []ast.Expr) []ast.Expr {
+	resolved := slices.Clone(args)
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+			return true
+		}
+		for i, arg := range args {
+			if name, ok := arg.(*ast.Ident); ok && name.Name == spec.Names[0].Name {
+				resolved[i] = spec.Values[0]
+			}
+		}
+		return true
+	})
+	return resolved
 }
 
 func isPrometheus(expression ast.Expr) bool {

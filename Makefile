@@ -20,7 +20,7 @@ XDG_CACHE_HOME ?= $(HOME)/.cache
 export XDG_CACHE_HOME
 CACHE := $(XDG_CACHE_HOME)/storage-client-operator
 # Each set of tools has a directory of its own, see hack/tools.sh.
-SETS := $(CACHE)/sets
+SETS := $(or $(SCO_SETS),$(CACHE)/sets)
 CONTROLLER_GEN := $(SETS)/controller-gen/controller-gen
 CRD_REF_DOCS := $(SETS)/crd-ref-docs/crd-ref-docs
 KUSTOMIZE := $(SETS)/kustomize/kustomize

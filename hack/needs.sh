@@ -13,7 +13,7 @@ if ! command -v go >/dev/null; then
   echo "Go is not installed. Install Go $wanted or newer: https://go.dev/doc/install" >&2
   exit 1
 fi
-if [[ -d $cache/sets/$1 ]]; then
+if [[ -d ${SCO_SETS:-$cache/sets}/$1 ]]; then
   echo "About $3 minutes on two cores; tools and control plane are built already"
   exit
 fi

@@ -4,12 +4,13 @@
 #
 #   hack/tools.sh SET...     each target of make has a set, see "members"
 #
-# A set is the directory sets/SET in the cache: links to what the set names and to nothing else. A test gets the directory of its
+# A set is the directory sets/SET in the cache (SCO_SETS names another directory of sets): links to what the set names and to nothing else. A test gets the directory of its
 # set alone, so that a tool that somebody else has built cannot stand in for one that is missing in the set.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator
+sets=${SCO_SETS:-$cache/sets}
 source "$root/hack/progress.sh"
 
 # members SET lists the tools of a set.
@@ -114,14 +115,14 @@ python_install() {
 
 # link_set SET TOOL... makes the directory of a set hold these tools and nothing else.
 link_set() {
-  local directory=$cache/sets/$1 entry
+  local directory=$sets/$1 entry
   shift
   mkdir -p "$directory"
   for entry in "$directory"/*; do
     [[ " $* " == *" ${entry##*/} "* ]] || rm -f "$entry"
   done
   for entry in "$@"; do
-    ln -sfn "../../bin/$entry" "$directory/$entry"
+    ln -sfn "$cache/bin/$entry" "$directory/$entry"
   done
 }
 

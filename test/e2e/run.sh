@@ -35,7 +35,7 @@ mkdir -p "$cache/e2e"
 # What the upgrade begins with: the first manifests that somebody may have installed.
 FORMER=${FORMER:-682a90a}
 # Left out unless they are asked for, for their length; each needs nothing but a fresh cluster.
-long="health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects upgrade chart"
+long="clamped health mount-options shadowed in-vain probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects upgrade chart"
 labels=${SCO_E2E_LABELS-$(echo "$long" | sed 's/[^ ]*/!&/g; s/ / \&\& /g')}
 minutes=60
 if [ -z "$labels" ]; then
@@ -68,7 +68,7 @@ case ${SCO_E2E_LABELS-none} in
 		mkdir -p "$former/dist"
 		git -C "$(git rev-parse --show-toplevel)" archive "$FORMER" | tar -x -C "$former"
 		make -s -C "$former" images MANAGER_IMAGE=storageclient/manager:former AGENT_IMAGE=storageclient/node-agent:former
-		"$cache/sets/kustomize/kustomize" build "$former/config/default" |
+		"${SCO_SETS:-$cache/sets}/kustomize/kustomize" build "$former/config/default" |
 			sed -e 's|storageclient/manager:dev|storageclient/manager:former|' -e 's|storageclient/node-agent:dev|storageclient/node-agent:former|' >"$former/dist/install.yaml"
 		export SCO_FORMER=$former
 	fi
@@ -77,7 +77,7 @@ esac
 case ${SCO_E2E_LABELS-none} in
 '' | *chart*)
 	make -s -C ../.. chart
-	SCO_HELM=$cache/sets/helm/helm
+	SCO_HELM=${SCO_SETS:-$cache/sets}/helm/helm
 	export SCO_HELM
 	;;
 esac

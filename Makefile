@@ -149,7 +149,7 @@ test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh compile_imports ./test/integration
 	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -timeout 20m -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
 
-test-attack: ## Play attacks with real credentials against a real API server; TESTFLAGS=-update writes their table into SECURITY.md
+test-attack: ## Play attacks with real credentials against a real API server; TESTFLAGS=-update writes their table into docs/security-reference.md
 	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-chart

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var update = flag.Bool("update", false, "write the table into SECURITY.md")
+var update = flag.Bool("update", false, "write the table into docs/security-reference.md")
 
 // Stops, as the answers tell them apart. That of a policy is its name.
 const (
@@ -49,7 +49,7 @@ const (
 
 // attack is one row of the table.
 type attack struct {
-	// id is what SECURITY.md and a report call it.
+	// id is the name of the attack in the security reference and in reports.
 	id string
 	// by is the attacker.
 	by string
@@ -240,18 +240,18 @@ func compareTable(t *testing.T, table string) {
 	before, rest, _ := strings.Cut(readSecurity(t), beginMark)
 	was, after, found := strings.Cut(rest, endMark)
 	if !found {
-		t.Fatalf("SECURITY.md lacks %s or %s", beginMark, endMark)
+		t.Fatalf("the security reference lacks %s or %s", beginMark, endMark)
 	}
 	table = "\n" + table
 	if was == table {
 		return
 	}
 	if !*update {
-		t.Error(`SECURITY.md has another table: run "make test-attack TESTFLAGS=-update" and read what has changed`)
+		t.Error(`the security reference has another table: run "make test-attack TESTFLAGS=-update" and read what has changed`)
 		return
 	}
 	if t.Failed() {
-		t.Error("not written into SECURITY.md: an attack was not stopped as it is to be")
+		t.Error("not written: an attack was not stopped as it is to be")
 		return
 	}
 	must(t, os.WriteFile(securityFile, []byte(before+beginMark+table+endMark+after), 0o600))

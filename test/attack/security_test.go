@@ -22,7 +22,7 @@ import (
 
 const (
 	root         = "../.."
-	securityFile = root + "/SECURITY.md"
+	securityFile = root + "/docs/security-reference.md"
 	beginMark    = "<!-- attacks -->"
 	endMark      = "<!-- /attacks -->"
 )
@@ -34,13 +34,13 @@ func readSecurity(t *testing.T) string {
 	return string(content)
 }
 
-// section is what stands between two marks of SECURITY.md.
+// section returns the text between two marks of the security reference.
 func section(t *testing.T, name string) string {
 	t.Helper()
 	_, rest, begins := strings.Cut(readSecurity(t), "<!-- "+name+" -->")
 	text, _, ends := strings.Cut(rest, "<!-- /"+name+" -->")
 	if !begins || !ends || strings.TrimSpace(text) == "" {
-		t.Fatalf("SECURITY.md has nothing between the marks of %s", name)
+		t.Fatalf("the security reference has nothing between the marks of %s", name)
 	}
 	return text
 }
@@ -86,7 +86,7 @@ func TestThreatsNameWhatHoldsThem(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Errorf("SECURITY.md names %s, which is neither an attack nor a test", name)
+				t.Errorf("the security reference names %s, which is neither an attack nor a test", name)
 			}
 		}
 	}
@@ -115,12 +115,14 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// The tests that SECURITY.md names outside of the table.
+// The tests that SECURITY.md and its reference name.
 func TestSecurityNamesTestsThatThereAre(t *testing.T) {
 	names := testNames(t)
-	for _, name := range quotedIn(readSecurity(t)) {
+	summary, err := os.ReadFile(root + "/SECURITY.md")
+	must(t, err)
+	for _, name := range quotedIn(string(summary) + readSecurity(t)) {
 		if strings.HasPrefix(name, "Test") && !names[name] {
-			t.Errorf("SECURITY.md names %s", name)
+			t.Errorf("the security reference names %s", name)
 		}
 	}
 }
@@ -173,7 +175,7 @@ func TestTheAgentNamesNoOtherPath(t *testing.T) {
 			}
 			found++
 			if !slices.ContainsFunc(listed, func(entry string) bool { return covers(entry, text) }) {
-				t.Errorf("%s: %s is not in SECURITY.md", position, text)
+				t.Errorf("%s: %s is not in the security reference", position, text)
 			}
 		}
 	})
@@ -200,13 +202,13 @@ func TestTheAgentRunsNoOtherCommand(t *testing.T) {
 			command := strings.Join(argv, " ")
 			found[argv[0]] = true
 			if !slices.ContainsFunc(listed, func(entry string) bool { return entry == command || strings.HasPrefix(entry, command+" ") }) {
-				t.Errorf("%s: %s is not in SECURITY.md", position, command)
+				t.Errorf("%s: %s is not in the security reference", position, command)
 			}
 		}
 	})
 	for _, entry := range listed {
 		if name := strings.Fields(entry)[0]; !found[name] {
-			t.Errorf("SECURITY.md names %s, which the agent does not run", name)
+			t.Errorf("the security reference names %s, which the agent does not run", name)
 		}
 	}
 }
@@ -282,7 +284,7 @@ func TestTheAgentChangesNoOtherFile(t *testing.T) {
 			changed := changes(before, machine.seen)
 			for _, file := range changed {
 				if !slices.ContainsFunc(writes, func(entry string) bool { return covers(entry, file) }) {
-					t.Errorf("the agent has changed %s, which is not in SECURITY.md", file)
+					t.Errorf("the agent has changed %s, which is not in the security reference", file)
 				}
 			}
 			if len(changed) < least {
@@ -290,7 +292,7 @@ func TestTheAgentChangesNoOtherFile(t *testing.T) {
 			}
 			for _, command := range machine.commands.Ran {
 				if !slices.ContainsFunc(commands, func(entry string) bool { return fits(entry, command) }) {
-					t.Errorf("the agent has run %q, which is not in SECURITY.md", command)
+					t.Errorf("the agent has run %q, which is not in the security reference", command)
 				}
 			}
 		})

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws who imports whom, as a Mermaid diagram, from the source. "make verify" compares it with the one in CONTRIBUTING.md, and
+# Draws who imports whom, as a Mermaid diagram, from the source. "make verify" compares it with the one in docs/development/packages.md, and
 # fails on a circle or an arrow that runs up from a room into the one that it is a part of.
 set -euo pipefail
 

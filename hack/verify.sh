@@ -79,10 +79,10 @@ overlay() {
   "$KUSTOMIZE" build "$dir"
 }
 
-# The diagram of CONTRIBUTING.md, between its two marks.
+# The diagram of docs/development/packages.md, between its two marks.
 rooms() {
-  diff <(sed -n '/^<!-- rooms -->$/,/^<!-- \/rooms -->$/p' CONTRIBUTING.md | grep -v -e '^<!--' -e '^```') <(hack/rooms.sh) ||
-    { echo 'Put what hack/rooms.sh prints between the marks in CONTRIBUTING.md'; return 1; }
+  diff <(sed -n '/^<!-- rooms -->$/,/^<!-- \/rooms -->$/p' docs/development/packages.md | grep -v -e '^<!--' -e '^```') <(hack/rooms.sh) ||
+    { echo 'Put what hack/rooms.sh prints between the marks in docs/development/packages.md'; return 1; }
 }
 
 scripts() {

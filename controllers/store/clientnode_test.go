@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ import (
 )
 
 func TestCacheOfClientNodesKeepsWhatIsComparedWithVolumes(t *testing.T) {
-	since := ptr.To(metav1.Now())
+	since := ptr.To(metav1.NewTime(time.Unix(1, 0)))
 	clientNode := &v1alpha1.StorageClientNode{}
 	sample := v1alpha1.NodeSampleStatus{ID: "asked", Mounts: []v1alpha1.MountSample{{Volume: "pv", Server: "filer"}}}
 	clientNode.Status.Sample = sample.DeepCopy()

@@ -43,7 +43,7 @@ var (
 	tunedSysctls = map[string]string{
 		"net.core.rmem_max": "16777216", "net.ipv4.tcp_rmem": "4096 1048576 16777216", "vm.dirty_background_ratio": "5",
 	}
-	tunedSlots = map[string]string{"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "128"}
+	tunedSlots = map[string]string{"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "65536"}
 )
 
 // original is what the nodes and the volume were before the profile, by the node's name.

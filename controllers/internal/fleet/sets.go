@@ -20,6 +20,7 @@ type ProfileSets struct {
 // declaration is a version of a profile: what it asks for, and the plan that it shows.
 type declaration struct{ *v1alpha1.StorageClientProfile }
 
+// IsSame implements the comparison of store.Memo.
 func (d declaration) IsSame(newer declaration) bool {
 	return showsSamePlan(d.StorageClientProfile, newer.StorageClientProfile) && match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
 }
@@ -27,6 +28,7 @@ func (d declaration) IsSame(newer declaration) bool {
 // profileList is a list of profiles, sorted by name.
 type profileList []*Profile
 
+// IsSame implements the comparison of store.Memo.
 func (l profileList) IsSame(newer profileList) bool { return slices.Equal(l, newer) }
 
 // Of is the set of all profiles as they are now; their status is that of the version which was checked, but for the plan that it shows. The

@@ -18,7 +18,8 @@ const (
 	// RoundAge is for how long a round lets others follow the first, if the look at all nodes took no longer than a tenth of it; otherwise for
 	// ten times as long as the look, MaxRoundAge at most. Each of thousands that may go would otherwise look at all of them; what is seen to
 	// fail later than that stops the next one.
-	RoundAge    = 250 * time.Millisecond
+	RoundAge = 250 * time.Millisecond
+	// MaxRoundAge is the upper bound of that.
 	MaxRoundAge = time.Second
 	roundShare  = 10
 )

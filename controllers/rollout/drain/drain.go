@@ -103,7 +103,7 @@ const (
 	cached     = "0"
 )
 
-func (d *Drainer) listPods(ctx context.Context, node string, version string) ([]corev1.Pod, error) {
+func (d *Drainer) listPods(ctx context.Context, node, version string) ([]corev1.Pod, error) {
 	bounded, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var pods corev1.PodList

@@ -27,10 +27,11 @@ const (
 )
 
 const (
-	// MinDrainInterval and MaxDrainInterval bound how soon the pods of draining nodes are inspected again, so that a freed node does not
-	// idle, and many of them do not load the API server. minTerminationInterval is the lower bound while only pods that terminate are left.
-	MinDrainInterval       = time.Second
-	MaxDrainInterval       = 5 * time.Second
+	// MinDrainInterval is the shortest time between two inspections of the pods of draining nodes, so that a freed node does not idle.
+	MinDrainInterval = time.Second
+	// MaxDrainInterval is the longest time between them: many draining nodes must not load the API server.
+	MaxDrainInterval = 5 * time.Second
+	// minTerminationInterval is the shortest time while only pods that terminate are left.
 	minTerminationInterval = time.Second / 2
 	// Between the bounds, the interval grows with each draining node. An inspection takes one read a node while only pods that terminate
 	// are left, and up to three otherwise: that is 100 and 150 reads a second.

@@ -20,6 +20,7 @@ type Compiler struct {
 // declaration is a version of a profile.
 type declaration struct{ *v1alpha1.StorageClientProfile }
 
+// IsSame implements the comparison of store.Memo.
 func (d declaration) IsSame(newer declaration) bool {
 	return match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
 }

@@ -57,6 +57,7 @@ type version struct {
 	resourceVersion string
 }
 
+// IsSame implements the comparison of store.Memo.
 func (v version) IsSame(newer version) bool { return v == newer && v.resourceVersion != "" }
 
 // Read reads the pages among the ConfigMaps of the manager's namespace, which must not change any more.

@@ -26,6 +26,7 @@ CRD_REF_DOCS := $(SETS)/crd-ref-docs/crd-ref-docs
 KUSTOMIZE := $(SETS)/kustomize/kustomize
 GOLANGCI_LINT := $(SETS)/golangci-lint/golangci-lint
 HELM := $(SETS)/helm/helm
+VALE := $(SETS)/vale/vale
 
 # The same flags for tools, linters, tests and programs: Go compiles each package once for all of them. A C compiler makes no difference,
 # and neither does the directory of the tree.
@@ -77,6 +78,11 @@ vet: ## Run go vet alone, on all tests behind build tags too; "make lint" includ
 lint: tool-golangci-lint ## Run the linters, go vet among them
 	$(GOLANGCI_LINT) run --timeout 0
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
+
+# Vale needs a C compiler.
+.PHONY: prose
+prose: tool-vale ## Lint the English of documentation, comments, messages and names; needs a C compiler
+	@VALE=$(VALE) hack/prose.sh
 
 # BASE is the revision to compare with.
 .PHONY: check

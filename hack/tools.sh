@@ -25,7 +25,7 @@ members() {
       echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
       echo containerd containerd-shim-runc-v2 ctr
       ;;
-    controller-gen | crd-ref-docs | golangci-lint | gotestsum | kustomize | helm) echo "$1" ;;
+    controller-gen | crd-ref-docs | golangci-lint | gotestsum | kustomize | helm | vale) echo "$1" ;;
     site) echo mkdocs ;;
     *)
       echo "hack/tools.sh: unknown set \"$1\"" >&2
@@ -55,6 +55,8 @@ build() {
     helm) go_build "$1" "$1" helm.sh/helm/v4/cmd/helm -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
     kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;
+    # Its parser of Go is in C.
+    vale) CGO_ENABLED=1 go_build "$1" "$1" github.com/vale-cli/vale/v3/cmd/vale -ldflags "$small" ;;
     mkdocs) python_install "$1" "$root/hack/site/requirements.txt" ;;
   esac
 }

@@ -5,29 +5,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Mode says whether a profile acts.
+// Mode selects between applying a profile and only reporting its effect.
 // +kubebuilder:validation:Enum=Enforce;Plan
 type Mode string
 
 const (
-	// ModeEnforce applies what the profile declares. It is the default.
+	// ModeEnforce applies the declared settings and mount options. It is the default.
 	ModeEnforce Mode = "Enforce"
-	// ModePlan computes and reports everything and touches nothing.
+	// ModePlan computes and reports all changes but does not apply them.
 	ModePlan Mode = "Plan"
 )
 
-// DeletionPolicy says what happens to nodes and volumes when the profile is deleted or no longer matches them.
+// DeletionPolicy controls the values on nodes and volumes when the profile is deleted or no longer matches them.
 // +kubebuilder:validation:Enum=Restore;Retain
 type DeletionPolicy string
 
 const (
 	// DeletionRestore restores the original values. It is the default.
 	DeletionRestore DeletionPolicy = "Restore"
-	// DeletionRetain leaves nodes and volumes as they are.
+	// DeletionRetain leaves the current values in place.
 	DeletionRetain DeletionPolicy = "Retain"
 )
 
-// UnsupportedPolicy says how settings that cannot work on a node affect the profile's Ready condition.
+// UnsupportedPolicy controls the effect of exceptions on the profile's Ready condition.
 // +kubebuilder:validation:Enum=Report;Fail
 type UnsupportedPolicy string
 
@@ -38,40 +38,40 @@ const (
 	UnsupportedFail UnsupportedPolicy = "Fail"
 )
 
-// ConflictPolicy says which value wins when a volume already has a different value of an option.
+// ConflictPolicy selects the value that wins when a volume already has a different value of an option.
 // +kubebuilder:validation:Enum=KeepVolume;UseProfileOverClass;UseProfile
 type ConflictPolicy string
 
 const (
 	// ConflictKeepVolume keeps the volume's value. It is the default.
 	ConflictKeepVolume ConflictPolicy = "KeepVolume"
-	// ConflictUseProfileOverClass replaces a value that only comes from the volume's StorageClass.
+	// ConflictUseProfileOverClass replaces a value that equals the value in the volume's StorageClass. Other values are kept.
 	ConflictUseProfileOverClass ConflictPolicy = "UseProfileOverClass"
 	// ConflictUseProfile replaces the volume's value.
 	ConflictUseProfile ConflictPolicy = "UseProfile"
 )
 
-// MountOptionsSource is where options of a rule come from beside the profile.
+// MountOptionsSource is the source of additional mount options of a rule.
 // +kubebuilder:validation:Enum="";StorageClass
 type MountOptionsSource string
 
 const (
-	// MountOptionsFromClass is the StorageClass of each volume, as it is today.
+	// MountOptionsFromClass is the current StorageClass of each volume.
 	MountOptionsFromClass MountOptionsSource = "StorageClass"
 )
 
-// GitOpsPolicy says what happens to volumes whose mount options are managed in Git.
+// GitOpsPolicy controls changes to volumes whose mount options are managed in Git.
 // +kubebuilder:validation:Enum=ReportOnly;Patch
 type GitOpsPolicy string
 
 const (
-	// GitOpsReportOnly reports the difference and writes nothing. It is the default.
+	// GitOpsReportOnly reports the difference and does not change the volume. It is the default.
 	GitOpsReportOnly GitOpsPolicy = "ReportOnly"
 	// GitOpsPatch changes the volume anyway.
 	GitOpsPatch GitOpsPolicy = "Patch"
 )
 
-// VolumeProtocol is the family of a volume's client.
+// VolumeProtocol is the protocol family of a volume.
 // +kubebuilder:validation:Enum=NFS;SMB;Block
 type VolumeProtocol string
 
@@ -84,42 +84,42 @@ const (
 	ProtocolBlock VolumeProtocol = "Block"
 )
 
-// NodeFailurePolicy says what happens to a node that failed.
+// NodeFailurePolicy controls the scheduling of a failed node.
 // +kubebuilder:validation:Enum=KeepCordoned;Uncordon
 type NodeFailurePolicy string
 
 const (
-	// FailureKeepCordoned keeps a failed node cordoned until a person uncordons it. It is the default.
+	// FailureKeepCordoned keeps a failed node cordoned until an administrator uncordons it. It is the default.
 	FailureKeepCordoned NodeFailurePolicy = "KeepCordoned"
-	// FailureUncordon returns a failed node to service once it is Ready; it still counts against the budget.
+	// FailureUncordon returns a failed node to service once it is Ready. The node still counts against the budget.
 	FailureUncordon NodeFailurePolicy = "Uncordon"
 )
 
-// DrainTimeoutPolicy says what happens when a drain times out.
+// DrainTimeoutPolicy controls the node after its drain times out.
 // +kubebuilder:validation:Enum=Release;Wait
 type DrainTimeoutPolicy string
 
 const (
-	// DrainRelease uncordons the node and tries again later. It is the default.
+	// DrainRelease uncordons the node and retries the drain later. It is the default.
 	DrainRelease DrainTimeoutPolicy = "Release"
-	// DrainWait keeps the node cordoned and keeps waiting.
+	// DrainWait keeps the node cordoned and continues the drain.
 	DrainWait DrainTimeoutPolicy = "Wait"
 )
 
-// RebootPolicy says who may start a reboot.
+// RebootPolicy controls the start of reboots.
 // +kubebuilder:validation:Enum=Automatic;OnApproval;Never
 type RebootPolicy string
 
 const (
-	// RebootAutomatic reboots nodes within budget and windows.
+	// RebootAutomatic reboots nodes within the budget and the windows.
 	RebootAutomatic RebootPolicy = "Automatic"
-	// RebootOnApproval waits until status.plan.hash has been approved. It is the default.
+	// RebootOnApproval waits until the plan in status.plan.hash is approved. It is the default.
 	RebootOnApproval RebootPolicy = "OnApproval"
-	// RebootNever stages boot settings and reports the pending reboot.
+	// RebootNever stages settings that require a reboot and reports the pending reboot.
 	RebootNever RebootPolicy = "Never"
 )
 
-// MountOption is one mount option as a comma-separated list would hold it, e.g. "nconnect=4" or "nocto".
+// MountOption is one mount option in the form of a comma-separated list entry, e.g. "nconnect=4" or "nocto".
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=128
 // +kubebuilder:validation:XValidation:rule="self.matches('^[^,[:space:]]+$')",message="a mount option holds no comma and no blank: give each option as an entry of its own"
@@ -137,130 +137,144 @@ type KernelArgument string
 // +kubebuilder:validation:XValidation:rule="!self.contains('\\n') && !self.contains('\\r')",message="a value holds no newline"
 type SettingText string
 
-// WholeNumbers are one to eight whole numbers in decimal digits, with one blank between them.
+// WholeNumbers contains one to eight whole decimal numbers, separated by single spaces, e.g. "4096 1048576 16777216".
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=151
 // +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,17})( (0|[1-9][0-9]{0,17})){0,7}$`
 type WholeNumbers string
 
-// StorageClientProfileSpec declares storage-client settings for the nodes of a pool and for PersistentVolumes.
-// Defaults are resolved in code and shown by "kubectl storageclient plan"; they are not written into the object.
+// StorageClientProfileSpec declares settings for a set of nodes and mount options for PersistentVolumes.
+// Defaults are not written into the object; "kubectl storageclient plan" shows them.
 // +kubebuilder:validation:XValidation:rule="(has(self.nodeSelector) && (has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0 || has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)) != (has(self.allNodes) && self.allNodes)",fieldPath=".nodeSelector",message="give nodeSelector at least one label (matchLabels: {KEY: VALUE}) or expression, or allNodes: true instead of it"
 type StorageClientProfileSpec struct {
-	// nodeSelector selects the Linux nodes that the profile applies to, by at least one label or expression. Either it or allNodes is
-	// given. Control-plane nodes are excluded unless includeControlPlane is true.
+	// nodeSelector selects the nodes of the profile by at least one label or expression. Set either nodeSelector or allNodes. Only
+	// Linux nodes match. Control-plane nodes match only if includeControlPlane is true.
 	// +optional
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitzero"`
 
-	// allNodes applies the profile to all Linux nodes, instead of a nodeSelector. Default false.
+	// allNodes applies the profile to all Linux nodes instead of a nodeSelector. Control-plane nodes match only if
+	// includeControlPlane is also true. Default false.
 	// +optional
 	AllNodes bool `json:"allNodes,omitempty"`
 
-	// includeControlPlane lets nodeSelector or allNodes match control-plane nodes as well. Default false.
+	// includeControlPlane allows nodeSelector or allNodes to match control-plane nodes. If false, control-plane nodes never match.
+	// Default false.
 	// +optional
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 
-	// priority decides, setting by setting, between profiles that match the same node or volume: the higher one wins. If
-	// profiles of equal priority disagree, the value in force stays and the condition Conflict is True. Default 0.
+	// priority selects the winner, for each setting, among profiles that match the same node or volume: -1000000 to 1000000. The
+	// higher priority wins. If profiles of equal priority disagree, the current value stays and the Conflict condition is True.
+	// Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1000000
 	// +kubebuilder:validation:Maximum=1000000
 	Priority int32 `json:"priority,omitempty"`
 
-	// mode is Enforce (default), which applies the profile, or Plan, which reports what would happen and changes nothing.
+	// mode is Enforce or Plan. Enforce applies the profile. Plan does not change nodes or volumes: it reports planned changes in the
+	// profile's status and in "kubectl storageclient plan" and "kubectl storageclient volumes". Default Enforce.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// paused keeps the profile from starting anything new; nodes already being disrupted finish. Default false.
+	// paused prevents new changes by this profile. Nodes that are already being disrupted finish. Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// deletionPolicy says what happens to nodes and volumes when the profile is deleted or no longer matches them: Restore
-	// (default) restores the original values, Retain leaves the values in place.
+	// deletionPolicy controls the values on nodes and volumes when the profile is deleted or no longer matches them. Restore restores
+	// the original values. Retain leaves the current values in place. Default Restore.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// onUnsupported says how exceptions affect Ready: settings that cannot work on a node, that another file of the node overrides or
-	// that take effect at a boot which nobody plans, and volumes that keep a value of their own or are managed elsewhere. Report
-	// (default) keeps it True with reason ReadyWithExceptions, Fail makes it False.
+	// onUnsupported controls the effect of exceptions on the Ready condition. Report keeps Ready True, with reason
+	// ReadyWithExceptions. Fail makes Ready False. Default Report. Exceptions are: settings that a node does not support; settings
+	// that another file on the node overrides; settings that wait for a boot that no plan covers; volumes that keep their original
+	// value; volumes that another tool manages.
 	// +optional
 	OnUnsupported UnsupportedPolicy `json:"onUnsupported,omitempty"`
 
-	// node holds the settings of each node.
+	// node contains the settings for each matched node. If unset, the profile changes no nodes.
 	// +optional
 	Node *NodeTuning `json:"node,omitempty"`
 
-	// volumes are rules for the mount options of PersistentVolumes. They apply cluster-wide: nodeSelector does not limit them.
+	// volumes contains rules for the mount options and the read-ahead of PersistentVolumes. Rules apply to all volumes of the
+	// cluster; nodeSelector does not limit them. At most 32 rules. If unset, the profile changes no volumes.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Volumes []VolumeRule `json:"volumes,omitempty"`
 
-	// rollout controls how changes are rolled out to nodes and volumes.
+	// rollout controls the rollout of changes to nodes and volumes.
 	// +optional
 	Rollout Rollout `json:"rollout,omitzero"`
 }
 
-// NodeTuning holds the settings of each node.
+// NodeTuning contains the settings for each node.
 type NodeTuning struct {
-	// sysctls maps kernel parameters, as dotted names, to their values. Inside an interface name, write "/" for a dot.
-	// They are applied live and kept across boots in /etc/sysctl.d.
+	// sysctls maps kernel parameters to their exact values. Keys are dotted names, e.g. net.core.rmem_max; write "/" for a dot inside
+	// an interface name. The agent applies values live and stores them in /etc/sysctl.d for later boots. At most 256 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
-	// sysctlsAtLeast maps kernel parameters, as dotted names, to the least that they are to be: one or more whole numbers. A number
-	// is raised where the kernel's own is lower, and none is ever lowered. Of several profiles the largest counts, number by number;
-	// an exact value in sysctls of a higher priority wins, and one of equal priority that is lower is a conflict.
+	// sysctlsAtLeast maps kernel parameters to minimum values, e.g. net.ipv4.tcp_rmem: "4096 1048576 16777216". Keys are dotted
+	// names. A value is one to eight whole numbers, separated by single spaces. Each number is raised if the kernel's value is lower,
+	// and never lowered. Like sysctls, values are applied live and stored for later boots. If several profiles set the same key, the
+	// largest value of each number wins. An exact value in sysctls wins if its profile has a higher priority. A lower exact value of
+	// equal priority is a conflict. At most 64 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
 	SysctlsAtLeast map[string]WholeNumbers `json:"sysctlsAtLeast,omitempty"`
 
-	// sunrpc sets the slot table limits of the Sun RPC client (NFSv3 and NFSv4.0).
+	// sunrpc sets the slot table limits of the Sun RPC client. They affect NFSv3 and NFSv4.0 only.
 	// +optional
 	Sunrpc *Sunrpc `json:"sunrpc,omitempty"`
 
-	// kernelModules sets parameters of kernel modules in /etc/modprobe.d, and live where the parameter is writable.
+	// kernelModules sets parameters of kernel modules in /etc/modprobe.d. Writable parameters of loaded modules also change live.
+	// Other parameters take effect when the kernel loads the module, at the latest at the next boot. The rollout does not reboot
+	// nodes for them alone. At most 32 modules.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	KernelModules []KernelModule `json:"kernelModules,omitempty"`
 
-	// kernelArguments are appended to the kernel command line through the node's boot loader. They take effect at
-	// the next boot; rollout.reboot says who may start it.
+	// kernelArguments are appended to the kernel command line through the node's boot loader, e.g. ihash_entries=16777216. They take
+	// effect at the next boot; rollout.reboot controls that reboot. At most 32 arguments.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	KernelArguments []KernelArgument `json:"kernelArguments,omitempty"`
 
-	// readAhead sets the read-ahead of all of the node's mounts by file system type.
-	// volumes[].readAheadKiB is more specific and wins.
+	// readAhead sets the read-ahead window of all mounts on the node by file system type. If a volume rule sets readAheadKiB, that
+	// value wins for the volume.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	ReadAhead []ReadAhead `json:"readAhead,omitempty"`
 
-	// tuned selects the node's tuned profile, if tuned is installed.
+	// tuned selects the profile of the tuned daemon. It requires tuned on the node.
 	// +optional
 	Tuned *Tuned `json:"tuned,omitempty"`
 
-	// nfs4UniqueID is FromNode: the node's NFSv4 client introduces itself to servers by the Node's UID beside its host name, so that clients
-	// of one host name do not take each other's locks and open files away. It is set in /etc/modprobe.d and counts from when the kernel
-	// loads its module nfs, which is before the first NFS mount: on a node that has NFS mounts already, from its next boot on.
+	// nfs4UniqueID sets the client ID of the node's NFSv4 client. FromNode adds the Node's UID to the host name. Clients with the
+	// same host name then no longer remove each other's locks and open files on a server. The agent sets the ID in /etc/modprobe.d.
+	// It takes effect when the kernel loads the module nfs, before the first NFS mount. On a node that already has NFS mounts, it
+	// takes effect at the next boot; the rollout does not reboot nodes for this setting alone. If unset, the client ID does not
+	// change.
 	// +optional
 	NFS4UniqueID NFS4UniqueID `json:"nfs4UniqueID,omitempty"`
 
-	// nfsMountDefaults are options for NFS mounts that the host itself makes. They are kept in a file under /etc/nfsmount.conf.d.
+	// nfsMountDefaults are options for NFS mounts that the host itself makes. They are written to a file in /etc/nfsmount.conf.d.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	NFSMountDefaults []NFSMountDefaults `json:"nfsMountDefaults,omitempty"`
 
-	// filesystems sets mount options of host file systems other than the root file system.
+	// filesystems sets mount options of host file systems other than the root file system. The options are merged into the options in
+	// fstab or in the systemd mount unit; a file system without either is Unsupported. Access time options, e.g. noatime, change at
+	// once. All other options take effect at the next mount, at the latest at the next boot.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
@@ -268,24 +282,27 @@ type NodeTuning struct {
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 }
 
-// NFS4UniqueID says by what a node's NFSv4 client introduces itself.
+// NFS4UniqueID is the source of the client ID of a node's NFSv4 client.
 // +kubebuilder:validation:Enum=FromNode
 type NFS4UniqueID string
 
-// NFS4UniqueIDFromNode derives it from the Node's UID, which no other Node of any cluster has.
+// NFS4UniqueIDFromNode derives the client ID from the Node's UID, which is unique across clusters.
 const NFS4UniqueIDFromNode NFS4UniqueID = "FromNode"
 
-// Sunrpc sets the slot table limits of the Sun RPC client, in requests in flight per connection.
-// They affect NFSv3 and NFSv4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots.
+// Sunrpc sets the slot table limits of the Sun RPC client. A slot is one request in flight on a connection.
+// The limits affect NFSv3 and NFSv4.0 only. NFSv4.1 and 4.2 use nfs.max_session_slots.
 type Sunrpc struct {
-	// tcpSlotTableEntries is sunrpc.tcp_slot_table_entries, the number of slots that a connection starts with: 2 to 65536. Kernel default 2.
+	// tcpSlotTableEntries sets sunrpc.tcp_slot_table_entries, the initial number of slots of a connection: 2 to 65536. If unset, the
+	// value does not change. Kernel default 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=65536
 	TCPSlotTableEntries *int32 `json:"tcpSlotTableEntries,omitempty"`
 
-	// tcpMaxSlotTableEntries is sunrpc.tcp_max_slot_table_entries, the number of slots that a connection can grow to: 2 to
-	// 65536, or FromNconnect, which derives it from the largest nconnect that the node's profiles declare. Kernel default 65536.
+	// tcpMaxSlotTableEntries sets sunrpc.tcp_max_slot_table_entries, the maximum number of slots of a connection: 2 to 65536, or
+	// FromNconnect. FromNconnect uses the largest nconnect in volumes[].mountOptions and node.nfsMountDefaults[].options of all
+	// profiles that match the node. The limit is 128 without nconnect or for nconnect=1, 256 for up to 4, and 512 for up to 8. Above
+	// 8, the value does not change. If unset, the value does not change. Kernel default 65536.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
@@ -295,14 +312,14 @@ type Sunrpc struct {
 
 // KernelModule sets parameters of one kernel module.
 type KernelModule struct {
-	// name is the module's name, e.g. nfs.
+	// name is the name of the kernel module, e.g. nfs.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_-]+$`
 	Name string `json:"name"`
 
-	// parameters maps the module's parameters to their values.
+	// parameters maps the names of module parameters to their values, e.g. max_session_slots: "180". 1 to 32 entries.
 	// +required
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
@@ -310,9 +327,9 @@ type KernelModule struct {
 	Parameters map[string]SettingText `json:"parameters"`
 }
 
-// ReadAhead sets the read-ahead of mounts by file system type.
+// ReadAhead sets the read-ahead window of mounts by file system type.
 type ReadAhead struct {
-	// fsTypes are the file system types as the kernel names them, e.g. nfs (NFSv3) and nfs4.
+	// fsTypes are the file system types by their kernel names, e.g. nfs (NFSv3) and nfs4.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -322,7 +339,7 @@ type ReadAhead struct {
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9_]+$`
 	FSTypes []string `json:"fsTypes"`
 
-	// sizeKiB is the read-ahead window in KiB: 4 to 1048576. The kernel's default for NFS is 128.
+	// sizeKiB is the read-ahead window in KiB: 4 to 1048576. The kernel default for NFS is 128.
 	// +required
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
@@ -331,7 +348,7 @@ type ReadAhead struct {
 
 // Tuned selects a tuned profile.
 type Tuned struct {
-	// profile is the tuned profile's name, e.g. latency-performance.
+	// profile is the name of the tuned profile, e.g. latency-performance.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -339,15 +356,15 @@ type Tuned struct {
 	Profile string `json:"profile"`
 }
 
-// NFSMountDefaults are options for NFS mounts that the host makes.
+// NFSMountDefaults are options for NFS mounts that the host itself makes.
 type NFSMountDefaults struct {
-	// server limits the options to mounts of one server. Default: all servers.
+	// server limits the options to mounts of one server. If unset, the options apply to all servers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]+$`
 	Server string `json:"server,omitempty"`
 
-	// options are the mount options.
+	// options are the mount options, one option for each entry.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -357,21 +374,23 @@ type NFSMountDefaults struct {
 
 // Filesystem sets mount options of host file systems.
 type Filesystem struct {
-	// mountPoint is an absolute path at or below /mnt, /data, /srv or the directory of an application in /var/lib, or where the operator
-	// admits more (--allow-filesystem). Globs are allowed after such a directory.
+	// mountPoint is an absolute path at or below /mnt, /data, /srv, /var/mnt, /var/srv or an application's directory in /var/lib. The
+	// flag --allow-filesystem of manager and agents allows more directories. Globs are allowed after such a directory; "*" and "?" do
+	// not match "/".
 	// +required
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^/[^\s]+$`
 	MountPoint string `json:"mountPoint"`
 
-	// fsType limits the entry to file systems of this type, e.g. xfs. Default: any type.
+	// fsType limits the entry to file systems of this type, e.g. xfs. If unset, file systems of any type on a disk match.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9_]+$`
 	FSType string `json:"fsType,omitempty"`
 
-	// mountOptions are the options to mount the file system with.
+	// mountOptions are merged into the original options of the file system; different values are replaced. Access time options change
+	// at once, all others at the next mount.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -379,63 +398,67 @@ type Filesystem struct {
 	MountOptions []MountOption `json:"mountOptions"`
 }
 
-// VolumeRule sets mount options of the PersistentVolumes that it selects.
+// VolumeRule sets mount options and the read-ahead window of the PersistentVolumes that it selects.
 type VolumeRule struct {
-	// name identifies the rule within the profile.
+	// name identifies the rule within the profile. Messages refer to the rule as PROFILE/NAME.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// selector selects the PersistentVolumes that the rule applies to.
+	// selector selects the PersistentVolumes of the rule. A volume must match all terms.
 	// +required
 	Selector VolumeSelector `json:"selector"`
 
-	// mountOptions are merged into the volumes' own options, e.g. [actimeo=30, nconnect=4, nocto].
+	// mountOptions are merged into the volumes' original mount options, e.g. [actimeo=30, nconnect=4, nocto]. onConflict selects the
+	// value if a volume has a different one. At most 32 options.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MountOptions []MountOption `json:"mountOptions,omitempty"`
 
-	// mountOptionsFrom takes more options from elsewhere. StorageClass: those that the volume's StorageClass has today, so that an edited
-	// class reaches its old volumes; mountOptions win over them. What a volume of the class has counts as the class's of an earlier
-	// day: other values are replaced, and of a volume that a provisioner made, options that the class has no longer go, unless
-	// onConflict is KeepVolume. Its default is UseProfileOverClass then. Nothing that protects a volume goes.
+	// mountOptionsFrom adds mount options from another source. StorageClass adds the current options of the volume's StorageClass. An
+	// edited class then also changes its existing volumes. mountOptions of the rule win over options of the class. A volume's
+	// different values are treated as former values of its class and are replaced. If a provisioner created the volume, options that
+	// its class no longer has are removed. KeepVolume in onConflict prevents both; with StorageClass, onConflict defaults to
+	// UseProfileOverClass. Options that protect a volume are never removed. If unset, only mountOptions apply.
 	// +optional
 	MountOptionsFrom MountOptionsSource `json:"mountOptionsFrom,omitempty"`
 
-	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It overrides node.readAhead. The
-	// node's agent sets it within seconds of a mount, on NFS and XFS. For SMB, use the mount option rasize instead.
+	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It overrides node.readAhead. It applies on
+	// every node that runs the agent, also outside nodeSelector. The agent sets it within seconds of a mount, on NFS and XFS. For
+	// SMB, use the mount option rasize instead. If unset, node.readAhead applies.
 	// +optional
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 
-	// onConflict says which value wins when a volume already has a different value of an option: KeepVolume (default, but for
-	// mountOptionsFrom) keeps the volume's, UseProfileOverClass replaces a value that only comes from the StorageClass, UseProfile replaces it wherever it
-	// comes from. Whatever it says, a value that would weaken a volume's protection (sec, xprtsec, ro, SMB version, quotas) stays out.
+	// onConflict selects the value if a volume already has a different value of an option. KeepVolume keeps the volume's value,
+	// including a value from its StorageClass. UseProfileOverClass replaces a value that equals the current value in the volume's
+	// StorageClass. UseProfile replaces any value. Default KeepVolume; UseProfileOverClass if mountOptionsFrom is set. No policy
+	// allows a value that weakens a volume's protection (sec, xprtsec, ro, SMB version, quotas).
 	// +optional
 	OnConflict ConflictPolicy `json:"onConflict,omitempty"`
 
-	// gitOpsOwned says what happens to volumes whose mount options are managed in Git: ReportOnly (default) reports the
-	// difference, Patch changes the volume anyway.
+	// gitOpsOwned controls changes to volumes whose mount options are managed in Git. ReportOnly reports the difference and does not
+	// change the volume. Patch changes the volume anyway. Default ReportOnly.
 	// +optional
 	GitOpsOwned GitOpsPolicy `json:"gitOpsOwned,omitempty"`
 }
 
-// VolumeSelector selects PersistentVolumes. A volume must match all given terms; at least one is required.
+// VolumeSelector selects PersistentVolumes. A volume must match all terms that are set; at least one term is required.
 // +kubebuilder:validation:XValidation:rule="(has(self.storageClassNames) && size(self.storageClassNames) > 0) || (has(self.drivers) && size(self.drivers) > 0) || (has(self.protocols) && size(self.protocols) > 0) || (has(self.fsTypes) && size(self.fsTypes) > 0) || (has(self.servers) && size(self.servers) > 0) || (has(self.accessModes) && size(self.accessModes) > 0) || (has(self.claimNamespaces) && size(self.claimNamespaces) > 0) || (has(self.volumeSelector) && ((has(self.volumeSelector.matchLabels) && size(self.volumeSelector.matchLabels) > 0) || (has(self.volumeSelector.matchExpressions) && size(self.volumeSelector.matchExpressions) > 0))) || (has(self.claimSelector) && ((has(self.claimSelector.matchLabels) && size(self.claimSelector.matchLabels) > 0) || (has(self.claimSelector.matchExpressions) && size(self.claimSelector.matchExpressions) > 0)))",message="a volume selector needs at least one non-empty term"
 type VolumeSelector struct {
-	// storageClassNames select volumes of these StorageClasses.
+	// storageClassNames select volumes of any of these StorageClasses.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	StorageClassNames []string `json:"storageClassNames,omitempty"`
 
-	// drivers select volumes of these CSI drivers, e.g. nfs.csi.k8s.io. In-tree volumes are kubernetes.io/nfs, kubernetes.io/iscsi
-	// and kubernetes.io/local-volume.
+	// drivers select volumes of any of these CSI drivers, e.g. nfs.csi.k8s.io. In-tree volumes have the names kubernetes.io/nfs,
+	// kubernetes.io/iscsi and kubernetes.io/local-volume.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -443,13 +466,14 @@ type VolumeSelector struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Drivers []string `json:"drivers,omitempty"`
 
-	// protocols select volumes by how they are mounted: NFS, SMB or Block.
+	// protocols select volumes by their protocol: NFS, SMB or Block. If the operator does not know the protocol of a driver, its
+	// volumes do not match; status.volumes.leftOut counts them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=3
 	Protocols []VolumeProtocol `json:"protocols,omitempty"`
 
-	// fsTypes select block volumes with these file system types, e.g. xfs.
+	// fsTypes select block volumes with any of these file system types, e.g. xfs.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
@@ -457,7 +481,7 @@ type VolumeSelector struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	FSTypes []string `json:"fsTypes,omitempty"`
 
-	// servers select volumes on these servers: host names or addresses, exactly as the volume gives them.
+	// servers select volumes on any of these servers: host names or addresses, exactly as in the volume.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -465,22 +489,23 @@ type VolumeSelector struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Servers []string `json:"servers,omitempty"`
 
-	// accessModes select volumes that offer one of these modes.
+	// accessModes select volumes that support at least one of these modes: ReadWriteOnce, ReadOnlyMany, ReadWriteMany or
+	// ReadWriteOncePod.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:Enum=ReadWriteOnce;ReadOnlyMany;ReadWriteMany;ReadWriteOncePod
 	AccessModes []string `json:"accessModes,omitempty"`
 
-	// volumeSelector selects by the PersistentVolume's labels.
+	// volumeSelector selects volumes by the labels of the PersistentVolume.
 	// +optional
 	VolumeSelector *metav1.LabelSelector `json:"volumeSelector,omitempty"`
 
-	// claimSelector selects by the labels of the PersistentVolumeClaim that the volume is bound to.
+	// claimSelector selects volumes by the labels of the bound PersistentVolumeClaim.
 	// +optional
 	ClaimSelector *metav1.LabelSelector `json:"claimSelector,omitempty"`
 
-	// claimNamespaces select by the namespace of the PersistentVolumeClaim that the volume is bound to.
+	// claimNamespaces select volumes by the namespace of the bound PersistentVolumeClaim.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -489,52 +514,58 @@ type VolumeSelector struct {
 	ClaimNamespaces []string `json:"claimNamespaces,omitempty"`
 }
 
-// Rollout controls how changes are rolled out to nodes and volumes.
+// Rollout controls the rollout of changes to nodes and volumes.
 type Rollout struct {
-	// maxUnavailable is how many of the profile's nodes may be out of service at a time: at least 1, or 1% to 100% of
-	// them, rounded down and never under 1. Default 1.
+	// maxUnavailable is the maximum number of the profile's nodes that may be out of service at the same time: at least 1, or 1% to
+	// 100% of these nodes, rounded down to no less than 1. The manager's --max-unavailable limits the whole cluster. Default 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// maxConcurrentLive is how many nodes take a live change at a time after the canary: at least 1, or 1% to 100% of the
-	// profile's nodes, rounded down and never under 1. The manager's --max-concurrent-live bounds all profiles together. Default 10%.
+	// maxConcurrentLive is the maximum number of nodes that apply a live change at the same time after the canary: at least 1, or 1%
+	// to 100% of the profile's nodes, rounded down to no less than 1. The manager's --max-concurrent-live limits all profiles
+	// together. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxConcurrentLive *intstr.IntOrString `json:"maxConcurrentLive,omitempty"`
 
-	// canary chooses the nodes that get every change first. Default: 1 node, with a soak of 60 seconds.
+	// canary selects the nodes that get every change first. Default: 1 node with a soak of 60 seconds.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 
-	// failureThreshold stops the rollout once this many nodes have failed: 1 to 5000. Default 1.
+	// failureThreshold is the number of failed nodes that stops the rollout: 1 to 5000. Failed reboots stop reboots; nodes that fail
+	// to apply live settings stop live changes. Default 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 
-	// settleSeconds is how long a node must stay healthy after reboot before uncordon, in seconds: 0 to 86400. Default 30.
+	// settleSeconds is the time that a node must stay healthy between its reboot and its uncordon, in seconds: 0 to 86400. Default
+	// 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	SettleSeconds *int32 `json:"settleSeconds,omitempty"`
 
-	// onNodeFailure says what happens to a node that failed: KeepCordoned (default), or Uncordon once it is Ready.
+	// onNodeFailure controls the scheduling of a failed node. KeepCordoned keeps it cordoned until an administrator uncordons it.
+	// Uncordon returns it to service once it is Ready; it still counts against the budget. Default KeepCordoned.
 	// +optional
 	OnNodeFailure NodeFailurePolicy `json:"onNodeFailure,omitempty"`
 
-	// ignoreUnavailableAfterSeconds is after how long an unavailable node no longer counts against the budget, in seconds: 0 to
-	// 2592000. Default 0: never.
+	// ignoreUnavailableAfterSeconds is the time after which an unavailable node no longer counts against the budget, in seconds: 0 to
+	// 2592000. With 0, it always counts. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	IgnoreUnavailableAfterSeconds int32 `json:"ignoreUnavailableAfterSeconds,omitempty"`
 
-	// windows are the times when disruptions may begin. Default: any time.
+	// windows are the times for disruptions. Outside of them, no node is cordoned, and a drain that is still running ends and the
+	// node returns to service. A reboot that has started finishes. Live changes and mount options do not wait for windows. At most
+	// 16. If unset, disruptions may start at any time.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -544,51 +575,52 @@ type Rollout struct {
 	// +optional
 	Drain Drain `json:"drain,omitzero"`
 
-	// reboot says who may start a reboot and how long it may take.
+	// reboot controls the start of reboots and limits their duration.
 	// +optional
 	Reboot Reboot `json:"reboot,omitzero"`
 
-	// volumes controls how changed mount options are rolled out to PersistentVolumes.
+	// volumes controls the rollout of changed mount options to PersistentVolumes.
 	// +optional
 	Volumes *VolumeRollout `json:"volumes,omitempty"`
 }
 
-// Canary chooses the nodes that get every change first.
+// Canary selects the nodes that get every change first.
 // +kubebuilder:validation:XValidation:rule="!(has(self.nodes) && has(self.nodeSelector))",message="give nodes or nodeSelector, not both"
 type Canary struct {
-	// nodes is how many nodes form the canary: 1 to 5000. Default 1. Not together with nodeSelector.
+	// nodes is the number of canary nodes: 1 to 5000. Do not set it together with nodeSelector. Default 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
 	Nodes *int32 `json:"nodes,omitempty"`
 
-	// nodeSelector selects the canary from the profile's nodes, in place of nodes.
+	// nodeSelector selects the canary nodes among the profile's nodes, instead of nodes. If unset, nodes applies.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// soakSeconds is how long the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. For live changes
-	// the manager's --min-live-soak holds where that is longer. Default 60.
+	// soakSeconds is the time that the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. For live
+	// changes, the manager's --min-live-soak applies if it is longer. Default 60.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 }
 
-// Window is a time span in which disruptions may begin.
+// Window is a time span for disruptions.
 type Window struct {
-	// schedule is when the window opens, in cron format: minute, hour, day of month, month, day of week.
+	// schedule is the opening time of the window in cron format: minute, hour, day of month, month, day of week. E.g. "0 2 * * 6" is
+	// Saturday at 02:00.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Schedule string `json:"schedule"`
 
-	// durationSeconds is how long the window stays open, in seconds: 1 to 604800.
+	// durationSeconds is the length of the window in seconds: 1 to 604800.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	DurationSeconds int32 `json:"durationSeconds"`
 
-	// timeZone is the schedule's time zone by its IANA name, e.g. Europe/Berlin. Default UTC.
+	// timeZone is the IANA name of the schedule's time zone, e.g. Europe/Berlin. Default UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
@@ -596,135 +628,143 @@ type Window struct {
 
 // Drain controls how a node is drained before its reboot.
 type Drain struct {
-	// timeoutSeconds is how long a drain may take, in seconds: 1 to 604800. Default 900.
+	// timeoutSeconds is the maximum duration of a drain in seconds: 1 to 604800. It includes the wait for pods of Jobs. Default 900.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// onTimeout says what happens when the drain times out: Release (default) uncordons the node and tries again later, Wait
-	// keeps it cordoned and keeps waiting.
+	// onTimeout controls the node after its drain times out. Release uncordons it and retries the drain later: after 5 minutes, then
+	// twice as long each time, at most 6 hours. The node is not counted as failed. Wait keeps it cordoned and continues the drain.
+	// Default Release.
 	// +optional
 	OnTimeout DrainTimeoutPolicy `json:"onTimeout,omitempty"`
 
-	// gracePeriodSeconds overrides the pods' own termination grace period, in seconds: 0 to 86400. Default -1: each pod's own.
+	// gracePeriodSeconds overrides the termination grace period of each pod, in seconds: 0 to 86400. With -1, each pod uses its
+	// original value. Default -1.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	// +kubebuilder:validation:Maximum=86400
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
 
-	// deleteEmptyDirData allows pods with emptyDir volumes to be evicted; the data in these volumes is lost. Default false.
+	// deleteEmptyDirData allows the eviction of pods with emptyDir volumes. The data in these volumes is lost. If false, such a pod
+	// blocks the drain. Default false.
 	// +optional
 	DeleteEmptyDirData bool `json:"deleteEmptyDirData,omitempty"`
 
-	// force allows pods without a controller to be evicted; nothing recreates them. Default false.
+	// force allows the eviction of pods without a controller. No controller recreates them. If false, such a pod blocks the drain.
+	// Default false.
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// waitForJobs waits for pods of Jobs to finish instead of evicting them, and evicts no other pod of the node before. Default true.
+	// waitForJobs waits for pods of Jobs to finish instead of evicting them. Until then, no other pod of the node is evicted. Default
+	// true.
 	// +optional
 	WaitForJobs *bool `json:"waitForJobs,omitempty"`
 
-	// waitForPodSelector selects more pods to wait for as waitForJobs does.
+	// waitForPodSelector selects additional pods to wait for, in the same way as waitForJobs. If unset, no other pods are selected.
 	// +optional
 	WaitForPodSelector *metav1.LabelSelector `json:"waitForPodSelector,omitempty"`
 
-	// ignoreDaemonSetMounts reports the mounts of DaemonSet and static pods but lets the reboot proceed. Default true.
+	// ignoreDaemonSetMounts allows the reboot to proceed while DaemonSet and static pods have mounts. These mounts are still
+	// reported. Default true.
 	// +optional
 	IgnoreDaemonSetMounts *bool `json:"ignoreDaemonSetMounts,omitempty"`
 
-	// excludeFromLoadBalancersSeconds takes the node out of external load balancers this long before the drain, in seconds: 0 to
-	// 3600. Default 0.
+	// excludeFromLoadBalancersSeconds is the time between the node's removal from external load balancers and its drain, in seconds:
+	// 0 to 3600. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	ExcludeFromLoadBalancersSeconds int32 `json:"excludeFromLoadBalancersSeconds,omitempty"`
 }
 
-// Reboot says who may start a reboot and how long it may take.
+// Reboot controls the start of reboots and limits their duration.
 type Reboot struct {
-	// policy is OnApproval (default), which waits for the plan to be approved, Automatic, which reboots within budget and
-	// windows, or Never, which stages boot settings and reports the pending reboot. Automatic needs the verb approve on the
-	// profile: to set it, and to change what a plan covers while it is set.
+	// policy is OnApproval, Automatic or Never. OnApproval waits until the plan is approved. Automatic reboots nodes within the
+	// budget and the windows. Never stages settings that require a reboot and reports the pending reboot. Automatic requires the verb
+	// approve on the profile: to set it, and to change anything that a plan covers while it is set. Default OnApproval.
 	// +optional
 	Policy RebootPolicy `json:"policy,omitempty"`
 
-	// approvedPlan approves the plan with this hash (status.plan.hash), so that an approval can be a commit.
-	// The annotation tuning.storageclient.dev/approved-plan does the same. Both need the verb approve on the profile.
+	// approvedPlan approves the plan with this hash (status.plan.hash), so that an approval can be a commit. The annotation
+	// tuning.storageclient.dev/approved-plan has the same effect. Both require the verb approve on the profile.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ApprovedPlan string `json:"approvedPlan,omitempty"`
 
-	// timeoutSeconds is how long a reboot may take, from the permit until the node is Ready again, in seconds: 1 to 86400.
+	// timeoutSeconds is the maximum duration of a reboot in seconds, from the permit until the node is Ready again: 1 to 86400.
 	// Default 900.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// restoreReboot also reboots nodes to remove boot arguments that Restore has already taken out of the boot configuration.
-	// Default false: they stay active until the next reboot.
+	// restoreReboot also reboots nodes to remove kernel arguments that Restore has already deleted from the boot configuration. If
+	// false, they stay active until the next reboot. Default false.
 	// +optional
 	RestoreReboot bool `json:"restoreReboot,omitempty"`
 }
 
-// VolumeRollout controls how changed mount options are rolled out to existing PersistentVolumes: first one volume, the canary,
-// of each driver and list of options; then, once a pod has mounted it with them, maxPerStep at a time. New volumes get the options
-// when they are created. Restore is not done in batches.
+// VolumeRollout controls the rollout of changed mount options to existing PersistentVolumes.
+// One volume of each driver and each set of mount options is the canary and changes first. After a pod has mounted it with the new
+// options, the others change, at most maxPerStep at a time. New volumes get the options at creation. Restore is not done in
+// batches.
 type VolumeRollout struct {
-	// maxPerStep is how many volumes change at a time after the canary: at least 1, or 1% to 100% of the profile's matched
-	// volumes that are not blocked, rounded down and never under 1. Default 10%.
+	// maxPerStep is the maximum number of volumes that change at the same time after the canary: at least 1, or 1% to 100% of the
+	// profile's matched volumes that are not blocked, rounded down to no less than 1. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxPerStep *intstr.IntOrString `json:"maxPerStep,omitempty"`
 
-	// soakSeconds is the least time between one change of volumes and the next, in seconds: 0 to 2592000. Default 300.
+	// soakSeconds is the minimum time between two changes of volumes, in seconds: 0 to 2592000. Default 300.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 
-	// probe is Auto or Never. With Auto, a list of options is first mounted once where that can be done without touching any mount of
-	// the cluster: in a network namespace of its own, on a node with an agent, or where that shows nothing, as of SMB, by a clone of a
-	// volume on a node without mounts of its server. A list that the kernel, the server or the driver refuses then is written to no
-	// volume. Where neither can be done, and with Never, the first volume shows whether the list works. Default Auto.
+	// probe is Auto or Never. With Auto, new mount options are first tested with one isolated mount that does not affect any other
+	// mount of the cluster. A node with an agent makes this mount in a separate network namespace. If that gives no proof, as for
+	// SMB, a clone of a volume is mounted on a node without mounts of its server. Options that the kernel, the server or the driver
+	// rejects in the test are not written to any volume. Without a test, and with Never, the first volume shows whether the options
+	// work. Default Auto.
 	// +optional
 	Probe ProbePolicy `json:"probe,omitempty"`
 
-	// onNoEvidence is Wait (the default) or Proceed. With Wait, no further volume gets a list of options before a pod has mounted the
-	// canary, or another volume with that list, since it was written: Reconciling says which mount it waits for. With Proceed,
-	// soakSeconds without a failed mount is enough.
+	// onNoEvidence is Wait or Proceed. With Wait, other volumes get mount options only after a pod has mounted the canary, or another
+	// volume, with these options. The Reconciling condition names the mount that the rollout waits for. With Proceed, soakSeconds
+	// without a failed mount is enough. Default Wait.
 	// +optional
 	OnNoEvidence NoEvidencePolicy `json:"onNoEvidence,omitempty"`
 }
 
-// ProbePolicy says whether a list of options is tried before any volume has it.
+// ProbePolicy controls the test of mount options before they are written to volumes.
 // +kubebuilder:validation:Enum=Auto;Never
 type ProbePolicy string
 
 const (
-	// ProbeAuto tries a list wherever that can be done.
+	// ProbeAuto tests mount options whenever a test is possible.
 	ProbeAuto ProbePolicy = "Auto"
-	// ProbeNever tries nothing.
+	// ProbeNever disables the test.
 	ProbeNever ProbePolicy = "Never"
 )
 
-// NoEvidencePolicy is what a rollout of mount options does as long as no mount has shown them to work.
+// NoEvidencePolicy controls a rollout of mount options while no mount has shown that they work.
 // +kubebuilder:validation:Enum=Wait;Proceed
 type NoEvidencePolicy string
 
 const (
 	// NoEvidenceWait waits for a mount.
 	NoEvidenceWait NoEvidencePolicy = "Wait"
-	// NoEvidenceProceed goes on after soakSeconds.
+	// NoEvidenceProceed continues after soakSeconds.
 	NoEvidenceProceed NoEvidencePolicy = "Proceed"
 )
 
-// StorageClientProfileStatus says how far the rollout has come.
+// StorageClientProfileStatus reports the progress of the rollout.
 type StorageClientProfileStatus struct {
-	// observedGeneration is the generation that this status describes; -1 until the manager has evaluated the profile.
+	// observedGeneration is the generation of the profile that this status describes; -1 until the manager has evaluated the profile.
 	// +optional
 	// +kubebuilder:default=-1
 	// +kubebuilder:validation:Minimum=-1
@@ -737,156 +777,157 @@ type StorageClientProfileStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// nodes counts the profile's nodes.
+	// nodes contains counts of the profile's nodes.
 	// +optional
 	// +kubebuilder:default={}
 	Nodes NodeCounts `json:"nodes,omitzero"`
 
-	// lostNodes are nodes that failed with the present boot settings, or were lost under a reboot permit, and are gone; the latest
-	// first, at most 20. nodes.failed counts them.
+	// lostNodes are failed nodes that no longer exist: they failed with the current settings that require a reboot, or they
+	// disappeared under a reboot permit. The latest is first; at most 20 entries. nodes.failed counts them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	LostNodes []LostNode `json:"lostNodes,omitempty"`
 
-	// volumes counts the profile's PersistentVolumes.
+	// volumes contains counts of the PersistentVolumes that the profile's rules select.
 	// +optional
 	// +kubebuilder:default={}
 	Volumes VolumeCounts `json:"volumes,omitzero"`
 
-	// plan says which reboots the profile needs.
+	// plan describes the reboots that the profile needs.
 	// +optional
 	// +kubebuilder:default={}
 	Plan Plan `json:"plan,omitzero"`
 
-	// advice lists hints and warnings about the settings and how they work together.
+	// advice contains hints and warnings about the settings and their interaction. At most 50 entries.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Advice []Advice `json:"advice,omitempty"`
 }
 
-// LostNode is a failed node that is gone.
+// LostNode is a failed node that no longer exists.
 type LostNode struct {
-	// name is the node's name.
+	// name is the name of the lost node.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// since is when it failed, or was found to be gone.
+	// since is the time of the failure, or the time when the node was found missing.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// reason is why it failed, as a single word.
+	// reason is the cause of the failure as a single word.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
-	// message says what happened.
+	// message describes the failure.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// NodeCounts counts the profile's nodes.
+// NodeCounts contains counts of the profile's nodes.
 type NodeCounts struct {
-	// matched is how many nodes the profile selects.
+	// matched is the number of nodes that the profile selects.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
-	// upToDate is how many of them have every setting read back with the value wanted, or as an exception.
+	// upToDate is the number of matched nodes whose settings were all read back with their desired value or are exceptions.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// exceptions is how many have Clamped, Unsupported or Shadowed settings.
+	// exceptions is the number of matched nodes with Clamped, Unsupported or Shadowed settings.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Exceptions int32 `json:"exceptions"`
-	// pendingReboot is how many are waiting for a reboot.
+	// pendingReboot is the number of matched nodes that wait for a reboot.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	PendingReboot int32 `json:"pendingReboot"`
-	// disrupted is how many are out of service for this profile.
+	// disrupted is the number of nodes that are out of service for this profile.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Disrupted int32 `json:"disrupted"`
-	// failed is how many have failed with the present boot settings, those that are gone included.
+	// failed is the number of nodes that failed with the current settings that require a reboot, including nodes that no longer
+	// exist.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed"`
-	// drifted is how many have settings that something else changed.
+	// drifted is the number of matched nodes with settings that another program or user changed.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Drifted int32 `json:"drifted"`
 }
 
-// VolumeCounts counts the profile's PersistentVolumes.
+// VolumeCounts contains counts of the PersistentVolumes that the profile's rules select.
 type VolumeCounts struct {
-	// matched is how many PersistentVolumes the rules select.
+	// matched is the number of PersistentVolumes that the rules select.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
-	// upToDate is how many have the declared options.
+	// upToDate is the number of matched volumes that have the declared options.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// exceptions is how many differ from what is declared because the rules leave them so: they keep a value of their own
-	// (onConflict, or the declared one would make the mount weaker), are managed elsewhere and only reported (gitOpsOwned), or carry
-	// options of another profile that is paused.
-	// They are not counted as upToDate.
+	// exceptions is the number of matched volumes that differ from the declared options because the rules leave them unchanged. The
+	// volume keeps its original value (onConflict, or the declared value would weaken the mount), or another tool manages it and it
+	// is only reported (gitOpsOwned), or it has options of another profile that is paused. upToDate does not include these volumes.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Exceptions int32 `json:"exceptions"`
-	// blocked is how many are not changed, because somebody else changed them, profiles disagree, or they cannot take the options.
+	// blocked is the number of matched volumes that are not changed. Another controller or user changed their options, profiles
+	// disagree, or the volumes do not support the options.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Blocked int32 `json:"blocked"`
-	// staleMounts is how many of their mounts on nodes still have options from before a change.
+	// staleMounts is the number of mounts of matched volumes, on all nodes, that still have options from before a change.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	StaleMounts int32 `json:"staleMounts"`
-	// leftOut is how many volumes no rule selects though one that names protocols may mean them: nothing is known of their drivers,
-	// which the advice names.
+	// leftOut is the number of volumes that a rule with protocols may mean but does not select because the protocol of their driver
+	// is unknown. status.advice names these drivers.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	LeftOut int32 `json:"leftOut"`
 }
 
-// Plan says which reboots the profile needs.
+// Plan describes the reboots that the profile needs.
 type Plan struct {
-	// hash identifies the plan for its approval. It covers the profile's boot settings and all of its spec that decides which
-	// nodes are disrupted for them and how: nodeSelector, includeControlPlane, priority, deletionPolicy, and of rollout all but
-	// maxConcurrentLive, volumes and the approval itself. Another plan needs another approval.
+	// hash identifies the plan for its approval. It covers the profile's settings that require a reboot, and the fields that select
+	// the nodes and control their disruption: nodeSelector, allNodes, includeControlPlane, priority, deletionPolicy, and rollout
+	// except for maxConcurrentLive, volumes, reboot.policy and reboot.approvedPlan. A plan with another hash needs another approval.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
-	// nodesToReboot is how many nodes are waiting for a reboot, without those that the rollout does not reboot as they stand.
+	// nodesToReboot is the number of nodes that wait for a reboot, without nodes that the rollout currently does not reboot.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	NodesToReboot int32 `json:"nodesToReboot"`
-	// estimatedCompletion is the earliest time by which all of them can be rebooted; null if unknown.
+	// estimatedCompletion is the earliest time by which all of these nodes can be rebooted; null if unknown.
 	// +optional
 	// +nullable
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// limitedBy says what holds the next reboot back, or why none of the nodes that lack a boot setting is rebooted.
+	// limitedBy is the reason why the next reboot has to wait, or why no node with a pending setting is rebooted.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=1024
 	LimitedBy string `json:"limitedBy"`
-	// examples are nodes that are waiting for a reboot, at most 20 names.
+	// examples are the names of nodes that wait for a reboot. At most 20 names.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -894,12 +935,12 @@ type Plan struct {
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Severity says how serious advice is.
+// Severity is the severity of advice.
 // +kubebuilder:validation:Enum=Info;Warning;Error
 type Severity string
 
 const (
-	// SeverityInfo marks something worth knowing.
+	// SeverityInfo marks useful information.
 	SeverityInfo Severity = "Info"
 	// SeverityWarning marks something that is probably not intended.
 	SeverityWarning Severity = "Warning"
@@ -907,9 +948,9 @@ const (
 	SeverityError Severity = "Error"
 )
 
-// Advice is a hint or a warning about settings and how they work together.
+// Advice is a hint or a warning about settings and their interaction.
 type Advice struct {
-	// id is the name of the rule that the advice comes from.
+	// id is the name of the rule that produced the advice. "kubectl storageclient explain NAME" describes it.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -917,14 +958,14 @@ type Advice struct {
 	// severity is Info, Warning or Error.
 	// +required
 	Severity Severity `json:"severity"`
-	// text says what the problem is and what to do.
+	// text describes the problem and its solution.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Text string `json:"text"`
 }
 
-// StorageClientProfile declares storage-client settings for the nodes of a pool and for PersistentVolumes.
+// StorageClientProfile declares settings for a set of nodes and mount options for PersistentVolumes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -943,7 +984,7 @@ type Advice struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type StorageClientProfile struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the object's metadata.
+	// metadata is the metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -951,7 +992,7 @@ type StorageClientProfile struct {
 	// +required
 	Spec StorageClientProfileSpec `json:"spec"`
 
-	// status says how far the rollout has come.
+	// status reports the progress of the rollout.
 	// +optional
 	// +kubebuilder:default={}
 	Status StorageClientProfileStatus `json:"status,omitzero"`

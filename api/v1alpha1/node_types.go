@@ -4,38 +4,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SettingEffect says when a setting takes effect.
+// SettingEffect is the event that makes a setting effective.
 // +kubebuilder:validation:Enum=Live;NextMount;NewTransport;Reboot;Action
 type SettingEffect string
 
 const (
-	// EffectLive takes effect immediately.
+	// EffectLive means that the setting takes effect immediately.
 	EffectLive SettingEffect = "Live"
-	// EffectNextMount takes effect at the next mount.
+	// EffectNextMount means that the setting takes effect at the next mount.
 	EffectNextMount SettingEffect = "NextMount"
-	// EffectNewTransport takes effect on the connections to a server once no mount of it is left on the node.
+	// EffectNewTransport means that the setting takes effect on new connections to a server, once the node has no mount of the server
+	// left.
 	EffectNewTransport SettingEffect = "NewTransport"
-	// EffectReboot takes effect at the next boot.
+	// EffectReboot means that the setting takes effect at the next boot.
 	EffectReboot SettingEffect = "Reboot"
-	// EffectAction is done once and cannot be read back.
+	// EffectAction means that the setting is a single action that cannot be read back.
 	EffectAction SettingEffect = "Action"
 )
 
-// SettingState says whether a setting is in force on the node.
+// SettingState is the state of a setting on the node.
 // +kubebuilder:validation:Enum=InSync;Pending;Drifted;Shadowed;Clamped;Unsupported;Failed
 type SettingState string
 
 const (
-	// SettingInSync means that the value in force is the value wanted.
+	// SettingInSync means that the effective value is the desired value.
 	SettingInSync SettingState = "InSync"
 	// SettingPending means that the setting takes effect later: at the next mount, new connection or boot.
 	SettingPending SettingState = "Pending"
-	// SettingDrifted means that something else changed the value.
+	// SettingDrifted means that another program or user changed the value.
 	SettingDrifted SettingState = "Drifted"
-	// SettingShadowed means that another file overrides the value: at each boot, after which the agent sets it again, or for good
-	// where takesEffect is Reboot.
+	// SettingShadowed means that another file overrides the value. If takesEffect is Reboot, the override is permanent. Otherwise, it
+	// happens at each boot and the agent then sets the value again.
 	SettingShadowed SettingState = "Shadowed"
-	// SettingClamped means that the kernel would grant less than the value wanted, so it is never staged.
+	// SettingClamped means that the kernel would limit the value to less than the desired value. The agent does not stage such a
+	// setting.
 	SettingClamped SettingState = "Clamped"
 	// SettingUnsupported means that the setting cannot work on this node.
 	SettingUnsupported SettingState = "Unsupported"
@@ -43,31 +45,32 @@ const (
 	SettingFailed SettingState = "Failed"
 )
 
-// SettingWait is an event that a Pending setting waits for.
+// SettingWait is the event that a Pending setting waits for.
 // +kubebuilder:validation:Enum=Proof;Connections;Boot;Mount;Transport;Module
 type SettingWait string
 
 const (
-	// WaitsForProof means that the value is set, and that the agent confirms it over new connections.
+	// WaitsForProof means that the value is set and the agent is confirming it over new connections.
 	WaitsForProof SettingWait = "Proof"
-	// WaitsForConnections means that new connections must confirm the value, and cannot do so now. The agent tries again.
+	// WaitsForConnections means that new connections must confirm the value but currently cannot. The agent tries again.
 	WaitsForConnections SettingWait = "Connections"
-	// WaitsForBoot means that the next boot brings the value.
+	// WaitsForBoot means that the value takes effect at the next boot.
 	WaitsForBoot SettingWait = "Boot"
-	// WaitsForMount means that the next mount gets the value.
+	// WaitsForMount means that the value takes effect at the next mount.
 	WaitsForMount SettingWait = "Mount"
-	// WaitsForTransport means that the next connection to a server gets the value, once no mount of the server is left on the node.
+	// WaitsForTransport means that the value takes effect on the next connection to a server, once the node has no mount of the
+	// server left.
 	WaitsForTransport SettingWait = "Transport"
 	// WaitsForModule means that the agent sets the value when the kernel module is loaded.
 	WaitsForModule SettingWait = "Module"
 )
 
-// MountState says whether a mount has the options that its volume declares.
+// MountState is the result of the comparison of a mount with the declared options of its volume.
 // +kubebuilder:validation:Enum=Effective;Stale;Unmanaged
 type MountState string
 
 const (
-	// MountEffective means that the mount has every declared option, as far as kernel and server grant them.
+	// MountEffective means that the mount has every declared option that the kernel and the server grant.
 	MountEffective MountState = "Effective"
 	// MountStale means that the mount, or a connection that it shares, was made before the options changed.
 	MountStale MountState = "Stale"
@@ -75,7 +78,7 @@ const (
 	MountUnmanaged MountState = "Unmanaged"
 )
 
-// ServerProtocol is what the node's mounts speak with a storage server.
+// ServerProtocol is the protocol between the node's mounts and a storage server.
 // +kubebuilder:validation:Enum=NFS;SMB
 type ServerProtocol string
 
@@ -86,26 +89,27 @@ const (
 	ServerSMB ServerProtocol = "SMB"
 )
 
-// ServerState says whether a storage server answers the node.
+// ServerState is the state of a storage server from the view of the node.
 // +kubebuilder:validation:Enum=Answering;Idle;Silent;Stuck
 type ServerState string
 
 const (
-	// ServerAnswering means that it has answered within five minutes, and owes no answer for a minute or longer.
+	// ServerAnswering means that the server has responded within five minutes, and no request has been pending for a minute or
+	// longer.
 	ServerAnswering ServerState = "Answering"
-	// ServerIdle means that nothing was asked of it for five minutes: whether it would answer is not known.
+	// ServerIdle means that the node has sent no request for five minutes. It is unknown whether the server would respond.
 	ServerIdle ServerState = "Idle"
-	// ServerSilent means that it has answered nothing for a minute or longer, though it was asked.
+	// ServerSilent means that requests are pending and the server has not responded for a minute or longer.
 	ServerSilent ServerState = "Silent"
-	// ServerStuck means that requests have waited for a minute or longer, while it answers others: over other connections, or for
-	// other files.
+	// ServerStuck means that some requests have been pending for a minute or longer, while the server responds to others: over other
+	// connections, or for other files.
 	ServerStuck ServerState = "Stuck"
 )
 
-// IsFailing reports whether a server leaves requests without an answer.
+// IsFailing reports whether requests to the server remain without a response.
 func (s ServerState) IsFailing() bool { return s == ServerSilent || s == ServerStuck }
 
-// BootloaderType is the boot loader that keeps a node's kernel command line.
+// BootloaderType is the boot loader that manages a node's kernel command line.
 // +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string
 
@@ -114,31 +118,31 @@ const (
 	BootloaderGrubDebian BootloaderType = "GrubDebian"
 	// BootloaderGrub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
 	BootloaderGrub2Mkconfig BootloaderType = "Grub2Mkconfig"
-	// BootloaderGrubBLS is GRUB with boot loader specification entries, changed by grubby.
+	// BootloaderGrubBLS is GRUB with entries of the Boot Loader Specification, changed by grubby.
 	BootloaderGrubBLS BootloaderType = "GrubBLS"
-	// BootloaderRPMOSTree is rpm-ostree, which keeps the command line itself.
+	// BootloaderRPMOSTree is rpm-ostree, which manages the command line itself.
 	BootloaderRPMOSTree BootloaderType = "RPMOSTree"
-	// BootloaderUnsupported is anything else.
+	// BootloaderUnsupported is any other boot loader.
 	BootloaderUnsupported BootloaderType = "Unsupported"
 )
 
-// RebootPhase says what the agent has done with a permit.
+// RebootPhase is the agent's progress with a reboot permit.
 // +kubebuilder:validation:Enum=Waiting;Refused;Started;Failed
 type RebootPhase string
 
 const (
-	// RebootWaiting means that something on the host must not be interrupted; the message names it. The permit is not used up:
-	// the agent reboots once the host is free, unless the manager has taken the permit back.
+	// RebootWaiting means that an activity on the host must not be interrupted; the message names it. The permit is still unused: the
+	// agent reboots once the host is free, unless the manager has withdrawn the permit.
 	RebootWaiting RebootPhase = "Waiting"
-	// RebootRefused means that the agent refused the permit and did not reboot; the message says why.
+	// RebootRefused means that the agent rejected the permit and did not reboot. The message contains the reason.
 	RebootRefused RebootPhase = "Refused"
-	// RebootStarted means that the permit is used up and the reboot was requested, or is about to be.
+	// RebootStarted means that the permit is used and the agent has requested the reboot, or is about to request it.
 	RebootStarted RebootPhase = "Started"
-	// RebootFailed means that the permit is used up and the host refused the reboot.
+	// RebootFailed means that the permit is used and the host rejected the reboot.
 	RebootFailed RebootPhase = "Failed"
 )
 
-// RolloutPhase says where a node stands in the rollout.
+// RolloutPhase is the state of a node in the rollout.
 // +kubebuilder:validation:Enum=Applying;UpToDate;Waiting;Claimed;Draining;Rebooting;Settling;Failed;Releasing
 type RolloutPhase string
 
@@ -147,116 +151,118 @@ const (
 	RolloutApplying RolloutPhase = "Applying"
 	// RolloutUpToDate means that the node needs no disruption.
 	RolloutUpToDate RolloutPhase = "UpToDate"
-	// RolloutWaiting means that the node needs a reboot and is waiting; the reason says for what.
+	// RolloutWaiting means that the node needs a reboot and waits for it. The reason names the event that it waits for.
 	RolloutWaiting RolloutPhase = "Waiting"
 	// RolloutClaimed means that the node counts against the budget and is about to be cordoned.
 	RolloutClaimed RolloutPhase = "Claimed"
-	// RolloutDraining means that the node is being drained: pods are evicted and their mounts go away.
+	// RolloutDraining means that the node is being drained: pods are evicted and their mounts disappear.
 	RolloutDraining RolloutPhase = "Draining"
 	// RolloutRebooting means that the agent has a permit to reboot the node.
 	RolloutRebooting RolloutPhase = "Rebooting"
 	// RolloutSettling means that the node is back and must stay healthy for a while before it is uncordoned.
 	RolloutSettling RolloutPhase = "Settling"
-	// RolloutFailed means that the node failed with these boot settings and is not tried again.
+	// RolloutFailed means that the node failed with its current settings that require a reboot. The rollout does not retry it.
 	RolloutFailed RolloutPhase = "Failed"
 	// RolloutReleasing means that the node is being returned to service.
 	RolloutReleasing RolloutPhase = "Releasing"
 )
 
-// TrialKind says what a trial is for.
+// TrialKind is the purpose of an order to mount.
 // +kubebuilder:validation:Enum=Probe;Trial
 type TrialKind string
 
 const (
-	// TrialProbe mounts a list of options once, to see whether it works before any volume has it.
+	// TrialProbe mounts a volume once to test mount options before any volume gets them.
 	TrialProbe TrialKind = "Probe"
-	// TrialTrial mounts two lists in turn and measures the same work on each, for a StorageClientTrial.
+	// TrialTrial mounts a volume with two sets of mount options in turn and measures the same work on each, for a StorageClientTrial.
 	TrialTrial TrialKind = "Trial"
 )
 
-// TrialPhase says how far the agent has come with a trial.
+// TrialPhase is the agent's progress with a trial.
 // +kubebuilder:validation:Enum=Running;Finished;Void;Refused
 type TrialPhase string
 
 const (
-	// TrialRunning means that the node's trial runner has the order, or is waited for.
+	// TrialRunning means that the node's trial runner has the order, or that the agent waits for the runner.
 	TrialRunning TrialPhase = "Running"
-	// TrialFinished means that the mount was tried; succeeded says whether it worked, and message how it failed.
+	// TrialFinished means that the mount was attempted. The field succeeded contains the result, and message describes a failure.
 	TrialFinished TrialPhase = "Finished"
-	// TrialVoid means that nothing was tried, or that a proof of validity is missing: the result says nothing about the options. The
-	// message says why.
+	// TrialVoid means that no mount was attempted, or that a proof of validity is missing. The result is not valid for the mount
+	// options. The message contains the reason.
 	TrialVoid TrialPhase = "Void"
-	// TrialRefused means that the agent refused the order, and nothing was tried; the message says why.
+	// TrialRefused means that the agent rejected the order and attempted no mount. The message contains the reason.
 	TrialRefused TrialPhase = "Refused"
 )
 
-// TrialProofType names what makes the result of a trial valid.
+// TrialProofType is a proof that the result of a trial is valid.
 // +kubebuilder:validation:Enum=OwnNetwork;Identifier;NoOtherMount;OwnDevice;Transports
 type TrialProofType string
 
 const (
-	// ProofOwnNetwork means that the runner's network namespace is not the node's: no connection of the node's mounts is shared.
+	// ProofOwnNetwork means that the runner's network namespace differs from the node's. The trial shares no connection with the
+	// node's mounts.
 	ProofOwnNetwork TrialProofType = "OwnNetwork"
-	// ProofIdentifier means that the NFSv4 client had an identifier of its own before anything was mounted, so that no server takes
-	// it for the node's client, whose state it would lose.
+	// ProofIdentifier means that the NFSv4 client had a separate client ID before anything was mounted. No server then mistakes it
+	// for the node's client, whose state would be lost.
 	ProofIdentifier TrialProofType = "Identifier"
-	// ProofNoOtherMount means that nothing else was mounted from the server in that network namespace, neither before nor beside it.
+	// ProofNoOtherMount means that the network namespace had no other mount of the server, neither before the trial nor during it.
 	ProofNoOtherMount TrialProofType = "NoOtherMount"
-	// ProofOwnDevice means that the mount has a superblock, and so a cache, that no other mount has.
+	// ProofOwnDevice means that the mount has a separate superblock, and therefore a separate cache.
 	ProofOwnDevice TrialProofType = "OwnDevice"
-	// ProofTransports means that the mount has as many connections to the server as the list asks for.
+	// ProofTransports means that the mount has the number of connections to the server that its options request.
 	ProofTransports TrialProofType = "Transports"
 )
 
 // NodeSetting is one merged setting of a node.
 type NodeSetting struct {
-	// key is the setting's canonical key, "<subject>/<name>": sysctl/net.core.rmem_max, module/sunrpc/tcp_max_slot_table_entries,
-	// kernelArgument/ihash_entries, readAhead/nfs4, tuned/profile, nfsMountDefaults/filer1, filesystem/mnt/disks/*.
-	// "*" and "?" are for mount points only: generated files never hold a glob, only the mount points that it matches.
+	// key is the canonical key of the setting, "SUBJECT/NAME": sysctl/net.core.rmem_max, module/sunrpc/tcp_max_slot_table_entries,
+	// kernelArgument/ihash_entries, readAhead/nfs4, tuned/profile, nfsMountDefaults/filer1, filesystem/mnt/disks/*. "*" and "?" are
+	// for mount points only. Generated files never contain a glob, only the matching mount points.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_.,:=/@+-]+|filesystem/[A-Za-z0-9_.,:=/@+*?-]+)$`
 	Key string `json:"key"`
 
-	// value is the value wanted. Empty for a kernel argument without a value.
+	// value is the desired value. Empty for a kernel argument without a value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+ -]*$`
 	Value string `json:"value,omitempty"`
 
-	// profile is the StorageClientProfile that the value comes from.
+	// profile is the name of the StorageClientProfile that declares the value.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Profile string `json:"profile"`
 
-	// onRemoval says what happens when the setting is removed: Restore or Retain.
+	// onRemoval controls the value when the setting is removed: Restore or Retain.
 	// +required
 	OnRemoval DeletionPolicy `json:"onRemoval"`
 }
 
-// RebootPermit is the right to reboot once.
+// RebootPermit allows one reboot.
 type RebootPermit struct {
-	// id identifies the permit; an agent uses it once.
+	// id identifies the permit. An agent uses it once.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
 	ID string `json:"id"`
 
-	// bootHash is the hash of the boot settings that the permit is for.
+	// bootHash is the hash of the settings that the permit is for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
-	// bootID is the boot that the permit may end; it is void after any other reboot.
+	// bootID is the ID of the boot that the permit may end. After any other reboot, the permit is invalid.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID"`
 
-	// ignorePodUIDs are the DaemonSet and static pods that a drain leaves on the node; their mounts do not hold the reboot back.
+	// ignorePodUIDs are the UIDs of DaemonSet and static pods that a drain leaves on the node. Their mounts do not block the reboot.
+	// At most 256.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -273,7 +279,7 @@ type NodeVolume struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// mountOptions are the options that profiles declare and the volume has. The agent only compares mounts with them.
+	// mountOptions are the volume's options that profiles declare. The agent only compares mounts with them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -282,17 +288,17 @@ type NodeVolume struct {
 	// +kubebuilder:validation:items:Pattern=`^[^,[:space:]]+$`
 	MountOptions []string `json:"mountOptions,omitempty"`
 
-	// readAheadKiB is the read-ahead window wanted for the volume's mounts, in KiB: 4 to 1048576. It overrides the
-	// setting readAhead of the file system type.
+	// readAheadKiB is the desired read-ahead window of the volume's mounts, in KiB: 4 to 1048576. It overrides the setting readAhead
+	// of the file system type. If unset, that setting applies.
 	// +optional
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 }
 
-// NodeTrialPass is a pass of an order: mount, work, unmount.
+// NodeTrialPass is one pass of an order: mount, work, unmount.
 type NodeTrialPass struct {
-	// round is the number of the round that the pass belongs to.
+	// round is the number of the round that contains the pass: 1 to 40.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=40
@@ -303,58 +309,59 @@ type NodeTrialPass struct {
 	Arm TrialArm `json:"arm,omitempty"`
 }
 
-// NodeTrialWork is the work that is done in each pass.
+// NodeTrialWork is the work of each pass.
 // +kubebuilder:validation:XValidation:rule="self.name != 'Observe'",message="Observe is no work for a trial runner"
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",message="this workload writes, and allowWrites is not true"
 type NodeTrialWork struct {
-	// name is the workload.
+	// name is the name of the workload.
 	// +required
 	Name TrialWorkloadName `json:"name,omitempty"`
 
-	// path is the directory that the work is done in, relative to the root of the mount.
+	// path is the directory of the work, relative to the root of the mount. If empty, the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root, and must not hold '..'"
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]*$`
 	Path string `json:"path,omitempty"`
 
-	// allowWrites is whether the work may write. Without it, the mount is read-only to it.
+	// allowWrites allows the work to write. If false, the work gets a read-only mount. Default false.
 	// +optional
 	AllowWrites bool `json:"allowWrites,omitempty"`
 
-	// pauseSeconds is how long to wait before the work is repeated on the same mount: 0 to 60 s.
+	// pauseSeconds is the pause before the work is repeated on the same mount, in seconds: 0 to 60. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=60
 	PauseSeconds int32 `json:"pauseSeconds,omitempty"`
 }
 
-// NodeTrial is an order to mount a volume with lists of options, beside the node's own mounts and without touching them: in a
-// network namespace of its own, by the node's trial runner. The agent accepts it only as its own catalogue of options does.
+// NodeTrial is an order to mount a volume with sets of mount options, isolated from the node's mounts. The node's trial runner
+// makes the mounts in a separate network namespace. The agent rejects options that its catalogue does not allow.
 // +kubebuilder:validation:XValidation:rule="self.kind == 'Trial' ? has(self.work) && has(self.passes) && size(self.passes) > 0 && self.runAsUser > 0 : !has(self.work) && !has(self.passes)",message="a Trial has work, passes and a user that is not root; a Probe has neither work nor passes"
 type NodeTrial struct {
-	// id identifies the order; an agent carries one out once.
+	// id identifies the order. An agent runs it once.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
 	ID string `json:"id"`
 
-	// kind is Probe: the mount is made, its root is read, and it is unmounted; or Trial: each of passes mounts, does the work, and unmounts.
+	// kind is Probe or Trial. A Probe mounts once, reads the root and unmounts. A Trial mounts, does the work and unmounts in each of
+	// the passes.
 	// +required
 	Kind TrialKind `json:"kind"`
 
-	// work is what a Trial does in each pass.
+	// work is the work of a Trial in each pass.
 	// +optional
 	Work *NodeTrialWork `json:"work,omitempty"`
 
-	// passes are those of a Trial, in the order in which they are run.
+	// passes are the passes of a Trial in the order of their execution. At most 6.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=6
 	Passes []NodeTrialPass `json:"passes,omitempty"`
 
-	// volume is the name of the PersistentVolume that server and path are of.
+	// volume is the name of the PersistentVolume that contains server and path.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -368,20 +375,20 @@ type NodeTrial struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?$|^[0-9A-Fa-f:]+$`
 	Server string `json:"server"`
 
-	// path is what is mounted from the server.
+	// path is the exported path that is mounted from the server.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[A-Za-z0-9_.,:=/@+-]*$`
 	Path string `json:"path"`
 
-	// fsType is the type given to mount: nfs, of which mountOptions say or mount negotiates the version, or nfs4.
+	// fsType is the type argument of the mount command: nfs or nfs4. With nfs, mountOptions or negotiation selects the NFS version.
 	// +required
 	// +kubebuilder:validation:Enum=nfs;nfs4
 	FSType string `json:"fsType"`
 
-	// mountOptions are the exact list that mount would get, in its order. Under NFSv3 the runner adds nolock: what keeps locks on the
-	// host is not there in its network namespace.
+	// mountOptions are the full mount options in the order of a real mount. Under NFSv3, the runner adds nolock: its network
+	// namespace cannot reach the host's lock daemon.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -390,8 +397,8 @@ type NodeTrial struct {
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9_.:=/@+-]+$`
 	MountOptions []string `json:"mountOptions,omitempty"`
 
-	// ownMountOptions are the list that the volume has today. Where mountOptions fail, the volume is mounted with these too: if that
-	// fails alike, something other than the options is in the way.
+	// ownMountOptions are the current mount options of the volume. If a mount with mountOptions fails, the runner also mounts with
+	// these options. If both fail in the same way, the options are not the cause.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -400,23 +407,23 @@ type NodeTrial struct {
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9_.:=/@+-]+$`
 	OwnMountOptions []string `json:"ownMountOptions,omitempty"`
 
-	// runAsUser is the user ID, with the group of the same number, that reads the root of the mount: 0 to 2147483647. That this user
-	// may not read it is no failure of the list.
+	// runAsUser is the user ID, and the group ID, that reads the root of the mount: 0 to 2147483647. If this user has no permission
+	// to read it, the mount still counts as successful. A Trial requires a user other than root.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	RunAsUser int64 `json:"runAsUser"`
 
-	// timeoutSeconds is how long the whole may take, from the order to its result: 5 to 600 s. What is mounted then is unmounted.
+	// timeoutSeconds is the maximum time from the order to its result, in seconds: 5 to 600. Then all remaining mounts are unmounted.
 	// +required
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=600
 	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
 
-// StorageClientNodeSpec is what the node's agent has to do. Only the manager writes it.
+// StorageClientNodeSpec contains the work of the node's agent. Only the manager writes it.
 type StorageClientNodeSpec struct {
-	// settings are the merged settings of the node's profiles.
+	// settings are the merged settings of all profiles that match the node. At most 256.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
@@ -428,73 +435,74 @@ type StorageClientNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash,omitempty"`
 
-	// bootHash is the hash of those settings that take effect at boot.
+	// bootHash is the hash of the settings that require a reboot.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
-	// canary is true where the settings are proven on this node before others get them: the agent then reads 1 MiB over the new
-	// connection that is to confirm them, elsewhere 64 KiB. No hash covers it.
+	// canary is true if this node proves the settings before other nodes get them. The agent then reads 1 MiB over the new connection
+	// that confirms them, on other nodes 64 KiB. No hash covers it. Default false.
 	// +optional
 	Canary bool `json:"canary,omitempty"`
 
-	// volumes are the profiles' volumes that the node has mounted. No hash covers them and nothing waits for them: they are
-	// updated while the node is not being disrupted, once the agent has seen the previous update.
+	// volumes are the profiles' volumes that the node has mounted. No hash covers them and no other field waits for them. The manager
+	// updates them while the node is not being disrupted, once the agent has seen the previous update. At most 128.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=128
 	Volumes []NodeVolume `json:"volumes,omitempty"`
 
-	// rebootPermit is the right to reboot once.
+	// rebootPermit allows the agent to reboot the node once. If unset, the agent does not reboot the node.
 	// +optional
 	RebootPermit *RebootPermit `json:"rebootPermit,omitempty"`
 
-	// release tells the agent to restore everything in its journal and to report when it is done.
+	// release requests the agent to restore all original values in its journal and to report the result in status.restored. Default
+	// false.
 	// +optional
 	Release bool `json:"release,omitempty"`
 
-	// trial is a mount that the node's trial runner is to make once, beside all mounts of the node. No hash covers it, and neither the
-	// rollout nor what counts as reported takes notice of it. Without it, status.trial goes.
+	// trial is an order for the node's trial runner to make an isolated mount once. No hash covers it and it does not affect the
+	// rollout or the reported state. If unset, status.trial is removed.
 	// +optional
 	Trial *NodeTrial `json:"trial,omitempty"`
 
-	// sample asks for one sample of what the mounts of some volumes do, which the agent answers in status.sample. No hash covers it, and
-	// neither the rollout nor what counts as reported takes notice of it. Without it, status.sample goes.
+	// sample requests one sample of the activity of some volumes' mounts. The agent responds in status.sample. No hash covers it and
+	// it does not affect the rollout or the reported state. If unset, status.sample is removed.
 	// +optional
 	Sample *NodeSample `json:"sample,omitempty"`
 }
 
-// Bootloader is the boot loader that keeps the node's kernel command line.
+// Bootloader is the boot loader that manages the node's kernel command line.
 type Bootloader struct {
 	// type is GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 
-	// proven is false for a boot loader that this project's own tests have never rebooted: arguments are staged only.
+	// proven is false if the project's tests have never rebooted this boot loader. Kernel arguments are then only staged.
 	// +optional
 	Proven bool `json:"proven"`
 
-	// message says what was found and, if it is not supported, what to use instead.
+	// message describes the boot loader and, if it is not supported, an alternative.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// Drift counts changes by something else that the agent has corrected.
+// Drift counts changes by other programs or users that the agent has corrected.
 type Drift struct {
-	// count is how often the agent found the setting changed and set it again. It survives restarts of agent and node, and
-	// starts over when the setting is declared again. After 5 times within an hour the agent leaves the setting alone and
+	// count is the number of times that the agent found the setting changed and set it again. Restarts of agent and node do not reset
+	// it. A new declaration of the setting resets it. After 5 corrections within an hour, the agent stops correcting the setting and
 	// stops counting.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Count int32 `json:"count"`
 
-	// lastTime is when that last happened.
+	// lastTime is the time of the last correction.
 	// +required
 	LastTime metav1.Time `json:"lastTime"`
 
-	// lastObserved is what the agent found then: the value, or what was wrong with the files that keep it.
+	// lastObserved is the value that the agent found at the last correction, or the problem of the files that contain the value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LastObserved string `json:"lastObserved,omitempty"`
@@ -502,23 +510,23 @@ type Drift struct {
 
 // SettingStatus is the state of one setting on the node.
 type SettingStatus struct {
-	// key is the setting's canonical key.
+	// key is the canonical key of the setting, as in spec.settings.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Key string `json:"key"`
 
-	// desired is the value wanted. Empty for a setting that is being restored and had no value originally.
+	// desired is the desired value. Empty for a setting that is being restored and had no original value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Desired string `json:"desired,omitempty"`
 
-	// observed is the value in force, which may differ from what was written.
+	// observed is the effective value, which may differ from the written value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Observed string `json:"observed,omitempty"`
 
-	// original is the value from before the operator first changed it.
+	// original is the value before the operator first changed the setting.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Original string `json:"original,omitempty"`
@@ -531,42 +539,42 @@ type SettingStatus struct {
 	// +required
 	State SettingState `json:"state"`
 
-	// waitsFor is the event that a Pending setting waits for: Proof, Connections, Boot, Mount, Transport or Module. Absent in other states,
-	// for an action, and from an agent of a release before this field.
+	// waitsFor is the event that a Pending setting waits for: Proof, Connections, Boot, Mount, Transport or Module. Absent in other
+	// states, for an action, and if the agent's release is older than this field.
 	// +optional
 	WaitsFor SettingWait `json:"waitsFor,omitempty"`
 
-	// message says why the state is not InSync.
+	// message explains why the state is not InSync.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// drift counts changes by something else that the agent has corrected. Absent if there were none.
+	// drift counts changes by other programs or users that the agent has corrected. Absent if there were none.
 	// +optional
 	Drift *Drift `json:"drift,omitempty"`
 }
 
 // MountStatus is a network or XFS mount of the node.
 type MountStatus struct {
-	// mountPoint is where it is mounted on the host.
+	// mountPoint is the path of the mount on the host.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	MountPoint string `json:"mountPoint"`
 
-	// volume is the PersistentVolume that the mount belongs to, if any.
+	// volume is the name of the mount's PersistentVolume, if any.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Volume string `json:"volume,omitempty"`
 
-	// podUIDs are the pods that use the mount.
+	// podUIDs are the UIDs of the pods that use the mount. At most 64.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	PodUIDs []string `json:"podUIDs,omitempty"`
 
-	// server is the server's name or address as the kernel shows it.
+	// server is the name or address of the server, as the kernel shows it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Server string `json:"server,omitempty"`
@@ -576,7 +584,7 @@ type MountStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	Protocol string `json:"protocol,omitempty"`
 
-	// options are the options in force.
+	// options are the effective mount options.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -588,42 +596,43 @@ type MountStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Connections int32 `json:"connections,omitempty"`
 
-	// slotLimit is the kernel's limit of requests in flight per connection.
+	// slotLimit is the kernel's limit of requests in flight for each connection.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SlotLimit int32 `json:"slotLimit,omitempty"`
 
-	// readAheadKiB is the read-ahead window in KiB.
+	// readAheadKiB is the effective read-ahead window of the mount in KiB.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
-	// since is when the kernel mounted it, to the second and by the node's clock. Mounts that share a superblock have the time of the
-	// first. Of SMB and XFS it is when the node was last seen without it. Absent where that is not known.
+	// since is the time of the mount, to the second and by the node's clock. Mounts that share a superblock have the time of the
+	// first one. For SMB and XFS, it is the last time that the agent saw the node without the mount. Absent if unknown.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 
-	// used is true once an operation on it, other than those that mounting makes itself, has ended since. SMB counts operations by
-	// share, not by mount.
+	// used is true if an operation on the mount has completed since it was mounted, except for the operations of mounting itself. SMB
+	// counts operations for each share, not for each mount.
 	// +optional
 	Used bool `json:"used,omitempty"`
 
-	// state is Effective, Stale or Unmanaged, compared with spec.volumes. A volume that is new on the node is Unmanaged
-	// until the manager has added it there.
+	// state is Effective, Stale or Unmanaged, compared with spec.volumes. A volume that is new on the node is Unmanaged until the
+	// manager has added it to spec.volumes.
 	// +optional
 	State MountState `json:"state,omitempty"`
 
-	// message says why the mount is Stale: the option, the value in force and the value wanted; and, if another mount of the
-	// server keeps the connections open, which one and the pods to restart first. Otherwise it says what cannot be granted here.
+	// message explains why the mount is Stale: the option, its effective value and its desired value. If another mount of the server
+	// keeps the connections open, it names that mount and the pods to restart first. For other states, it names options that the
+	// kernel or the server cannot grant.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// ServerStatus is a storage server that the node has mounts of, and whether it answers. The agent tells it from the kernel's counters
-// and its log; it never touches a mount for it, since that would hang where the server is gone.
+// ServerStatus is the state of a storage server that the node has mounts of. The agent derives it from the kernel's counters and
+// log. It never accesses a mount for this purpose, because the access would hang if the server is down.
 type ServerStatus struct {
-	// server is the server's host name or address as the mounts have it, as in mounts.
+	// server is the host name or address of the server, as in the options of the mounts and in status.mounts.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -633,7 +642,7 @@ type ServerStatus struct {
 	// +required
 	Protocol ServerProtocol `json:"protocol"`
 
-	// address is the address and port that the connections go to.
+	// address is the address and port of the connections to the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Address string `json:"address,omitempty"`
@@ -642,23 +651,23 @@ type ServerStatus struct {
 	// +required
 	State ServerState `json:"state"`
 
-	// reason is the cause as a single word, such as ConnectionRefused, Unreachable, NoAnswer, TunnelGone, SessionDown, TransportStuck or
-	// RequestsStuck.
+	// reason is the cause of the state as a single word, e.g. ConnectionRefused, Unreachable, NoAnswer, TunnelGone, SessionDown,
+	// TransportStuck or RequestsStuck.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
-	// message says what is wrong and what to check. Empty where nothing is.
+	// message describes the problem and the checks to do. Empty if there is no problem.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// since is when the state began: where it is Silent or Stuck, when the first request was seen that has no answer.
+	// since is the start time of the state. For Silent and Stuck, it is the time when the first pending request was seen.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 
-	// lastAnswerTime is when the server had answered last when its state began; it changes with the state only. So it says of one that is
-	// Silent or Idle when an answer came last, and of one that is Answering no more than that it answered then.
+	// lastAnswerTime is the time of the server's last response before its state changed. It is updated only when the state changes.
+	// For a Silent or Idle server, it is the time of the last response. An Answering server may have responded later.
 	// +optional
 	LastAnswerTime *metav1.Time `json:"lastAnswerTime,omitempty"`
 
@@ -667,62 +676,62 @@ type ServerStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Connections int32 `json:"connections,omitempty"`
 
-	// stuckConnections is how many of them have requests without an answer, while the state is Silent or Stuck.
+	// stuckConnections is the number of connections with pending requests, while the state is Silent or Stuck.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StuckConnections int32 `json:"stuckConnections,omitempty"`
 
-	// waitingRequests is how many requests have no answer, rounded down to a power of two, while the state is Silent or Stuck.
+	// waitingRequests is the number of pending requests, rounded down to a power of two, while the state is Silent or Stuck.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	WaitingRequests int32 `json:"waitingRequests,omitempty"`
 
-	// volumes are the names of the volumes that the node has mounted from it, while the state is Silent or Stuck, and those whose handles are
-	// stale, while the reason is StaleHandles; the first 16.
+	// volumes are the names of affected volumes, at most 16. While the state is Silent or Stuck, they are all volumes that the node
+	// has mounted from the server. While the reason is StaleHandles, they are the volumes with stale handles.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	Volumes []string `json:"volumes,omitempty"`
 
-	// podUIDs are the pods that use the mounts of these volumes, in the same states; the first 32.
+	// podUIDs are the UIDs of the pods that use the mounts of these volumes, in the same states. At most 32.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=64
 	PodUIDs []string `json:"podUIDs,omitempty"`
 
-	// forgetting is true where the server has made this NFSv4 client introduce itself anew three times or more in ten minutes: another
-	// client calls itself the same, and each takes the other's locks and open files away.
+	// forgetting is true if the server has made this NFSv4 client identify itself again at least three times in ten minutes. Another
+	// client then has a duplicate NFSv4 client ID, and the two clients remove each other's locks and open files.
 	// +optional
 	Forgetting bool `json:"forgetting,omitempty"`
 }
 
-// BusyMount is a workload's NFS, SMB or block mount under the kubelet's directory.
+// BusyMount is an NFS, SMB or block mount of a workload under the kubelet's directory.
 type BusyMount struct {
-	// mountPoint is where it is mounted on the host.
+	// mountPoint is the path of the mount on the host.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	MountPoint string `json:"mountPoint"`
 
-	// podUID is the pod that the mount belongs to; empty for a driver's global mount, which counts until it is unstaged.
+	// podUID is the UID of the mount's pod. Empty for a driver's global mount, which counts until it is unstaged.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	PodUID string `json:"podUID,omitempty"`
 
-	// volume is the PersistentVolume or the pod's volume.
+	// volume is the name of the PersistentVolume, or of the volume in the pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Volume string `json:"volume,omitempty"`
 
-	// fsType is the file system type.
+	// fsType is the file system type of the mount.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	FSType string `json:"fsType,omitempty"`
 }
 
-// RebootStatus is what the agent has done with a permit.
+// RebootStatus is the agent's progress with a reboot permit.
 type RebootStatus struct {
 	// permitID is the id of the permit.
 	// +required
@@ -734,23 +743,23 @@ type RebootStatus struct {
 	// +required
 	Phase RebootPhase `json:"phase"`
 
-	// message says what a permit waits for, or why it was refused or failed.
+	// message names the event that the permit waits for, or explains its rejection or failure.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// TrialProof is one thing that makes the result of a trial valid, and whether it was observed.
+// TrialProof is one proof that the result of a trial is valid, with its observed state.
 type TrialProof struct {
 	// type is OwnNetwork, Identifier, NoOtherMount, OwnDevice or Transports.
 	// +required
 	Type TrialProofType `json:"type"`
 
-	// holds is true where it was observed.
+	// holds is true if the runner observed the proof.
 	// +optional
 	Holds bool `json:"holds"`
 
-	// message says what was observed.
+	// message describes the observation.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
@@ -769,9 +778,9 @@ const (
 	MountFailureUnknown MountFailureCause = "Unknown"
 )
 
-// TrialMount is how one mount of a trial ended.
+// TrialMount is the result of one mount of a trial.
 type TrialMount struct {
-	// succeeded is true where the mount was made and answered.
+	// succeeded is true if the mount was made and responded.
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
@@ -779,19 +788,19 @@ type TrialMount struct {
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 
-	// sameFailure is true if this mount failed in the same way as the mount with mountOptions. Default: false.
+	// sameFailure is true if this mount failed in the same way as the mount with mountOptions. Default false.
 	// +optional
 	SameFailure bool `json:"sameFailure,omitempty"`
 
-	// message is the kernel's own text where it failed.
+	// message is the kernel's original error text. Empty if the mount succeeded.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// NodeTrialStatus is what became of an order in spec.trial. All of it fits into 16 KiB.
+// NodeTrialStatus is the result of the order in spec.trial. Its total size is at most 16 KiB.
 type NodeTrialStatus struct {
-	// id is that of the order.
+	// id is the ID of the order.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -801,23 +810,23 @@ type NodeTrialStatus struct {
 	// +required
 	Phase TrialPhase `json:"phase"`
 
-	// succeeded is true where a mount with exactly mountOptions was made, answered, and is valid by all of its proofs; of a Trial, where
-	// all passes were run so.
+	// succeeded is true if a mount with exactly mountOptions was made, responded, and is valid by all of its proofs. For a Trial, all
+	// passes must meet this condition.
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
-	// cause is the cause of the failed mount with mountOptions: Options, Elsewhere or Unknown. Absent unless phase is Finished and succeeded
-	// is false, and from an agent of a release before this field.
+	// cause is the cause of the failed mount with mountOptions: Options, Elsewhere or Unknown. Absent unless phase is Finished and
+	// succeeded is false, and if the agent's release is older than this field.
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 
-	// message is the text of the kernel or the server where the mount failed, and else says why nothing was tried, or why the result is
-	// void.
+	// message is the error text of the kernel or the server if the mount failed. Otherwise, it explains why no mount was attempted or
+	// why the result is invalid.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 
-	// observedOptions are the options in force while it was mounted, as the kernel showed them.
+	// observedOptions are the effective options during the mount, as the kernel showed them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -829,38 +838,39 @@ type NodeTrialStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Transports int32 `json:"transports,omitempty"`
 
-	// identifier is what the NFSv4 client was set to call itself, beside its host name.
+	// identifier is the configured client ID of the NFSv4 client. The client sends it together with its host name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Identifier string `json:"identifier,omitempty"`
 
-	// proofs are what makes the result valid. One that does not hold makes it void.
+	// proofs are the conditions for a valid result. If one does not hold, the result is invalid.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Proofs []TrialProof `json:"proofs,omitempty"`
 
-	// own is how the mount with ownMountOptions ended. Absent where it was not made: mountOptions worked, or nothing was tried.
+	// own is the result of the mount with ownMountOptions. Absent if this mount was not made: mountOptions worked, or no mount was
+	// attempted.
 	// +optional
 	Own *TrialMount `json:"own,omitempty"`
 
-	// passes are those of a Trial that were valid, in the order in which they were run.
+	// passes are the valid passes of a Trial in the order of their execution. At most 6.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=6
 	Passes []TrialPass `json:"passes,omitempty"`
 }
 
-// RolloutTuned is the time from which a node has had its settings.
+// RolloutTuned is the start of the time in which a node has had its settings.
 type RolloutTuned struct {
-	// hash is spec.hash of these settings.
+	// hash is the spec.hash of these settings.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash,omitempty"`
 
-	// since is the time from which the agent has reported them as applied or staged, without a failure or drift. The soak of a canary starts
-	// at this time.
+	// since is the time from which the agent has reported the settings as applied or staged, without a failure or drift. The soak of
+	// a canary starts at this time.
 	// +required
 	Since metav1.Time `json:"since"`
 }
@@ -871,128 +881,130 @@ type RolloutStatus struct {
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// reason is why the node is in this phase, as a single word.
+	// reason is the cause of the phase as a single word.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
-	// message says what the node is waiting for.
+	// message describes the event that the node waits for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// refusal is the answer of the API server that rejected a write which the next step needs. The manager tries again. Absent if there is
-	// none.
+	// refusal is the error of the API server for a rejected write that the next step needs. The manager tries again. Absent if no
+	// write was rejected.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Refusal string `json:"refusal,omitempty"`
 
-	// tuned is the time from which the node has had the settings of a hash. Absent until its first settings are applied, while a setting has
-	// failed, drifted or lost its proof, and while the agent is silent.
+	// tuned is the time from which the node has had the settings of a hash. Absent until its first settings are applied, while a
+	// setting has failed, drifted or lost its proof, and while the agent does not report.
 	// +optional
 	Tuned *RolloutTuned `json:"tuned,omitempty"`
 
-	// since is when the phase began.
+	// since is the start time of the phase.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 
-	// attempts is how many permits have been given for bootHash.
+	// attempts is the number of reboot permits that the node has received for bootHash.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// evictions is how many pods the rollout has evicted from the node in its last drain. It is written with the next change of the
-	// other fields.
+	// evictions is the number of pods that the rollout evicted from the node in its last drain. It is written together with the next
+	// change of another field.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Evictions int32 `json:"evictions,omitempty"`
 
-	// drainAttempts is how many drains of the node in a row have ended without a reboot.
+	// drainAttempts is the number of consecutive drains of the node that finished without a reboot.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	DrainAttempts int32 `json:"drainAttempts,omitempty"`
 
-	// retryAfter is until when the node is left alone, since a drain of it has ended without a reboot, or would have: five minutes after
-	// the first, twice as long after each more, six hours at most.
+	// retryAfter is the earliest time of the next drain, after a drain finished without a reboot or would have. The delay is five
+	// minutes after the first drain and doubles each time, up to six hours.
 	// +optional
 	RetryAfter *metav1.Time `json:"retryAfter,omitempty"`
 
-	// drainedFor is a hash of the settings and the drain options that drainAttempts and retryAfter refer to: a change resets them.
+	// drainedFor is a hash of the settings and the drain options that drainAttempts and retryAfter refer to. A change resets both
+	// fields.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	DrainedFor string `json:"drainedFor,omitempty"`
 
-	// bootHash is the hash of the boot settings that attempts and a failure refer to.
+	// bootHash is the hash of the settings that attempts and a failure refer to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
-	// bootID is the boot in which the node is watched while it is Settling: after another one, the watch begins anew.
+	// bootID is the ID of the boot that the rollout observes while the node is Settling. After another boot, the observation starts
+	// again.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
 }
 
-// StorageClientNodeStatus is what the node's agent observes; the manager writes rollout.
+// StorageClientNodeStatus contains the observations of the node's agent. The manager writes only rollout.
 type StorageClientNodeStatus struct {
 	// observedGeneration is the generation of spec that this status describes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions sum up the settings: Ready and Stalled.
+	// conditions summarize the settings: Ready and Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// hash is the hash of the settings that were applied, or staged if they take effect later.
+	// hash is the hash of the settings that the agent has applied, or staged if they take effect later.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash,omitempty"`
 
-	// bootID is the boot that this status describes. The status is valid only while it equals the Node's boot ID.
+	// bootID is the ID of the boot that this status describes. The status is valid only if it equals the Node's boot ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
 
-	// kernelVersion is the running kernel's release.
+	// kernelVersion is the release of the running kernel.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	KernelVersion string `json:"kernelVersion,omitempty"`
 
-	// bootloader is the boot loader that keeps the node's kernel command line.
+	// bootloader is the boot loader that manages the node's kernel command line.
 	// +optional
 	Bootloader *Bootloader `json:"bootloader,omitempty"`
 
-	// settings is the state of each setting. A setting that is being restored is listed until that is done.
+	// settings contains the state of each setting. A setting that is being restored is listed until the restore is complete.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
 	// +kubebuilder:validation:MaxItems=512
 	Settings []SettingStatus `json:"settings,omitempty"`
 
-	// mounts are the node's network and XFS mounts.
+	// mounts are the network and XFS mounts of the node. At most 128.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
 	// +kubebuilder:validation:MaxItems=128
 	Mounts []MountStatus `json:"mounts,omitempty"`
 
-	// mountsOmitted is how many mounts did not fit into mounts.
+	// mountsOmitted is the number of mounts that exceed the limit of mounts.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
 
-	// nfs4ClientName is what the node's NFSv4 client introduces itself by to storage servers, beside the protocol's version: the host name,
-	// with the client's identifier and a slash before it where one is set. Empty while the node has no NFSv4 mount. Two nodes with the same
-	// take each other's locks and open files away.
+	// nfs4ClientName is the client ID that the node's NFSv4 client sends to storage servers, without the protocol version: the host
+	// name, preceded by the configured client ID and a slash if one is set. Empty while the node has no NFSv4 mount. Two nodes with
+	// the same client ID remove each other's locks and open files.
 	// +optional
 	// +kubebuilder:validation:MaxLength=384
 	NFS4ClientName string `json:"nfs4ClientName,omitempty"`
 
-	// servers are the storage servers that the node has mounts of, those that do not answer first where there are too many.
+	// servers are the storage servers that the node has mounts of. At most 64, failing servers first.
 	// +optional
 	// +listType=map
 	// +listMapKey=server
@@ -1000,43 +1012,44 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	Servers []ServerStatus `json:"servers,omitempty"`
 
-	// rebootRequired is true when settings take effect at the next boot.
+	// rebootRequired is true if settings take effect at the next boot.
 	// +optional
 	RebootRequired bool `json:"rebootRequired"`
 
-	// rebootRequiredBy are the keys of those settings. A key that is not in spec.settings is one whose removal takes effect then.
+	// rebootRequiredBy are the keys of settings that take effect at the next boot. For a key that is not in spec.settings, the
+	// removal takes effect at the next boot.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
 	RebootRequiredBy []string `json:"rebootRequiredBy,omitempty"`
 
-	// busyMounts are workloads' mounts under the kubelet's directory; they hold a reboot back.
+	// busyMounts are workloads' mounts under the kubelet's directory. They block a reboot. At most 128.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
 	// +kubebuilder:validation:MaxItems=128
 	BusyMounts []BusyMount `json:"busyMounts,omitempty"`
 
-	// busyMountsOmitted is how many busy mounts did not fit; they hold a reboot back too.
+	// busyMountsOmitted is the number of busy mounts that exceed the limit of busyMounts. They also block a reboot.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BusyMountsOmitted int32 `json:"busyMountsOmitted,omitempty"`
 
-	// reboot is what the agent has done with a permit.
+	// reboot is the agent's progress with a reboot permit.
 	// +optional
 	Reboot *RebootStatus `json:"reboot,omitempty"`
 
-	// restored is true once spec.release is done and read back: nothing of ours is left on the host except boot arguments
-	// that are removed from the boot configuration and stay active until the next reboot.
+	// restored is true once spec.release is complete and read back. The host then has no values of the operator left. Kernel
+	// arguments are removed from the boot configuration but stay active until the next reboot.
 	// +optional
 	Restored bool `json:"restored,omitempty"`
 
-	// trial is what became of the order in spec.trial, at most 16 KiB. Absent where there is none.
+	// trial is the result of the order in spec.trial, at most 16 KiB. Absent if there is no order.
 	// +optional
 	Trial *NodeTrialStatus `json:"trial,omitempty"`
 
-	// sample is the answer to spec.sample, at most 64 KiB. Absent where nothing is asked.
+	// sample is the response to spec.sample, at most 64 KiB. Absent if there is no request.
 	// +optional
 	Sample *NodeSampleStatus `json:"sample,omitempty"`
 
@@ -1045,7 +1058,7 @@ type StorageClientNodeStatus struct {
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 }
 
-// StorageClientNode is the contract between the manager and one node's agent.
+// StorageClientNode is the contract between the manager and the agent of one node.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -1059,15 +1072,15 @@ type StorageClientNodeStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type StorageClientNode struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the object's metadata.
+	// metadata is the metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the node's agent has to do.
+	// spec contains the work of the node's agent.
 	// +optional
 	Spec StorageClientNodeSpec `json:"spec,omitzero"`
 
-	// status is what the node's agent observes.
+	// status contains the observations of the node's agent.
 	// +optional
 	Status StorageClientNodeStatus `json:"status,omitzero"`
 }

@@ -6,199 +6,209 @@ import (
 
 // Condition types of a StorageClientTrial.
 const (
-	// TrialConditionComplete is True once the trial has a verdict, or recommendations. Nothing more happens then.
+	// TrialConditionComplete is True once the trial has a verdict or recommendations. The trial does not change after that.
 	TrialConditionComplete = "Complete"
-	// TrialConditionFailed is True once the trial has ended without either; the message says why, in the words of the kernel or the
-	// server where a list could not be mounted.
+	// TrialConditionFailed is True once the trial has finished without a verdict and recommendations. The message explains the
+	// failure. If a mount failed, it contains the error text of the kernel or the server.
 	TrialConditionFailed = "Failed"
 	// TrialConditionReconciling is True while the trial waits or runs.
 	TrialConditionReconciling = "Reconciling"
-	// TrialConditionStalled is True where Failed is: kstatus knows this one.
+	// TrialConditionStalled is True whenever Failed is True. Tools based on kstatus read this condition.
 	TrialConditionStalled = "Stalled"
 )
 
 // Reasons of a StorageClientTrial's conditions.
 const (
-	// TrialReasonWaiting is set while the trial has not begun, or waits for a node; the message says what for.
-	// Nothing to do, unless the message asks for something.
+	// TrialReasonWaiting is set while the trial has not started or waits for a node. The message names the event that it waits for.
+	// No action needed, unless the message requests one.
 	TrialReasonWaiting = "Waiting"
-	// TrialReasonRunning is set while passes are run, or nodes count.
-	// Nothing to do.
+	// TrialReasonRunning is set while passes run or nodes count.
+	// No action needed.
 	TrialReasonRunning = "Running"
-	// TrialReasonDecided is set on Complete=True; status.verdict is the verdict, and of Observe status.recommendations are what would help.
-	// Nothing to do.
+	// TrialReasonDecided is set on Complete=True. The result is in status.verdict, for Observe in status.recommendations.
+	// No action needed.
 	TrialReasonDecided = "Decided"
-	// TrialReasonNotMounted is set on Failed=True when a list could not be mounted, or the workload could not be run on it.
-	// Correct the options, path or runAsUser that the message speaks of, and make another trial.
+	// TrialReasonNotMounted is set on Failed=True when a mount with one of the sets of options failed, or the workload could not run
+	// on it.
+	// Correct the options, path or runAsUser that the message names, and create another trial.
 	TrialReasonNotMounted = "NotMounted"
-	// TrialReasonNotPossible is set on Failed=True when nothing can be compared: the claim, the profile or the options do not allow it. Of
-	// Observe: no node has the volume mounted.
-	// Correct what the message names, and make another trial.
+	// TrialReasonNotPossible is set on Failed=True when a comparison is not possible: the claim, the profile or the options do not
+	// allow it. For Observe, no node has the volume mounted.
+	// Correct the problem that the message names, and create another trial.
 	TrialReasonNotPossible = "NotPossible"
-	// TrialReasonVoid is set on Failed=True when a proof of validity is missing, so that what was measured says nothing.
-	// See to what the message says, and make another trial.
+	// TrialReasonVoid is set on Failed=True when a proof of validity is missing, so that the measurement is invalid.
+	// Resolve the problem that the message names, and create another trial.
 	TrialReasonVoid = "Void"
-	// TrialReasonTimedOut is set on Failed=True when timeoutSeconds are over and no round was complete. Of Observe: no node has counted.
-	// See what the trial has waited for; choose less work, or a longer time.
+	// TrialReasonTimedOut is set on Failed=True when timeoutSeconds have passed and no round was complete. For Observe, no node has
+	// counted.
+	// Check the event that the trial has waited for. Choose less work or a longer time.
 	TrialReasonTimedOut = "TimedOut"
 )
 
-// TrialWorkloadName names what a trial does on each mount.
+// TrialWorkloadName is the name of a trial's work on each mount.
 // +kubebuilder:validation:Enum=Observe;Mount;ListDirectory;WalkTree;ReadSequential;ReadRandom;CreateUnlink;WriteSequential
 type TrialWorkloadName string
 
 const (
-	// WorkloadObserve mounts and runs nothing: nodes count what the volume's mounts do, and the trial says what would help.
+	// WorkloadObserve makes no mount and runs no work. Nodes count the activity of the volume's mounts, and the trial recommends
+	// changes.
 	WorkloadObserve TrialWorkloadName = "Observe"
 	// WorkloadMount mounts, reads the root once and unmounts.
 	WorkloadMount TrialWorkloadName = "Mount"
-	// WorkloadListDirectory reads the directory and asks for the attributes of each entry, twice with a pause.
+	// WorkloadListDirectory reads the directory and the attributes of each entry, twice with a pause.
 	WorkloadListDirectory TrialWorkloadName = "ListDirectory"
-	// WorkloadWalkTree does so in all directories below it.
+	// WorkloadWalkTree does the same as ListDirectory in the directory and all directories below it.
 	WorkloadWalkTree TrialWorkloadName = "WalkTree"
-	// WorkloadReadSequential reads the directory's files from beginning to end.
+	// WorkloadReadSequential reads the directory's files from start to end.
 	WorkloadReadSequential TrialWorkloadName = "ReadSequential"
-	// WorkloadReadRandom reads blocks of them anywhere.
+	// WorkloadReadRandom reads blocks at random positions of the directory's files.
 	WorkloadReadRandom TrialWorkloadName = "ReadRandom"
 	// WorkloadCreateUnlink creates small files and removes them.
 	WorkloadCreateUnlink TrialWorkloadName = "CreateUnlink"
-	// WorkloadWriteSequential writes one file from beginning to end, and removes it.
+	// WorkloadWriteSequential writes one file from start to end, and removes it.
 	WorkloadWriteSequential TrialWorkloadName = "WriteSequential"
 )
 
-// MountedWorkloads are those that trials do on mounts of their own: all but Observe.
+// MountedWorkloads are the workloads that run on a trial's mounts: all except Observe.
 var MountedWorkloads = []TrialWorkloadName{
 	WorkloadMount, WorkloadListDirectory, WorkloadWalkTree, WorkloadReadSequential, WorkloadReadRandom, WorkloadCreateUnlink, WorkloadWriteSequential,
 }
 
-// Writes says whether the workload writes.
+// Writes reports whether the workload writes.
 func (n TrialWorkloadName) Writes() bool {
 	return n == WorkloadCreateUnlink || n == WorkloadWriteSequential
 }
 
-// TrialArm is the list of a pass.
+// TrialArm selects the mount options of a pass.
 // +kubebuilder:validation:Enum=Before;Again;After
 type TrialArm string
 
 const (
-	// ArmBefore is the list that the volume has.
+	// ArmBefore selects the current mount options of the volume.
 	ArmBefore TrialArm = "Before"
-	// ArmAgain is the same list once more: what differs between the two is noise.
+	// ArmAgain selects the current mount options once more. Differences between Before and Again are noise.
 	ArmAgain TrialArm = "Again"
-	// ArmAfter is the candidate.
+	// ArmAfter selects the candidate.
 	ArmAfter TrialArm = "After"
 )
 
-// TrialRoute is the way to the mounts of a trial, which are nobody's.
+// TrialRoute is the method that makes a trial's isolated test mounts.
 // +kubebuilder:validation:Enum=OwnNetwork;Clone
 type TrialRoute string
 
 const (
-	// RouteOwnNetwork has the trial runner of a node mount in a network namespace of its own.
+	// RouteOwnNetwork means that the trial runner of a node mounts in a separate network namespace.
 	RouteOwnNetwork TrialRoute = "OwnNetwork"
-	// RouteClone has the volume's driver mount a clone of it for each pass, on a node without any mount of its server.
+	// RouteClone means that the volume's driver mounts a clone of the volume for each pass, on a node without any mount of its
+	// server.
 	RouteClone TrialRoute = "Clone"
 )
 
-// TrialVerdict is how a trial ends.
+// TrialVerdict is the result of a trial.
 // +kubebuilder:validation:Enum=Better;Worse;NoDifference;Undecided
 type TrialVerdict string
 
-// TrialWorkload is the work that is done on each mount.
+// TrialWorkload is the work of a trial on each mount.
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",fieldPath=".allowWrites",message="this workload writes: set allowWrites to true, or choose one that reads"
 // +kubebuilder:validation:XValidation:rule="!has(self.windowSeconds) || self.name == 'Observe'",fieldPath=".windowSeconds",message="only Observe has a window: leave it out, or choose Observe"
 type TrialWorkload struct {
-	// name is Observe, Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential. Observe mounts nothing,
-	// takes no candidate, and counts what the volume's own mounts do. The last two write below a directory .storage-client-trial-ID in path, and remove it.
+	// name is Observe, Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential. Observe makes no
+	// mount, accepts no candidate, and counts the activity of the volume's mounts. CreateUnlink and WriteSequential write to a
+	// directory .storage-client-trial-ID in path, and remove it.
 	// +required
 	Name TrialWorkloadName `json:"name,omitempty"`
 
-	// path is the directory of the volume that the work is done in, relative to its root, without "..". Default ".", the root.
+	// path is the directory of the work, relative to the root of the volume, without "..". Default ".", the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root, and must not hold '..'"
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]*$`
 	Path string `json:"path,omitempty"`
 
-	// runAsUser is the user ID, with the group of the same number, that does the work: 1 to 2147483647. Never root. Default 65534.
+	// runAsUser is the user ID, and the group ID, of the work: 1 to 2147483647. It is never root. Default 65534.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	RunAsUser *int64 `json:"runAsUser,omitempty"`
 
-	// allowWrites allows CreateUnlink and WriteSequential. Without it, the mount is read-only to the work. Default false.
+	// allowWrites allows CreateUnlink and WriteSequential. If false, the work gets a read-only mount. Default false.
 	// +optional
 	AllowWrites bool `json:"allowWrites,omitempty"`
 
-	// windowSeconds is how long Observe has nodes count: 10 to 3600 s, and with 60 s to ask them no more than timeoutSeconds. Default 60.
+	// windowSeconds is the time that nodes count for Observe, in seconds: 10 to 3600. The window and 60 s for the requests to the
+	// nodes must fit into timeoutSeconds. Only Observe has a window. Default 60.
 	// +optional
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=3600
 	WindowSeconds *int32 `json:"windowSeconds,omitempty"`
 }
 
-// TrialGoal is what the candidate is to reach.
+// TrialGoal is the improvement that the candidate must reach.
 type TrialGoal struct {
-	// metric is Seconds, Operations, Bytes, or the name of an operation of the protocol, e.g. GETATTR. Less is better of each. Default
-	// Seconds: counts decide then too.
+	// metric is Seconds, Operations, Bytes, or the name of an operation of the protocol, e.g. GETATTR. For all of them, less is
+	// better. With Seconds, counts also contribute to the verdict. Default Seconds.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	Metric string `json:"metric,omitempty"`
 
-	// betterByPercent is the smallest difference that matters: 1 to 99. Default 10.
+	// betterByPercent is the smallest relevant difference in percent: 1 to 99. Default 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
 	BetterByPercent *int32 `json:"betterByPercent,omitempty"`
 }
 
-// StorageClientTrialSpec says what is compared. It never changes: another question is another trial.
+// StorageClientTrialSpec describes the comparison. It is immutable: create another trial for another comparison.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial never changes: delete it and create another one"
 // +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0)",fieldPath=".workload",message="a workload needs a candidate, profile or mountOptions, and not both; Observe takes none"
 // +kubebuilder:validation:XValidation:rule="self.workload.name != 'Observe' || (has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60) + 60 <= (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)",fieldPath=".workload.windowSeconds",messageExpression="'windowSeconds %d, and 60 s to ask the nodes, do not fit into timeoutSeconds %d: choose a shorter window, or a longer timeout'.format([(has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60), (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)])"
 type StorageClientTrialSpec struct {
-	// claimName is a bound PersistentVolumeClaim of this namespace, of an NFS or SMB volume; Observe takes XFS as well.
+	// claimName is the name of a bound PersistentVolumeClaim in the trial's namespace. Its volume must be NFS or SMB; Observe also
+	// supports XFS.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
 	ClaimName string `json:"claimName,omitempty"`
 
-	// profile is the StorageClientProfile whose rules make the candidate of the volume's list. It may be in mode Plan.
+	// profile is the name of the StorageClientProfile whose rules produce the candidate from the volume's mount options. It may be in
+	// mode Plan. Set either profile or mountOptions; Observe uses neither.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
 	Profile string `json:"profile,omitempty"`
 
-	// mountOptions are the candidate in place of a profile: they are merged with the volume's list as a rule with onConflict UseProfile
-	// would. Who gives them needs the verb "try" on storageclientprofiles.
+	// mountOptions are the candidate, instead of a profile. They are merged with the volume's mount options in the same way as a rule
+	// with onConflict UseProfile. Users who set them need the verb "try" on storageclientprofiles. At most 32 options.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MountOptions []MountOption `json:"mountOptions,omitempty"`
 
-	// workload is the work that is done on each mount.
+	// workload is the work of the trial on each mount.
 	// +required
 	Workload TrialWorkload `json:"workload,omitzero"`
 
-	// goal is what the candidate is to reach.
+	// goal is the improvement that the candidate must reach.
 	// +optional
 	Goal TrialGoal `json:"goal,omitzero"`
 
-	// rounds is how many rounds are run, of three passes each: the volume's list twice, and the candidate. 1 to 40; 0, the default, is as
-	// many as the first ones say a decision needs, at most 40.
+	// rounds is the number of rounds: 1 to 40. Each round has three passes: two passes with the volume's mount options and one pass
+	// for the candidate. With 0, the first rounds determine the number that a decision needs, at most 40. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=40
 	Rounds int32 `json:"rounds,omitempty"`
 
-	// nodeSelector selects the nodes that the trial may run on, or that Observe may ask, of those that have an agent. Empty selects all of them.
+	// nodeSelector selects the nodes for the trial by labels, among the nodes with an agent. For Observe, it selects the nodes that
+	// count. If empty, it selects all of them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]LabelText `json:"nodeSelector,omitempty"`
 
-	// timeoutSeconds is how long the trial may take: 60 to 86400 s. Default 3600. What is measured by then is judged.
+	// timeoutSeconds is the maximum duration of the trial in seconds: 60 to 86400. After that, the trial evaluates the measurements
+	// that exist. Default 3600.
 	// +optional
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=86400
@@ -211,25 +221,25 @@ type LabelText string
 
 // Defaults of a trial.
 const (
-	// DefaultTrialUser does a trial's work: nobody, who has no rights of its own on any server.
+	// DefaultTrialUser is the user ID of a trial's work. It has no special rights on any server.
 	DefaultTrialUser = 65534
-	// DefaultTrialTimeoutSeconds is how long a trial may take.
+	// DefaultTrialTimeoutSeconds is the maximum duration of a trial.
 	DefaultTrialTimeoutSeconds = 3600
-	// MaxTrialRounds bounds a trial's rounds.
+	// MaxTrialRounds is the maximum number of rounds of a trial.
 	MaxTrialRounds = 40
-	// MaxOrderPasses bounds the passes of one order: with it, status.trial of a client node stays below 16 KiB.
+	// MaxOrderPasses is the maximum number of passes of one order. It keeps status.trial of a StorageClientNode below 16 KiB.
 	MaxOrderPasses = 6
-	// MinWindowSeconds, MaxWindowSeconds and DefaultWindowSeconds are for how long Observe has nodes count.
+	// MinWindowSeconds, MaxWindowSeconds and DefaultWindowSeconds limit the time that nodes count for Observe.
 	MinWindowSeconds     = 10
 	MaxWindowSeconds     = 3600
 	DefaultWindowSeconds = 60
-	// MaxTrialSamples is how many nodes Observe asks.
+	// MaxTrialSamples is the maximum number of nodes that count for Observe.
 	MaxTrialSamples = 16
-	// MaxTrialOperations bounds the operations that are told of one phase.
+	// MaxTrialOperations is the maximum number of operations that are reported for one phase.
 	MaxTrialOperations = 16
 )
 
-// User is who does the work.
+// User returns the user ID of the work.
 func (s *StorageClientTrialSpec) User() int64 {
 	if s.Workload.RunAsUser == nil {
 		return DefaultTrialUser
@@ -237,7 +247,7 @@ func (s *StorageClientTrialSpec) User() int64 {
 	return *s.Workload.RunAsUser
 }
 
-// Timeout is how long the trial may take, in seconds.
+// Timeout returns the maximum duration of the trial in seconds.
 func (s *StorageClientTrialSpec) Timeout() int32 {
 	if s.TimeoutSeconds == nil {
 		return DefaultTrialTimeoutSeconds
@@ -245,7 +255,7 @@ func (s *StorageClientTrialSpec) Timeout() int32 {
 	return *s.TimeoutSeconds
 }
 
-// Window is how long Observe has nodes count, in seconds.
+// Window returns the time that nodes count for Observe, in seconds.
 func (s *StorageClientTrialSpec) Window() int32 {
 	if s.Workload.WindowSeconds == nil {
 		return DefaultWindowSeconds
@@ -253,15 +263,15 @@ func (s *StorageClientTrialSpec) Window() int32 {
 	return *s.Workload.WindowSeconds
 }
 
-// TrialOperation counts one kind of request.
+// TrialOperation is the count of one kind of request.
 type TrialOperation struct {
-	// name is the operation as the protocol calls it.
+	// name is the protocol's name of the operation, e.g. GETATTR.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=24
 	Name string `json:"name,omitempty"`
 
-	// count is how many were completed.
+	// count is the number of completed requests.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Count int64 `json:"count,omitempty"`
@@ -273,37 +283,38 @@ const (
 	PhaseRepeated = "Repeated"
 )
 
-// PassPhases are both.
+// PassPhases are both phases of a pass, in order.
 var PassPhases = []string{PhaseFirst, PhaseRepeated}
 
-// TrialPassPhase is a part of a pass: the work for the first time on a fresh mount, or repeated after a pause.
+// TrialPassPhase is a part of a pass: the first execution of the work on a fresh mount, or its repetition after a pause.
 type TrialPassPhase struct {
 	// name is First or Repeated.
 	// +required
 	// +kubebuilder:validation:Enum=First;Repeated
 	Name string `json:"name,omitempty"`
 
-	// microseconds is how long it took.
+	// microseconds is the duration of the phase in microseconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Microseconds int64 `json:"microseconds,omitempty"`
 
-	// units is how much work was done: entries, files or blocks.
+	// units is the amount of completed work: the number of entries, files or blocks.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Units int64 `json:"units,omitempty"`
 
-	// bytesSent is what went to the server, headers included; of SMB, what was written to files alone.
+	// bytesSent is the number of bytes sent to the server, including headers. For SMB, it is the number of bytes written to files.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BytesSent int64 `json:"bytesSent,omitempty"`
 
-	// bytesReceived is what came from it; of SMB, what was read of files alone.
+	// bytesReceived is the number of bytes received from the server, including headers. For SMB, it is the number of bytes read from
+	// files.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BytesReceived int64 `json:"bytesReceived,omitempty"`
 
-	// operations are the requests that were made.
+	// operations are the requests of the phase by kind. At most 16.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -311,9 +322,9 @@ type TrialPassPhase struct {
 	Operations []TrialOperation `json:"operations,omitempty"`
 }
 
-// TrialPass is the work on a mount of its own, from mounting to unmounting.
+// TrialPass is the work on a separate mount, from mounting to unmounting.
 type TrialPass struct {
-	// round is the number of the round; the three passes of a round are compared with each other.
+	// round is the number of the round. The three passes of a round are compared with each other.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=40
@@ -323,12 +334,12 @@ type TrialPass struct {
 	// +required
 	Arm TrialArm `json:"arm,omitempty"`
 
-	// node is where it was run. Left out in status.trial of that node's StorageClientNode.
+	// node is the name of the node that ran the pass. Empty in status.trial of that node's StorageClientNode.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// phases are what was measured.
+	// phases contains the measurements of the pass.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -336,7 +347,7 @@ type TrialPass struct {
 	Phases []TrialPassPhase `json:"phases,omitempty"`
 }
 
-// TrialResult is one metric of one phase, before and after.
+// TrialResult is the comparison of one metric in one phase.
 type TrialResult struct {
 	// phase is First or Repeated.
 	// +required
@@ -350,12 +361,12 @@ type TrialResult struct {
 	// +kubebuilder:validation:MaxLength=32
 	Metric string `json:"metric,omitempty"`
 
-	// unit is what before and after are counted in.
+	// unit is the unit of before and after.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Unit string `json:"unit,omitempty"`
 
-	// before is the median with the volume's list, as a decimal number.
+	// before is the median with the volume's mount options, as a decimal number.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Before string `json:"before,omitempty"`
@@ -365,128 +376,129 @@ type TrialResult struct {
 	// +kubebuilder:validation:MaxLength=32
 	After string `json:"after,omitempty"`
 
-	// ratio is after over before, as a decimal number. Empty where there are too few rounds.
+	// ratio is after divided by before, as a decimal number. Empty if there are too few rounds.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Ratio string `json:"ratio,omitempty"`
 
-	// low is the lower end of the ratio's interval, of at least 95 % for all results together.
+	// low is the lower end of the ratio's confidence interval, of at least 95 % for all results together.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Low string `json:"low,omitempty"`
 
-	// high is its upper end.
+	// high is the upper end of the ratio's confidence interval.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	High string `json:"high,omitempty"`
 
-	// verdict is this result's own.
+	// verdict is the verdict for this metric and phase alone: Better, Worse, NoDifference or Undecided.
 	// +required
 	Verdict TrialVerdict `json:"verdict,omitempty"`
 
-	// decides is true for those that the trial's verdict rests on.
+	// decides is true if the trial's verdict depends on this result.
 	// +optional
 	Decides bool `json:"decides,omitempty"`
 
-	// note says why nothing can be said, or what to know of the numbers.
+	// note explains why there is no verdict, or a limitation of the numbers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Note string `json:"note,omitempty"`
 }
 
-// TrialSample is what the volume's mounts on one node did, as its agent has counted. All of a trial's fit into 256 KiB.
+// TrialSample is the activity of the volume's mounts on one node, as counted by its agent. The size of all samples of a trial
+// together is at most 256 KiB.
 type TrialSample struct {
-	// node is where it was counted.
+	// node is the name of the node that counted.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// phase is Finished if there is a sample, and Failed if there will be none. Absent while it may still come, if the trial ended before, and in
-	// a trial that a manager of a release before this field started.
+	// phase is Finished if the sample exists, and Failed if it never will. Absent while the sample may still arrive, if the trial
+	// finished before it, and in a trial that a manager of an older release started.
 	// +optional
 	Phase SamplePhase `json:"phase,omitempty"`
 
-	// message says why there is no sample; empty where there is one, or may be one yet.
+	// message explains why the sample is missing. Empty if the sample exists or may still arrive.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// milliseconds is how long the window was in the end.
+	// milliseconds is the actual length of the window in milliseconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Milliseconds int64 `json:"milliseconds,omitempty"`
 
-	// mounts are what was counted, of one mount of each file system.
+	// mounts contains the counts of one mount of each file system. At most 32.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
 	// +kubebuilder:validation:MaxItems=32
 	Mounts []MountSample `json:"mounts,omitempty"`
 
-	// mountsOmitted is how many mounts there was no room to tell of.
+	// mountsOmitted is the number of mounts that exceed the size limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
 }
 
-// TrialCause is whose a bottleneck is.
+// TrialCause is the location of a bottleneck.
 // +kubebuilder:validation:Enum=Client;Server;Network;Application
 type TrialCause string
 
-// TrialRecommendation is what one rule has found, and what would help; or, without a rule, why nothing is recommended.
+// TrialRecommendation is the finding of one rule and a change that helps; or, without a rule, the reason for no recommendation.
 type TrialRecommendation struct {
-	// rule is the name of the rule, as docs/knowledge.md lists them. Empty where no rule has found anything.
+	// rule is the name of the rule, as in docs/knowledge.md. Empty if no rule found a bottleneck.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Rule string `json:"rule,omitempty"`
 
-	// cause is Client where a setting of the client helps; Server, Network or Application where none does.
+	// cause is the location of the bottleneck: Client if a setting of the client helps; Server, Network or Application if none does.
 	// +optional
 	Cause TrialCause `json:"cause,omitempty"`
 
-	// text says what was seen, with its numbers.
+	// text describes the observation with its numbers.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Text string `json:"text,omitempty"`
 
-	// options are what a profile would declare: mount options as they stand, e.g. actimeo=30, and other fields by their names, e.g.
-	// readAheadKiB=1024 or node.sunrpc.tcpMaxSlotTableEntries=128.
+	// options are the declarations for a profile: mount options in their original form, e.g. actimeo=30, and other fields by their
+	// names, e.g. readAheadKiB=1024 or node.sunrpc.tcpMaxSlotTableEntries=128. At most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=128
 	Options []string `json:"options,omitempty"`
 
-	// byHand is true where only somebody who knows the programs can tell whether the options are safe.
+	// byHand is true if only a person who knows the programs can decide whether the options are safe. Default false.
 	// +optional
 	ByHand bool `json:"byHand,omitempty"`
 
-	// effect is what is expected of the options, or what would help in their stead.
+	// effect is the expected effect of the options, or an alternative that helps.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Effect string `json:"effect,omitempty"`
 
-	// against is what speaks against them.
+	// against is the disadvantage of the options.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Against string `json:"against,omitempty"`
 
-	// source is where the rule is known from.
+	// source is the reference for the rule.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Source string `json:"source,omitempty"`
 
-	// nodes is on how many nodes it was seen.
+	// nodes is the number of nodes with this observation.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Nodes int32 `json:"nodes,omitempty"`
 }
 
-// StorageClientTrialStatus says how far a trial is, and what it has shown.
+// StorageClientTrialStatus reports the progress and the results of a trial.
 type StorageClientTrialStatus struct {
-	// observedGeneration is the generation that this status describes; -1 until the manager has seen the trial.
+	// observedGeneration is the generation of the trial that this status describes; -1 until the manager has seen the trial.
 	// +optional
 	// +kubebuilder:default=-1
 	// +kubebuilder:validation:Minimum=-1
@@ -499,96 +511,99 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// verdict is Better, Worse, NoDifference or Undecided, once the trial is Complete. Observe compares nothing, and has none.
+	// verdict is Better, Worse, NoDifference or Undecided, once the trial is Complete. Observe has no verdict.
 	// +optional
 	Verdict TrialVerdict `json:"verdict,omitempty"`
 
-	// startTime is when the manager first saw the trial.
+	// startTime is the time when the manager first saw the trial.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
-	// completionTime is when it ended.
+	// completionTime is the time when the trial finished.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// volume is the PersistentVolume of the claim.
+	// volume is the name of the PersistentVolume of the claim.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Volume string `json:"volume,omitempty"`
 
-	// node is where the trial runs, or ran last.
+	// node is the name of the node that runs the trial, or ran it last.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// route is OwnNetwork where the trial runner mounts, and Clone where the driver mounts a clone of the volume for each pass.
+	// route is OwnNetwork or Clone. With OwnNetwork, the trial runner mounts. With Clone, the driver mounts a clone of the volume for
+	// each pass.
 	// +optional
 	Route TrialRoute `json:"route,omitempty"`
 
-	// before is the list that the volume had when the trial began, as mount gets it; by clones, as the volume had it.
+	// before are the volume's mount options at the start of the trial, in the form that mount gets. With clones, they have the form
+	// of the PersistentVolume.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	Before []string `json:"before,omitempty"`
 
-	// after is the candidate's, in the same way.
+	// after are the mount options of the candidate, in the same form as before.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	After []string `json:"after,omitempty"`
 
-	// rounds is how many rounds are complete.
+	// rounds is the number of complete rounds.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Rounds int32 `json:"rounds"`
 
-	// roundsWanted is how many are to be run, as far as that is known.
+	// roundsWanted is the planned number of rounds, if known.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RoundsWanted int32 `json:"roundsWanted,omitempty"`
 
-	// roundsReason says why so many.
+	// roundsReason explains the planned number of rounds.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	RoundsReason string `json:"roundsReason,omitempty"`
 
-	// results are what the rounds have shown, at most 64.
+	// results are the comparisons by metric and phase, at most 64.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Results []TrialResult `json:"results,omitempty"`
 
-	// passes are what was measured. Each began on a fresh mount: attributes, names and data were cold on the client. Of the server's
-	// caches nothing is known.
+	// passes are the measurements of all passes. Each pass starts on a fresh mount: the client has no cached attributes, names or
+	// data. The state of the server's caches is unknown.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=120
 	Passes []TrialPass `json:"passes,omitempty"`
 
-	// samples are, for Observe, what the nodes have counted that it asks: at most 16 of those that have the volume mounted.
+	// samples are the counts of nodes for Observe. At most 16 nodes count, among the nodes that have the volume mounted.
 	// +optional
 	// +listType=map
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=16
 	Samples []TrialSample `json:"samples,omitempty"`
 
-	// nodesOmitted is how many more nodes have the volume mounted, and are not asked.
+	// nodesOmitted is the number of nodes that have the volume mounted but do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	NodesOmitted int32 `json:"nodesOmitted,omitempty"`
 
-	// recommendations are what would help by those samples, at most 32; or one that says why nothing is recommended.
+	// recommendations are changes that the samples suggest, at most 32; or a single entry that explains why there is no
+	// recommendation.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Recommendations []TrialRecommendation `json:"recommendations,omitempty"`
 }
 
-// StorageClientTrial compares a list of mount options with the one that a volume has, on mounts that are nobody's; or, with the workload
-// Observe, says what would help the work that the volume's own mounts do.
+// StorageClientTrial compares a set of mount options with the current options of a volume, on isolated test mounts. With the
+// workload Observe, it recommends changes for the work on the volume's real mounts.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -603,15 +618,15 @@ type StorageClientTrialStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Complete")].message`
 type StorageClientTrial struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the object's metadata.
+	// metadata is the metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what is compared.
+	// spec describes the comparison.
 	// +required
 	Spec StorageClientTrialSpec `json:"spec,omitzero"`
 
-	// status says how far the trial is, and what it has shown.
+	// status reports the progress and the results of the trial.
 	// +optional
 	// +kubebuilder:default={}
 	Status StorageClientTrialStatus `json:"status,omitzero"`

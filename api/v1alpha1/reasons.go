@@ -1,34 +1,35 @@
 package v1alpha1
 
-// Reasons of status.rollout. Where the profile's conditions have a word for it, it is the same word.
+// Reasons of status.rollout. They use the same word as the profile's conditions if the conditions have one.
 const (
 	// RolloutReasonNothingToDo is set when no reboot is due.
 	RolloutReasonNothingToDo = "NothingToDo"
-	// RolloutReasonRestoredAtNextBoot is set when only removed settings wait for a boot, and no profile asks for a reboot to restore them.
+	// RolloutReasonRestoredAtNextBoot is set when only removed settings wait for a boot, and no profile sets restoreReboot.
 	RolloutReasonRestoredAtNextBoot = "RestoredAtNextBoot"
-	// RolloutReasonEffectiveAtNextBoot is set when only settings wait for a boot that no plan hash covers, such as module
-	// parameters that cannot be written: no approval covers them either, so no node is rebooted for them.
+	// RolloutReasonEffectiveAtNextBoot is set when only settings wait for a boot that no plan hash covers, such as read-only module
+	// parameters. No approval covers them either, so the rollout does not reboot nodes for them.
 	RolloutReasonEffectiveAtNextBoot = "EffectiveAtNextBoot"
-	// RolloutReasonApplying is set when the agent has not reported on the wanted settings yet.
+	// RolloutReasonApplying is set when the agent has not reported on the desired settings yet.
 	RolloutReasonApplying = "Applying"
 	// RolloutReasonAgentSilent is set when the agent has not reported since the node's last boot.
 	RolloutReasonAgentSilent = "AgentSilent"
-	// RolloutReasonSettingsChanging is set when the wanted boot settings have not reached the StorageClientNode yet.
+	// RolloutReasonSettingsChanging is set when the desired settings that require a reboot have not reached the StorageClientNode
+	// yet.
 	RolloutReasonSettingsChanging = "SettingsChanging"
-	// RolloutReasonSettingsFailed is set when the node would not be accepted after a reboot: a setting has failed, or neither a boot
-	// nor time would bring it. The message names it, and the file that is in the way.
+	// RolloutReasonSettingsFailed is set when the node would fail after a reboot: a setting has failed, or neither a boot nor time
+	// would make it effective. The message names the setting and the file that prevents it.
 	RolloutReasonSettingsFailed = "SettingsFailed"
 	// RolloutReasonNodeUnavailable is set when the node is not Ready.
 	RolloutReasonNodeUnavailable = "NodeUnavailable"
 	// RolloutReasonNodeDeleting is set when the Node is being deleted.
 	RolloutReasonNodeDeleting = "NodeDeleting"
-	// RolloutReasonNodeLeaving is set when a taint on the Node says that an autoscaler or a cloud is about to take the node away.
+	// RolloutReasonNodeLeaving is set when a taint on the Node announces its removal by an autoscaler or a cloud provider.
 	RolloutReasonNodeLeaving = "NodeLeaving"
-	// RolloutReasonNodeInMaintenance is set when somebody else's condition MaintenanceInProgress on the Node is True.
+	// RolloutReasonNodeInMaintenance is set when another controller's condition MaintenanceInProgress on the Node is True.
 	RolloutReasonNodeInMaintenance = "NodeInMaintenance"
-	// RolloutReasonCordonedByOthers is set when somebody else has cordoned the node.
+	// RolloutReasonCordonedByOthers is set when another controller or user has cordoned the node.
 	RolloutReasonCordonedByOthers = "CordonedByOthers"
-	// RolloutReasonCordonLost is set when somebody uncordoned a node that the rollout had cordoned.
+	// RolloutReasonCordonLost is set when another controller or user uncordoned a node that the rollout had cordoned.
 	RolloutReasonCordonLost = "CordonLost"
 	// RolloutReasonNodePaused is set when the Node has the paused annotation.
 	RolloutReasonNodePaused = "NodePaused"
@@ -52,54 +53,59 @@ const (
 	RolloutReasonWaitingForZone = "WaitingForZone"
 	// RolloutReasonWaitingForCanary is set when the node waits for the canary, or for its soak to end.
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
-	// RolloutReasonCanaryFailed is set when the node's canary has failed: no other node goes, whatever the profile's failureThreshold.
-	// Correct the boot settings, or have the same ones tried again: kubectl storageclient retry PROFILE.
+	// RolloutReasonCanaryFailed is set when the node's canary has failed. No other node follows, regardless of the profile's
+	// failureThreshold. Correct the settings, or retry the same settings: kubectl storageclient retry PROFILE.
 	RolloutReasonCanaryFailed = "CanaryFailed"
-	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
+	// RolloutReasonFailureThreshold is set when the number of failed nodes reaches a profile's failureThreshold and the profile
+	// stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
-	// RolloutReasonConfigMapImmutable is set while the ConfigMap with the claims or the failures is immutable: no node can be claimed.
+	// RolloutReasonConfigMapImmutable is set while the ConfigMap with the claims or the failures is immutable. The manager cannot
+	// claim any node.
 	RolloutReasonConfigMapImmutable = ReasonConfigMapImmutable
-	// RolloutReasonLastControlPlaneNode is set when there is no other control-plane node, or every other one is out of service.
+	// RolloutReasonLastControlPlaneNode is set when no other control-plane node exists or is in service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
-	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.
+	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service. Control-plane nodes are
+	// disrupted one at a time.
 	RolloutReasonWaitingForControlPlane = "WaitingForControlPlane"
-	// RolloutReasonManagerNodeLast is set when the manager's own node waits for the others.
+	// RolloutReasonManagerNodeLast is set when the node of the manager waits for the other nodes.
 	RolloutReasonManagerNodeLast = "ManagerNodeLast"
 	// RolloutReasonClaimed is set when the node is about to be cordoned.
 	RolloutReasonClaimed = "Claimed"
-	// RolloutReasonLeavingLoadBalancers is set when external load balancers get time to drop the node before its drain.
+	// RolloutReasonLeavingLoadBalancers is set while external load balancers have time to remove the node before its drain.
 	RolloutReasonLeavingLoadBalancers = "LeavingLoadBalancers"
-	// RolloutReasonDraining is set when pods are being evicted or terminate, and a drain has lasted for a quarter of a minute.
+	// RolloutReasonDraining is set when pods are being evicted or terminate, and the drain has lasted for 15 seconds.
 	RolloutReasonDraining = "Draining"
 	// RolloutReasonDrainBlocked is set when a PodDisruptionBudget or a rule of the drain keeps a pod on the node.
 	RolloutReasonDrainBlocked = "DrainBlocked"
-	// RolloutReasonDrainError is set when the API server does not say which pods are on the node. The drain goes on, and times out as any other.
+	// RolloutReasonDrainError is set when the API server does not return the list of pods on the node. The drain continues, with its
+	// usual timeout.
 	RolloutReasonDrainError = "DrainError"
-	// RolloutReasonBackingOff is set while a node is left alone after drains that ended without a reboot.
+	// RolloutReasonBackingOff is set while the rollout delays the next drain of a node, after drains that finished without a reboot.
 	RolloutReasonBackingOff = "BackingOff"
 	// RolloutReasonWaitingForPods is set when pods of Jobs, or pods that waitForPodSelector selects, are still running.
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.
 	RolloutReasonMountsBusy = "MountsBusy"
-	// RolloutReasonStorageUnreachable is set when a storage server does not answer the node: pods that use it cannot end, so the node is not
-	// drained, and a drain that is under way waits. The message names server and pods.
+	// RolloutReasonStorageUnreachable is set when a storage server does not respond to the node. Pods that use it cannot terminate,
+	// so the node is not drained, and a drain in progress waits. The message names the server and the pods.
 	RolloutReasonStorageUnreachable = "StorageUnreachable"
 	// RolloutReasonDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
-	// RolloutReasonPermitGiven is set when the agent may reboot the node, and stays while it does.
+	// RolloutReasonPermitGiven is set when the agent may reboot the node, and stays set during the reboot.
 	RolloutReasonPermitGiven = "PermitGiven"
-	// RolloutReasonHostBusy is set when the agent has a reboot permit and something on its host must not be interrupted: a package
-	// manager at work, or a program that inhibits shutdown. The message names it.
+	// RolloutReasonHostBusy is set when the agent has a reboot permit and an activity on its host must not be interrupted: a running
+	// package manager, or a program that inhibits shutdown. The message names it.
 	RolloutReasonHostBusy = "HostBusy"
-	// RolloutReasonRebootStarted is set when the agent has asked its host for the reboot, after the permit has waited for the host.
+	// RolloutReasonRebootStarted is set when the agent has requested the reboot from its host, after the permit has waited for the
+	// host.
 	RolloutReasonRebootStarted = "RebootStarted"
-	// RolloutReasonPermitRefused is set when the agent, or its host, refused the reboot.
+	// RolloutReasonPermitRefused is set when the agent or its host rejected the reboot.
 	RolloutReasonPermitRefused = "PermitRefused"
-	// RolloutReasonWithdrawingPermit is set when a permit is outdated and the agent has to answer before it is withdrawn.
+	// RolloutReasonWithdrawingPermit is set when a permit is outdated and the agent must respond before the permit is withdrawn.
 	RolloutReasonWithdrawingPermit = "WithdrawingPermit"
 	// RolloutReasonWaitingForNode is set when the node has rebooted and is not healthy yet.
 	RolloutReasonWaitingForNode = "WaitingForNode"
-	// RolloutReasonSettling is set when the node is healthy after its reboot and has to stay so for rollout.settleSeconds.
+	// RolloutReasonSettling is set when the node is healthy after its reboot and must stay healthy for rollout.settleSeconds.
 	RolloutReasonSettling = "Settling"
 	// RolloutReasonRebootWithoutEffect is set when the node came back and a setting has failed or still needs a reboot.
 	RolloutReasonRebootWithoutEffect = "RebootWithoutEffect"
@@ -107,50 +113,51 @@ const (
 	RolloutReasonRebootTimedOut = "RebootTimedOut"
 	// RolloutReasonAttemptsUsedUp is set when the node still needs a reboot after three permits for the same boot hash.
 	RolloutReasonAttemptsUsedUp = "AttemptsUsedUp"
-	// RolloutReasonNodeLost is set on a remembered failure when the Node was deleted or replaced while it had a reboot permit.
+	// RolloutReasonNodeLost is set on a recorded failure when the Node was deleted or replaced while it had a reboot permit.
 	RolloutReasonNodeLost = "NodeLost"
 	// RolloutReasonAccepted is set when the node returns to service with its settings verified after the reboot.
 	RolloutReasonAccepted = "Accepted"
 )
 
-// Reasons why a PersistentVolume stands as it does. They are stable: events, logs and the profile's status carry them unchanged.
+// Reasons for the state of a PersistentVolume. They are stable: events, logs and the profile's status contain them unchanged.
 const (
-	// VolumeReasonNotSelected is set when no acting profile selects the volume and nothing on it is ours.
+	// VolumeReasonNotSelected is set when no active profile selects the volume and the volume has nothing from the operator.
 	VolumeReasonNotSelected = "VolumeNotSelected"
 	// VolumeReasonIgnored is set when the volume is being deleted, or it or its PersistentVolumeClaim has the ignore annotation.
 	VolumeReasonIgnored = "VolumeIgnored"
-	// VolumeReasonHeld is set when a profile whose options the volume carries is paused, in mode Plan or stalled.
+	// VolumeReasonHeld is set when a profile whose options the volume has is paused, in mode Plan or stalled.
 	VolumeReasonHeld = "VolumeHeld"
 	// VolumeReasonUpToDate is set when the volume has the declared options.
 	VolumeReasonUpToDate = "VolumeUpToDate"
-	// VolumeReasonKeepsOwnValue is set when the volume has the declared options but for values of its own that it keeps against the
-	// profile, by onConflict or since the declared value would make the mount weaker. The message names both values.
+	// VolumeReasonKeepsOwnValue is set when the volume has the declared options, except for original values that win over the
+	// profile: because of onConflict, or because the declared value would weaken the mount. The message names both values.
 	VolumeReasonKeepsOwnValue = "VolumeKeepsOwnValue"
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
-	// VolumeReasonConflict is set when somebody else changed the options that we wrote, or removed our annotations again after they had
-	// been put back, profiles of equal priority disagree, or nconnect is left as it is since volumes of one server would get different values of it.
+	// VolumeReasonConflict is set when another controller or user changed the options that the operator wrote, or removed its
+	// annotations again after they had been restored, or when profiles of equal priority disagree. It is also set when nconnect stays
+	// unchanged because volumes of one server would get different values.
 	VolumeReasonConflict = "VolumeConflict"
-	// VolumeReasonDeclaredElsewhere is set when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
+	// VolumeReasonDeclaredElsewhere is set when the volume's options are managed in Git and gitOpsOwned is ReportOnly.
 	VolumeReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
 	// VolumeReasonLegacyAnnotation is set when the annotation volume.beta.kubernetes.io/mount-options overrides spec.mountOptions.
 	VolumeReasonLegacyAnnotation = "VolumeLegacyAnnotation"
-	// VolumeReasonNoClass is set when a rule takes its options from a StorageClass that does not exist, or the volume has none. Nothing
-	// is changed.
+	// VolumeReasonNoClass is set when a rule uses the options of a StorageClass, and the class does not exist or the volume has none.
+	// The volume stays unchanged.
 	VolumeReasonNoClass = "VolumeNoClass"
-	// VolumeReasonWrongProtocol is set when options are of another protocol or file system than the volume, or the
-	// volume does not show which it is.
+	// VolumeReasonWrongProtocol is set when options belong to another protocol or file system than the volume, or the protocol or
+	// file system of the volume is unknown.
 	VolumeReasonWrongProtocol = "VolumeWrongProtocol"
-	// VolumeReasonNoMount is set when the volume is a raw block device, or of a kind that takes no mount options.
+	// VolumeReasonNoMount is set when the volume is a raw block device, or of a kind that does not support mount options.
 	VolumeReasonNoMount = "VolumeNoMount"
-	// VolumeReasonInvalidOptions is set when declared options and the volume's own do not go together, its driver does not pass
-	// them to mount as they are, or it would drop its backend's for them.
+	// VolumeReasonInvalidOptions is set when declared options conflict with the volume's original options, or the volume's driver
+	// would change the options or drop the options of its backend.
 	VolumeReasonInvalidOptions = "VolumeInvalidOptions"
-	// VolumeReasonRestored is set when the volume's original options are put back.
+	// VolumeReasonRestored is set when the volume's original options are restored.
 	VolumeReasonRestored = "VolumeRestored"
-	// VolumeReasonFailedMount is set when a pod could not mount the volume with the options that were written: its original
-	// options are put back, and no other volume gets the new ones until a rule that declares them changes.
+	// VolumeReasonFailedMount is set when a pod could not mount the volume with the written options. The original options are
+	// restored, and no other volume gets the new options until a rule that declares them changes.
 	VolumeReasonFailedMount = "VolumeFailedMount"
-	// VolumeReasonReleased is set when our annotations are removed and the options stay.
+	// VolumeReasonReleased is set when the operator's annotations are removed and the options stay.
 	VolumeReasonReleased = "VolumeReleased"
 )

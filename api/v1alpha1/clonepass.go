@@ -2,12 +2,12 @@ package v1alpha1
 
 import "encoding/json"
 
-// ClonePass is what the Pod of a clone tells of its pass, as JSON in its container's termination message. Whoever reads it did not write
-// it: which pass it is of, on which node, and with which list, only the clone itself tells.
+// ClonePass is the result of a clone's pass. The clone's Pod writes it as JSON to the termination message of its container. It
+// does not identify the pass, the node or the mount options: readers get these from the clone.
 //
 // +kubebuilder:object:generate=false
 type ClonePass struct {
-	// phases are what was measured.
+	// phases contains the measurements of the pass.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -18,25 +18,25 @@ type ClonePass struct {
 	// +optional
 	Transports int32 `json:"transports,omitempty"`
 
-	// failed says why the work was not done. There are no phases then.
+	// failed is the reason why the work was not done. If it is set, there are no phases.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Failed string `json:"failed,omitempty"`
 
-	// void says why what was measured counts for nothing. There are no phases then.
+	// void is the reason why the measurement is invalid. If it is set, there are no phases.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Void string `json:"void,omitempty"`
 }
 
 const (
-	// MaxClonePassBytes is what Kubernetes keeps of a termination message.
+	// MaxClonePassBytes is the maximum size of a termination message in Kubernetes.
 	MaxClonePassBytes = 4096
-	// MaxClonePassText bounds what a ClonePass says of a failure, in bytes.
+	// MaxClonePassText is the maximum length of failed and void in a ClonePass, in bytes.
 	MaxClonePassText = 512
 )
 
-// Encode writes it as the termination message holds it.
+// Encode returns the pass in the format of the termination message.
 func (p ClonePass) Encode() string {
 	value, err := json.Marshal(p)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// WithDefaults returns a copy in which every optional field that has a default holds a value. Defaults are
-// resolved here and nowhere else; they are never written into an object.
+// WithDefaults returns a copy in which every optional field with a default has a value. Defaults are resolved only here; they are
+// never written into an object.
 func (in *StorageClientProfileSpec) WithDefaults() StorageClientProfileSpec {
 	out := *in.DeepCopy()
 	setDefault(&out.Mode, ModeEnforce)

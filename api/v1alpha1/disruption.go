@@ -7,38 +7,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Disruption says for whom, for which settings and since when a node is disrupted. It is what a claim in BudgetConfigMap
-// and the mark under DisruptionAnnotation on a Node hold, in the form of Encode.
+// Disruption describes the disruption of a node. Claims in BudgetConfigMap and the DisruptionAnnotation of a Node contain it in
+// the form of Encode.
 //
 // +kubebuilder:object:generate=false
 type Disruption struct {
-	// Profile is the profile that the node is disrupted for: the one with the highest priority of those that need it.
+	// Profile is the name of the profile with the highest priority among the profiles that need the disruption.
 	Profile string `json:"profile"`
-	// BootHash is the boot hash that the disruption is for.
+	// BootHash is the boot hash of the disruption.
 	BootHash string `json:"bootHash"`
-	// Since is when the claim was made, or the node cordoned.
+	// Since is the time of the claim, or of the cordon.
 	Since metav1.Time `json:"since"`
-	// NodeUID is the UID of the claimed Node, so that another of the same name is told from it. Only claims hold it.
+	// NodeUID is the UID of the claimed Node. It differs for another Node of the same name. Set in claims only.
 	NodeUID string `json:"nodeUID,omitempty"`
-	// Permit is there from before a reboot permit is given until it has been answered: the claim outlives the Node, and tells then
-	// what was lost. Only claims hold it.
+	// Permit describes the reboot permit. It is set before the permit is given and removed after the agent has responded. The claim
+	// outlives the Node and then identifies the lost reboot. Set in claims only.
 	Permit *ClaimedPermit `json:"permit,omitempty"`
 }
 
-// ClaimedPermit is what a claim says of a reboot permit.
+// ClaimedPermit describes a reboot permit in a claim.
 //
 // +kubebuilder:object:generate=false
 type ClaimedPermit struct {
-	// BootHash is what the permit is for, as status.rollout.bootHash names it.
+	// BootHash is the boot hash of the permit, as in status.rollout.bootHash.
 	BootHash string `json:"bootHash"`
-	// Profiles are those of the node with their plan hashes then.
+	// Profiles maps the names of the node's profiles to their plan hashes at the time of the permit.
 	Profiles map[string]string `json:"profiles"`
-	// Leaving is the taint by which others had marked the node for removal while it was Ready, empty if none had: when the Node
-	// goes, it is not for the permit.
+	// Leaving is the taint that announced the removal of the Node while it was Ready. If it is set, the permit is not the cause when
+	// the Node disappears. Empty if there was no such taint.
 	Leaving string `json:"leaving,omitempty"`
 }
 
-// Encode writes a disruption as claims and marks hold it. Clusters hold values of former releases: the bytes must not change.
+// Encode returns a disruption as claims and annotations contain it. Clusters contain values of earlier releases: the bytes must
+// not change.
 func (d Disruption) Encode() string {
 	value, err := json.Marshal(d)
 	if err != nil {
@@ -47,8 +48,8 @@ func (d Disruption) Encode() string {
 	return string(value)
 }
 
-// DecodeDisruption reads the value of a claim or of a mark. A field that is not there is empty; fields of later releases are
-// passed over. Whoever counts disruptions counts one that cannot be read, too: it comes back empty with the error.
+// DecodeDisruption decodes the value of a claim or an annotation. Missing fields are empty; fields of later releases are ignored.
+// For a value that cannot be decoded, it returns an empty disruption and the error; the disruption still counts.
 func DecodeDisruption(value string) (Disruption, error) {
 	var raw struct {
 		Disruption

@@ -7,31 +7,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ProfileFailures is what FailuresConfigMap remembers of a profile, under its name and in the form of Encode.
+// ProfileFailures contains the recorded failures of a profile. FailuresConfigMap contains it under the profile's name in the form
+// of Encode.
 //
 // +kubebuilder:object:generate=false
 type ProfileFailures struct {
-	// Retry is the value of RetryAnnotation that was honoured last.
+	// Retry is the value of RetryAnnotation that was applied last.
 	Retry string `json:"retry,omitempty"`
 	// Boots are the failures by boot hash.
 	Boots []BootFailures `json:"boots,omitempty"`
 }
 
-// BootFailures are the nodes that failed with the same boot settings.
+// BootFailures contains the nodes that failed with the same boot hash.
 //
 // +kubebuilder:object:generate=false
 type BootFailures struct {
-	// BootHash is what they failed at, as status.rollout.bootHash names it.
+	// BootHash is the boot hash of the failures, as in status.rollout.bootHash.
 	BootHash string `json:"bootHash"`
-	// Plan is the profile's plan hash then: where it has another one now, this is over.
+	// Plan is the profile's plan hash at the time of the failures. With another plan hash, the failures no longer count.
 	Plan string `json:"plan"`
-	// More is how many nodes failed before those that are listed.
+	// More is the number of failed nodes that are older than the nodes in the list.
 	More int `json:"more,omitempty"`
 	// Nodes are the failed nodes, the oldest failure first.
 	Nodes []FailedNode `json:"nodes"`
 }
 
-// FailedNode is one of them. Whether its Node still exists is not written down.
+// FailedNode is a node that failed. It does not record whether the Node still exists.
 //
 // +kubebuilder:object:generate=false
 type FailedNode struct {
@@ -39,15 +40,15 @@ type FailedNode struct {
 	Name string `json:"name"`
 	// UID is the UID of its Node.
 	UID string `json:"uid"`
-	// At is when it failed, or was found to be gone.
+	// At is the time of the failure, or the time when the node was found missing.
 	At metav1.Time `json:"at"`
-	// Reason is that of status.rollout, or NodeLost.
+	// Reason is the reason in status.rollout, or NodeLost.
 	Reason string `json:"reason"`
-	// Message is that of status.rollout, cut short.
+	// Message is the shortened message in status.rollout.
 	Message string `json:"message"`
 }
 
-// Encode writes failures as the ConfigMap holds them. Clusters hold values of former releases: the bytes must not change.
+// Encode returns failures as the ConfigMap contains them. Clusters contain values of earlier releases: the bytes must not change.
 func (f ProfileFailures) Encode() string {
 	value, err := json.Marshal(f)
 	if err != nil {
@@ -56,7 +57,7 @@ func (f ProfileFailures) Encode() string {
 	return string(value)
 }
 
-// DecodeFailures reads a value of FailuresConfigMap. Fields of later releases are passed over.
+// DecodeFailures decodes a value of FailuresConfigMap. Fields of later releases are ignored.
 func DecodeFailures(value string) (ProfileFailures, error) {
 	var out ProfileFailures
 	if err := json.Unmarshal([]byte(value), &out); err != nil {

@@ -1,5 +1,5 @@
-// Package v1alpha1 is the contract between users, the manager and the node agent:
-// the kinds StorageClientProfile, StorageClientNode and StorageClientTrial, and every name that they share.
+// Package v1alpha1 is the contract between users, the manager and the node agent: the kinds StorageClientProfile,
+// StorageClientNode and StorageClientTrial, and the names that they share.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tuning.storageclient.dev

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// DefaultClusterMaxUnavailable is the budget of the whole cluster where the manager is not told another.
+// DefaultClusterMaxUnavailable is the default of the manager's --max-unavailable, the budget of the whole cluster.
 const DefaultClusterMaxUnavailable = "5%"
 
-// DefaultClusterMaxConcurrentLive is how many of the cluster's nodes take a live change at a time where the manager is not told
-// another number.
+// DefaultClusterMaxConcurrentLive is the default of the manager's --max-concurrent-live, the maximum number of the cluster's nodes
+// that apply a live change at the same time.
 const DefaultClusterMaxConcurrentLive = "10%"
 
-// ResolveShare resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
+// ResolveShare returns the number of nodes for a limit. Percentages are rounded down; the result is at least 1.
 func ResolveShare(limit intstr.IntOrString, nodes int) int {
 	share, err := intstr.GetScaledValueFromIntOrPercent(&limit, nodes, false)
 	if err != nil {
@@ -24,7 +24,7 @@ func ResolveShare(limit intstr.IntOrString, nodes int) int {
 	return max(share, 1)
 }
 
-// ParseShare accepts what the API accepts for a share: an integer of at least 1, or 1% to 100%.
+// ParseShare parses a share in the form of the API: an integer of at least 1, or 1% to 100%.
 func ParseShare(text string) (intstr.IntOrString, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	value, err := strconv.ParseInt(number, 10, 32)

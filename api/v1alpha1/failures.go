@@ -36,9 +36,9 @@ type BootFailures struct {
 //
 // +kubebuilder:object:generate=false
 type FailedNode struct {
-	// Name is the node's name.
+	// Name is the name of the node.
 	Name string `json:"name"`
-	// UID is the UID of its Node.
+	// UID is the UID of the Node.
 	UID string `json:"uid"`
 	// At is the time of the failure, or the time when the node was found missing.
 	At metav1.Time `json:"at"`

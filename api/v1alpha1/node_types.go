@@ -304,7 +304,7 @@ type NodeTrialPass struct {
 	// +kubebuilder:validation:Maximum=40
 	Round int32 `json:"round,omitempty"`
 
-	// arm is Before or Again, with ownMountOptions, or After, with mountOptions.
+	// arm selects the mount options of the pass: ownMountOptions for Before and Again, mountOptions for After.
 	// +required
 	Arm TrialArm `json:"arm,omitempty"`
 }
@@ -475,7 +475,7 @@ type StorageClientNodeSpec struct {
 
 // Bootloader is the boot loader that manages the node's kernel command line.
 type Bootloader struct {
-	// type is GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
+	// type is the type of the boot loader: GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 
@@ -531,11 +531,12 @@ type SettingStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Original string `json:"original,omitempty"`
 
-	// takesEffect is Live, NextMount, NewTransport, Reboot or Action.
+	// takesEffect is the event that makes the setting effective: Live (immediately), NextMount, NewTransport (a new connection),
+	// Reboot or Action (done once).
 	// +optional
 	TakesEffect SettingEffect `json:"takesEffect,omitempty"`
 
-	// state is InSync, Pending, Drifted, Shadowed, Clamped, Unsupported or Failed.
+	// state is the state of the setting: InSync, Pending, Drifted, Shadowed, Clamped, Unsupported or Failed.
 	// +required
 	State SettingState `json:"state"`
 
@@ -616,8 +617,8 @@ type MountStatus struct {
 	// +optional
 	Used bool `json:"used,omitempty"`
 
-	// state is Effective, Stale or Unmanaged, compared with spec.volumes. A volume that is new on the node is Unmanaged until the
-	// manager has added it to spec.volumes.
+	// state is the result of the comparison with spec.volumes: Effective, Stale or Unmanaged. A volume that is new on the node is
+	// Unmanaged until the manager has added it to spec.volumes.
 	// +optional
 	State MountState `json:"state,omitempty"`
 
@@ -638,7 +639,7 @@ type ServerStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	Server string `json:"server"`
 
-	// protocol is NFS or SMB.
+	// protocol is the protocol of the mounts: NFS or SMB.
 	// +required
 	Protocol ServerProtocol `json:"protocol"`
 
@@ -647,7 +648,7 @@ type ServerStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Address string `json:"address,omitempty"`
 
-	// state is Answering, Idle, Silent or Stuck.
+	// state is the state of the server from the view of the node: Answering, Idle, Silent or Stuck.
 	// +required
 	State ServerState `json:"state"`
 
@@ -733,13 +734,13 @@ type BusyMount struct {
 
 // RebootStatus is the agent's progress with a reboot permit.
 type RebootStatus struct {
-	// permitID is the id of the permit.
+	// permitID is the ID of the permit.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	PermitID string `json:"permitID"`
 
-	// phase is Waiting, Refused, Started or Failed.
+	// phase is the agent's progress with the permit: Waiting, Refused, Started or Failed.
 	// +required
 	Phase RebootPhase `json:"phase"`
 
@@ -751,7 +752,7 @@ type RebootStatus struct {
 
 // TrialProof is one proof that the result of a trial is valid, with its observed state.
 type TrialProof struct {
-	// type is OwnNetwork, Identifier, NoOtherMount, OwnDevice or Transports.
+	// type is the type of the proof: OwnNetwork, Identifier, NoOtherMount, OwnDevice or Transports.
 	// +required
 	Type TrialProofType `json:"type"`
 
@@ -806,7 +807,7 @@ type NodeTrialStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 
-	// phase is Running, Finished, Void or Refused.
+	// phase is the agent's progress with the order: Running, Finished, Void or Refused.
 	// +required
 	Phase TrialPhase `json:"phase"`
 
@@ -816,7 +817,7 @@ type NodeTrialStatus struct {
 	Succeeded bool `json:"succeeded"`
 
 	// cause is the cause of the failed mount with mountOptions: Options, Elsewhere or Unknown. Absent unless phase is Finished and
-	// succeeded is false, and if the agent's release is older than this field.
+	// succeeded is false. Also absent if the agent's release is older than this field.
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 
@@ -877,7 +878,8 @@ type RolloutTuned struct {
 
 // RolloutStatus is the node's state in the rollout. Only the manager writes it.
 type RolloutStatus struct {
-	// phase is Applying, UpToDate, Waiting, Claimed, Draining, Rebooting, Settling, Failed or Releasing.
+	// phase is the node's state in the rollout: Applying, UpToDate, Waiting, Claimed, Draining, Rebooting, Settling, Failed or
+	// Releasing.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
@@ -952,7 +954,7 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions summarize the settings: Ready and Stalled.
+	// conditions are Ready and Stalled. They summarize the settings.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -571,7 +571,7 @@ type Rollout struct {
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 
-	// drain controls how a node is drained before its reboot.
+	// drain controls the drain of a node before its reboot.
 	// +optional
 	Drain Drain `json:"drain,omitzero"`
 
@@ -626,7 +626,7 @@ type Window struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// Drain controls how a node is drained before its reboot.
+// Drain controls the drain of a node before its reboot.
 type Drain struct {
 	// timeoutSeconds is the maximum duration of a drain in seconds: 1 to 604800. It includes the wait for pods of Jobs. Default 900.
 	// +optional
@@ -693,7 +693,7 @@ type Reboot struct {
 	// +kubebuilder:validation:MaxLength=64
 	ApprovedPlan string `json:"approvedPlan,omitempty"`
 
-	// timeoutSeconds is the maximum duration of a reboot in seconds, from the permit until the node is Ready again: 1 to 86400.
+	// timeoutSeconds is the maximum duration of a reboot, from the permit until the node is Ready again, in seconds: 1 to 86400.
 	// Default 900.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -955,7 +955,7 @@ type Advice struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
-	// severity is Info, Warning or Error.
+	// severity is the severity of the advice: Info, Warning or Error.
 	// +required
 	Severity Severity `json:"severity"`
 	// text describes the problem and its solution.

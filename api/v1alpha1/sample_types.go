@@ -57,7 +57,7 @@ type NodeSampleStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 
-	// phase is Running, Finished or Failed.
+	// phase is the agent's progress with the sample: Running, Finished or Failed.
 	// +required
 	Phase SamplePhase `json:"phase"`
 

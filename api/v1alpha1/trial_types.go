@@ -288,7 +288,7 @@ var PassPhases = []string{PhaseFirst, PhaseRepeated}
 
 // TrialPassPhase is a part of a pass: the first execution of the work on a fresh mount, or its repetition after a pause.
 type TrialPassPhase struct {
-	// name is First or Repeated.
+	// name is the name of the phase: First or Repeated.
 	// +required
 	// +kubebuilder:validation:Enum=First;Repeated
 	Name string `json:"name,omitempty"`
@@ -330,7 +330,7 @@ type TrialPass struct {
 	// +kubebuilder:validation:Maximum=40
 	Round int32 `json:"round,omitempty"`
 
-	// arm is Before, Again or After.
+	// arm selects the mount options of the pass: Before, Again or After.
 	// +required
 	Arm TrialArm `json:"arm,omitempty"`
 
@@ -349,13 +349,13 @@ type TrialPass struct {
 
 // TrialResult is the comparison of one metric in one phase.
 type TrialResult struct {
-	// phase is First or Repeated.
+	// phase is the phase of the compared measurements: First or Repeated.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Phase string `json:"phase,omitempty"`
 
-	// metric is Operations, Bytes, Seconds or the name of an operation.
+	// metric is the compared metric: Operations, Bytes, Seconds or the name of an operation.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32

@@ -220,8 +220,8 @@ type NodeTuning struct {
 	// sysctlsAtLeast maps kernel parameters to minimum values, e.g. net.ipv4.tcp_rmem: "4096 1048576 16777216". Keys are dotted
 	// names. A value is one to eight whole numbers, separated by single spaces. Each number is raised if the kernel's value is lower,
 	// and never lowered. Like sysctls, values are applied live and stored for later boots. If several profiles set the same key, the
-	// largest value of each number wins. An exact value in sysctls wins if its profile has a higher priority. A lower exact value of
-	// equal priority is a conflict. At most 64 entries.
+	// largest value of each number wins. Between an exact value in sysctls and a larger minimum, the profile with the higher priority
+	// wins; with equal priority, it is a conflict. At most 64 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"

@@ -2,9 +2,9 @@ package standing
 
 import "github.com/storageclient/operator/api/v1alpha1"
 
-// Drift compares two reports on a setting: healed is the number of changes by something else that the agent corrected in between, started
-// is true if the setting has just begun to differ from its desired value, now or at the next boot. before is nil if the earlier
-// report has no such setting.
+// Drift compares two reports on a setting. healed is the number of external changes that the agent corrected in between. started
+// reports whether the setting now differs from its desired value, or will at the next boot, and did not before. before is nil if
+// the earlier report lacks the setting.
 func Drift(before *v1alpha1.SettingStatus, after v1alpha1.SettingStatus) (healed int32, started bool) {
 	if after.Drift != nil {
 		healed = after.Drift.Count
@@ -16,7 +16,7 @@ func Drift(before *v1alpha1.SettingStatus, after v1alpha1.SettingStatus) (healed
 	return healed, before != nil && !differs(*before) && differs(after)
 }
 
-// differs reports whether something else keeps a setting from its desired value.
+// differs reports whether another program, user or file keeps a setting from its desired value.
 func differs(s v1alpha1.SettingStatus) bool {
 	switch Of(s, false) {
 	case Drifted, Unstaged, Overridden, OverriddenAtBoot:

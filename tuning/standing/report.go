@@ -13,22 +13,22 @@ import (
 type Setting struct {
 	Key, Message string
 	Standing     Standing
-	// boots is true if the setting takes effect at the next boot.
+	// boots reports whether the setting takes effect at the next boot.
 	boots bool
 }
 
-// Report is how the settings of a node stand.
+// Report contains the standings of a node's settings.
 type Report struct {
-	// Settings are those that are not Effective, sorted by key.
+	// Settings are the settings that are not Effective, sorted by key.
 	Settings []Setting
-	// Applying is true until the agent has reported on the settings that the spec holds.
+	// Applying is true until the agent has reported on the settings in the spec.
 	Applying bool
-	// Withheld is true while boot settings are left out of the spec, since a permitted reboot did not bring them.
+	// Withheld is true while the spec omits settings that require a reboot, because a permitted reboot did not make them effective.
 	Withheld bool
 }
 
-// Read reads how the settings of a node stand. With the name of a profile it covers those that come from this profile, with an empty
-// one all, and those that the spec no longer holds.
+// Read returns the standings of a node's settings. With the name of a profile, it covers the settings of this profile. With an
+// empty name, it covers all settings and the settings that are no longer in the spec.
 func Read(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, profile string) Report {
 	r := Report{Applying: status.Hash != spec.Hash || status.ObservedGeneration == 0, Withheld: isWithheld(spec, status)}
 	found := 0
@@ -56,7 +56,8 @@ func Read(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNo
 	return r
 }
 
-// indexOf returns the index of the report on a setting, or -1. Agents report in the order of the spec: at is its index then.
+// indexOf returns the index of the report on a setting, or -1. Agents report in the order of the spec, so at is the expected
+// index.
 func indexOf(key string, reported []v1alpha1.SettingStatus, at int) int {
 	if at < len(reported) && reported[at].Key == key {
 		return at
@@ -77,8 +78,8 @@ func (r *Report) addRemoved(spec *v1alpha1.StorageClientNodeSpec, status *v1alph
 	}
 }
 
-// isWithheld reports whether the spec lacks boot settings that a permitted reboot did not bring. bootHash still names them, so that nothing
-// is tried twice.
+// isWithheld reports whether the spec omits settings because a permitted reboot did not make them effective. bootHash still covers
+// them, so that the manager does not try them twice.
 func isWithheld(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) bool {
 	if !BootedInVain(spec, status) {
 		return false
@@ -87,7 +88,7 @@ func isWithheld(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageCl
 	return carried != spec.BootHash
 }
 
-// BootedInVain reports whether a permitted reboot did not bring the boot settings that the spec asks for.
+// BootedInVain reports whether a permitted reboot did not make the settings with the spec's bootHash effective.
 func BootedInVain(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) bool {
 	rollout := status.Rollout
 	return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.Reason == v1alpha1.RolloutReasonRebootWithoutEffect &&
@@ -107,7 +108,7 @@ func (r Report) Has(standings ...Standing) bool {
 	return slices.ContainsFunc(r.Settings, func(s Setting) bool { return slices.Contains(standings, s.Standing) })
 }
 
-// Exceptions returns the keys of the settings that differ from what is declared, and are accepted like that.
+// Exceptions returns the keys of the settings that differ from their declared value and are accepted.
 func (r Report) Exceptions() []string {
 	return keysOf(r.filter(func(s Setting) bool { return s.Standing.Exception() }))
 }
@@ -123,7 +124,7 @@ func worstOf(settings []Setting) Standing {
 	return worst
 }
 
-// Reason returns the reason of the conditions that sum up the settings, if nothing else is to be said of the node.
+// Reason returns the reason of the conditions that summarize the settings, unless another fact about the node takes precedence.
 func (r Report) Reason() string {
 	if r.Withheld {
 		return v1alpha1.NodeReasonSettingsFailed
@@ -131,17 +132,17 @@ func (r Report) Reason() string {
 	return rules[r.Worst()].reason
 }
 
-// IsTuned reports whether every setting has its desired value, exceptions aside.
+// IsTuned reports whether every setting has its desired value or is an exception.
 func (r Report) IsTuned() bool { return !r.Applying && !r.Withheld && r.all(Standing.Tuned) }
 
-// IsTaken reports whether the agent has applied the settings without a failure: what is live, and staged what takes effect later.
+// IsTaken reports whether the agent has applied or staged all settings without a failure.
 func (r Report) IsTaken() bool { return !r.Applying && !r.Withheld && r.all(Standing.Taken) }
 
-// HasFailed reports whether settings failed that the node should have.
+// HasFailed reports whether any desired setting has failed.
 func (r Report) HasFailed() bool { return r.Withheld || r.Has(Failed) }
 
-// Soaks reports whether the time in which the settings stand like this counts as the soak of a canary. A removal that failed says nothing
-// about the settings that the node should have.
+// Soaks reports whether the time with these standings counts as the soak of a canary. A failed removal is ignored: it does not
+// affect the desired settings.
 func (r Report) Soaks() bool {
 	return r.IsTaken() && worstOf(r.filter(func(s Setting) bool { return s.Standing != RestoreFailed })).Soaks()
 }
@@ -150,15 +151,15 @@ func (r Report) all(accepts func(Standing) bool) bool {
 	return !slices.ContainsFunc(r.Settings, func(s Setting) bool { return !accepts(s.Standing) })
 }
 
-// Obstacles returns the settings for which the node must not be rebooted: a boot would not bring them, or the boot configuration still has a
-// removed one, since it could not be written. After a boot such a removal is held against no node.
+// Obstacles returns the settings that forbid a reboot of the node: a boot would not make them effective, or the removal of a
+// setting from the boot configuration failed. After a boot, a failed removal does not prevent the acceptance of the node.
 func (r Report) Obstacles() []Setting {
 	return r.filter(func(s Setting) bool {
 		return s.Standing.Boot() == BootObstacle || s.Standing == RestoreFailed && s.boots
 	})
 }
 
-// Missing returns the settings that keep the node from being accepted after a boot.
+// Missing returns the settings that prevent the acceptance of the node after a boot.
 func (r Report) Missing() []Setting {
 	return r.filter(func(s Setting) bool { return s.Standing.Boot() != BootAccepted })
 }
@@ -168,7 +169,7 @@ func (r Report) IsAccepted() bool {
 	return r.all(func(s Standing) bool { return s.Boot() == BootAccepted })
 }
 
-// Refused returns the settings that neither a boot nor time brings.
+// Refused returns the settings that neither a boot nor time makes effective.
 func (r Report) Refused() []Setting { return r.Select(Failed, OverriddenAtBoot) }
 
 func (r Report) filter(keep func(Setting) bool) []Setting {
@@ -189,10 +190,10 @@ func keysOf(settings []Setting) []string {
 	return keys
 }
 
-// String names the setting with its message: the file that overrides it, or the reason of a failure.
+// String returns the key with its message: the file that overrides the setting, or the reason of a failure.
 func (s Setting) String() string { return strings.TrimSuffix(s.Key+": "+s.Message, ": ") }
 
-// Describe names settings with their messages.
+// Describe returns the keys of settings with their messages.
 func Describe(settings []Setting) string {
 	var out []string
 	for _, s := range settings {

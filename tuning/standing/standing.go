@@ -1,8 +1,8 @@
-// Package standing judges how one setting of a node stands, and what follows from that. The agent's conditions and permits, the Node's
-// condition Tuned, the untuned taint, the gate of live changes, the rollout, the profiles' counts, the preview and the plugin all
-// derive their answers from it, so that no two of them differ.
+// Package standing evaluates the standing of each setting of a node, and its consequences. It is the common source for the agent's
+// conditions and permits, the Node's condition Tuned, the untuned taint, the gate of live changes, the rollout, the profiles' counts,
+// the preview and the plugin. Their results therefore agree.
 //
-// Table 1, the standing by what the agent reports. A setting is due if the agent names its key among those that require a reboot:
+// Table 1 lists the standing by the agent's report. A setting is due if the agent lists its key in rebootRequiredBy:
 //
 //	state x takesEffect                             | not due          | due
 //	InSync x any                                    | Effective        | PendingReboot
@@ -23,10 +23,10 @@
 //	                       Pending x Reboot         | RestoreAtBoot    | RestoreAtBoot
 //	                       any other                | Restoring        | Restoring
 //
-// An agent of a release before waitsFor leaves it out. A Live setting of it is Unproven if its key needs confirmation, and Deferred otherwise.
+// Agents of releases before waitsFor do not report it. A Live setting is then Unproven if its key needs confirmation, and Deferred otherwise.
 //
-// Table 2, the consequences, is the variable rules. Facts about the node come before it: a silent agent, a release, a spec that the agent
-// has not reported on (Report.Applying), and boot settings that a reboot did not bring (Report.Withheld).
+// Table 2, the variable rules, lists the consequences. Facts about the node take precedence: an agent that does not report, a release, a
+// spec that the agent has not reported on (Report.Applying), and settings that a reboot did not make effective (Report.Withheld).
 package standing
 
 import (
@@ -34,36 +34,36 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Standing is how one setting of a node stands. A larger one is worse: the worst standing of a node decides.
+// Standing is the standing of one setting of a node. A larger value is worse: the worst standing of a node decides.
 type Standing int
 
 // Standings.
 const (
 	// Effective means that the desired value was read back.
 	Effective Standing = iota
-	// Deferred means that the value takes effect with the next mount, or connection, or when its module is loaded.
+	// Deferred means that the value takes effect at the next mount or connection, or when its module is loaded.
 	Deferred
-	// Restoring means that the original value of a removed setting returns with the next mount or connection.
+	// Restoring means that the original value of a removed setting takes effect at the next mount or connection.
 	Restoring
-	// RestoreAtBoot means that the original value of a removed setting returns with the next boot.
+	// RestoreAtBoot means that the original value of a removed setting takes effect at the next boot.
 	RestoreAtBoot
 	// Unavailable means that the node does not support the value.
 	Unavailable
-	// Overridden means that the value is effective, and that another file overrides it at each boot until the agent sets it again.
+	// Overridden means that the value is effective, but at each boot another file overrides it until the agent sets it again.
 	Overridden
-	// OverriddenAtBoot means that only a boot could bring the value, and that another file overrides it then.
+	// OverriddenAtBoot means that the setting takes effect only at boot, and another file overrides it then.
 	OverriddenAtBoot
-	// Drifted means that something else changed the value.
+	// Drifted means that another program or user changed the value.
 	Drifted
-	// Unstaged means that the next boot would not bring the value: it is not in the boot configuration.
+	// Unstaged means that the value is missing in the boot configuration, so the next boot would not make it effective.
 	Unstaged
-	// PendingReboot means that the next boot brings the value.
+	// PendingReboot means that the value takes effect at the next boot.
 	PendingReboot
-	// Proving means that the value is set, and that new connections are about to confirm it.
+	// Proving means that the value is set and new connections are about to confirm it.
 	Proving
-	// Unproven means that new connections have to confirm the value, and cannot do so now.
+	// Unproven means that new connections must confirm the value but currently cannot.
 	Unproven
-	// Applying means that the agent has not applied the setting yet, or not reported on it.
+	// Applying means that the agent has not applied the setting yet, or has not reported on it.
 	Applying
 	// RestoreFailed means that the original value of a removed setting could not be restored.
 	RestoreFailed
@@ -71,27 +71,27 @@ const (
 	Failed
 )
 
-// Boot is what a boot means for a setting.
+// Boot is the effect of a boot on a setting.
 type Boot int
 
 // Boots.
 const (
-	// BootAccepted means that the node is accepted with it after a boot.
+	// BootAccepted means that the node is accepted with the setting after a boot.
 	BootAccepted Boot = iota
-	// BootAwaited means that it comes with the boot, or by itself after it.
+	// BootAwaited means that the value takes effect at the boot, or shortly after it without further action.
 	BootAwaited
-	// BootObstacle means that a boot does not bring it, so that the node would be rebooted in vain.
+	// BootObstacle means that a boot does not make the value effective. A reboot would be useless.
 	BootObstacle
 )
 
-// rule holds what follows from a standing.
+// rule contains the consequences of a standing.
 type rule struct {
 	name string
-	// reason is that of the Node's condition Tuned and of the agent's condition Ready, where no other setting is worse.
+	// reason is the reason of the Node's condition Tuned and of the agent's condition Ready, if no other setting is worse.
 	reason string
-	// taken is true if the agent has done what it can: the live gate counts the node as running without it.
+	// taken reports whether the agent has done everything possible. If not, the live gate counts the node as still changing.
 	taken bool
-	// soaks is true if the time with it counts as the soak of a canary.
+	// soaks reports whether the time with this standing counts as the soak of a canary.
 	soaks bool
 	boot  Boot
 }
@@ -111,33 +111,34 @@ var rules = [...]rule{
 	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
 	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
 	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAwaited},
-	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, taken: true, soaks: true, boot: BootAccepted}, // but see Obstacles
+	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, taken: true, soaks: true, boot: BootAccepted}, // see Obstacles
 	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, taken: false, soaks: false, boot: BootObstacle},
 }
 
 // String implements fmt.Stringer.
 func (s Standing) String() string { return rules[s].name }
 
-// Tuned reports whether a node with the setting may count as tuned: its condition Tuned may be True, and the untuned taint goes.
+// Tuned reports whether a node with the setting may count as tuned: its condition Tuned may be True, and the untuned taint is
+// removed.
 func (s Standing) Tuned() bool {
 	return rules[s].reason == v1alpha1.NodeReasonTuned || rules[s].reason == v1alpha1.NodeReasonTunedWithExceptions
 }
 
-// Taken reports whether the agent has done what it can about the setting.
+// Taken reports whether the agent has done everything possible for the setting.
 func (s Standing) Taken() bool { return rules[s].taken }
 
 // Soaks reports whether the time with the setting counts as the soak of a canary.
 func (s Standing) Soaks() bool { return rules[s].soaks }
 
-// Boot returns what a boot means for the setting.
+// Boot returns the effect of a boot on the setting.
 func (s Standing) Boot() Boot { return rules[s].boot }
 
-// Exception reports whether the node differs from what is declared, and is accepted like that.
+// Exception reports whether the node differs from the declared value and the difference is accepted.
 func (s Standing) Exception() bool {
 	return s == Unavailable || s == Overridden || s == OverriddenAtBoot
 }
 
-// Waits reports whether the setting gets its value without any further action.
+// Waits reports whether the setting gets its value without further action.
 func (s Standing) Waits() bool {
 	switch s {
 	case Deferred, PendingReboot, Proving, Unproven, Applying:
@@ -147,7 +148,7 @@ func (s Standing) Waits() bool {
 	return false
 }
 
-// Of returns the standing of a setting that the spec holds. due is true if its key is among those that require a reboot.
+// Of returns the standing of a setting in the spec. due reports whether its key is among the settings that require a reboot.
 func Of(s v1alpha1.SettingStatus, due bool) Standing {
 	boots := s.TakesEffect == v1alpha1.EffectReboot
 	switch s.State {
@@ -200,7 +201,7 @@ func unlessDue(s Standing, due bool) Standing {
 	return s
 }
 
-// ofRemoved returns the standing of a setting that the spec no longer holds.
+// ofRemoved returns the standing of a setting that is no longer in the spec.
 func ofRemoved(s v1alpha1.SettingStatus) Standing {
 	switch {
 	case s.State == v1alpha1.SettingFailed:

@@ -6,25 +6,25 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// leastMark begins the value of a setting that says what a sysctl is to be at least, e.g. "at-least 4096 1048576 16777216". No
-// number begins like it, and an agent that does not know it refuses it as no number.
+// leastMark is the prefix of the value of a setting with a minimum for a sysctl, e.g. "at-least 4096 1048576 16777216". No number
+// has this prefix, so agents that do not know it reject the value.
 const leastMark = "at-least "
 
 // Value is the value of a setting.
 type Value struct {
-	// Text is the value as the kernel takes it.
+	// Text is the value in the kernel's format.
 	Text string
-	// AtLeast is true for the value of a sysctl that is only raised to Text, number by number.
+	// AtLeast reports whether the value is a minimum: a sysctl is only raised to Text, number by number.
 	AtLeast bool
 }
 
-// ParseValue reads a value as the API and the journal hold it.
+// ParseValue parses a value in the format of the API and the journal.
 func ParseValue(value string) Value {
 	numbers, least := strings.CutPrefix(value, leastMark)
 	return Value{numbers, least}
 }
 
-// String is the value as the API and the journal hold it.
+// String returns the value in the format of the API and the journal.
 func (v Value) String() string {
 	if v.AtLeast {
 		return leastMark + v.Text
@@ -32,12 +32,12 @@ func (v Value) String() string {
 	return v.Text
 }
 
-// Covers reports whether an exact value is at least these numbers, each of them.
+// Covers reports whether each number of an exact value is at least the corresponding number.
 func Covers(value, numbers string) bool {
 	return len(Numbers(value)) == len(Numbers(numbers)) && text.Larger(value, numbers) == CanonicalValue(value)
 }
 
-// refuseLeast says why a key cannot have a least value, or this one.
+// refuseLeast returns the reason why a key cannot have a minimum, or not this one. Empty if it can.
 func (p Parameter) refuseLeast(known bool, numbers string) string {
 	switch {
 	case known && p.Kind != Integer && p.Kind != IntegerList, known && p.Min == p.Max:

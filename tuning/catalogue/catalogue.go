@@ -1,9 +1,8 @@
-// Package catalogue knows the parameters of a node that matter to its storage clients: what values they take, when
-// they take effect, what they cost and where that is known from. It is the fence that keeps the author of a profile
-// from becoming root on the nodes: what is neither listed here nor admitted by the operator's own allow-list is
-// refused, and no key or value holds a byte that could end up as anything else in a generated file.
+// Package catalogue contains the parameters of a node that affect its storage clients: their values, effects, costs and sources.
+// It prevents the author of a profile from becoming root on the nodes: parameters that are neither in the catalogue nor in the
+// operator's allow-list are rejected, and no key or value contains a byte with a special meaning in a generated file.
 //
-// It is pure: no cluster, no host, no clock. Mount options have a package of their own.
+// The package has no side effects: it uses no cluster, host or clock. Mount options are in package mountoptions.
 package catalogue
 
 import (
@@ -16,75 +15,75 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Kind says what a parameter's value looks like.
+// Kind is the format of a parameter's value.
 type Kind string
 
 const (
-	// Integer is one number in decimal digits.
+	// Integer is one decimal number.
 	Integer Kind = "Integer"
-	// IntegerList is Fields numbers, with one blank between them.
+	// IntegerList is a list of Fields numbers, separated by single spaces.
 	IntegerList Kind = "IntegerList"
 	// Text is one word.
 	Text Kind = "Text"
 	// Flag is 0 or 1.
 	Flag Kind = "Flag"
-	// ProfileName is the name of a profile of tuned.
+	// ProfileName is the name of a tuned profile.
 	ProfileName Kind = "ProfileName"
-	// Identity is FromNode: what a node's NFSv4 client introduces itself by is worked out on the node.
+	// Identity is FromNode: each node derives the client ID of its NFSv4 client.
 	Identity Kind = "Identity"
-	// NFSOptions are mount options of NFS, separated by commas.
+	// NFSOptions are NFS mount options, separated by commas.
 	NFSOptions Kind = "NFSOptions"
 	// FilesystemOptions are a file system type, which may be empty, a colon and mount options, separated by commas.
 	FilesystemOptions Kind = "FilesystemOptions"
 )
 
-// Parameter is what is known of one parameter.
+// Parameter describes one parameter.
 type Parameter struct {
 	// Key is the canonical key, e.g. sysctl/net.core.rmem_max.
 	Key string
-	// Kind is what the value looks like.
+	// Kind is the format of the value.
 	Kind Kind
-	// Min and Max bound each number of the value, in Unit.
+	// Min and Max are the limits of each number of the value, in Unit.
 	Min, Max int64
-	// Fields is how many numbers an IntegerList holds.
+	// Fields is the number of numbers in an IntegerList.
 	Fields int
-	// Ascending is set for an IntegerList whose numbers must not fall.
+	// Ascending reports whether no number of an IntegerList may be smaller than the number before it.
 	Ascending bool
-	// Least is the least of each number with which a node works at all, in Unit, where the kernel takes less. Empty where it
-	// takes nothing that cannot work.
+	// Least is the minimum of each number with which a node works, in Unit, if the kernel accepts smaller numbers. Empty if every
+	// accepted number works.
 	Least []int64
-	// LeastSpan is how many values a range from the first number to the second holds at least; 0 where the value is no range.
+	// LeastSpan is the minimum count of values in a range from the first number to the second. Zero if the value is not a range.
 	LeastSpan int64
-	// LeastReason says what happens below Least, or with a narrower range.
+	// LeastReason describes the effect of numbers below Least, or of a narrower range.
 	LeastReason string
-	// Low is what each number should not be below, in Unit: such values work, and are rarely meant. Users are warned with LowHazard.
+	// Low is the recommended minimum of each number, in Unit. Smaller values work but are rarely intended. Users are warned with
+	// LowHazard.
 	Low []int64
-	// LowHazard is what a value below Low does.
+	// LowHazard describes the effect of a value below Low.
 	LowHazard string
-	// Grows is true where it is tuned to have more of it: a number below what the node has by itself is hardly meant.
+	// Grows reports whether tuning usually raises the parameter. A number below the node's original value is then probably a mistake.
 	Grows bool
-	// Unit is what a number counts.
+	// Unit is the unit of a number.
 	Unit string
-	// Default is the kernel's own value; empty where it depends on the node.
+	// Default is the kernel's default. Empty if it depends on the node.
 	Default string
-	// TakesEffect says when a changed value takes effect.
+	// TakesEffect is the event that makes a changed value effective.
 	TakesEffect v1alpha1.SettingEffect
-	// Module is the kernel module that brings the parameter; empty where it is always there.
+	// Module is the kernel module of the parameter. Empty if the parameter always exists.
 	Module string
-	// Hazard is what a value other than the default can do, or why it does nothing. Users are warned with it.
+	// Hazard describes a risk of values other than the default, or the reason why they have no effect. Users are warned with it.
 	Hazard string
 	// HazardAbove limits Hazard to values whose first number is larger.
 	HazardAbove int64
-	// Note is what is good to know, and no warning.
+	// Note is additional information, not a warning.
 	Note string
-	// Source is where the range, the default and the hazard are known from.
+	// Source is the reference for the range, the default and the hazard.
 	Source string
-	// Since and Until are the first and the last kernel that have the parameter; empty for all from 5.10 to 7.3.
+	// Since and Until are the first and the last kernel version with the parameter. Empty for all versions from 5.10 to 7.3.
 	Since, Until string
 }
 
-// Warning is what a user should know before this value is applied; empty where there is nothing, or where the value
-// is the kernel's own.
+// Warning returns the warnings about a value. Empty if there are none, or if the value is the kernel's default.
 func (p Parameter) Warning(value string) string {
 	v := ParseValue(value)
 	if v.Text == p.Default {
@@ -101,7 +100,7 @@ func (p Parameter) Warning(value string) string {
 	return strings.TrimSpace(strings.Join(warnings, " "))
 }
 
-// Values says which values the parameter takes, e.g. "1–1024 requests in flight per session".
+// Values describes the values that the parameter accepts, e.g. "1–1024 requests in flight per session".
 func (p Parameter) Values() string {
 	span := fmt.Sprintf("%d–%d", p.Min, p.Max)
 	if p.Min == p.Max {
@@ -135,8 +134,8 @@ func (p Parameter) Values() string {
 	}
 }
 
-// Lookup returns the parameter with this canonical key. Servers and mount points are not listed in the catalogue:
-// every key of theirs is known.
+// Lookup returns the parameter with this canonical key. The catalogue does not list servers and mount points: it accepts every key
+// with a server or a mount point.
 func Lookup(key string) (Parameter, bool) {
 	i, found := slices.BinarySearchFunc(parameters, key, func(p Parameter, key string) int {
 		return strings.Compare(p.Key, key)
@@ -152,8 +151,8 @@ func All() []Parameter {
 	return slices.Clone(parameters)
 }
 
-// Effect says when a setting takes effect: as the catalogue has it or, for keys that only an allow-list admits, as is
-// usual for the subject. It is Live for such module parameters, since what is writable is written at once.
+// Effect returns the event that makes a setting effective. For keys that only an allow-list admits, it is the usual event of the
+// subject. It is Live for such module parameters, because the agent writes writable parameters immediately.
 func Effect(key string) v1alpha1.SettingEffect {
 	if p, ok := Lookup(key); ok {
 		return p.TakesEffect
@@ -186,7 +185,7 @@ const (
 	noteReadAheadBlock = "Applies to the whole disk, so also to other file systems on it."
 )
 
-// parameters is sorted by key; a test says so.
+// parameters is sorted by key; a test checks the order.
 var parameters = []Parameter{
 	hashTable("dhash_entries", "the directory entry cache", 32768, "8 KiB"),
 	hashTable("ihash_entries", "the inode cache", 16384, "16 KiB"),
@@ -272,7 +271,7 @@ func sysctl(p Parameter) Parameter {
 	return p
 }
 
-// slotTable is a limit of requests in flight. Fewer than low are rarely meant.
+// slotTable returns a limit of requests in flight. Values below low are rarely intended.
 func slotTable(name, value string, low int64, note string) Parameter {
 	return Parameter{
 		Key: ModuleKey("sunrpc", name), Kind: Integer, Min: 2, Max: 65536, Low: []int64{low},
@@ -289,7 +288,8 @@ func sessionSlots(name, value, note string) Parameter {
 	}
 }
 
-// hashTable bounds a hash table from below: what is left of a number whose suffix the kernel did not read can be sixteen buckets.
+// hashTable returns a parameter with a minimum for a hash table. If the kernel ignores the suffix of a number, the table can have
+// as few as sixteen buckets.
 func hashTable(name, what string, least int64, memory string) Parameter {
 	return Parameter{
 		Key: KeyOf(KernelArguments, name), Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxText is the longest key and the longest value that the API carries, in bytes.
+	// maxText is the maximum length of keys and values in the API, in bytes.
 	maxText = 256
-	// maxPrinted is how much of a key or value an error shows, in characters.
+	// maxPrinted is the maximum length of keys and values in errors, in characters.
 	maxPrinted = 64
 )
 
-// Error says why a setting is not applied.
+// Error is the reason why a setting is not applied.
 type Error struct {
 	// Key and Value are the setting.
 	Key, Value string
-	// Reason says what would be right.
+	// Reason describes a valid setting.
 	Reason string
 }
 
@@ -36,15 +36,15 @@ func (e *Error) Error() string {
 // AllowList admits parameters beyond the catalogue. Its zero value admits none.
 type AllowList struct {
 	keys, values []*regexp.Regexp
-	// filesystems are directories at and below which mount options may be set, beyond those of data.
+	// filesystems are additional directories at and below which mount options may be set.
 	filesystems []string
-	// everyPlace is true where mount points are not looked at.
+	// everyPlace disables the check of mount points.
 	everyPlace bool
 }
 
-// NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*. One that holds
-// a "=" must match a whole key=value, and admits a value of the catalogue with which no node is known to work, e.g.
-// sysctl/net[.]ipv4[.]tcp_rmem=1 1 1: nothing less explicit does.
+// NewAllowList returns an allow-list with regular expressions that must match a whole canonical key, e.g.
+// sysctl/net[.]ipv4[.]tcp_.*. An expression with a "=" must match a whole key=value. It admits a value of the catalogue below the
+// minimum with which nodes are known to work, e.g. sysctl/net[.]ipv4[.]tcp_rmem=1 1 1. No less explicit expression does.
 func NewAllowList(patterns []string) (AllowList, error) {
 	var list AllowList
 	for _, pattern := range patterns {
@@ -60,9 +60,9 @@ func NewAllowList(patterns []string) (AllowList, error) {
 	return list, nil
 }
 
-// Check returns nil where a setting may be applied: its canonical key is in the catalogue or on the list, its value
-// is in range, and both consist of bytes that are safe in every file that they are written to. An allow-list widens
-// the keys, never the bytes and never what the kernel takes. Every error is an *Error.
+// Check returns nil if a setting may be applied: its canonical key is in the catalogue or on the list, its value is in range, and
+// both consist of bytes that are safe in all generated files. An allow-list only adds keys: it never allows other bytes or values
+// that the kernel does not accept. Every error is an *Error.
 func (a AllowList) Check(key, value string) error {
 	if err := a.CheckInForce(key, value); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (a AllowList) Check(key, value string) error {
 	return nil
 }
 
-// CheckInForce is Check for a value that an earlier release has applied: that it would not be accepted today, because no node is
-// known to work with it, is no reason to take it back.
+// CheckInForce is Check for a value that an earlier release has applied. It accepts values below the minimum with which nodes are
+// known to work: such a value is not a reason to revert the setting.
 func (a AllowList) CheckInForce(key, value string) error {
 	if reason := a.refuse(key, value); reason != "" {
 		return &Error{Key: key, Value: value, Reason: reason}
@@ -119,8 +119,8 @@ func matchesAny(patterns []*regexp.Regexp, given string) bool {
 }
 
 var (
-	// A sysctl's first separator is a dot: sysctl.d reads a name whose first separator is a slash as a path, and a
-	// line that begins with '-' as one whose failure does not matter.
+	// A sysctl's first separator is a dot: sysctl.d reads a name whose first separator is a slash as a path. It ignores
+	// failures of a line that begins with '-'.
 	sysctlName   = regexp.MustCompile(`\A[A-Za-z0-9_][A-Za-z0-9_-]*[.][A-Za-z0-9_.:/@+-]+\z`)
 	moduleName   = regexp.MustCompile(`\A[A-Za-z0-9_]+/[A-Za-z0-9_.]+\z`)
 	argumentName = regexp.MustCompile(`\A[A-Za-z0-9_][A-Za-z0-9_.,:/@+-]*\z`)
@@ -145,7 +145,7 @@ func refuseKey(key string) string {
 	return refuseHostKey(subject, name)
 }
 
-// leavesTree is true for a name that is no plain path below /proc/sys: there, dots are slashes and slashes are dots.
+// leavesTree reports whether a name is not a plain path below /proc/sys: there, dots are slashes and slashes are dots.
 func leavesTree(name string) bool {
 	for part := range strings.SplitSeq(name, ".") {
 		if part == "" || isDots(strings.ReplaceAll(part, "/", ".")) {
@@ -243,7 +243,7 @@ func (p Parameter) describeRange() string {
 	return fmt.Sprintf("must be %d to %d%s", p.Min, p.Max, unit)
 }
 
-// refuseUnknown suggests the key that was probably meant, and says how to allow one that is not in the catalogue.
+// refuseUnknown suggests the key that the user probably meant, and the flag that allows a key that is not in the catalogue.
 func refuseUnknown(key string) string {
 	allow := "allow it, start manager and agents with --allow-parameter='" + regexp.QuoteMeta(key) + "'"
 	subject, name := Key(key).Cut()
@@ -266,7 +266,7 @@ func refuseUnknown(key string) string {
 	return "not supported; to " + allow
 }
 
-// printable keeps what somebody else wrote from spoiling a message.
+// printable returns text from a profile in a form that is safe in a message.
 func printable(given string) string {
 	if sysctlValue.MatchString(given) {
 		return text.Cut(given, maxPrinted)

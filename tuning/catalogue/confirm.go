@@ -6,12 +6,13 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// NeedsConfirmation tells whether a value of the key can take a node's network away, so that it is kept only once new
-// connections have been seen to work with it: every sysctl of net, and the profile of tuned, which may set any of them.
+// NeedsConfirmation reports whether a value of the key can break a node's network. The agent then keeps it only after new
+// connections have worked with it. Every sysctl of net needs confirmation, and so does the tuned profile, which may set any of
+// them.
 //
-// It is not so of what does something once (an action has nothing to put back), nor of sunrpc's and nfs' parameters: they
-// bind the kernel's own RPC transports, those to storage that are made later and no other. A connection that the agent
-// makes passes none of them, so that it would be no evidence.
+// Single actions do not, because they have no value to restore. Nor do the parameters of sunrpc and nfs: they affect only the
+// kernel's RPC transports to storage that are made later. A connection that the agent makes does not use these transports and
+// would prove nothing about them.
 func NeedsConfirmation(key string) bool {
 	switch subject, name := Key(key).Cut(); subject {
 	case Sysctls:

@@ -8,7 +8,8 @@ import (
 	"github.com/storageclient/operator/tuning/internal/decimal"
 )
 
-// refuseFloor says why no node works with a value that the kernel takes, and what would be right.
+// refuseFloor returns the reason why no node works with a value that the kernel accepts, and a valid value. Empty if nodes work
+// with it.
 func (p Parameter) refuseFloor(value string) string {
 	numbers := Numbers(value)
 	if p.LeastSpan > 0 && len(numbers) == 2 && numbers[1]-numbers[0]+1 < p.LeastSpan {
@@ -29,7 +30,7 @@ func (p Parameter) refuseFloor(value string) string {
 	return reason
 }
 
-// firstBelow is the index of the first number that is below its bound, -1 where none is.
+// firstBelow returns the index of the first number that is below its limit, or -1.
 func firstBelow(numbers, bounds []int64) int {
 	for i := range min(len(numbers), len(bounds)) {
 		if numbers[i] < bounds[i] {
@@ -39,7 +40,7 @@ func firstBelow(numbers, bounds []int64) int {
 	return -1
 }
 
-// Numbers are the numbers of a value, and none where a part of it is no whole number.
+// Numbers returns the numbers of a value. Empty if a part of the value is not a whole number.
 func Numbers(value string) []int64 {
 	var numbers []int64
 	for field := range strings.FieldsSeq(value) {
@@ -52,7 +53,7 @@ func Numbers(value string) []int64 {
 	return numbers
 }
 
-// join writes numbers as the kernel does, with one blank between them.
+// join formats numbers as the kernel does, separated by single spaces.
 func join(numbers []int64) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {

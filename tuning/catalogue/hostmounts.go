@@ -24,11 +24,11 @@ var (
 	fsTypeName  = regexp.MustCompile(`\A[a-z0-9_]+\z`)
 	profileName = regexp.MustCompile(`\A[A-Za-z0-9_][A-Za-z0-9_.-]*\z`)
 	serverName  = regexp.MustCompile(`\A[a-z0-9_][a-z0-9_.-]*\z`)
-	// A glob never reaches a generated file: only mount points do that were found on the host.
+	// A glob never reaches a generated file: only mount points that exist on the host do.
 	mountPointName = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+*?-]+\z`)
 )
 
-// anyFilesystem are the options that every file system takes, whatever its type.
+// anyFilesystem are the options that every file system supports, regardless of its type.
 var anyFilesystem = []string{
 	"noatime", "relatime", "strictatime", "diratime", "nodiratime", "lazytime", "rw", "sync", "async",
 	"nosuid", "nodev", "noexec", "_netdev", "nofail",
@@ -41,7 +41,7 @@ func readAhead(fsType, value, note string) Parameter {
 	}
 }
 
-// lookupHostMounts knows the keys that name a server or a mount point.
+// lookupHostMounts returns the parameter of a key that contains a server or a mount point.
 func lookupHostMounts(key string) (Parameter, bool) {
 	subject, name := Key(key).Cut()
 	p := Parameter{Key: key, TakesEffect: v1alpha1.EffectNextMount}
@@ -89,8 +89,8 @@ func refuseHostValue(kind Kind, value string) string {
 	}
 }
 
-// refuseNFSDefaults also refuses what makes every mount of a server weaker that does not say otherwise itself. What is weaker than a
-// stricter default of the host's own is not known here.
+// refuseNFSDefaults also rejects options that weaken every mount of a server without an explicit option. It does not know stricter
+// defaults of the host.
 func refuseNFSDefaults(options []string) string {
 	if reason := refuseOptions(mountoptions.NFS, options); reason != "" {
 		return reason
@@ -120,7 +120,7 @@ func refuseFilesystem(value string) string {
 	})
 }
 
-// refuseOptions says what is wrong with the first option that can never work.
+// refuseOptions returns the problem of the first option that can never work.
 func refuseOptions(protocol mountoptions.Protocol, options []string, more ...func(name string) string) string {
 	if len(options) == 0 {
 		return "needs mount options"
@@ -144,8 +144,8 @@ func refuseOptions(protocol mountoptions.Protocol, options []string, more ...fun
 	return ""
 }
 
-// misreadByMount finds a word that mount.nfs takes for a number with a unit: of a value that ends in k, m or g it makes a
-// number of bytes, and 0 of letters.
+// misreadByMount finds a word that mount.nfs interprets as a number with a unit. For a value that ends in k, m or g, mount.nfs
+// computes a number of bytes, and the result for letters is 0.
 func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
 	last := value[max(0, len(value)-1):]
 	if protocol != mountoptions.NFS || !slices.Contains([]string{"k", "K", "m", "M", "g", "G"}, last) {
@@ -154,7 +154,7 @@ func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
 	return fmt.Sprintf("does not work in nfsmount.conf: mount.nfs reads the %s at its end as a unit and uses %s=0", last, name)
 }
 
-// OptionWarnings is what a user should know of the mount options in a value, before they are applied.
+// OptionWarnings returns warnings about the mount options in a value.
 func OptionWarnings(key, value string) []mountoptions.Problem {
 	protocol, options := mountoptions.NFS, ParseOptions(value)
 	var problems []mountoptions.Problem

@@ -12,37 +12,37 @@ const (
 	KernelArguments = "kernelArgument"
 	// ReadAheads are read-ahead windows by file system type, e.g. readAhead/nfs4.
 	ReadAheads = "readAhead"
-	// Tuned has one key, the profile of tuned.
+	// Tuned has a single key for the tuned profile.
 	Tuned = "tuned"
-	// NFSDefaults are options of the host's own NFS mounts by server, e.g. nfsMountDefaults/filer1.
+	// NFSDefaults are options of NFS mounts by the host, for each server, e.g. nfsMountDefaults/filer1.
 	NFSDefaults = "nfsMountDefaults"
 	// Filesystems are mount options of host file systems by mount point, e.g. filesystem/mnt/disks/*.
 	Filesystems = "filesystem"
 )
 
-// Key is the key of a setting: its subject, a slash and its name there. It stays the text that the API and the journal hold: a
-// release also meets keys of subjects that it does not know.
+// Key is the key of a setting: its subject, a slash and its name. It remains plain text as in the API and the journal, because a
+// release may also read keys of subjects that it does not know.
 type Key string
 
-// KeyOf is the key of a name of a subject.
+// KeyOf returns the key for a name of a subject.
 func KeyOf(subject, name string) string { return subject + "/" + name }
 
-// Cut returns both parts of a key. Of a text without a slash, all is the subject.
+// Cut returns both parts of a key. Without a slash, the whole text is the subject.
 func (k Key) Cut() (subject, name string) {
 	subject, name, _ = strings.Cut(string(k), "/")
 	return subject, name
 }
 
-// Subject is the first part of a key.
+// Subject returns the first part of a key.
 func (k Key) Subject() string {
 	subject, _ := k.Cut()
 	return subject
 }
 
-// In returns the name of a key of a subject, and false for a key of another.
+// In returns the name in a key of the subject. It returns false for a key of another subject.
 func (k Key) In(subject string) (string, bool) { return strings.CutPrefix(string(k), subject+"/") }
 
-// AtBoot reports whether nothing but a boot brings a setting into effect.
+// AtBoot reports whether the setting takes effect only at boot.
 func (k Key) AtBoot() bool {
 	_, is := k.In(KernelArguments)
 	return is
@@ -50,17 +50,17 @@ func (k Key) AtBoot() bool {
 
 var subjects = []string{Sysctls, Modules, KernelArguments, ReadAheads, Tuned, NFSDefaults, Filesystems}
 
-// NFS4UniqueIDKey is the key of what an NFSv4 client introduces itself by, beside its host name.
+// NFS4UniqueIDKey is the key of the client ID of an NFSv4 client.
 const NFS4UniqueIDKey = Modules + "/nfs/nfs4_unique_id"
 
-// AllServers stands for every server in a key of NFSDefaults.
+// AllServers represents all servers in a key of NFSDefaults.
 const AllServers = "_all"
 
 // slotTableSysctls are sysctls that are parameters of the module sunrpc under another name.
 var slotTableSysctls = []string{"sunrpc.tcp_max_slot_table_entries", "sunrpc.tcp_slot_table_entries", "sunrpc.udp_slot_table_entries"}
 
-// SysctlKey is the canonical key of a sysctl. The slot tables of sunrpc are keyed as module parameters: the sysctl
-// exists only while the module is loaded.
+// SysctlKey returns the canonical key of a sysctl. The slot tables of sunrpc have keys of module parameters, because the sysctls
+// exist only while the module is loaded.
 func SysctlKey(name string) string {
 	if slices.Contains(slotTableSysctls, name) {
 		module, parameter, _ := strings.Cut(name, ".")
@@ -69,25 +69,25 @@ func SysctlKey(name string) string {
 	return KeyOf(Sysctls, name)
 }
 
-// ModuleKey is the canonical key of a module's parameter. The kernel takes '-' and '_' in such names for the same.
+// ModuleKey returns the canonical key of a module's parameter. In such names, '-' and '_' are equivalent for the kernel.
 func ModuleKey(module, parameter string) string {
 	return KeyOf(Modules, strings.ReplaceAll(module+"/"+parameter, "-", "_"))
 }
 
-// KernelArgumentKey is the canonical key and the value of a kernel argument. A flag has no value.
+// KernelArgumentKey returns the canonical key and the value of a kernel argument. A flag has no value.
 func KernelArgumentKey(argument string) (key, value string) {
 	name, value, _ := strings.Cut(argument, "=")
 	return KeyOf(KernelArguments, name), value
 }
 
-// ReadAheadKey is the canonical key of the read-ahead of mounts of one type.
+// ReadAheadKey returns the canonical key of the read-ahead of mounts of one file system type.
 func ReadAheadKey(fsType string) string { return KeyOf(ReadAheads, fsType) }
 
-// TunedKey is the canonical key of the profile of tuned.
+// TunedKey is the canonical key of the tuned profile.
 const TunedKey = Tuned + "/profile"
 
-// NFSDefaultsKey is the canonical key of the options of the host's own mounts of a server; "" stands for all servers.
-// mount.nfs takes no notice of case in a server's name.
+// NFSDefaultsKey returns the canonical key of the options of the host's mounts of a server. An empty server means all servers.
+// mount.nfs ignores the case of a server's name.
 func NFSDefaultsKey(server string) string {
 	if server == "" {
 		server = AllServers
@@ -95,21 +95,21 @@ func NFSDefaultsKey(server string) string {
 	return KeyOf(NFSDefaults, strings.ToLower(server))
 }
 
-// FilesystemKey is the canonical key of the options of host file systems. The mount point is absolute and may be a glob.
+// FilesystemKey returns the canonical key of the options of host file systems. The mount point is absolute and may be a glob.
 func FilesystemKey(mountPoint string) string { return Filesystems + mountPoint }
 
-// FilesystemValue is the value of such a key: the file system type, which may be empty, a colon and the options.
+// FilesystemValue returns the value for a key of Filesystems: the file system type, which may be empty, a colon and the options.
 func FilesystemValue(fsType string, options []string) string {
 	return fsType + ":" + strings.Join(options, ",")
 }
 
-// ParseFilesystemValue cuts such a value apart.
+// ParseFilesystemValue splits a value of FilesystemValue into its parts.
 func ParseFilesystemValue(value string) (fsType string, options []string) {
 	fsType, list, _ := strings.Cut(value, ":")
 	return fsType, ParseOptions(list)
 }
 
-// ParseOptions cuts a list of mount options apart, as NFSDefaults and Filesystems hold it.
+// ParseOptions splits mount options in the format of NFSDefaults and Filesystems.
 func ParseOptions(list string) []string {
 	if list == "" {
 		return nil
@@ -117,7 +117,7 @@ func ParseOptions(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// CanonicalValue is a value with single blanks between its fields and none around it, as the kernel means it.
+// CanonicalValue returns a value with single spaces between its fields and no space around it.
 func CanonicalValue(value string) string {
 	return strings.Join(strings.Fields(value), " ")
 }

@@ -2,8 +2,9 @@ package catalogue
 
 import "fmt"
 
-// Lowers says which number of a value is less than what a node had before, of a parameter that is tuned to have more of it, and
-// what to do; empty where none is. The kernels' own values grow: a figure from a document can halve what a later kernel has.
+// Lowers describes the first number of a value that is lower than the node's original number, if the parameter usually grows. It
+// includes a solution. Empty if there is no such number. Defaults of newer kernels grow: a number from a document can be half of a
+// newer kernel's default.
 func Lowers(key, original, value string) string {
 	p, known := Lookup(key)
 	had, wanted := Numbers(original), Numbers(value)

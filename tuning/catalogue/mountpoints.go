@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// dataDirs are the directories at and below which file systems hold data: nothing that the system runs from. /mnt and /srv lead below
-// /var where the root is an image (rpm-ostree), and the mount table has them by that name.
+// dataDirs are the directories at and below which file systems contain only data. The system does not run from them. On
+// image-based systems (rpm-ostree), /mnt and /srv point below /var, and the mount table contains the names below /var.
 var dataDirs = []string{"/mnt", "/data", "/srv", "/var/mnt", "/var/srv"}
 
-// libDir holds a directory for each application: those of systemDirs are the system's.
+// libDir contains a directory for each application. The directories in systemDirs belong to the system.
 const libDir = "/var/lib"
 
-// systemDirs are directories below /var/lib without which a node does not work, or does not come up: of the kubelet, of container
-// runtimes, of distributions' package managers and cloud agents, and ours.
+// systemDirs are directories below /var/lib that a node needs to work or to boot: directories of the kubelet, of container
+// runtimes, of distributions' package managers and cloud agents, and of the operator.
 var systemDirs = []string{
 	"cloud", "cni", "containerd", "containers", "cri-dockerd", "crio", "docker", "dpkg", "google", "k0s", "k3s", "kubelet", "microk8s",
 	"rancher", "rpm", "snapd", "storage-client", "systemd", "toolbox", "waagent",
 }
 
-// hazards are options with which a file system that programs are run from, or that is needed early, breaks at its next mount.
+// hazards are options that, from the next mount on, break a file system that is needed early or contains programs.
 var hazards = []string{"noexec", "nosuid", "nodev", "_netdev"}
 
-// SystemDirs are the directories that no file system may hold whose options are to be set, whatever it is called.
+// SystemDirs returns the directories that no configurable file system may contain, regardless of its mount point.
 func SystemDirs() []string {
 	dirs := []string{"/boot", "/etc", "/usr"}
 	for _, name := range systemDirs {
@@ -34,8 +34,8 @@ func SystemDirs() []string {
 	return dirs
 }
 
-// WithFilesystems also admits mount points at and below these directories, e.g. /scratch. It is an error where one is not a clean
-// absolute path, or the root.
+// WithFilesystems returns an allow-list that also admits mount points at and below these directories, e.g. /scratch. It returns an
+// error if a directory is not a clean absolute path, or is the root.
 func (a AllowList) WithFilesystems(dirs []string) (AllowList, error) {
 	for _, dir := range dirs {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir || strings.ContainsAny(dir, "*?[\\") {
@@ -49,8 +49,8 @@ func (a AllowList) WithFilesystems(dirs []string) (AllowList, error) {
 	return a, nil
 }
 
-// RefusePoint says why mount options may not be set at a mount point, or at all that a glob may stand for; empty where they may.
-// Of a glob, the directory counts that comes before its first wildcard.
+// RefusePoint returns the reason why mount options must not be set at a mount point, or at the matches of a glob. Empty if they
+// may be set. For a glob, the directory before its first wildcard counts.
 func (a AllowList) RefusePoint(point string) string {
 	dir, isGlob := point, false
 	if at := strings.IndexAny(point, "*?["); at >= 0 {
@@ -78,11 +78,11 @@ func (a AllowList) RefusePoint(point string) string {
 		strings.Join(dataDirs, ", "), libDir, dir, allow)
 }
 
-// isBelow is true for the directory itself, too.
+// isBelow reports whether a directory is top or below it.
 func isBelow(dir, top string) bool { return dir == top || strings.HasPrefix(dir, top+"/") }
 
-// isSystem tells whether a directory is one of the system's below /var/lib. It is not where the directory that an administrator has
-// allowed is itself in there.
+// isSystem reports whether a directory belongs to the system below /var/lib. It returns false if an administrator has allowed a
+// directory inside that system directory.
 func isSystem(dir, allowed string) bool {
 	return slices.ContainsFunc(systemDirs, func(name string) bool {
 		system := path.Join(libDir, name)
@@ -90,13 +90,13 @@ func isSystem(dir, allowed string) bool {
 	})
 }
 
-// RefusesPlace tells whether a file system setting is refused for its mount point alone.
+// RefusesPlace reports whether a file system setting is rejected only because of its mount point.
 func (a AllowList) RefusesPlace(key, value string) bool {
 	return Key(key).Subject() == Filesystems && a.Check(key, value) != nil && a.anywhere().Check(key, value) == nil
 }
 
-// MayStay tells whether a file system setting, which was applied before its place was refused, may stay as it is: it would be
-// admitted elsewhere, and has no option that breaks a system's file system.
+// MayStay reports whether a file system setting that an earlier release applied may stay although its mount point is now rejected.
+// It must be valid at other mount points, and must not contain an option that breaks a system's file system.
 func (a AllowList) MayStay(key, value string) bool {
 	if !a.RefusesPlace(key, value) {
 		return false
@@ -105,10 +105,10 @@ func (a AllowList) MayStay(key, value string) bool {
 	return !slices.ContainsFunc(options, IsHazard)
 }
 
-// IsHazard tells whether a file system that the system needs breaks with an option.
+// IsHazard reports whether an option breaks a file system that the system needs.
 func IsHazard(option string) bool { return slices.Contains(hazards, option) }
 
-// anywhere is the list without regard to places.
+// anywhere returns the allow-list without the check of mount points.
 func (a AllowList) anywhere() AllowList {
 	a.everyPlace = true
 	return a

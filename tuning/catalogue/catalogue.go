@@ -1,6 +1,6 @@
 // Package catalogue contains the parameters of a node that affect its storage clients: their values, effects, costs and sources.
-// It prevents the author of a profile from becoming root on the nodes: parameters that are neither in the catalogue nor in the
-// operator's allow-list are rejected, and no key or value contains a byte with a special meaning in a generated file.
+// It prevents the author of a profile from becoming root on the nodes. Parameters that are neither in the catalogue nor in the
+// operator's allow-list are rejected. No key or value contains a byte with a special meaning in a generated file.
 //
 // The package has no side effects: it uses no cluster, host or clock. Mount options are in package mountoptions.
 package catalogue

@@ -15,16 +15,16 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// declared is one setting as a profile spells it.
+// declared is one setting as a profile declares it.
 type declared struct {
-	// field is where the profile says so, e.g. spec.node.sysctls[net.core.rmem_max].
+	// field is the path of the field in the profile, e.g. spec.node.sysctls[net.core.rmem_max].
 	field      string
 	key, value string
-	// text is the value as it was written.
+	// text is the original text of the value.
 	text string
 }
 
-// derived is true for a value that depends on what else is declared for the node.
+// derived reports whether the value depends on other declarations for the node.
 func (d declared) derived() bool { return d.text == v1alpha1.FromNconnect }
 
 const (
@@ -37,8 +37,8 @@ var (
 	keyTCPMaxSlots = catalogue.ModuleKey("sunrpc", "tcp_max_slot_table_entries")
 )
 
-// Settings is what one profile alone asks of a node, sorted by key. FromNconnect is resolved from this profile's own
-// volumes; on a node it is the largest nconnect of all profiles there that counts, as Merge has it.
+// Settings returns the settings that one profile alone declares for a node, sorted by key. It resolves FromNconnect from this
+// profile's declarations. On a node, Merge uses the largest nconnect of all its profiles instead.
 func Settings(p *v1alpha1.StorageClientProfile) []v1alpha1.NodeSetting {
 	return contribution(p, profileNconnect(p))
 }
@@ -56,8 +56,8 @@ func contribution(p *v1alpha1.StorageClientProfile, nconnect int) []v1alpha1.Nod
 	return settings
 }
 
-// declarations are all settings of a profile in the order of its fields, each under its canonical key. A valid profile
-// says nothing twice in different ways.
+// declarations returns all settings of a profile in the order of its fields, each under its canonical key. A valid profile has no
+// contradicting declarations.
 func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 	node := p.Spec.Node
 	if node == nil {
@@ -94,7 +94,7 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 	return append(all, mountDeclarations(node)...)
 }
 
-// mountDeclarations are the settings about what the host mounts, and tuned.
+// mountDeclarations returns the settings of tuned and of the host's mounts.
 func mountDeclarations(node *v1alpha1.NodeTuning) []declared {
 	var all []declared
 	add := func(field, key, value string) {
@@ -139,9 +139,9 @@ func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declared {
 	return all
 }
 
-// SlotsFor is the table of "Linux NFS mount options best practices for Azure NetApp Files": requests in flight a
-// connection by the number of connections. The table leaves 5 out, which counts as 6 here. Over 8 it changes nothing:
-// 0, the kernel's own limit stays.
+// SlotsFor implements the table in "Linux NFS mount options best practices for Azure NetApp Files": requests in flight per
+// connection by the number of connections. The table omits 5, which is treated like 6 here. Above 8, the result is 0: the kernel's
+// limit does not change.
 func SlotsFor(nconnect int) int {
 	switch {
 	case nconnect <= 1:
@@ -163,7 +163,8 @@ func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
 	return largest
 }
 
-// profileNconnect is the largest nconnect that the profile declares, for volumes or for the host's own mounts; 0 for none.
+// profileNconnect returns the largest nconnect that the profile declares, for volumes or for the host's mounts. Zero if it
+// declares none.
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	largest := 0
 	for i := range p.Spec.Volumes {
@@ -180,7 +181,7 @@ func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	return largest
 }
 
-// Options are mount options as plain text.
+// Options returns mount options as plain text.
 func Options(options []v1alpha1.MountOption) []string {
 	texts := make([]string, 0, len(options))
 	for _, o := range options {

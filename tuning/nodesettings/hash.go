@@ -9,13 +9,14 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// TakesEffectAtBoot is true for keys that nothing but a boot brings into effect.
+// TakesEffectAtBoot reports whether a setting with the key takes effect only at boot.
 func TakesEffectAtBoot(key string) bool {
 	return catalogue.Key(key).AtBoot()
 }
 
-// Hashes names a set of settings by their keys and values, and the part of it that takes effect at boot: 16 hexadecimal
-// digits each, empty for an empty set. Where a setting comes from, and in which order, does not matter.
+// Hashes returns two hashes of a set of settings by their keys and values: hash covers all settings, bootHash only the settings
+// that take effect at boot. A hash has 16 hexadecimal digits and is empty for an empty set. The profile and the order of the
+// settings do not matter.
 func Hashes(settings []v1alpha1.NodeSetting) (hash, bootHash string) {
 	return hashOf(settings), hashOf(bootSettings(settings))
 }

@@ -1,8 +1,8 @@
-// Package nodesettings turns the profiles that match a node into the one list of settings that the node is to have:
-// merged key by key, with a hash that names it, and with the conflicts that keep a key from being decided.
+// Package nodesettings merges the profiles that match a node into the settings of the node: key by key, with a hash of the result,
+// and with the conflicts that prevent a decision for a key.
 //
-// It is pure: no cluster, no host, no clock. The hash of an unchanged profile never changes from one release to the
-// next, since a changed one makes nodes reboot: testdata holds hashes that must stay.
+// The package has no side effects: it uses no cluster, host or clock. The hash of an unchanged profile must not change between
+// releases, because a changed hash reboots nodes. testdata contains hashes that must stay the same.
 package nodesettings
 
 import (
@@ -17,49 +17,49 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// MaxSettings is how many settings a node can have.
+// MaxSettings is the maximum number of settings of a node.
 const MaxSettings = 256
 
 // Conflict is a key on which profiles of equal priority disagree.
 type Conflict struct {
-	// Key is the setting's canonical key.
+	// Key is the canonical key of the setting.
 	Key string
-	// Profiles are the profiles that disagree, by name, and Values what each of them says.
+	// Profiles are the names of the profiles that disagree, and Values are their values.
 	Profiles, Values []string
-	// Kept is the value that stays in force; empty where there is none, and the key is left out.
+	// Kept is the current value, which stays. Empty if the setting has no current value; the key is then omitted.
 	Kept string
 }
 
-// Result is what the profiles of one node come to.
+// Result is the merged result of a node's profiles.
 type Result struct {
-	// Settings are at most MaxSettings, sorted by key.
+	// Settings are at most MaxSettings settings, sorted by key.
 	Settings []v1alpha1.NodeSetting
-	// Hash covers all settings, BootHash those that take effect at boot only. Empty where there are none.
+	// Hash covers all settings, BootHash only the settings that take effect at boot. Empty if there are none.
 	Hash, BootHash string
 	// Conflicts are sorted by key.
 	Conflicts []Conflict
-	// Omitted are the keys that did not fit, sorted. The lowest priorities go first.
+	// Omitted are the keys that exceed MaxSettings, sorted. The settings of the lowest priorities are omitted first.
 	Omitted []string
 }
 
-// candidate is one profile's say in a key.
+// candidate is the value of one profile for a key.
 type candidate struct {
 	v1alpha1.NodeSetting
 	value    catalogue.Value
 	priority int32
 }
 
-// Merge returns the settings of a node that these profiles match; the order of the profiles does not matter. They are
-// taken for valid. Key by key the highest priority wins. Where equal priorities say different things, what is in force
-// for that key stays, and nothing is set where nothing is. What a sysctl is to be at least comes to the largest of all profiles,
-// number by number, see pickCandidate. A value that several profiles of one priority give counts as
-// that of the first of them by name, and is restored in the end only if all of them say Restore.
+// Merge returns the settings of a node that these profiles match. The profiles must be valid; their order does not matter. For
+// each key, the highest priority wins. If profiles of equal priority disagree, the current setting in inForce stays; without a
+// current setting, the key is not set. Minimums of sysctls merge to the largest of all profiles, number by number; see
+// pickCandidate. If several profiles of one priority declare the same value, the setting belongs to the first of them by name. It
+// is restored on removal only if all of them declare Restore.
 func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) Result {
 	return MergeHolding(profiles, inForce, nil)
 }
 
-// MergeHolding is Merge where some profiles, by name, are held: they declare exactly what is in force of them, whatever
-// they say now.
+// MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings, regardless of its
+// spec.
 func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting, held sets.Set[string]) Result {
 	nconnect := largestNconnect(profiles)
 	byKey := map[string][]candidate{}
@@ -99,9 +99,9 @@ func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting
 	return v1alpha1.NodeSetting{}
 }
 
-// pickCandidate picks among the candidates on one key. The winner has no key where nothing is to be set. An exact value stands
-// where it is all that others want at least, and against those of lower priority. It gives way to one of higher priority that
-// wants more, and with one of equal priority that does, it is a conflict.
+// pickCandidate selects the winner among the candidates for one key. The winner has no key if the key is not set. An exact value
+// wins if it satisfies all minimums, and against minimums of lower priority. It loses against a larger minimum of higher priority.
+// Against a larger minimum of equal priority, it is a conflict.
 func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Profile, b.Profile))
@@ -133,8 +133,8 @@ func partLeast(candidates []candidate) (least, exact []candidate) {
 	return least, exact
 }
 
-// joinLeast makes one candidate of several that say what a sysctl is to be at least: the largest, number by number. It counts as
-// that of the first whose value it is or, where it is nobody's alone, of the first.
+// joinLeast merges several minimums of a sysctl into one candidate with the largest value, number by number. The result belongs to
+// the first candidate with this value or, if no single candidate has it, to the first candidate.
 func joinLeast(candidates []candidate) candidate {
 	largest := catalogue.Value{AtLeast: true}
 	for _, c := range candidates {
@@ -148,12 +148,12 @@ func joinLeast(candidates []candidate) candidate {
 	return joined
 }
 
-// topOf are the candidates of the highest priority, of some that are sorted by it.
+// topOf returns the candidates with the highest priority. The candidates must be sorted by priority.
 func topOf(candidates []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return c.priority != candidates[0].priority })
 }
 
-// pickExact picks among exact values, which are sorted.
+// pickExact selects the winner among sorted exact values.
 func pickExact(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
 	top := topOf(candidates)
 	if slices.ContainsFunc(top, func(c candidate) bool { return c.Value != top[0].Value }) {
@@ -162,7 +162,7 @@ func pickExact(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate,
 	return joinCandidates(top), nil
 }
 
-// settleConflict keeps what is in force of candidates that disagree.
+// settleConflict keeps the current setting if candidates disagree.
 func settleConflict(top []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
 	conflict := &Conflict{Key: top[0].Key, Kept: inForce.Value}
 	for _, c := range top {
@@ -179,7 +179,7 @@ func settleConflict(top []candidate, inForce v1alpha1.NodeSetting) (candidate, *
 	return candidate{NodeSetting: inForce, priority: top[0].priority}, conflict
 }
 
-// joinCandidates makes one candidate of several that agree.
+// joinCandidates merges several candidates that agree into one.
 func joinCandidates(candidates []candidate) candidate {
 	joined := candidates[0]
 	for _, c := range candidates {
@@ -190,7 +190,7 @@ func joinCandidates(candidates []candidate) candidate {
 	return joined
 }
 
-// capSettings leaves as many settings as a node can have, those of the highest priorities.
+// capSettings returns at most MaxSettings settings, with the highest priorities.
 func capSettings(decided []candidate) (settings []v1alpha1.NodeSetting, omitted []string) {
 	slices.SortStableFunc(decided, func(a, b candidate) int { return cmp.Compare(b.priority, a.priority) })
 	for i, c := range decided {

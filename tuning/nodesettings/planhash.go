@@ -11,14 +11,16 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// released marks the plan of a profile that is being deleted, so that the approval to set something is none to take it back.
+// released is part of the plan hash of a profile that is being deleted. The approval of a change is then not an approval of its
+// removal.
 const released = "released"
 
-// PlanHash names what an approval of a profile's reboots approves: its boot settings, and all of its spec that decides which
-// nodes are disrupted for them and how. Empty for a profile that changes nothing at boot.
+// PlanHash returns the hash of a profile's plan, which an approval of its reboots refers to. It covers the settings that take
+// effect at boot, and the part of the spec that selects the disrupted nodes and controls their disruption. Empty for a profile
+// without settings that take effect at boot.
 //
-// In earlier releases the hash covered the boot settings alone. Such a hash stays the plan's while it is approved and the spec is
-// as that release saw it, so that an upgrade asks nobody again. Only the manager writes the status that says so.
+// In earlier releases, the hash covered only these settings. Such a hash remains valid while it is approved and the spec is
+// unchanged. An upgrade therefore does not need another approval. Only the manager writes the status with the old hash.
 func PlanHash(p *v1alpha1.StorageClientProfile) string {
 	before := bootPlanHash(p)
 	if p.Status.Plan.Hash == before && p.Status.ObservedGeneration == p.Generation && IsApproved(p, before) {
@@ -32,7 +34,7 @@ func IsApproved(p *v1alpha1.StorageClientProfile, hash string) bool {
 	return p.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || p.Spec.Rollout.Reboot.ApprovedPlan == hash
 }
 
-// bootPlanHash is the plan's hash of earlier releases.
+// bootPlanHash returns the plan hash of earlier releases.
 func bootPlanHash(p *v1alpha1.StorageClientProfile) string {
 	return hashOf(bootSettings(Settings(p)), marksOf(p)...)
 }
@@ -44,9 +46,9 @@ func marksOf(p *v1alpha1.StorageClientProfile, marks ...string) []string {
 	return marks
 }
 
-// disruptionText is all of a spec but its settings that decides who is disrupted and how, in one form for all specs that mean
-// the same. It must never change for an unchanged profile: see the package's testdata. A field that is added to the spec is
-// part of it unless it is taken out here.
+// disruptionText returns the part of a spec, without its settings, that selects the disrupted nodes and controls their disruption.
+// Specs with the same meaning have the same text. The text must never change for an unchanged profile: see the package's testdata.
+// New fields of the spec are included unless this function removes them.
 func disruptionText(p *v1alpha1.StorageClientProfile) string {
 	spec := p.Spec.WithDefaults()
 	spec.Mode, spec.Paused, spec.OnUnsupported, spec.Node, spec.Volumes = "", false, "", nil, nil
@@ -65,7 +67,7 @@ func disruptionText(p *v1alpha1.StorageClientProfile) string {
 	return marshalSorted(spec)
 }
 
-// sortSelector returns a selector in the one form of all that select the same by the same terms: expressions, sorted.
+// sortSelector returns the canonical form of selectors with the same terms: expressions, sorted.
 func sortSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	if selector == nil {
 		return nil
@@ -86,8 +88,8 @@ func sortSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: slices.CompactFunc(terms, same)}
 }
 
-// marshalSorted has all keys sorted, so that the order of the fields in the API's types does not matter. A spec is plain data:
-// it cannot fail to be encoded.
+// marshalSorted returns JSON with sorted keys, so that the order of the fields in the API's types does not matter. A spec contains
+// only plain data: its encoding cannot fail.
 func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 	var sorted map[string]any
 	data, err := json.Marshal(spec)
@@ -95,7 +97,7 @@ func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 		err = json.Unmarshal(data, &sorted)
 	}
 	if err == nil {
-		// Earlier releases wrote an empty selector out, which was all nodes.
+		// Earlier releases encoded an empty selector, which selected all nodes.
 		if _, given := sorted["nodeSelector"]; !given {
 			sorted["nodeSelector"] = map[string]any{}
 		}

@@ -13,16 +13,16 @@ import (
 
 const fsTypeXFS = "xfs"
 
-// families are the kinds of options, in the order in which they are spoken of.
+// families are the kinds of mount options in the order of messages.
 var families = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS, mountoptions.Generic}
 
-// Protocols are the kinds of options of the volumes that a rule can be meant for.
+// Protocols returns the kinds of mount options of the volumes that a rule can select.
 func Protocols(rule *v1alpha1.VolumeRule) []mountoptions.Protocol {
 	return protocolsOf(&rule.Selector, Options(rule.MountOptions))
 }
 
-// protocolsOf are the kinds of options of the volumes that a rule can be meant for. A rule whose selector names neither
-// protocols nor file systems nor drivers of which something is known is meant for whatever knows its options best.
+// protocolsOf returns the kinds of mount options of the volumes that a selector can select. If a selector has no protocols, file
+// systems or known drivers, it is the kind that fits the options best.
 func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Protocol {
 	known := slices.ContainsFunc(s.Drivers, func(name string) bool { return len(drivers.Protocols(name)) > 0 })
 	if len(s.Protocols)+len(s.FSTypes) == 0 && !known {
@@ -48,7 +48,8 @@ func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Pr
 	return fitting
 }
 
-// clientOf is the family of NFS that all of some drivers mount with; the kernel's, where they differ or nothing is known of one.
+// clientOf returns the NFS family that all drivers mount with. If they differ, or one of them is unknown, it returns the kernel's
+// family.
 func clientOf(names []string) mountoptions.Protocol {
 	var all []mountoptions.Protocol
 	for _, name := range names {
@@ -64,7 +65,7 @@ func clientOf(names []string) mountoptions.Protocol {
 	return mountoptions.NFS
 }
 
-// bestFor is the kind that finds the least wrong with options, the first of several.
+// bestFor returns the first kind with the fewest problems in the options.
 func bestFor(options []string) mountoptions.Protocol {
 	wrong := func(p mountoptions.Protocol) (errors, strangers int) {
 		for _, problem := range mountoptions.Validate(p, options) {
@@ -86,9 +87,8 @@ func bestFor(options []string) mountoptions.Protocol {
 	})
 }
 
-// driversSpeak are the protocols of the drivers that a rule names; without drivers, what its file systems tell. A driver
-// of which nothing is known is taken for one of NFS, or of a disk where a file system is named: controllers/volume has
-// it the same way.
+// driversSpeak returns the protocols of a selector's drivers. Without drivers, the file systems determine the protocol. An unknown
+// driver counts as NFS, or as a block driver if the selector has file systems. controllers/volume uses the same rule.
 func driversSpeak(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
 	if len(s.Drivers) == 0 {
 		return unknownSpeaks(s)
@@ -111,8 +111,8 @@ func unknownSpeaks(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
 	return []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}
 }
 
-// checkDrivers says which options a driver that a rule names makes something else of. What comes about with none of the
-// drivers is an error, the rest are warnings.
+// checkDrivers reports options that a driver of a rule changes. If all drivers change an option, it is an error, otherwise a
+// warning.
 func checkDrivers(s *v1alpha1.VolumeSelector, protocols []mountoptions.Protocol, options []string) []mountoptions.Problem {
 	if len(protocols) != 1 {
 		return nil
@@ -134,8 +134,8 @@ func checkDrivers(s *v1alpha1.VolumeSelector, protocols []mountoptions.Protocol,
 	return all
 }
 
-// checkOptions checks options against several protocols. What is wrong for all of them is an error, what is wrong for
-// some a warning.
+// checkOptions checks options against several protocols. A problem with all protocols is an error, a problem with some of them is
+// a warning.
 func checkOptions(protocols []mountoptions.Protocol, options []string) []mountoptions.Problem {
 	if len(protocols) == 1 {
 		return mountoptions.Validate(protocols[0], options)
@@ -165,7 +165,7 @@ func checkOptions(protocols []mountoptions.Protocol, options []string) []mountop
 	return problems
 }
 
-// checkProtection says once what is left out for volumes of several protocols.
+// checkProtection reports each option that is omitted to protect volumes once, also for several protocols.
 func checkProtection(protocols []mountoptions.Protocol, options []string, policy v1alpha1.ConflictPolicy) []mountoptions.Problem {
 	var problems []mountoptions.Problem
 	for _, protocol := range protocols {

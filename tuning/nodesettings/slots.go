@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// checkSlots points out slot tables that do nothing, or something else than they seem to.
+// checkSlots reports slot tables that have no effect, or another effect than expected.
 func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
 	nconnect := profileNconnect(p)
 	var problems []Problem
@@ -45,7 +45,7 @@ func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
 	return limit != nil && limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect
 }
 
-// sessionsOnly is true where every rule of the profile asks for a version of NFS that has sessions.
+// sessionsOnly reports whether every rule of the profile requests a version of NFS with sessions.
 func sessionsOnly(p *v1alpha1.StorageClientProfile) bool {
 	for i := range p.Spec.Volumes {
 		switch mountoptions.Transport(Options(p.Spec.Volumes[i].MountOptions)).Version {

@@ -15,26 +15,27 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// Problem is something wrong, or worth knowing, about a field of a profile.
+// Problem is an error or a warning about a field of a profile.
 type Problem struct {
-	// Field is the field's path, e.g. spec.node.sysctls[net.core.rmem_max].
+	// Field is the path of the field, e.g. spec.node.sysctls[net.core.rmem_max].
 	Field string
-	// Value is what the profile says.
+	// Value is the value in the profile.
 	Value string
-	// Message says what would be right.
+	// Message describes a valid value.
 	Message string
-	// Warning is true where the profile works and may not do what is expected of it.
+	// Warning reports whether the profile works but may not have the expected effect.
 	Warning bool
 }
 
-// String is the problem in one line.
+// String returns the problem in one line.
 func (p Problem) String() string {
 	return fmt.Sprintf("%s: %q: %s", p.Field, p.Value, p.Message)
 }
 
-// Validate says what is wrong with a profile that has the shape that the API asks for: settings that neither the
-// catalogue nor the allow-list admits, or out of range, or said twice in different ways; mount options that can never
-// work; selectors that select nothing by mistake; windows that never open. A profile with a problem that is no warning applies nothing.
+// Validate returns the problems of a profile that is valid by the schema of the API. It finds settings that neither the catalogue
+// nor the allow-list admits, that are out of range, or that contradict each other. It also finds mount options that can never
+// work, selectors that select nothing by mistake, and windows that never open. A profile with a problem other than a warning is
+// not applied.
 func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
 	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkCoupled(p), checkSlots(p), checkVolumes(p), checkWindows(p))
 }
@@ -73,13 +74,13 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 	return problems
 }
 
-// coupled are sysctls of which the kernel keeps one: setting it sets the other to 0.
+// coupled are pairs of sysctls of which the kernel keeps one: setting one of them sets the other to 0.
 var coupled = map[string]string{
 	"vm.dirty_bytes":            "vm.dirty_ratio",
 	"vm.dirty_background_bytes": "vm.dirty_background_ratio",
 }
 
-// checkCoupled finds sysctls that would undo each other for ever.
+// checkCoupled finds sysctls that would reset each other indefinitely.
 func checkCoupled(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
 	said := map[string]declared{}
@@ -124,7 +125,7 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 	return problems
 }
 
-// checkReadAhead names volumes whose read-ahead nobody can set by the volume.
+// checkReadAhead reports volumes whose read-ahead cannot be set for each volume.
 func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
 	if rule.ReadAheadKiB == nil {
 		return nil
@@ -142,7 +143,8 @@ func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
 	return problems
 }
 
-// checkSelectors finds what the API's schema does not: an unknown operator, or one without the values that it needs.
+// checkSelectors finds problems that the schema of the API accepts: an unknown operator, or an operator without the values that it
+// needs.
 func checkSelectors(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
 	check := func(field string, selector *metav1.LabelSelector) {

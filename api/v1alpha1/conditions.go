@@ -83,8 +83,8 @@ const (
 	// Apply the operator's manifest again: config/agent contains the policy, config/rbac the right to test it. The policy needs
 	// Kubernetes 1.30 or newer.
 	ReasonFenceMissing = "FenceMissing"
-	// ReasonConfigMapImmutable is set on Stalled when the ConfigMap with the rollout's claims or failures is immutable while nodes
-	// wait for a reboot or for their return to service. The manager cannot claim or release nodes or record failures.
+	// ReasonConfigMapImmutable is set on Stalled when the ConfigMap with the rollout's claims or failures is immutable and nodes wait
+	// for a reboot or their return to service. The manager cannot claim or release nodes or record failures.
 	// Run the commands in the message: they save the ConfigMap and create it again without immutable.
 	ReasonConfigMapImmutable = "ConfigMapImmutable"
 	// ReasonPausedByField is set on Paused when spec.paused is true.
@@ -107,8 +107,9 @@ const (
 	// Give one of the profiles in the message a higher priority, or remove the setting from the other. Until then, the current value
 	// stays.
 	ReasonSettingConflict = "SettingConflict"
-	// ReasonVolumeConflict is set on Conflict when volumes are blocked: another controller or user changed their options, profiles
-	// disagree, or the volumes do not support the options. It is also set on Stalled=True once no other change is in progress.
+	// ReasonVolumeConflict is set on Conflict when volumes are blocked. Another controller or user changed their options, profiles
+	// disagree, or the volumes do not support the options. The reason is also set on Stalled=True once no other change is in
+	// progress.
 	// Follow the message for each volume.
 	ReasonVolumeConflict = "VolumeConflict"
 	// ReasonNoConflict is set on Conflict=False: all declarations agree.
@@ -150,8 +151,8 @@ const (
 	// not effective.
 	// Follow the message: usually, apply the operator's manifest again.
 	NodeReasonFenceMissing = "FenceMissing"
-	// NodeReasonApplying is set on Tuned=False after 30 seconds in which the agent has not reported the current settings, or has not
-	// confirmed all of them over new connections. Until then, the condition refers to the previous settings, which its message names.
+	// NodeReasonApplying is set on Tuned=False after 30 seconds in which the agent has not reported the current settings, or not
+	// confirmed them over new connections. Until then, the condition refers to the previous settings, which its message names.
 	// No action needed: the agent applies a change within seconds, or the message names the server that does not respond.
 	NodeReasonApplying = "Applying"
 	// NodeReasonRebootPending is set on Tuned=False when some settings take effect at the next boot.
@@ -185,8 +186,8 @@ const (
 	// while their server responds to others.
 	// Follow the message. status.servers of the StorageClientNode contains the servers, their volumes and pods.
 	StorageReasonServerStuck = "ServerStuck"
-	// StorageReasonStaleHandles is set on StorageReachable=False when a storage server responds, but a mount has stale handles: every
-	// request for files that it already had has failed for a minute or longer.
+	// StorageReasonStaleHandles is set on StorageReachable=False when a storage server responds, but a mount has stale handles. Every
+	// request for files that the mount already had has failed for a minute or longer.
 	// Check the server's export, then restart the pods that status.servers of the StorageClientNode lists.
 	StorageReasonStaleHandles = "StaleHandles"
 	// StorageReasonAgentSilent is set on StorageReachable=Unknown after 30 seconds in which the agent's pod was not Ready, or has not
@@ -217,8 +218,8 @@ const (
 	// new connection yet.
 	// Check the server's threads, file systems and disks.
 	ServerReasonNoAnswer = "NoAnswer"
-	// ServerReasonTunnelGone is set on Silent when mounts go through a process on the node that no longer listens, as with EFS and
-	// Azure Files over TLS.
+	// ServerReasonTunnelGone is set on Silent when mounts use a process on the node that no longer listens, as with EFS and Azure
+	// Files over TLS.
 	// Restart the driver's pod on the node.
 	ServerReasonTunnelGone = "TunnelGone"
 	// ServerReasonSessionDown is set on Silent when SMB has no session with the server.

@@ -50,9 +50,9 @@ const (
 	NeverDisruptAnnotation = "tuning.storageclient.dev/never-disrupt"
 	// DisruptionAnnotation identifies a cordon by the operator. The same patch sets and removes it and spec.unschedulable.
 	DisruptionAnnotation = "tuning.storageclient.dev/disruption"
-	// DisruptionGuardsAnnotation on a Node lists the protection annotations and labels that the operator added for a disruption
-	// because they were missing: JSON lists "annotations" and "labels". The same patch sets and removes it and the listed annotations
-	// and labels.
+	// DisruptionGuardsAnnotation on a Node lists the protection annotations and labels that the operator added for a disruption. They
+	// were missing before. The value is JSON with the lists "annotations" and "labels". The same patch sets and removes it and the
+	// listed annotations and labels.
 	DisruptionGuardsAnnotation = "tuning.storageclient.dev/disruption-guards"
 	// ApprovedPlanAnnotation on a profile approves the plan with the hash in its value.
 	ApprovedPlanAnnotation = "tuning.storageclient.dev/approved-plan"

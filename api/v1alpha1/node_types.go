@@ -101,8 +101,8 @@ const (
 	ServerIdle ServerState = "Idle"
 	// ServerSilent means that requests are pending and the server has not responded for a minute or longer.
 	ServerSilent ServerState = "Silent"
-	// ServerStuck means that some requests have been pending for a minute or longer, while the server responds to others: over other
-	// connections, or for other files.
+	// ServerStuck means that some requests have been pending for a minute or longer, while the server responds to others. The others
+	// use other connections, or other files.
 	ServerStuck ServerState = "Stuck"
 )
 
@@ -999,9 +999,9 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
 
-	// nfs4ClientName is the client ID that the node's NFSv4 client sends to storage servers, without the protocol version: the host
-	// name, preceded by the configured client ID and a slash if one is set. Empty while the node has no NFSv4 mount. Two nodes with
-	// the same client ID remove each other's locks and open files.
+	// nfs4ClientName is the client ID that the node's NFSv4 client sends to storage servers, without the protocol version. It is the
+	// host name, preceded by the configured client ID and a slash if one is set. Empty while the node has no NFSv4 mount. Two nodes
+	// with the same client ID remove each other's locks and open files.
 	// +optional
 	// +kubebuilder:validation:MaxLength=384
 	NFS4ClientName string `json:"nfs4ClientName,omitempty"`

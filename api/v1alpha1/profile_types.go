@@ -517,7 +517,8 @@ type VolumeSelector struct {
 // Rollout controls the rollout of changes to nodes and volumes.
 type Rollout struct {
 	// maxUnavailable is the maximum number of the profile's nodes that may be out of service at the same time: at least 1, or 1% to
-	// 100% of these nodes, rounded down to no less than 1. The manager's --max-unavailable limits the whole cluster. Default 1.
+	// 100%. A percentage refers to the profile's nodes and is rounded down, to no less than 1. The manager's --max-unavailable limits
+	// the whole cluster. Default 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -525,8 +526,8 @@ type Rollout struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// maxConcurrentLive is the maximum number of nodes that apply a live change at the same time after the canary: at least 1, or 1%
-	// to 100% of the profile's nodes, rounded down to no less than 1. The manager's --max-concurrent-live limits all profiles
-	// together. Default 10%.
+	// to 100%. A percentage refers to the profile's nodes and is rounded down, to no less than 1. The manager's --max-concurrent-live
+	// limits all profiles together. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -711,8 +712,8 @@ type Reboot struct {
 // options, the others change, at most maxPerStep at a time. New volumes get the options at creation. Restore is not done in
 // batches.
 type VolumeRollout struct {
-	// maxPerStep is the maximum number of volumes that change at the same time after the canary: at least 1, or 1% to 100% of the
-	// profile's matched volumes that are not blocked, rounded down to no less than 1. Default 10%.
+	// maxPerStep is the maximum number of volumes that change at the same time after the canary: at least 1, or 1% to 100%. A
+	// percentage refers to the profile's matched volumes that are not blocked and is rounded down, to no less than 1. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -878,9 +879,9 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// exceptions is the number of matched volumes that differ from the declared options because the rules leave them unchanged. The
-	// volume keeps its original value (onConflict, or the declared value would weaken the mount), or another tool manages it and it
-	// is only reported (gitOpsOwned), or it has options of another profile that is paused. upToDate does not include these volumes.
+	// exceptions is the number of matched volumes that differ from the declared options because the rules leave them unchanged. There
+	// are three causes: the volume keeps its original value (onConflict, or the declared value would weaken the mount); another tool
+	// manages it (gitOpsOwned); it has options of another profile that is paused. upToDate does not include these volumes.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0

@@ -93,8 +93,8 @@ const (
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
 	// RolloutReasonPermitGiven is set when the agent may reboot the node, and stays set during the reboot.
 	RolloutReasonPermitGiven = "PermitGiven"
-	// RolloutReasonHostBusy is set when the agent has a reboot permit and an activity on its host must not be interrupted: a running
-	// package manager, or a program that inhibits shutdown. The message names it.
+	// RolloutReasonHostBusy is set when the agent has a reboot permit and an activity on its host must not be interrupted. This is a
+	// running package manager, or a program that inhibits shutdown. The message names it.
 	RolloutReasonHostBusy = "HostBusy"
 	// RolloutReasonRebootStarted is set when the agent has requested the reboot from its host, after the permit has waited for the
 	// host.
@@ -130,13 +130,13 @@ const (
 	// VolumeReasonUpToDate is set when the volume has the declared options.
 	VolumeReasonUpToDate = "VolumeUpToDate"
 	// VolumeReasonKeepsOwnValue is set when the volume has the declared options, except for original values that win over the
-	// profile: because of onConflict, or because the declared value would weaken the mount. The message names both values.
+	// profile. They win because of onConflict, or because the declared value would weaken the mount. The message names both values.
 	VolumeReasonKeepsOwnValue = "VolumeKeepsOwnValue"
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
-	// VolumeReasonConflict is set when another controller or user changed the options that the operator wrote, or removed its
-	// annotations again after they had been restored, or when profiles of equal priority disagree. It is also set when nconnect stays
-	// unchanged because volumes of one server would get different values.
+	// VolumeReasonConflict is set when another controller or user changed the options that the operator wrote, or profiles of equal
+	// priority disagree. It is also set when its annotations were removed again after the operator had restored them. Another cause
+	// is nconnect: it stays unchanged if volumes of one server would get different values.
 	VolumeReasonConflict = "VolumeConflict"
 	// VolumeReasonDeclaredElsewhere is set when the volume's options are managed in Git and gitOpsOwned is ReportOnly.
 	VolumeReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
@@ -145,13 +145,13 @@ const (
 	// VolumeReasonNoClass is set when a rule uses the options of a StorageClass, and the class does not exist or the volume has none.
 	// The volume stays unchanged.
 	VolumeReasonNoClass = "VolumeNoClass"
-	// VolumeReasonWrongProtocol is set when options belong to another protocol or file system than the volume, or the protocol or
-	// file system of the volume is unknown.
+	// VolumeReasonWrongProtocol is set when options belong to another protocol or file system than the volume, or the volume's
+	// protocol or file system is unknown.
 	VolumeReasonWrongProtocol = "VolumeWrongProtocol"
 	// VolumeReasonNoMount is set when the volume is a raw block device, or of a kind that does not support mount options.
 	VolumeReasonNoMount = "VolumeNoMount"
-	// VolumeReasonInvalidOptions is set when declared options conflict with the volume's original options, or the volume's driver
-	// would change the options or drop the options of its backend.
+	// VolumeReasonInvalidOptions is set when declared options conflict with the volume's original options. It is also set when the
+	// volume's driver would change the options, or drop the options of its backend.
 	VolumeReasonInvalidOptions = "VolumeInvalidOptions"
 	// VolumeReasonRestored is set when the volume's original options are restored.
 	VolumeReasonRestored = "VolumeRestored"

@@ -60,8 +60,8 @@ func NewAllowList(patterns []string) (AllowList, error) {
 	return list, nil
 }
 
-// Check returns nil if a setting may be applied. Its canonical key must be in the catalogue or on the list, its value must be in
-// range, and both must consist of bytes that are safe in all generated files. An allow-list only adds keys: it never allows other
+// Check returns nil if a setting may be applied. Its canonical key must be in the catalogue or on the list, and its value must be
+// in range. Both must consist of bytes that are safe in all generated files. An allow-list only adds keys: it never allows other
 // bytes or values that the kernel does not accept. Every error is an *Error.
 func (a AllowList) Check(key, value string) error {
 	if err := a.CheckInForce(key, value); err != nil {

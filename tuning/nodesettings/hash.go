@@ -14,7 +14,7 @@ func TakesEffectAtBoot(key string) bool {
 	return catalogue.Key(key).AtBoot()
 }
 
-// Hashes returns two hashes of a set of settings by their keys and values: hash covers all settings, bootHash only the settings
+// Hashes returns two hashes of a set of settings by their keys and values. hash covers all settings, bootHash only the settings
 // that take effect at boot. A hash has 16 hexadecimal digits and is empty for an empty set. The profile and the order of the
 // settings do not matter.
 func Hashes(settings []v1alpha1.NodeSetting) (hash, bootHash string) {

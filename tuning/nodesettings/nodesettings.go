@@ -1,5 +1,5 @@
-// Package nodesettings merges the profiles that match a node into the settings of the node: key by key, with a hash of the result,
-// and with the conflicts that prevent a decision for a key.
+// Package nodesettings merges the profiles that match a node into the settings of the node, key by key. The result has a hash, and
+// lists the conflicts that prevent a decision for a key.
 //
 // The package has no side effects: it uses no cluster, host or clock. The hash of an unchanged profile must not change between
 // releases, because a changed hash reboots nodes. testdata contains hashes that must stay the same.

@@ -151,8 +151,8 @@ func (r Report) all(accepts func(Standing) bool) bool {
 	return !slices.ContainsFunc(r.Settings, func(s Setting) bool { return !accepts(s.Standing) })
 }
 
-// Obstacles returns the settings that forbid a reboot of the node: a boot would not make them effective, or the removal of a
-// setting from the boot configuration failed. After a boot, a failed removal does not prevent the acceptance of the node.
+// Obstacles returns the settings that forbid a reboot of the node. A boot would not make them effective, or their removal from the
+// boot configuration failed. After a boot, a failed removal does not prevent the acceptance of the node.
 func (r Report) Obstacles() []Setting {
 	return r.filter(func(s Setting) bool {
 		return s.Standing.Boot() == BootObstacle || s.Standing == RestoreFailed && s.boots

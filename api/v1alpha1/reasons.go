@@ -135,7 +135,7 @@ const (
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
 	// VolumeReasonConflict is set when another controller or user changed the options that the operator wrote, or profiles of equal
-	// priority disagree. It is also set when its annotations were removed again after the operator had restored them. Another cause
+	// priority disagree. It is also set when the operator's annotations were removed again after it had restored them. Another cause
 	// is nconnect: it stays unchanged if volumes of one server would get different values.
 	VolumeReasonConflict = "VolumeConflict"
 	// VolumeReasonDeclaredElsewhere is set when the volume's options are managed in Git and gitOpsOwned is ReportOnly.

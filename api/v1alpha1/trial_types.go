@@ -229,7 +229,8 @@ const (
 	MaxTrialRounds = 40
 	// MaxOrderPasses is the maximum number of passes of one order. It keeps status.trial of a StorageClientNode below 16 KiB.
 	MaxOrderPasses = 6
-	// MinWindowSeconds, MaxWindowSeconds and DefaultWindowSeconds limit the time that nodes count for Observe.
+	// MinWindowSeconds, MaxWindowSeconds and DefaultWindowSeconds are the limits and the default of the time that nodes count for
+	// Observe.
 	MinWindowSeconds     = 10
 	MaxWindowSeconds     = 3600
 	DefaultWindowSeconds = 60

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// applyStep takes one step, in one write.
+// applyStep applies one step in one write.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	data, err := patchFor(step)
 	if err != nil {
@@ -35,11 +35,11 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	return nil
 }
 
-// patchFor is the one write of a step: options and annotations together, so that whoever dies before or after it leaves a
-// volume that tells the whole story. It is a JSON merge patch: mountOptions is an atomic list that the patch takes over
-// from whoever owned it, and it can remove the annotations without the list going with them, as it would with server-side
-// apply. The resourceVersion makes it fail where anything changed since. There is none where the volume would stay as it is, since
-// somebody else took our annotations off, or since the ledger alone records the step.
+// patchFor returns the single write of a step. It contains options and annotations together, so that the volume is consistent after a crash at
+// any time. It is a JSON merge patch: mountOptions is an atomic list, and the patch takes over its ownership. It can also remove the
+// annotations without the list. Server-side apply would remove both. The resourceVersion makes the patch fail after any other change.
+//
+// It returns nil if the volume would not change: another user or controller removed the annotations, or only the ledger records the step.
 func patchFor(step plan.Step) ([]byte, error) {
 	pv := step.Target()
 	var annotations map[string]any
@@ -86,7 +86,7 @@ func wouldChange(step plan.Step) bool {
 	return true
 }
 
-// orNil removes the field where the list is empty.
+// orNil removes the field if the list is empty.
 func orNil(options []string) any {
 	if len(options) == 0 {
 		return nil

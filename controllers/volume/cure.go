@@ -13,12 +13,12 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// retryWithin is within what time a kubelet has tried to mount with the list that a volume has now: it reads the volume again when it
-// begins to wait anew for a pod's volumes, every 2 min 3 s (podAttachAndMountTimeout of kubernetes pkg/kubelet/volumemanager), and
-// backs off for 2 min 2 s at most (exponentialbackoff of pkg/util/goroutinemap).
+// retryWithin is the time within which a kubelet retries a mount with the current mount options. It reads the volume again when it starts
+// another wait for a pod's volumes, every 2 min 3 s (podAttachAndMountTimeout of kubernetes pkg/kubelet/volumemanager). Its maximum backoff is
+// 2 min 2 s (exponentialbackoff of pkg/util/goroutinemap).
 const retryWithin = 5 * time.Minute
 
-// inspectCures says how pods mount volumes that have their own lists back, as far as that is known by now.
+// inspectCures returns the known results of rollback checks.
 func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
 	out := map[string]plan.Cure{}
 	if len(inCure) == 0 {
@@ -48,8 +48,8 @@ func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[str
 	return out, nil
 }
 
-// judgeCure goes by the pods that use the volume: one that has started for the first time since mounted it with its own list, and one
-// that fails alike, long enough after, cannot.
+// judgeCure evaluates the pods that use the volume. The original options work if a pod has started for the first time since the restore. They
+// fail if a pod has the same failure long enough after it.
 func (w *witnesses) judgeCure(ctx context.Context, v plan.InCure, told []*failedMount) (plan.Cure, error) {
 	volumeClaim, bound := volumeClaimKey(v.Volume)
 	if !bound {

@@ -1,11 +1,10 @@
-// Package volume brings the mount options that profiles declare to existing PersistentVolumes, and puts the volumes' own
-// options back. There is one request for all volumes: a pass reads a snapshot from the cache, asks the planner (package
-// plan) what to write, and writes it, one patch a volume.
+// Package volume writes the mount options that profiles declare to existing PersistentVolumes, and restores the original options. There is one
+// request for all volumes: a pass reads a snapshot from the cache, gets the next writes from the planner (package plan), and writes one patch
+// per volume.
 //
-// A batch begins by what the API server has, and not the cache: the pass then reads the volumes live, and the events that
-// tell of failed mounts, and plans again. Each patch carries the resource version of what was decided upon, so that of two
-// managers, or of us and somebody else, one loses and reads again. Nothing is kept from one pass to the next that a
-// decision rests on, but for which writes the API server refused.
+// A batch starts only after a live read: the pass reads the volumes and the events about failed mounts from the API server, and plans again.
+// Each patch carries the resource version of the evaluated object. Thus one of two concurrent writers fails and reads again: two managers, or
+// the operator and another client. Between passes, decisions depend only on one value in memory: which writes the API server rejected.
 //
-// The rooms below are for whoever judges volumes: judge and plan are pure, snapshot reads what they go by.
+// The packages below evaluate volumes: judge and plan are pure, snapshot reads their input.
 package volume

@@ -13,10 +13,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxNote is the longest note that the events API takes, in bytes.
+// maxNote is the maximum length of a note in the events API, in bytes.
 const maxNote = 1024
 
-// reportStep makes a log line and an event of a step that was taken.
+// reportStep writes a log line and an event for a step that ran.
 func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 	note, action := step.Explain(), judge.ActionWrite
 	switch step.(type) {
@@ -31,8 +31,8 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 	s.sendEvent(note, action)
 }
 
-// reportNotes makes a log line and an event of each volume that has come to be blocked, or to keep a value of its own, or does so for
-// another reason than before. What stands makes none.
+// reportNotes writes a log line and an event for each volume that is blocked or keeps its original value. An unchanged reason and message are
+// not reported again.
 func (s *scope) reportNotes(ctx context.Context, notes map[string]plan.Note) {
 	maps.DeleteFunc(s.reported, func(volume, _ string) bool { return !isToldOnce(notes[volume]) })
 	for name, note := range notes {
@@ -49,7 +49,7 @@ func (s *scope) reportNotes(ctx context.Context, notes map[string]plan.Note) {
 	}
 }
 
-// isToldOnce says whether nothing more happens to a volume although it differs from what is declared.
+// isToldOnce reports whether a volume stays in its state although it differs from the profiles.
 func isToldOnce(note plan.Note) bool {
 	return note.State == judge.StateBlocked || note.Reason == v1alpha1.VolumeReasonKeepsOwnValue
 }

@@ -15,15 +15,16 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// maxPendingPages is how many pages of pods are read to find those that are about to mount a volume: they only say which volume goes
-// first.
+// maxPendingPages is the maximum number of pages of pods that are read to find pods that are about to mount a volume. The result only affects
+// which volume goes first.
 const maxPendingPages = 4
 
-// inspectEvidence finds kubelets that have mounted awaited volumes with their lists, on nodes that have no agent to tell of mounts.
+// inspectEvidence finds kubelets that have mounted awaited volumes with their current mount options, on nodes without an agent to report
+// mounts.
 //
-// A kubelet reads the volume when it begins to set a pod up, and starts no container before all volumes are mounted (see witnesses). So
-// one that got the pod after the write, and has started a container of it, has mounted the volume with the list that was written, unless
-// another pod of that node had it mounted before: drivers that stage volumes then hand on the mount that is there.
+// A kubelet reads the volume when it starts to set up a pod, and starts no container before all volumes are mounted (see witnesses). A pod is
+// evidence if it arrived on its node after the write and has a started container. Exception: another pod of that node had the volume mounted
+// before, since drivers that stage volumes reuse the existing mount.
 func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	out := map[string]plan.Evidence{}
 	if len(awaited) == 0 {
@@ -52,14 +53,14 @@ func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (ma
 	return out, nil
 }
 
-// findMounter finds a pod with which a kubelet has mounted an awaited volume anew; zero: there is none.
+// findMounter finds a pod for which a kubelet has newly mounted an awaited volume. Zero if there is none.
 func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (types.NamespacedName, error) {
 	volumeClaim, bound := volumeClaimKey(a.Volume)
 	if !bound {
 		return types.NamespacedName{}, nil
 	}
 	var users []types.NamespacedName
-	// before are the nodes on which a pod may have mounted it with the list of before.
+	// before are the nodes on which a pod may have mounted the volume with the previous mount options.
 	before := map[string]bool{}
 	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
 		pod := w.pods[key]
@@ -86,7 +87,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (types.Name
 	return types.NamespacedName{}, nil
 }
 
-// arrivalOf is when a pod was bound to its node, as far as the API server tells: no kubelet knew it before.
+// arrivalOf returns the time at which a pod was bound to its node, from the API server: no kubelet knew it before.
 func arrivalOf(pod *corev1.Pod) time.Time {
 	arrived := pod.CreationTimestamp.Time
 	for _, condition := range pod.Status.Conditions {
@@ -97,7 +98,7 @@ func arrivalOf(pod *corev1.Pod) time.Time {
 	return arrived
 }
 
-// findComing names the volumes that a pod is about to mount: one that uses them has not started yet.
+// findComing returns the names of the volumes that a pod is about to mount: a pod that uses them has not started yet.
 func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
 	volumes := make([]plan.Watched, len(candidates))
 	for i, pv := range candidates {

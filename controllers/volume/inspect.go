@@ -24,47 +24,47 @@ import (
 )
 
 const (
-	// failedMountReason is the kubelet's for a volume that it could not mount for a pod, kubelet its name as an event's source.
+	// failedMountReason is the kubelet's event reason for a volume that it could not mount for a pod. kubelet is its name as an event source.
 	failedMountReason = "FailedMount"
 	kubelet           = "kubelet"
-	// maxNamespaces is up to how many namespaces are asked one by one, rather than the whole cluster at once.
+	// maxNamespaces is the maximum number of namespaces to query individually. Beyond it, one query covers the whole cluster.
 	maxNamespaces = 8
-	// pageSize is how many objects of a list are read at a time, maxPodLookups up to how many pods are read one by one rather than
-	// with all of their namespace.
+	// pageSize is the number of objects per page of a list. maxPodLookups is the maximum number of pods to read individually. Beyond it, their
+	// whole namespace is read.
 	pageSize      = 500
 	maxPodLookups = 50
-	// maxMessage is how many bytes of an event's message are read, maxFailureText how many are kept of one that counts.
+	// maxMessage is the maximum number of bytes read from an event's message, maxFailureText the maximum recorded from a relevant one.
 	maxMessage     = 4096
 	maxFailureText = 256
 )
 
 var (
-	// namedVolume is how the kubelet names the volume: MountVolume.SetUp failed for volume "pv1".
+	// namedVolume matches the volume in the kubelet's message: MountVolume.SetUp failed for volume "pv1".
 	namedVolume = regexp.MustCompile(`volume "([^"]+)"`)
-	// unmountedVolumes is how it names the pod's own volumes: unmounted volumes=[data], unattached volumes=[data token].
+	// unmountedVolumes matches the pod's names of its volumes: unmounted volumes=[data], unattached volumes=[data token].
 	unmountedVolumes = regexp.MustCompile(`unmounted volumes=\[([^\]]*)\]`)
-	// varying is what differs between texts of one failure: the pod's UID, the list that was tried, the unit in which a kubelet has systemd run
-	// mount, what is said of many texts, and where to read on, which a text may have no room for.
+	// varying matches the parts that differ between messages of one failure. These are the pod's UID, the mount options, the systemd unit of the
+	// mount, and the prefix of combined events. It also matches the hint to dmesg(1), since a message may have no space for it.
 	varying = regexp.MustCompile(`(?s)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|Mounting arguments: .*?(Output:|$)|run-[0-9a-z-]+\.scope|^\(combined from similar events\): |\s*dmesg\(1\).*$`)
 )
 
-// failedMount is what is kept of an event that tells of a failed mount: there may be many.
+// failedMount holds the relevant fields of an event about a failed mount: there may be many.
 type failedMount struct {
 	pod    types.NamespacedName
 	podUID types.UID
-	// node is where the kubelet runs that the event says it is from.
+	// node is the node of the kubelet that the event names as its source.
 	node        string
 	first, last time.Time
-	// told is from when on the API server has the event, which only the server writes.
+	// told is the later of first and the creation time, which only the API server sets.
 	told    time.Time
 	message string
-	// volumes are those that the message names; unmounted are the pod's own names of those that it waits for.
+	// volumes are the volumes that the message names. unmounted are the pod's names of the volumes that it waits for.
 	volumes, unmounted []string
-	// failure is the same for all events of one failure: which pod it was is left out, where the message names the volume.
+	// failure is the same for all events of one failure. It excludes the pod if the message names the volume.
 	failure string
 }
 
-// volumeClaimKey is the PersistentVolumeClaim of a volume that is bound.
+// volumeClaimKey returns the PersistentVolumeClaim of a bound volume.
 func volumeClaimKey(pv *corev1.PersistentVolume) (types.NamespacedName, bool) {
 	ref := pv.Spec.ClaimRef
 	if ref == nil {
@@ -73,9 +73,9 @@ func volumeClaimKey(pv *corev1.PersistentVolume) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, true
 }
 
-// inspectFailedMounts returns the failed mounts of watched volumes since they got their lists, as far as events do not put them down to
-// something else than the options. Events are read live and with a field selector: they are too many to cache. Which are believed, see
-// witnesses.
+// inspectFailedMounts returns the failed mounts of watched volumes since they got their mount options, except events with another cause than
+// the options. It reads events live and with a field selector: there are too many to cache. See witnesses for the conditions under which an
+// event is trusted.
 func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []plan.Watched) (map[string]plan.Failure, error) {
 	out := map[string]plan.Failure{}
 	if len(watched) == 0 {
@@ -116,7 +116,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 	return out, nil
 }
 
-// keepRecent leaves out what is of none of the watched volumes, whichever pod tells of it.
+// keepRecent drops failed mounts that concern none of the watched volumes, regardless of the pod.
 func keepRecent(told []*failedMount, watched []plan.Watched) []*failedMount {
 	begins, names := map[string]time.Time{}, sets.New[string]()
 	for _, w := range watched {
@@ -180,12 +180,12 @@ func readFailedMounts(ctx context.Context, reader client.Reader, namespaces []st
 	return out, nil
 }
 
-// readFailedMount reads an event that has the form of a kubelet's: of a pod of its own namespace by its UID, and from a node
+// readFailedMount reads an event in the form of the kubelet's events: it concerns a pod of the same namespace by UID, and names a node
 // (kubernetes cmd/kubelet/app/server.go: the source is the component kubelet on the host of the Node's name).
 func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 	node, source := cmp.Or(e.Source.Host, e.ReportingInstance), cmp.Or(e.Source.Component, e.ReportingController)
 	of := e.InvolvedObject
-	// The API server does not check the name, and no request can be made for one that is a path.
+	// The API server does not validate the name, and a name that is a path is not valid in a request.
 	if source != kubelet || node == "" || of.Kind != "Pod" || of.UID == "" || of.Namespace != e.Namespace || of.Name == "" ||
 		len(content.IsPathSegmentName(of.Name)) > 0 {
 		return nil, false
@@ -232,14 +232,14 @@ func lastSeen(e *corev1.Event) time.Time {
 	return last
 }
 
-// mayConcern says whether an event may tell of a volume's mount since its batch began. One that was seen before does not
-// count, however often it is seen again. One that names another volume is of that.
+// mayConcern reports whether an event may concern a volume's mount since its batch started. An event that was first seen earlier does not
+// count, even if it repeats. An event that names another volume concerns that one.
 func (f *failedMount) mayConcern(w plan.Watched) bool {
 	return !f.first.Before(w.Since) && (len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
 }
 
-// failures knows when each failure was first told: the same text for another pod is the same failure, and one that was
-// there before a write is not the write's fault.
+// failures holds the time of the first event of each failure. The same text for another pod is the same failure. A failure that existed before
+// a write has another cause.
 type failures map[string]time.Time
 
 func findFailures(told []*failedMount) failures {
@@ -252,13 +252,13 @@ func findFailures(told []*failedMount) failures {
 	return out
 }
 
-// kindOn is the same for all events of one failure of a volume and of others, whichever pod they are of.
+// kindOn returns an identifier that all events of one failure share, for any volume and any pod.
 func (f *failedMount) kindOn(pv *corev1.PersistentVolume) string {
 	sum := sha256.Sum256([]byte(strings.ReplaceAll(varying.ReplaceAllString(f.message, ""), pv.Name, "")))
 	return hex.EncodeToString(sum[:6])
 }
 
-// failureText is an event's message as an annotation and a condition may carry it.
+// failureText returns an event's message in a form that is valid for an annotation and a condition.
 func failureText(message string) string {
 	return text.CutBytes(text.Line(mountfailures.Brief(message)), maxFailureText)
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// beginSteps has the ledger know what steps are about to write, and returns those that may be taken. One of which it does not know
-// waits; but what takes a list of ours away goes on all the same, unless somebody else was faster.
+// beginSteps records the planned writes in the ledger, and returns the steps that may run. A step that could not be recorded waits. Exception:
+// a step that removes the operator's options runs, unless another client wrote the page first.
 func (p *pass) beginSteps(ctx context.Context, decided plan.Plan, steps []plan.Step) []plan.Step {
 	unkept := p.writeLedger(ctx, decided.Ahead(steps))
 	var out []plan.Step
@@ -53,7 +53,7 @@ func (p *pass) keepLedgerErrors(unkept map[types.UID]error) {
 	}
 }
 
-// isOvertaken says whether somebody else has written the page meanwhile.
+// isOvertaken reports whether another client has written the page in the meantime.
 func isOvertaken(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
@@ -62,7 +62,7 @@ func (s *scope) isLedgerDue() bool {
 	return s.kept.IsZero() || s.now.Sub(s.kept) >= plan.KeepEvery || s.now.Before(s.kept)
 }
 
-// writeLedger writes each page that changes once, for the version that was read only.
+// writeLedger writes each changed page once, based on the version that was read.
 func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error {
 	if len(changes) == 0 {
 		return nil

@@ -16,47 +16,47 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// maxErrors is how many errors of a pass are spelled out: one cause may hit every volume.
+// maxErrors is the maximum number of detailed errors in a pass: one cause may affect every volume.
 const maxErrors = 3
 
-// cluster is what a pass reads and writes.
+// cluster provides the reads and writes of a pass.
 type cluster interface {
 	// readSnapshot reads everything from the cache.
 	readSnapshot(ctx context.Context) (plan.Snapshot, error)
-	// refresh returns a snapshot with the volumes and the ledger as the API server has them, and whether any of them is newer.
+	// refresh returns a snapshot with the volumes and the ledger from the API server, and whether any of them is newer.
 	refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error)
-	// isInspectionDue reports whether that time has passed since mounts were inspected.
+	// isInspectionDue reports whether the interval has passed since the last inspection of mounts.
 	isInspectionDue(every time.Duration) bool
-	// inspectMounts reads live which of the watched volumes a pod could not mount, and what its event says.
+	// inspectMounts reads the watched volumes' failed mounts live, with the messages of their events.
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
-	// inspectCures reads live how pods mount volumes that have their own lists back.
+	// inspectCures reads the results of rollback checks live.
 	inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error)
 	// isLedgerDue reports whether it is time to compare volumes and ledger live.
 	isLedgerDue() bool
-	// writeLedger carries changes of the ledger out, and says why those of some volumes could not be.
+	// writeLedger applies changes of the ledger. It returns the errors by volume.
 	writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error
 	// inspectEvidence reads live whether awaited volumes have been mounted, by set of options.
 	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
 	// findComing reads live which of the volumes pods are about to mount.
 	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
-	// clock returns the time as it is, which is later than that of the plan.
+	// clock returns the current time, which is later than the time of the plan.
 	clock() time.Time
 	applyStep(ctx context.Context, step plan.Step) error
-	// refuseVolume remembers that the API server refused to have a volume written.
+	// refuseVolume records that the API server rejected a write of a volume.
 	refuseVolume(volume string)
-	// reportNotes makes events of what is new in the notes.
+	// reportNotes creates events for new notes.
 	reportNotes(ctx context.Context, notes map[string]plan.Note)
 }
 
 // pass is one round of reading, planning and writing.
 type pass struct {
 	cluster
-	// decide makes a plan. A pass makes two at most.
+	// decide makes a plan. A pass calls it at most twice.
 	decide func(plan.Snapshot) plan.Plan
 
-	// mutex guards what follows, which all workers write to.
+	// mutex guards the following fields, which all workers write.
 	mutex sync.Mutex
-	// unfinished is set when the next pass has something to do soon.
+	// unfinished is true if the next pass has work to do soon.
 	unfinished bool
 	errs       []error
 	failed     int
@@ -65,7 +65,7 @@ type pass struct {
 
 func newPass(c cluster) *pass { return &pass{cluster: c, decide: plan.For} }
 
-// run makes the pass, and returns when to make the next one; zero: when something changes.
+// run runs the pass, and returns the time of the next one. Zero means after the next change.
 func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished bool, err error) {
 	cached, err := p.readSnapshot(ctx)
 	if err != nil {
@@ -77,8 +77,8 @@ func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished
 	return decided.Next, p.unfinished, p.joinErrors()
 }
 
-// makePlan observes what is due and plans by what the cache has. What may only rest on fresh reads is planned again if anything is
-// newer or was not observed yet. If that cannot be read, all else goes on without it.
+// makePlan makes the due observations and plans from the cache. Steps that require live reads are planned again if a live read is newer, or if
+// observations were missing. If the live read fails, all other steps run without it.
 func (p *pass) makePlan(ctx context.Context, s plan.Snapshot) plan.Plan {
 	observed := false
 	if p.isInspectionDue(plan.MinInspection) {
@@ -103,7 +103,7 @@ func (p *pass) makePlan(ctx context.Context, s plan.Snapshot) plan.Plan {
 	return confirmed
 }
 
-// confirm returns a plan of fresh reads.
+// confirm returns a plan from live reads.
 func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.Plan, observed bool) (plan.Plan, error) {
 	s, newer, err := p.refresh(ctx, cached)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.P
 	return p.decide(s), nil
 }
 
-// observe returns the snapshot with what is live of the volumes of which a plan wants it.
+// observe returns the snapshot with the live observations that a plan requires.
 func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Wanted) (plan.Snapshot, error) {
 	var err error
 	if s.FailedMounts, err = p.inspectMounts(ctx, wanted.Watched); err != nil {
@@ -139,8 +139,8 @@ func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Wanted)
 	return s, err
 }
 
-// applyAll takes the steps in their order, several at a time. Each is of another volume: one that cannot be taken keeps no
-// other from it. What they write is known to the ledger before, and as written after.
+// applyAll runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the others. The ledger
+// records their writes before and after.
 func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
 	steps := decided.Steps
 	if len(steps) > maxSteps {
@@ -156,11 +156,11 @@ func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
 		defer p.mutex.Unlock()
 		p.taken = append(p.taken, step)
 	})
-	// What the ledger does not get to know now, the volumes tell later.
+	// If this write fails, a later pass updates the ledger from the volumes.
 	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken, p.clock())))
 }
 
-// keepError takes note of a step that was not taken. That somebody else was faster is nothing to report.
+// keepError records the error of a step. A conflict with another client is no error.
 func (p *pass) keepError(step plan.Step, err error) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -28,49 +28,49 @@ import (
 )
 
 const (
-	// passEvery is the shortest time from one pass to the next: volumes come, go and are bound all the time.
+	// passEvery is the minimum time between two passes: volumes are created, deleted and bound all the time.
 	passEvery = time.Second
-	// refusedRetry is for how long a volume is left alone whose write the API server refused.
+	// refusedRetry is the wait before another write of a volume after the API server rejected one.
 	refusedRetry = 5 * time.Minute
-	// workers is how many volumes are written at a time.
+	// workers is the number of parallel writes.
 	workers = 12
-	// maxSteps is how many volumes one pass writes: what is to be restored meanwhile waits no longer than that takes.
+	// maxSteps is the maximum number of volumes that one pass writes. It limits the delay of restores.
 	maxSteps = 500
 )
 
-// errNoLedger is that what is remembered of volumes cannot be read: nothing is written without.
+// errNoLedger means that the records of volumes cannot be read. The reconciler does not write without them.
 var errNoLedger = errors.New("cannot list ConfigMaps, which hold what is remembered of PersistentVolumes: the role storage-client-manager is incomplete")
 
-// Reconciler brings declared mount options to all PersistentVolumes. There is one request for the whole cluster.
+// Reconciler writes declared mount options to all PersistentVolumes. There is one request for the whole cluster.
 type Reconciler struct {
-	// Client reads from the manager's cache, whose PersistentVolumes must keep what NewCacheTransform keeps.
+	// Client reads from the manager's cache, whose PersistentVolumes must have the fields that NewCacheTransform keeps.
 	Client client.Client
-	// APIReader reads past the cache, which holds neither events nor pods of users: before a batch begins, and while one
-	// soaks. Without it Client does.
+	// APIReader bypasses the cache, which holds neither events nor pods of users. It is used before a batch starts, and while one soaks. Defaults
+	// to Client.
 	APIReader client.Reader
 	Recorder  events.EventRecorder
-	// Clock dates batches and spaces the passes; nil stands for the machine's.
+	// Clock sets the times of batches and passes. Defaults to the system clock.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
-	// Probes tells what probes have shown of sets of options; nil: nothing is probed, and nothing waits for that.
+	// Probes returns the results of probes. Nil disables probes, and no volume waits for them.
 	Probes func() map[plan.ProbeKey]plan.Probe
-	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
 	Volumes *snapshot.Memory
 
-	// What follows is lost without harm. The one request is never worked on twice at once.
+	// The following fields may be lost without harm. The only request never runs twice at once.
 
 	reader *snapshot.Reader
 	pace   store.Pace
-	// inspected is when failed mounts were looked for; zero: they are due.
+	// inspected is the time of the last inspection of failed mounts. Zero means due now.
 	inspected time.Time
-	// refused are the volumes whose last write the API server refused, with when it may be tried again.
+	// refused are the volumes whose last write the API server rejected, with the time of the next attempt.
 	refused map[string]time.Time
-	// kept is when volumes and ledger were compared live.
+	// kept is the time of the last live comparison of volumes and ledger.
 	kept time.Time
-	// reported holds what the last event of each blocked volume says, so that a standing state makes one event.
+	// reported holds the content of the last event of each blocked volume. An unchanged state causes only one event.
 	reported map[string]string
 }
 
@@ -86,7 +86,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=default
 
-// Reconcile makes a pass over all volumes.
+// Reconcile runs a pass over all volumes.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	r.fillDefaults()
 	now := r.Clock.Now()
@@ -122,11 +122,11 @@ func (r *Reconciler) fillDefaults() {
 	}
 }
 
-// scope is one pass over the API.
+// scope is the state of one pass.
 type scope struct {
 	*Reconciler
 	now time.Time
-	// ledger is what the ledger holds, as read and as written since.
+	// ledger is the ledger as read, with later writes.
 	ledger *ledger.Ledger
 }
 
@@ -146,8 +146,8 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	return out, nil
 }
 
-// refresh returns a snapshot with the volumes and the ledger as the API server has them. The ledger is read first: what it holds less than
-// that, volumes may still have.
+// refresh returns a snapshot with the volumes and the ledger from the API server. It reads the ledger first: volumes may still have a record
+// that the ledger no longer has.
 func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
 	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
@@ -160,7 +160,7 @@ func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.S
 	return cached, newer, nil
 }
 
-// refreshVolumes returns the volumes as the API server has them, and whether any is not as the cache has it. Those are read.
+// refreshVolumes returns the current volumes of the API server, and whether any differs from the cache. It reads only those.
 func (s *scope) refreshVolumes(ctx context.Context, cached []*corev1.PersistentVolume) (current []*corev1.PersistentVolume, newer bool, err error) {
 	versions, err := objects.ListVersions(ctx, s.APIReader, corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"))
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[
 	return failed, err
 }
 
-// refuseVolume leaves a volume alone for a while.
+// refuseVolume delays further writes of a volume.
 func (s *scope) refuseVolume(volume string) {
 	s.refused[volume] = s.now.Add(refusedRetry)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// maxBackOff is how long a pass that met an error is put off at most.
+// maxBackOff is the maximum delay of a pass after an error.
 const maxBackOff = time.Minute
 
 // SetupWithManager registers the reconciler and its watches.
@@ -34,7 +34,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&storagev1.StorageClass{}, one).
 		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{
-			// One request stands for all volumes: what fails on one must not hold up the others for long.
+			// One request covers all volumes: an error of one volume must not delay the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](passEvery, maxBackOff),
 		}).
 		Complete(r)

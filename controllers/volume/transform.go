@@ -8,11 +8,11 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// maxCapacities bounds how many sizes of volumes are kept once: most volumes have one of a few.
+// maxCapacities limits the number of shared volume sizes: most volumes have one of a few sizes.
 const maxCapacities = 1 << 10
 
-// NewCacheTransform returns the transform of the manager's cache of PersistentVolumes. Of the managed fields it keeps only what shows
-// whether the mount options are declared elsewhere.
+// NewCacheTransform returns the transform of the manager's cache of PersistentVolumes. It keeps only the managed fields that show whether
+// another tool manages the mount options.
 func NewCacheTransform() func(object any) (any, error) {
 	capacities := store.NewPool[corev1.ResourceList](maxCapacities)
 	return func(object any) (any, error) {

@@ -17,20 +17,20 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// witnesses say whether a failed mount that an event tells of can have been. The API server checks nothing of what an event says,
-// its source included, and the built-in role "edit" may write and delete events. So one counts only if what others wrote agrees:
+// witnesses verifies failed mounts that events report. The API server verifies neither the content nor the source of an event, and the
+// built-in role "edit" may write and delete events. Thus an event counts only if it matches the data of other writers:
 //
-//   - the Pod exists, by its UID, is bound to the node that the event names, and uses the volume's claim: Pods are bound by the
-//     scheduler, or by whoever may create them in that namespace;
+//   - the Pod exists, by its UID, is bound to the node that the event names, and uses the volume's claim: the scheduler binds Pods,
+//     or a user who may create them in that namespace;
 //   - the Node exists;
 //   - the Pod's status, which its kubelet writes, shows no container that started after the event: a kubelet starts none before
 //     all volumes are mounted (SyncPod of kubernetes pkg/kubelet/kubelet.go waits in WaitForAttachAndMount);
 //   - the node's agent reports no mount of that volume for that Pod since the node's boot.
 //
-// What remains: who may create Pods and write events in a namespace can tell of a failed mount of a volume that is bound to a claim
-// of that namespace, by a Pod of his own that does not start. He can also delete what a kubelet told, or tell before a batch begins
-// of the very failure that it will bring. No volume of another namespace is taken back for it, but those that wait for the batch
-// wait on, until the profile's volume rules change.
+// A risk remains. A user who may create Pods and write events in a namespace can fake a failed mount. It affects a volume that is bound to a
+// claim of that namespace, and needs a Pod that does not start. They can also delete events of a kubelet, or report the failure of a batch
+// before it starts. No volume of another namespace is reverted for that reason. But volumes that wait for the batch keep waiting until the
+// profile's volume rules change.
 type witnesses struct {
 	reader client.Reader
 	pods   map[types.NamespacedName]*podFacts
@@ -40,22 +40,22 @@ type witnesses struct {
 type podFacts struct {
 	uid  types.UID
 	node string
-	// volumes are the pod's own names of its volumes, by claim.
+	// volumes are the pod's names of its volumes, by claim.
 	volumes map[string][]string
-	// started is when the last of its containers started, zero if none has. restarted is whether one did so again.
+	// started is the start of its most recently started container. Zero if it has not started any. restarted is true if a container restarted.
 	started   time.Time
 	restarted bool
-	// arrived is when its node got it.
+	// arrived is the time at which the pod was bound to its node.
 	arrived time.Time
-	// ended is whether it will start none any more.
+	// ended is true if the pod cannot start another container.
 	ended bool
 }
 
 type nodeFacts struct {
 	exists bool
-	// hasAgent is whether it is one that an agent reports on.
+	// hasAgent is true if an agent reports on the node.
 	hasAgent bool
-	// mounts are those that its agent has reported since its boot.
+	// mounts are the mounts that its agent has reported since the node's boot.
 	mounts []v1alpha1.MountStatus
 }
 
@@ -74,8 +74,8 @@ func readPods(ctx context.Context, reader client.Reader, namespaces []string) (*
 	return w, nil
 }
 
-// askPods reads the pods that events tell of. A namespace of which too many are told of is read as a whole: events cost nothing, so
-// that a bound on lookups would let forged ones hide a real one.
+// askPods reads the pods that events name. It reads a whole namespace if events name too many pods there. Anyone can write many events: with a
+// fixed limit of lookups, forged events could hide a real one.
 func askPods(ctx context.Context, reader client.Reader, told []*failedMount) (*witnesses, error) {
 	w := newWitnesses(reader)
 	pods := map[string]sets.Set[string]{}
@@ -116,7 +116,7 @@ func (w *witnesses) getPod(ctx context.Context, key types.NamespacedName) error 
 	return nil
 }
 
-// listPods reads the named pods of a namespace, all where no names are given.
+// listPods reads the named pods of a namespace, or all if names is nil.
 func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.Set[string]) error {
 	for token := ""; ; {
 		var page corev1.PodList
@@ -159,7 +159,7 @@ func factsOf(pod *corev1.Pod) *podFacts {
 	return facts
 }
 
-// volumesOf are the watched volumes that a pod uses, if it exists.
+// volumesOf returns the watched volumes that a pod uses, if it exists.
 func (w *witnesses) volumesOf(key types.NamespacedName, byClaim map[types.NamespacedName][]plan.Watched) []plan.Watched {
 	pod := w.pods[key]
 	if pod == nil {
@@ -172,7 +172,7 @@ func (w *witnesses) volumesOf(key types.NamespacedName, byClaim map[types.Namesp
 	return out
 }
 
-// confirm says whether a failed mount can have been one of a volume.
+// confirm reports whether a failed mount may really concern a volume.
 func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.PersistentVolume) (bool, error) {
 	pod := w.pods[f.pod]
 	if pod == nil || pod.uid != f.podUID || pod.node != f.node || !pod.waitsFor(f, pv) || pod.startedSince(f.last) {
@@ -187,7 +187,7 @@ func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.Pers
 	}), nil
 }
 
-// waitsFor says whether the pod uses a volume, and the event is of that one where it says of which of the pod's.
+// waitsFor reports whether the pod uses a volume, and the event concerns it. An event without volume names may concern any.
 func (p *podFacts) waitsFor(f *failedMount, pv *corev1.PersistentVolume) bool {
 	volumeClaim, _ := volumeClaimKey(pv)
 	return slices.ContainsFunc(p.volumes[volumeClaim.Name], func(name string) bool {

@@ -10,10 +10,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// provisionedBy stands on volumes that a provisioner made: their list is a copy of what the class said then.
+// provisionedBy is an annotation of volumes that a provisioner created. It copied the mount options of the StorageClass at that time.
 const provisionedBy = "pv.kubernetes.io/provisioned-by"
 
-// followClass gives each rule that follows a StorageClass the options of that beside its own, which win.
+// followClass gives each rule that follows a StorageClass the options of the class in addition to the rule's options, which win.
 func followClass(family mountoptions.Protocol, class []string, rules []rule) []rule {
 	out := slices.Clone(rules)
 	for i := range out {
@@ -33,14 +33,14 @@ func (s *scope) followRules() []rule {
 	return followClass(s.target.options, s.knownOfClass(), s.rules)
 }
 
-// knownOfClass leaves out of the class's options those that nobody knows and that stand in the volume's own list: there they stay.
+// knownOfClass returns the options of the class without unknown options that are already in the original mount options: these stay there.
 func (s *scope) knownOfClass() []string {
 	own := mountoptions.TakeApart(s.base)
 	return slices.DeleteFunc(mountoptions.TakeApart(s.Class), func(o string) bool { return !s.target.options.Knows(o) && slices.Contains(own, o) })
 }
 
-// withoutFormerClass is the volume's own list without what its class said once and says no longer: of a volume that a provisioner
-// made, that is all which neither class nor rules say anything of. What protects the volume stays.
+// withoutFormerClass returns the original mount options without options that the class no longer has. For a provisioned volume, these are all
+// options that neither the class nor a rule sets. Options that protect the volume stay.
 func (s *scope) withoutFormerClass() []string {
 	if s.Volume.Annotations[provisionedBy] == "" || !s.HasClass || !slices.ContainsFunc(s.rules, func(r rule) bool {
 		return r.follows() && r.OnConflict != v1alpha1.ConflictKeepVolume
@@ -60,7 +60,7 @@ func (s *scope) withoutFormerClass() []string {
 	return slices.DeleteFunc(mountoptions.TakeApart(s.base), func(o string) bool { return slices.Contains(former, o) })
 }
 
-// blockClass is for volumes of rules that follow a class which is not there, or which has options that no profile may bring.
+// blockClass blocks volumes of rules that follow a missing class, or a class with options that no profile may set.
 func (s *scope) blockClass() (Verdict, bool) {
 	at := slices.IndexFunc(s.rules, rule.follows)
 	if at < 0 {
@@ -81,7 +81,7 @@ func (s *scope) blockClass() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// classProblems are what is wrong with options of the class that the volume does not have.
+// classProblems returns the problems of class options that the volume does not have.
 func (s *scope) classProblems() []string {
 	own := mountoptions.TakeApart(s.base)
 	brought := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(own, o) })

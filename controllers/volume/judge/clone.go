@@ -8,18 +8,18 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// CloneTarget is what a clone of a volume is to have.
+// CloneTarget is the desired content of a clone of a volume.
 type CloneTarget struct {
-	// Options are the list that is declared, Own that of today, each as it stands in the volume. Declared are the options that profiles
-	// bring to it.
+	// Options are the declared mount options, Own the current ones, in the form in which the volume holds them. Declared are the options from
+	// profiles among Options.
 	Options, Own, Declared []string
-	// Protocol is the one that its server is asked by.
+	// Protocol is the protocol between the client and the server.
 	Protocol v1alpha1.VolumeProtocol
-	// Obstacle says why the volume cannot be cloned; empty where it can.
+	// Obstacle explains why the volume cannot be cloned. Empty if it can.
 	Obstacle string
 }
 
-// cloneObstacle says why nobody could tell that a clone shares nothing with the volume, or where it could be mounted.
+// cloneObstacle explains why a clone might share state with the volume, or could not be mounted.
 func cloneObstacle(pv *corev1.PersistentVolume) string {
 	t := describeSource(pv)
 	switch {
@@ -33,8 +33,8 @@ func cloneObstacle(pv *corev1.PersistentVolume) string {
 	return ""
 }
 
-// CloneSpec is the specification of a clone: the same source under a name of its own, with a list, and nothing else of the volume's. What is
-// in it stays when it goes.
+// CloneSpec returns the specification of a clone: the same source under another name, with the given mount options. It copies nothing else
+// from the volume. Deletion of the clone keeps the data.
 func CloneSpec(pv *corev1.PersistentVolume, name string, list []string) corev1.PersistentVolumeSpec {
 	of := pv.Spec.DeepCopy()
 	spec := corev1.PersistentVolumeSpec{

@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Compiler compiles each version of a profile once, and returns the same Profiles as long as nothing has changed that a
-// judgement goes by. The zero value is ready, for one allow-list and any number of goroutines.
+// Compiler compiles each version of a profile once. It returns the same Profiles until a change affects a verdict. The zero value is ready for
+// use with one allow-list, from any number of goroutines.
 type Compiler struct {
 	compiled store.Memo[declaration, *Profile]
 	all      store.Memo[*Profiles, *Profiles]
@@ -25,12 +25,12 @@ func (d declaration) IsSame(newer declaration) bool {
 	return match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
 }
 
-// IsSame reports whether volumes are judged by others as by these.
+// IsSame reports whether both result in the same verdicts.
 func (ps *Profiles) IsSame(newer *Profiles) bool {
 	return ps.pausedAll == newer.pausedAll && maps.EqualFunc(ps.classes, newer.classes, slices.Equal) && slices.Equal(ps.byPrecedence, newer.byPrecedence)
 }
 
-// Compile is the function Compile, but for what it knows. classes holds the mount options of each StorageClass.
+// Compile is the function Compile with a cache. classes maps each StorageClass to its mount options.
 func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string) *Profiles {
 	c.compiled.Limit(len(profiles))
 	compiled := make([]*Profile, len(profiles))

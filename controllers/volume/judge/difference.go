@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// difference is what has changed from some profiles to others.
+// difference is the change between two versions of the profiles.
 type difference struct {
 	from, to *Profiles
-	// inAll is set where what all volumes are judged by differs.
+	// inAll is true if the change affects all volumes.
 	inAll bool
-	// names are the profiles that are new, gone or not as they were, and now those of them that there are.
+	// names are the names of new, deleted and changed profiles. now are the current versions of these profiles.
 	names map[string]bool
 	now   []*Profile
 }
@@ -31,8 +31,8 @@ func differenceOf(from, to *Profiles) difference {
 	return d
 }
 
-// spares says whether a volume would be judged by the later profiles as it was by the earlier ones: none that differs selects it, or did, or
-// is carried by it.
+// spares reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, and it carries the
+// options of none.
 func (d difference) spares(j *Judged, in Input) bool {
 	if d.inAll || j.remembersFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
 		return false

@@ -1,9 +1,9 @@
-// Package judge says how one PersistentVolume stands towards the profiles that select it. It is pure: whatever it goes by
-// is handed in, and it knows neither client nor clock.
+// Package judge evaluates one PersistentVolume against the profiles that select it. It is pure: callers pass all input, and it uses neither a
+// client nor a clock.
 //
-//	Compile(profiles, allow, pausedAll) *Profiles  // or a Compiler, which remembers
-//	Judge(Input) *Judged                           // one volume, alone; or a Memory, which remembers
+//	Compile(profiles, allow, pausedAll) *Profiles  // or a Compiler, which caches
+//	Judge(Input) *Judged                           // one volume, alone; or a Memory, which caches
 //	Servers.Judge(*Judged) Verdict                 // among the other volumes of its server
-//	AmongOthers(*Judged, others)                   // one that does not exist yet, for the webhook
-//	RecordOf, MarkOf, FailedMountOf                // what a volume's annotations tell
+//	AmongOthers(*Judged, others)                   // a volume that does not exist yet, for the webhook
+//	RecordOf, MarkOf, FailedMountOf                // read the annotations of a volume
 package judge

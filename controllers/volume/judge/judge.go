@@ -15,11 +15,11 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Action is what is to be written.
+// Action is the write that a verdict requires.
 type Action string
 
 const (
-	// ActionNone writes nothing.
+	// ActionNone requires no write.
 	ActionNone Action = "None"
 	// ActionWrite writes Options and the three annotations.
 	ActionWrite Action = "Write"
@@ -29,84 +29,84 @@ const (
 	ActionRelease Action = "Release"
 )
 
-// State is how a volume stands towards the profiles that select it.
+// State is the state of a volume with respect to the profiles that select it.
 type State string
 
 const (
-	// StateUnselected concerns no profile.
+	// StateUnselected means that no profile concerns the volume.
 	StateUnselected State = "Unselected"
-	// StateHeld stays as it is until a profile acts again.
+	// StateHeld means that the volume stays unchanged until a profile acts again.
 	StateHeld State = "Held"
-	// StatePending is about to be written.
+	// StatePending means that the volume must be written.
 	StatePending State = "Pending"
-	// StateUpToDate carries the declared options.
+	// StateUpToDate means that the volume carries the declared options.
 	StateUpToDate State = "UpToDate"
-	// StateBlocked is left alone, although a profile declares other options.
+	// StateBlocked means that the volume stays unchanged although a profile declares other options.
 	StateBlocked State = "Blocked"
 )
 
-// Input is all that a verdict about one volume rests on.
+// Input is the complete input of a verdict about one volume.
 type Input struct {
 	Volume *corev1.PersistentVolume
-	// VolumeClaim is the PersistentVolumeClaim that the volume names, nil if there is none. One of another UID counts as none.
+	// VolumeClaim is the PersistentVolumeClaim that the volume names. Nil if there is none, or if its UID differs.
 	VolumeClaim *metav1.PartialObjectMetadata
-	// Class holds the mount options of the volume's StorageClass, HasClass says whether there is one.
+	// Class are the mount options of the volume's StorageClass. HasClass is true if the class exists.
 	Class    []string
 	HasClass bool
-	// Entry is what the ledger holds of the volume, nil for nothing.
+	// Entry is the volume's entry in the ledger. Nil if there is none.
 	Entry *ledger.Entry
 	// Profiles are all profiles of the cluster.
 	Profiles *Profiles
-	// nconnectInForce leaves nconnect out of the verdict, since other volumes of the server are in the way.
+	// nconnectInForce excludes nconnect from the verdict, since other volumes of the server conflict with it.
 	nconnectInForce bool
 }
 
-// Verdict is what becomes of one volume, and why.
+// Verdict is the decision about one volume, with its reason.
 type Verdict struct {
 	Action Action
 	State  State
-	// Reason is one of the constants; Message names values and what would help.
+	// Reason is one of the constants. Message contains values and a remedy.
 	Reason, Message string
 	// Profiles are the names of the profiles that select the volume, sorted.
 	Profiles []string
-	// Options is the list after the write.
+	// Options are the volume's mount options after the write.
 	Options []string
-	// Wanted is the list that the rules ask for, whether or not it is written; nil where no rule selects the volume.
+	// Wanted are the mount options that the rules declare, even if they are not written. Nil if no rule selects the volume.
 	Wanted []string
-	// Original is the list to come back with Restore.
+	// Original are the mount options that Restore writes.
 	Original []string
-	// own is the list that is remembered as the volume's own.
+	// own are the recorded original mount options.
 	own []string
-	// Carried are the declared options that stand in Options, by profile.
+	// Carried are the declared options among Options, by profile.
 	Carried map[string][]string
-	// Exceptions say by profile in what the volume differs from what that declares because its rules leave it so, with both values.
+	// Exceptions describe differences from a profile that its rules allow, by profile, with both values.
 	Exceptions map[string][]string
-	// Set is the hash of the set of options that is declared for the volume, empty where no rule selects it: see hashOfSet. Rules
-	// are the rules of it, as profile/rule, by precedence.
+	// Set is the hash of the option set that is declared for the volume. Empty if no rule selects it. See hashOfSet. Rules are the rules of the
+	// set, as profile/rule, by precedence.
 	Set   string
 	Rules []string
-	// rules are those that select the volume, by precedence.
+	// rules are the rules that select the volume, by precedence.
 	rules []rule
-	// readAhead is the rule of the volume's read-ahead window, nil for none; disputed is true where profiles disagree.
+	// readAhead is the rule that sets the volume's read-ahead window. Nil if there is none. disputed is true if profiles disagree.
 	readAhead *rule
 	disputed  bool
-	// Contested is true where other volumes of the server are in the way.
+	// Contested is true if other volumes of the server conflict with the verdict.
 	Contested bool
 }
 
-// scope is what the questions that lead to a verdict share.
+// scope is the shared state of the steps that lead to a verdict.
 type scope struct {
 	Input
 	target  target
 	record  Record
 	current []string
-	// base is the list that declared options are laid over: the volume's own.
+	// base are the original mount options, over which declared options are merged.
 	base   []string
 	rules  []rule
 	merged merged
 }
 
-// Volume judges one volume, alone. Servers says whether it may go beside others.
+// Volume evaluates one volume, alone. Servers evaluates it among others.
 func Volume(in Input) Verdict {
 	if !isBoundTo(in.Volume, in.VolumeClaim) {
 		in.VolumeClaim = nil
@@ -141,7 +141,7 @@ func Volume(in Input) Verdict {
 	return s.releaseFailedMount(v)
 }
 
-// ownList is the volume's own list.
+// ownList returns the original mount options.
 func (s *scope) ownList() []string {
 	switch {
 	case s.carriesOurs():
@@ -153,8 +153,8 @@ func (s *scope) ownList() []string {
 	return s.current
 }
 
-// wasAddedTo says whether a volume that was created with our list has that and more: another mutating webhook came after ours, and
-// what it added is the volume's own. Of what was written later, nobody can tell who added to it and why.
+// wasAddedTo reports whether another mutating webhook added options when the volume was created with declared options. The added options count
+// as original. The author and purpose of later additions are unknown.
 func (s *scope) wasAddedTo() bool {
 	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.isAdopted() || len(s.current) <= len(s.record.Applied) {
 		return false
@@ -172,8 +172,8 @@ func (s *scope) mergeRules() {
 	s.merged = s.Profiles.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
 }
 
-// takeOverRetained makes the options of profiles that let go with Retain the volume's own, where others go on with it: what stands
-// in its list and is not brought by those.
+// takeOverRetained adds the options of retired profiles with the policy Retain to the original mount options if other profiles still select
+// the volume. These are current options that no remaining profile declares.
 func (s *scope) takeOverRetained() {
 	staying := profileNames(s.rules)
 	gone := slices.DeleteFunc(slices.Clone(s.record.Profiles), func(name string) bool { return slices.Contains(staying, name) })
@@ -187,8 +187,8 @@ func (s *scope) takeOverRetained() {
 	s.mergeRules()
 }
 
-// keepOrder leaves a list of ours as it is where it would be the same in another order, which means the same: options may have come
-// to be the volume's own since it was written.
+// keepOrder keeps the current mount options if only their order would change, which has no effect. Options may have become original ones since
+// the last write.
 func (s *scope) keepOrder() {
 	if (s.carriesOurs() || s.wasAddedTo()) && slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
 		s.merged.options = s.current
@@ -199,8 +199,8 @@ func (s *scope) carriesOurs() bool { return s.isAdopted() && slices.Equal(s.curr
 
 func (s *scope) isAdopted() bool { return s.record.IsWhole() }
 
-// replaceableOptions are the options that UseProfileOverClass may replace: the class's, and those that have already been
-// replaced. Without the latter, to delete and recreate a class would change every volume of it twice.
+// replaceableOptions returns the options that UseProfileOverClass may replace: options of the class, and options that were already replaced.
+// Without the latter, deletion and re-creation of a class would change all of its volumes twice.
 func (s *scope) replaceableOptions() []string {
 	class := slices.Clone(s.Class)
 	if s.isAdopted() {
@@ -242,7 +242,7 @@ func (s *scope) leaveUnselected() (Verdict, bool) {
 	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "no rule selects the volume"}, true
 }
 
-// restoreUnselected is for a volume that no rule selects any more.
+// restoreUnselected restores a volume that no rule selects any longer.
 func (s *scope) restoreUnselected() (Verdict, bool) {
 	if len(s.rules) > 0 {
 		return Verdict{}, false
@@ -254,7 +254,7 @@ func (s *scope) restoreUnselected() (Verdict, bool) {
 		Message: "restored the original mountOptions: " + listText(s.record.Original)}, true
 }
 
-// keepOptions says why the options of a volume that no rule selects any more are not put back, "" if they are.
+// keepOptions explains why the options of a volume that no rule selects stay. Empty if they are restored.
 func (s *scope) keepOptions() string {
 	by, declared := declarerOf(s.Volume)
 	if replacer, replaced := replacerOf(s.Volume); replaced && s.record.Recalled {
@@ -292,19 +292,19 @@ func (s *scope) blockDeclaredElsewhere() (Verdict, bool) {
 	return v, true
 }
 
-// isSatisfied says whether the list needs no write to carry what is declared.
+// isSatisfied reports whether the current mount options already match the declared ones.
 func (s *scope) isSatisfied() bool {
 	return len(s.merged.conflicts) == 0 && slices.Equal(s.current, s.merged.options)
 }
 
-// hasAllOf says whether the list as it is has all that one profile declares.
+// hasAllOf reports whether the current mount options contain all options that one profile declares.
 func (s *scope) hasAllOf(profile string) bool {
 	current := mountoptions.TakeApart(s.current)
 	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !slices.Contains(current, o) })
 	return !lacks && len(s.merged.conflicts) == 0 && len(s.keptValues()[profile]) == 0
 }
 
-// keptValues are the values that the volume keeps against each profile.
+// keptValues returns the values that the volume keeps in conflict with a profile, by profile.
 func (s *scope) keptValues() map[string][]string {
 	out := map[string][]string{}
 	for _, k := range s.merged.kept {
@@ -313,7 +313,7 @@ func (s *scope) keptValues() map[string][]string {
 	return out
 }
 
-// declaredElsewhereText says who manages the list, and what to do there.
+// declaredElsewhereText names the manager of the mount options, and a remedy there.
 func (s *scope) declaredElsewhereText(by owner) string {
 	current := mountoptions.TakeApart(s.current)
 	missing := slices.DeleteFunc(slices.Clone(s.merged.options), func(o string) bool { return slices.Contains(current, o) })
@@ -356,7 +356,7 @@ func (s *scope) blockChanged() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// blockUnmounted is for volumes that nobody mounts with options.
+// blockUnmounted blocks volumes that are not mounted with options.
 func (s *scope) blockUnmounted() (Verdict, bool) {
 	if isRawBlock(s.Volume) {
 		return blockedFor(v1alpha1.VolumeReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
@@ -367,8 +367,7 @@ func (s *scope) blockUnmounted() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// blockProtocol keeps options away from mounts that would fail with them. A driver that is not in the table is taken at
-// a rule's word, where the rule names it.
+// blockProtocol blocks options that would make a mount fail. A rule that names an unknown driver vouches for it.
 func (s *scope) blockProtocol() (Verdict, bool) {
 	source := s.target.Source()
 	vouched := func(r rule) bool { return source.Driver != "" && slices.Contains(r.Selector.Drivers, source.Driver) }
@@ -391,7 +390,7 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 		describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
 }
 
-// describeKind says what a volume is, in the words of a selector.
+// describeKind returns the kind of a volume, in the words of a selector.
 func describeKind(source Source, options mountoptions.Protocol) string {
 	switch {
 	case source.Protocol == v1alpha1.ProtocolBlock && source.FSType == "":
@@ -404,7 +403,7 @@ func describeKind(source Source, options mountoptions.Protocol) string {
 	return fmt.Sprintf("%s (driver %s)", source.Protocol, source.Driver)
 }
 
-// blockBackendList is for volumes without options, for which the driver has a list that ours would take the place of.
+// blockBackendList blocks volumes without options if declared options would replace the defaults of the driver.
 func (s *scope) blockBackendList() (Verdict, bool) {
 	missing := s.target.MissingForBackend(s.target.options, s.base, s.merged.options)
 	if missing == "" {
@@ -441,7 +440,7 @@ func (s *scope) writeVerdict(message string) Verdict {
 		Options: s.merged.options, Original: s.base, Carried: s.merged.carried}
 }
 
-// keepCurrent is for a volume that needs no write.
+// keepCurrent returns the verdict for a volume that needs no write.
 func (s *scope) keepCurrent() (Verdict, bool) {
 	v := Verdict{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Options: s.current, Carried: s.merged.carried,
 		Message: "mountOptions are as declared" + s.exceptionsText()}
@@ -456,7 +455,7 @@ func (s *scope) keepCurrent() (Verdict, bool) {
 	return v, true
 }
 
-// exceptionsText tells where what was declared did not win, after a semicolon; empty: nowhere.
+// exceptionsText lists the declared values that did not win, after a semicolon. Empty if there are none.
 func (s *scope) exceptionsText() string {
 	var out string
 	if len(s.merged.conflicts) > 0 {
@@ -479,17 +478,17 @@ func blockedFor(reason, message string) Verdict {
 	return Verdict{Action: ActionNone, State: StateBlocked, Reason: reason, Message: message}
 }
 
-// ChangesList says whether a verdict changes the list of an existing volume for a profile, which waits for its batch. To
-// take our options back is the safe direction, and waits for nobody.
+// ChangesList reports whether a verdict changes the mount options of an existing volume for a profile. Such a change waits for its batch. A
+// restore is the safe direction and does not wait.
 func (v Verdict) ChangesList(pv *corev1.PersistentVolume) bool {
 	return v.Action == ActionWrite && !slices.Equal(pv.Spec.MountOptions, v.Options)
 }
 
-// DeclaredOptions are all declared options that stand in the list.
+// DeclaredOptions returns all declared options among the mount options.
 func (v Verdict) DeclaredOptions() []string { return merged{carried: v.Carried}.allCarried() }
 
-// ReadAhead is the read-ahead window that the volume's mounts are to have, nil for none. It is disputed where profiles of
-// equal priority disagree.
+// ReadAhead returns the desired read-ahead window of the volume's mounts. Nil if there is none. disputed is true if profiles of equal priority
+// disagree.
 func (v Verdict) ReadAhead() (window *ReadAhead, disputed bool) {
 	if r := v.readAhead; r != nil {
 		window = &ReadAhead{KiB: *r.ReadAheadKiB, Profile: r.profile.Name, Rule: r.Name}
@@ -497,7 +496,7 @@ func (v Verdict) ReadAhead() (window *ReadAhead, disputed bool) {
 	return window, v.disputed
 }
 
-// ReadAhead is a read-ahead window, and the rule that declares it.
+// ReadAhead is a read-ahead window with the rule that declares it.
 type ReadAhead struct {
 	KiB           int32
 	Profile, Rule string

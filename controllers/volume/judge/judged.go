@@ -14,32 +14,32 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// Judged is a volume with all that follows from it and its Input alone. It is never changed.
+// Judged is a volume with its verdict and all other results of its Input alone. It is immutable.
 type Judged struct {
 	// Volume is the volume.
 	Volume *corev1.PersistentVolume
-	// Verdict is the one on the volume alone.
+	// Verdict is the verdict on the volume alone.
 	Verdict Verdict
-	// Mark is that of the batch in which the volume was written, nil for none.
+	// Mark identifies the batch that wrote the volume. Nil if there is none.
 	Mark *Mark
-	// FailedMount is the failed mount that an annotation holds. Nil if there is none.
+	// FailedMount is the failed mount in the volume's annotation. Nil if there is none.
 	FailedMount *optionset.Failed
-	// Record is what is remembered of the volume.
+	// Record is the record of the volume.
 	Record Record
-	// CarriesOurs is whether the list is the one that we wrote last.
+	// CarriesOurs is true if the operator wrote the current mount options.
 	CarriesOurs bool
-	// Source is where the volume's data comes from.
+	// Source is the source of the volume's data.
 	Source Source
-	// Unknown is set where nobody can say which protocol the volume speaks.
+	// Unknown is set if the protocol of the volume is unknown.
 	Unknown *Unknown
 
 	demand         demand
 	bringsNconnect bool
-	// withNconnectInForce is the verdict where other volumes of the server keep nconnect back.
+	// withNconnectInForce returns the verdict if other volumes of the server prevent a change of nconnect.
 	withNconnectInForce func() Verdict
 }
 
-// Judge judges one volume, alone, and reads what it remembers.
+// Judge evaluates one volume, alone, and reads its record.
 func Judge(in Input) *Judged {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Judged{
@@ -47,31 +47,31 @@ func Judge(in Input) *Judged {
 		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
-	// What is asked for later holds on to none of the other profiles: a judgement outlives many versions of these.
+	// The closure references no unrelated profiles: a verdict outlives many versions of them.
 	in.Profiles, in.nconnectInForce = in.Profiles.among(j), true
 	j.withNconnectInForce = sync.OnceValue(func() Verdict { return Volume(in) })
 	return j
 }
 
-// profilesOf are the names of the profiles whose rules select the volume, and of those that it carries.
+// profilesOf returns the names of the profiles that select the volume, or whose options it carries.
 func (j *Judged) profilesOf() []string {
 	names := slices.Concat(j.Verdict.Profiles, j.Record.Profiles)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// remembersFailure says whether the verdict rests on all profiles: whether any still declares what could not be mounted.
+// remembersFailure reports whether the verdict depends on all profiles: any of them may still declare the options that failed.
 func (j *Judged) remembersFailure() bool {
 	_, marked := j.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
 	return marked
 }
 
-// WasFailedFor reports whether the failed mount that the volume holds was with the options of a profile.
+// WasFailedFor reports whether the recorded failed mount used options of a profile.
 func (j *Judged) WasFailedFor(profile string) bool {
 	return j.FailedMount != nil && isOfProfile(j.FailedMount.Rules, profile)
 }
 
-// NamedProfiles returns the profiles that the volume's mark and failed mount name.
+// NamedProfiles returns the profiles in the volume's mark and failed mount.
 func (j *Judged) NamedProfiles() []string {
 	names := j.Mark.Profiles()
 	if j.FailedMount != nil {
@@ -80,19 +80,18 @@ func (j *Judged) NamedProfiles() []string {
 	return names
 }
 
-// MountsPerPod says whether each pod of a node has a mount of its own.
+// MountsPerPod reports whether each pod on a node has a separate mount.
 func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).MountsPerPod() }
 
-// Memory remembers what was judged of each volume, as long as nothing changes that it was judged by. It is for any number of goroutines.
+// Memory caches the verdict on each volume until its input changes. It is safe for concurrent use.
 type Memory struct {
 	known store.Pool[remembered]
-	// last is the difference that was asked for last: one volume after the other comes from the same profiles to the same ones. It is for
-	// whoever holds known, which judges one volume at a time. Without it an edit of any profile has all volumes judged again: 0.7 s for
-	// 20,000 instead of 0.13 s.
+	// last is the most recent difference: successive volumes usually compare the same two versions. The lock of known protects it. Without it, an
+	// edit of any profile causes a new evaluation of all volumes: 0.7 s instead of 0.13 s for 20,000 volumes.
 	last difference
 }
 
-// remembered is a judgement with the versions of what it was made from.
+// remembered is a verdict with the versions of its input.
 type remembered struct {
 	*Judged
 	volume, volumeClaim version
@@ -102,18 +101,18 @@ type remembered struct {
 	entry               *ledger.Entry
 }
 
-// version is an object as it was at one time; none has an empty resource version.
+// version identifies one version of an object. A missing object has an empty resource version.
 type version struct{ uid, resourceVersion string }
 
 func versionOf(o metav1.Object) version {
 	return version{string(o.GetUID()), o.GetResourceVersion()}
 }
 
-// NewMemory remembers nothing yet.
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory { return &Memory{} }
 
-// Judge is the function Judge, but for what it remembers. A volume without a resource version, which was not read from
-// an API server, is judged each time.
+// Judge is the function Judge with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
+// server.
 func (m *Memory) Judge(in Input) *Judged {
 	now := remembered{volume: versionOf(in.Volume), class: in.Class, hasClass: in.HasClass, profiles: in.Profiles, entry: in.Entry}
 	if in.VolumeClaim != nil {
@@ -134,7 +133,7 @@ func (m *Memory) Judge(in Input) *Judged {
 	}).Judged
 }
 
-// isBy says whether a judgement was made from the same as another, profiles aside.
+// isBy reports whether two verdicts have the same input, apart from profiles.
 func (r remembered) isBy(other remembered) bool {
 	return r.volume == other.volume && r.volumeClaim == other.volumeClaim && other.volume.resourceVersion != "" &&
 		slices.Equal(r.class, other.class) && r.hasClass == other.hasClass && r.entry.IsSame(other.entry)
@@ -147,5 +146,5 @@ func (m *Memory) difference(from, to *Profiles) difference {
 	return m.last
 }
 
-// Limit has it forget volumes that were not judged for long, where there are so many.
+// Limit removes volumes that have not been evaluated for a long time if there are more than the limit.
 func (m *Memory) Limit(volumes int) { m.known.Limit(volumes) }

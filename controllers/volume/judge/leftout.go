@@ -10,15 +10,15 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 )
 
-// Unknown is a volume of which nobody can say which protocol it speaks: no rule that names protocols selects it.
+// Unknown is a volume of unknown protocol. Rules that name protocols do not select it.
 type Unknown struct {
-	// Driver is its driver, empty where not even that is known.
+	// Driver is the volume's driver. Empty if unknown.
 	Driver string
-	// LooksLike is what it seems to be; empty where nothing tells.
+	// LooksLike is the probable protocol. Empty if there is no indication.
 	LooksLike v1alpha1.VolumeProtocol
 }
 
-// unknownOf is nil for a volume that is known, and for one that nobody mounts with options.
+// unknownOf returns nil for a volume of known protocol, and for a volume that is not mounted with options.
 func unknownOf(pv *corev1.PersistentVolume) *Unknown {
 	t := describeSource(pv)
 	if t.IsKnown() || isRawBlock(pv) || match.Ignored(pv) || !pv.DeletionTimestamp.IsZero() {
@@ -27,8 +27,8 @@ func unknownOf(pv *corev1.PersistentVolume) *Unknown {
 	return &Unknown{Driver: t.Driver, LooksLike: t.LooksLike(pv.Spec.MountOptions)}
 }
 
-// LeavesOut says whether the named profile has a rule that may mean a volume, and selects it only where its protocol is known. A
-// profile that another rule of selects the volume does not leave it out.
+// LeavesOut reports whether the named profile has a rule that would select a volume if its protocol were known. It reports false if another
+// rule of the profile selects the volume.
 func (ps *Profiles) LeavesOut(name string, j *Judged, volumeClaim *metav1.PartialObjectMetadata) bool {
 	p := ps.Get(name)
 	if p == nil || p.Deleting || j.Unknown == nil {
@@ -43,7 +43,7 @@ func (ps *Profiles) LeavesOut(name string, j *Judged, volumeClaim *metav1.Partia
 	return slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return mayMean(&r.Selector, j, volumeClaim) })
 }
 
-// mayMean says whether all terms of a selector hold but that for the protocol, and that may.
+// mayMean reports whether all terms of a selector match except the protocol, which may match.
 func mayMean(s *v1alpha1.VolumeSelector, j *Judged, volumeClaim *metav1.PartialObjectMetadata) bool {
 	if len(s.Protocols) == 0 || j.Unknown.LooksLike != "" && !slices.Contains(s.Protocols, j.Unknown.LooksLike) {
 		return false

@@ -13,43 +13,42 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// markAnnotations hold the mark of a batch and what is remembered of a failed mount.
+// markAnnotations are the annotations that hold the mark of a batch and a failed mount.
 var markAnnotations = []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation}
 
-// Mark is what a volume remembers of the write that brought its list.
+// Mark is the record on a volume of the write of its mount options.
 type Mark struct {
-	// Since is when the batch began, in full seconds. Volumes of one batch share it. Of a volume that was created with its list it is
-	// when that was.
+	// Since is the start of the batch, in full seconds. All volumes of a batch share it. For a volume that was created with its options, it is the
+	// time of creation.
 	Since time.Time `json:"since,omitzero"`
-	// Written is when the list was written; marks of earlier releases have none.
+	// Written is the time of the write. Zero in marks of earlier releases.
 	Written time.Time `json:"written,omitzero"`
-	// Set is the hash of the set of options that the list was written for, Rules are the rules of it, as profile/rule.
+	// Set is the hash of the option set of the write. Rules are the rules of the set, as profile/rule.
 	Set   string   `json:"set"`
 	Rules []string `json:"rules"`
-	// Unproven is true if nothing had shown the set to work when the list was written: the batch is a canary. Marks of earlier releases do
-	// not have it.
+	// Unproven is true if there was no evidence for the set at the time of the write: the batch is a canary. Not set in marks of earlier releases.
 	Unproven bool `json:"unproven,omitempty"`
-	// Created is true where the volume was created with the list, and belongs to no batch.
+	// Created is true if the volume was created with the options. It then belongs to no batch.
 	Created bool `json:"created,omitempty"`
-	// Evidence and Probed are written for the release before, which knows of a set what its volumes hold, and imported like Acquitted.
-	// Evidence is what has shown the set to work. Probed is true if a probe has, which counts for the volume's server alone. Acquitted is a
-	// failure that does not count.
+	// Evidence, Probed and Acquitted are written for the previous release, which knows a set only from its volumes. They are also imported.
+	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone.
+	// Acquitted is a failure that does not count.
 	Evidence  string `json:"evidence,omitempty"`
 	Probed    bool   `json:"probed,omitempty"`
 	Acquitted string `json:"acquitted,omitempty"`
 }
 
-// MarkFor is the mark of a volume that is written for a verdict in the batch of a time.
+// MarkFor returns the mark of a volume that a batch of a given start time writes for a verdict.
 func MarkFor(v Verdict, since time.Time) *Mark {
 	return &Mark{Since: since, Set: v.Set, Rules: v.Rules}
 }
 
-// MarkOfCreation is the mark of a volume that is created with the options of a verdict. When that is, only the API server knows.
+// MarkOfCreation returns the mark of a volume that is created with the options of a verdict. Only the API server knows the time of creation.
 func MarkOfCreation(v Verdict) *Mark {
 	return &Mark{Set: v.Set, Rules: v.Rules, Created: true, Unproven: true}
 }
 
-// WithEvidence is the mark with the mount by a pod that has shown its set of options to work.
+// WithEvidence returns the mark with the mount by a pod that is the evidence for its option set.
 func (m Mark) WithEvidence(evidence string) *Mark {
 	m.Evidence, m.Probed = evidence, false
 	if m.Created {
@@ -58,15 +57,15 @@ func (m Mark) WithEvidence(evidence string) *Mark {
 	return &m
 }
 
-// IsOfEarlierRelease says whether the mark says nothing of evidence.
+// IsOfEarlierRelease reports whether the mark does not mention evidence.
 func (m *Mark) IsOfEarlierRelease() bool { return m == nil || !m.Unproven && m.Evidence == "" }
 
-// IsBatchOf says whether the volume was written in a batch of a profile.
+// IsBatchOf reports whether a batch of a profile wrote the volume.
 func (m *Mark) IsBatchOf(profile string) bool {
 	return m != nil && !m.Created && isOfProfile(m.Rules, profile)
 }
 
-// Profiles are the names of the profiles whose rules the list was written for.
+// Profiles returns the names of the profiles whose rules led to the write.
 func (m *Mark) Profiles() []string {
 	if m == nil {
 		return nil
@@ -74,7 +73,7 @@ func (m *Mark) Profiles() []string {
 	return profilesOfRules(m.Rules)
 }
 
-// MarkOf returns nil for a volume that no batch has written, and for a mark that cannot be read.
+// MarkOf returns nil for a volume without a mark, and for a mark that cannot be read.
 func MarkOf(pv *corev1.PersistentVolume) *Mark {
 	mark := readJSON[Mark](pv, v1alpha1.MountOptionsStepAnnotation)
 	if mark != nil && mark.Created {
@@ -83,8 +82,8 @@ func MarkOf(pv *corev1.PersistentVolume) *Mark {
 	return mark
 }
 
-// FailedMountOf returns the failed mount that the annotation of a volume holds. Nil if there is none. A release before this one goes by
-// it; this one imports it.
+// FailedMountOf returns the failed mount in the annotation of a volume. Nil if there is none. An earlier release relies on it. This release
+// imports it.
 func FailedMountOf(pv *corev1.PersistentVolume) *optionset.Failed {
 	return readJSON[optionset.Failed](pv, v1alpha1.FailedMountOptionsAnnotation)
 }
@@ -101,7 +100,7 @@ func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
 	return out
 }
 
-// Reverted returns what becomes of a volume that a pod could not mount with the list that we wrote.
+// Reverted returns the verdict on a volume that a pod could not mount with the options that the operator wrote.
 func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 	out := Verdict{
 		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
@@ -115,7 +114,7 @@ func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 	return out
 }
 
-// BlameText returns the text of a failed mount: with what, by which driver, and what the event says.
+// BlameText returns the text of a failed mount: the options, the driver, and the message of the event.
 func BlameText(set *optionset.Record, b optionset.Blame) string {
 	list := "the declared options"
 	if len(b.Options) > 0 {
@@ -124,12 +123,12 @@ func BlameText(set *optionset.Record, b optionset.Blame) string {
 	return fmt.Sprintf("%s (driver %s): the event says %s", list, set.Driver, quote(b.Text))
 }
 
-// PutBackText says of a volume that it gets its own list back since another one could not be mounted with the declared options.
+// PutBackText returns the message for a volume that is restored because another one could not be mounted with the declared options.
 func PutBackText(failed string, own []string) string {
 	return fmt.Sprintf("%s could not be mounted with the declared options, and no mount has shown them to work: restored %s", failed, listText(own))
 }
 
-// releaseFailedMount takes what is remembered of a failed mount off a volume, once no profile declares the list any more.
+// releaseFailedMount removes the failed mount from a volume when no profile declares the options any longer.
 func (s *scope) releaseFailedMount(v Verdict) Verdict {
 	_, marked := s.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
 	if !marked || s.record.Present || v.Action != ActionNone || v.State == StateHeld || s.isIgnored() || s.Profiles.pausedAll {
@@ -149,7 +148,7 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 	return v
 }
 
-// AnnotationsOfCreation are those of a volume that is created with the options of a verdict.
+// AnnotationsOfCreation returns the annotations of a volume that is created with the options of a verdict.
 func AnnotationsOfCreation(v Verdict) (map[string]string, error) {
 	annotations, err := annotationsOf(v)
 	if err != nil {
@@ -159,7 +158,7 @@ func AnnotationsOfCreation(v Verdict) (map[string]string, error) {
 	return annotations, err
 }
 
-// annotationsOf are the record that a write leaves on the volume beside the options.
+// annotationsOf returns the record that accompanies the options in a write.
 func annotationsOf(v Verdict) (map[string]string, error) {
 	// An empty list is written as [], which differs from no annotation at all.
 	original, err := jsonText(append([]string{}, v.Original...))
@@ -177,8 +176,8 @@ func annotationsOf(v Verdict) (map[string]string, error) {
 	}, nil
 }
 
-// AnnotationsWithout are all of our annotations as a volume is left that carries nothing of ours any more, but for what is
-// remembered of a failed mount, if that is given. nil removes one.
+// AnnotationsWithout removes all annotations of the operator from a volume. It keeps the failed mount if one is given. A nil value removes a
+// key.
 func AnnotationsWithout(failed *optionset.Failed) (map[string]any, error) {
 	annotations := map[string]any{}
 	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
@@ -192,7 +191,7 @@ func AnnotationsWithout(failed *optionset.Failed) (map[string]any, error) {
 	return annotations, err
 }
 
-// AnnotationsForEarlier returns the annotations of a mark and of a failed mount, as far as they are given, and nothing else.
+// AnnotationsForEarlier returns only the annotations of the given mark and failed mount. Either may be nil.
 func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) (annotations map[string]any, err error) {
 	annotations = map[string]any{}
 	if mark != nil {
@@ -204,7 +203,7 @@ func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) (annotations ma
 	return annotations, err
 }
 
-// AnnotationsWith are those that a write leaves, with the mark of its batch where it has one. nil removes one.
+// AnnotationsWith returns the annotations of a write, with the mark of its batch if it has one. A nil value removes a key.
 func AnnotationsWith(v Verdict, mark *Mark) (map[string]any, error) {
 	record, err := annotationsOf(v)
 	if err != nil {

@@ -14,21 +14,20 @@ type declared struct {
 	rule   rule
 }
 
-// merged is what a volume's list becomes.
+// merged is the result of a merge of mount options.
 type merged struct {
 	options []string
-	// carried are the options that stand in the list because a profile declares them, by profile.
+	// carried are the resulting options that a profile declares, by profile.
 	carried map[string][]string
-	// readAhead is the rule whose read-ahead window the volume's mounts are to have; nil where none declares one, or rules of
-	// equal rank disagree.
+	// readAhead is the rule that sets the read-ahead window of the volume's mounts. Nil if there is none, or if rules of equal rank disagree.
 	readAhead *rule
-	// kept are differences in which the volume's own value won.
+	// kept are the differences in which the original value won.
 	kept []keptValue
-	// conflicts name options for which profiles of equal priority want different values.
+	// conflicts describe options for which profiles of equal priority declare different values.
 	conflicts []string
-	// given are declared options that the driver gives by itself, and which are left out for that.
+	// given are declared options that the driver sets on its own. They are left out.
 	given []string
-	// problems say why mount would refuse the list, or the driver not hand it over as it is.
+	// problems explain why mount would reject the options, or why the driver would change them.
 	problems []string
 }
 
@@ -40,14 +39,14 @@ func (m merged) allCarried() []string {
 	return out
 }
 
-// keptValue is a difference in which the volume's own value won over a profile, and by which rule of that.
+// keptValue is a difference in which the original value won over a profile, with the policy of the profile's rule.
 type keptValue struct {
 	mountoptions.Difference
 	profile    string
 	onConflict v1alpha1.ConflictPolicy
 }
 
-// String names both values, and why the volume's own one won.
+// String returns both values and the reason why the original one won.
 func (k keptValue) String() string {
 	why := fmt.Sprintf("onConflict: %s", k.onConflict)
 	if k.Weaker {
@@ -56,10 +55,10 @@ func (k keptValue) String() string {
 	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Wanted, why)
 }
 
-// maxMerged bounds what a manager that runs for months keeps.
+// maxMerged limits the memory use of a manager that runs for months.
 const maxMerged = 10_000
 
-// mergeOnce is mergeRules, kept: thousands of volumes share a few lists. What it returns is not to be changed.
+// mergeOnce is mergeRules with a cache: thousands of volumes share a few lists. Callers must not change the result.
 func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, class []string) merged {
 	const field, entry = "\x00", "\x01"
 	var key strings.Builder
@@ -72,10 +71,9 @@ func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, cl
 	return ps.merges.Share(key.String(), func() merged { return mergeRules(t, base, current, rules, class) })
 }
 
-// mergeRules lays the rules' options over base, the volume's own list, with an entry for each option where anything changes.
-// Rules come by precedence. For an option about which profiles of equal priority disagree, or volumes of one server, what is in
-// force stays: the option as current has it, or none. Only what is weaker than the volume's own list, as earlier releases wrote
-// it, does not.
+// mergeRules merges the rules' options into base, the original mount options. If anything changes, each option gets a separate entry. Rules
+// are sorted by precedence. If profiles of equal priority, or volumes of one server, disagree about an option, it keeps its value in current,
+// or stays unset. Exception: a current value that is weaker than the original one does not stay. Earlier releases wrote such values.
 func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
 	winners, disputed := t.decideWinners(rules)
 	own, current := mountoptions.TakeApart(base), mountoptions.TakeApart(current)
@@ -122,15 +120,15 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	return out
 }
 
-// keepInForce gives a list what another one has of what an option is about.
+// keepInForce sets an option of a list to its value in current.
 func (t target) keepInForce(list, current []string, option string) []string {
 	return t.options.MergeBeside(t.Given(), list, t.rivalsIn(current, option), v1alpha1.ConflictUseProfile, nil).Options
 }
 
 func setsNconnect(option string) bool { return strings.HasPrefix(option, "nconnect=") }
 
-// readAheadOf is the first rule that declares a read-ahead window. Where another of equal rank declares a different one,
-// neither counts, and the dispute says so.
+// readAheadOf returns the first rule that declares a read-ahead window. If another rule of equal rank declares a different one, it returns nil
+// and describes the dispute.
 func readAheadOf(rules []rule) (first *rule, dispute string) {
 	for i := range rules {
 		switch r := &rules[i]; {
@@ -144,7 +142,7 @@ func readAheadOf(rules []rule) (first *rule, dispute string) {
 	return first, ""
 }
 
-// newProblems are what is wrong with a list and was not with the volume's own.
+// newProblems returns the problems of a list that the original mount options do not have.
 func (t target) newProblems(base, options []string) []string {
 	before := mountoptions.Validate(t.options, base)
 	var problems []string
@@ -156,7 +154,7 @@ func (t target) newProblems(base, options []string) []string {
 	return problems
 }
 
-// lostByDriver are the options of a merged list that the driver makes something else of, as far as they are declared or new.
+// lostByDriver returns the options of a merge result that the driver would change, if they are declared or new.
 func (t target) lostByDriver(base []string, m merged) []string {
 	var problems []string
 	for _, p := range t.Check(t.options, m.options) {
@@ -176,8 +174,8 @@ type dispute struct {
 	message string
 }
 
-// decideWinners decides option by option between the rules. What a rule has left after those before it is found by the same
-// merge that volumes get, so that an actimeo still sets the timers that nobody before it has set.
+// decideWinners selects the winning rule for each option. It uses the same merge as volumes. Thus an actimeo still sets the timers that no
+// earlier rule has set.
 func (t target) decideWinners(rules []rule) (winners []declared, disputed []dispute) {
 	for _, r := range rules {
 		var undisputed []string
@@ -213,12 +211,12 @@ func optionsOf(list []declared) []string {
 	return options
 }
 
-// haveEqualRank says whether neither rule has the last word: two profiles of one priority.
+// haveEqualRank reports whether neither rule takes precedence: they belong to two profiles of one priority.
 func haveEqualRank(a, b rule) bool {
 	return a.profile.Name != b.profile.Name && a.profile.spec.Priority == b.profile.spec.Priority
 }
 
-// isSameKey says whether two options set the same thing, by the one definition that the merge itself has.
+// isSameKey reports whether two options set the same thing, as the merge defines it.
 func (t target) isSameKey(a, b string) bool {
 	return a == b || t.isRival(a, b) || !t.options.Join([]string{a}, []string{b}).Changed
 }
@@ -227,7 +225,7 @@ func (t target) isRival(a, b string) bool {
 	return len(t.options.Join([]string{a}, []string{b}).Kept) > 0
 }
 
-// rivalsIn are the options of a list that set the same thing as the given one.
+// rivalsIn returns the options of a list that set the same thing as the given option.
 func (t target) rivalsIn(list []string, option string) []string {
 	var out []string
 	for _, o := range list {

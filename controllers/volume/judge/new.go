@@ -7,8 +7,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// AmongOthers judges a volume that does not exist yet among the others as they are now. stopped explains what keeps it from getting its
-// options: another volume that could not be mounted with them, or a probe. Empty if nothing does. find returns the record of a set.
+// AmongOthers evaluates a volume that does not exist yet among the current volumes. stopped explains why it does not get its options: a failed
+// mount of another volume, or a probe. Empty if it gets them. find returns the record of a set.
 func AmongOthers(volume *Judged, others *Others, find func(set, server string) *optionset.Record) (v Verdict, stopped string) {
 	if v = others.serversFor(volume).Judge(volume); v.Action != ActionWrite {
 		return v, ""
@@ -21,7 +21,7 @@ func AmongOthers(volume *Judged, others *Others, find func(set, server string) *
 	return v, fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped: %s", text.List(v.Profiles), why)
 }
 
-// RejectionText explains why no further volume of a server gets a set of options, whatever else is known of it. Empty if they may.
+// RejectionText explains why no further volume of a server gets an option set, regardless of other evidence. Empty if volumes may get it.
 func RejectionText(set *optionset.Record, server string) string {
 	switch set.State(server) {
 	case optionset.Suspected, optionset.Failing, optionset.Disputed:

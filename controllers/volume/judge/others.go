@@ -7,16 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Others is what volumes ask their servers for: kept by volume, so that a new one is judged among thousands without reading them. Several
-// may use it at once.
+// Others holds the server requests of all volumes, by volume. A new volume is evaluated among thousands without reading them. It is safe for
+// concurrent use.
 type Others struct {
 	mutex   sync.RWMutex
 	volumes map[string]demand
-	// asking are the volumes that ask a server for the same, sorted.
+	// asking are the sorted names of the volumes with the same request, by server.
 	asking map[string]map[connection][]string
 }
 
-// NewOthers knows these volumes.
+// NewOthers returns Others with the given volumes.
 func NewOthers(volumes []*corev1.PersistentVolume) *Others {
 	o := &Others{volumes: map[string]demand{}, asking: map[string]map[connection][]string{}}
 	for _, pv := range volumes {
@@ -25,7 +25,7 @@ func NewOthers(volumes []*corev1.PersistentVolume) *Others {
 	return o
 }
 
-// Keep knows a volume as it is now.
+// Keep records the current version of a volume.
 func (o *Others) Keep(pv *corev1.PersistentVolume) {
 	next := demandOf(pv, pv.Spec.MountOptions)
 	o.mutex.Lock()
@@ -39,14 +39,14 @@ func (o *Others) Keep(pv *corev1.PersistentVolume) {
 	}
 }
 
-// Forget is for a volume that is gone.
+// Forget removes a deleted volume.
 func (o *Others) Forget(name string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.forget(name)
 }
 
-// forget is called with the mutex held.
+// forget requires the lock of mutex.
 func (o *Others) forget(name string) {
 	was, known := o.volumes[name]
 	if !known {
@@ -65,7 +65,7 @@ func (o *Others) forget(name string) {
 	}
 }
 
-// serversFor knows who asks the volume's server for what, and the volume with them.
+// serversFor returns the requests of all volumes for the volume's server, including the volume.
 func (o *Others) serversFor(volume *Judged) *Servers {
 	servers := NewServers()
 	if !volume.bringsNconnect {

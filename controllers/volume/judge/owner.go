@@ -12,11 +12,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// tool is something that declares volumes beside us. What it is told is YAML in flow style or the tool's own language, so that it can
-// be pasted from an event.
+// tool is another tool that declares volumes. Its instructions are YAML in flow style or the tool's language, so that they can be pasted from
+// an event.
 type tool struct {
 	name string
-	// declare says where and how to declare a list there, cede how to have the tool leave the list to us. One of them is nil.
+	// declare returns instructions to declare the mount options in the tool, cede to let the operator manage them. One of them is nil.
 	declare func(volume string, list []string) string
 	cede    func(volume string) string
 }
@@ -53,7 +53,8 @@ var (
 
 func inManifest(_ string, list []string) string { return "in the manifest: " + specBlock(list) }
 
-// kappPaths are what kapp is to leave as it is: it removes annotations that its manifests do not name, unless it is told to copy them.
+// kappPaths returns the paths that kapp must leave unchanged. kapp removes annotations that its manifests do not name, unless its rules copy
+// them.
 func kappPaths() string {
 	paths := []string{"[spec, mountOptions]"}
 	for _, key := range slices.Concat(recordAnnotations, markAnnotations) {
@@ -69,11 +70,11 @@ func fluxPatch(volume string, list []string) string {
 	return fmt.Sprintf("patches: [{target: {kind: PersistentVolume, name: %s}, patch: '%s'}]", volume, strings.ReplaceAll(patch, "'", "''"))
 }
 
-// trackingSign is a label or an annotation by which a tool marks what it applies.
+// trackingSign is a label or an annotation with which a tool marks its objects.
 type trackingSign struct {
 	key  string
 	tool *tool
-	// value narrows the sign to one value; empty stands for any.
+	// value limits the sign to one value. Empty matches any value.
 	value string
 }
 
@@ -88,7 +89,7 @@ var trackingSigns = []trackingSign{
 	{key: "app.kubernetes.io/managed-by", tool: pulumi, value: "pulumi"},
 }
 
-// applyManagers are field managers by which tools apply, or update and replace, by how their names begin.
+// applyManagers are name prefixes of field managers of tools that apply, or that update and replace.
 var applyManagers = []struct {
 	prefix string
 	tool   *tool
@@ -97,11 +98,11 @@ var applyManagers = []struct {
 	{"crossplane", crossplane}, {"Terraform", terraformManifest},
 }
 
-// updateManagers are field managers of tools that create and update, and put back what they declare at their next run: Terraform's
-// provider is known by the first word of its user agent.
+// updateManagers are field managers of tools that create and update, and restore their declaration at the next run. The first word of its user
+// agent identifies Terraform's provider.
 var updateManagers = []string{"HashiCorp", "Terraform", "terraform-provider-kubernetes"}
 
-// owner is who declares a volume's mount options beside us, and the sign that tells.
+// owner is another tool that declares a volume's mount options, with the sign that identifies it.
 type owner struct {
 	*tool
 	sign string
@@ -114,7 +115,7 @@ func (o owner) String() string {
 	return fmt.Sprintf("%s (%s)", o.name, o.sign)
 }
 
-// blocks are what to paste there: to declare a list, or to leave it to us. One of them is empty.
+// blocks returns the text to paste there: to declare the mount options, or to let the operator manage them. One of them is empty.
 func (o owner) blocks(volume string, list []string) (declare, cede string) {
 	if o.declare != nil {
 		return o.declare(volume, list), ""
@@ -122,7 +123,7 @@ func (o owner) blocks(volume string, list []string) (declare, cede string) {
 	return "", o.cede(volume)
 }
 
-// ownerOf looks for signs that the volume's mount options are declared elsewhere, in Git or in a manifest.
+// ownerOf searches for signs that the volume's mount options are managed by another tool, in Git or in a manifest.
 func ownerOf(pv *corev1.PersistentVolume) (by owner, elsewhere bool) {
 	for _, s := range trackingSigns {
 		for _, set := range []map[string]string{pv.Annotations, pv.Labels} {
@@ -144,8 +145,8 @@ func ownerOf(pv *corev1.PersistentVolume) (by owner, elsewhere bool) {
 
 var lastAppliedOwner = owner{tool: kubectlApply, sign: corev1.LastAppliedConfigAnnotation}
 
-// declarerOf looks for somebody who declares the very list that the volume has by now: to write another one would be the beginning of
-// a fight. Who only tracks the volume may declare no list, or the one before ours.
+// declarerOf searches for a tool that declares the current mount options: another write would start a conflict with it. A tool that only
+// tracks the volume may declare no mount options, or the previous ones.
 func declarerOf(pv *corev1.PersistentVolume) (by owner, declared bool) {
 	for _, entry := range pv.ManagedFields {
 		if by, tells := managerOf(entry); tells && OwnsMountOptions(entry) {
@@ -158,7 +159,7 @@ func declarerOf(pv *corev1.PersistentVolume) (by owner, declared bool) {
 	return owner{}, false
 }
 
-// TellsOwner says whether an entry of the managed fields tells that the mount options are declared elsewhere, or who replaced them.
+// TellsOwner reports whether an entry of the managed fields shows that another tool manages the mount options, or replaced them.
 func TellsOwner(entry metav1.ManagedFieldsEntry) bool {
 	_, tells := managerOf(entry)
 	return tells || isReplacer(entry) && OwnsMountOptions(entry)
@@ -188,7 +189,7 @@ func managerOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
 	return owner{}, false
 }
 
-// updaterOf finds tools that update volumes, or replace them, rather than apply them: as long as they own the list.
+// updaterOf detects tools that update or replace volumes instead of applying them. They count while they own the mount options.
 func updaterOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
 	for _, known := range applyManagers {
 		if known.tool != terraformManifest && strings.HasPrefix(entry.Manager, known.prefix) && entry.Subresource == "" && OwnsMountOptions(entry) {
@@ -198,7 +199,7 @@ func updaterOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
 	return owner{}, false
 }
 
-// OwnsMountOptions says whether an entry of the managed fields holds spec.mountOptions.
+// OwnsMountOptions reports whether an entry of the managed fields contains spec.mountOptions.
 func OwnsMountOptions(entry metav1.ManagedFieldsEntry) bool {
 	_, owns := specFieldsOf(entry)["f:mountOptions"]
 	return owns
@@ -217,7 +218,7 @@ func specFieldsOf(entry metav1.ManagedFieldsEntry) map[string]json.RawMessage {
 	return fields.Spec
 }
 
-// lastAppliedList is the list that kubectl applied last; known is false where that cannot be read.
+// lastAppliedList returns the mount options that kubectl applied last. known is false if they cannot be read.
 func lastAppliedList(pv *corev1.PersistentVolume) (list []string, known bool) {
 	var manifest struct {
 		Spec struct {
@@ -228,7 +229,8 @@ func lastAppliedList(pv *corev1.PersistentVolume) (list []string, known bool) {
 	return manifest.Spec.MountOptions, err == nil
 }
 
-// isInLastApplied takes an annotation that cannot be read for one that declares them: the careful side.
+// isInLastApplied reports whether the last applied configuration declares mount options. An annotation that cannot be read counts as a
+// declaration: the safe assumption.
 func isInLastApplied(pv *corev1.PersistentVolume) bool {
 	text, ok := pv.Annotations[corev1.LastAppliedConfigAnnotation]
 	if !ok {

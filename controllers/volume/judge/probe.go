@@ -11,17 +11,17 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// ProbeTarget is what a probe of a list would mount of a volume.
+// ProbeTarget is the mount that a probe of a volume's options would make.
 type ProbeTarget struct {
-	// Server, Path and FSType are what is mounted.
+	// Server, Path and FSType identify the mounted file system.
 	Server, Path, FSType string
-	// Options are what mount would get with the list that is declared, Own what it gets today.
+	// Options are the arguments that mount would get with the declared options, Own with the current ones.
 	Options, Own []string
-	// AsksOtherwise is whether Options have the server asked in another way than Own.
+	// AsksOtherwise is true if Options change the requests to the server.
 	AsksOtherwise bool
-	// Obstacle says why the list cannot be tried in a network namespace of its own; empty where it can.
+	// Obstacle explains why the options cannot be probed in a separate network namespace. Empty if they can.
 	Obstacle string
-	// Clone is what a clone of the volume would have.
+	// Clone is the desired content of a clone of the volume.
 	Clone CloneTarget
 }
 
@@ -32,7 +32,7 @@ var (
 
 const maxProbedPath = 1024
 
-// ProbeTargetOf is what a probe of a verdict's list would mount.
+// ProbeTargetOf returns the mount that a probe of a verdict's options would make.
 func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 	t := targetOf(pv)
 	source := t.Source()
@@ -47,7 +47,7 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 	return out
 }
 
-// probeObstacle says why a mount in a network namespace of its own, by the agent's rules, would prove nothing or cannot be made.
+// probeObstacle explains why a mount in a separate network namespace, by the agent's rules, is impossible or would show nothing.
 func probeObstacle(source Source, t ProbeTarget) string {
 	switch {
 	case source.Protocol != v1alpha1.ProtocolNFS:

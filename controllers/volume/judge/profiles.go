@@ -16,21 +16,21 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// pausedAllMessage names the one pause that no profile shows.
+// pausedAllMessage reports the only pause that no profile shows.
 const pausedAllMessage = "the annotation on the manager's namespace pauses everything"
 
-// hold says why a profile begins nothing.
+// hold is a reason why a profile does not act.
 type hold struct {
-	// wouldAct is true where the profile itself is sound: paused, in mode Plan, or brand new.
+	// wouldAct is true if the profile is valid: paused, in mode Plan, or new.
 	wouldAct bool
 	message  string
 }
 
-// Profile is a compiled profile. It is never changed.
+// Profile is a compiled profile. It is immutable.
 type Profile struct {
 	// Name is the profile's name.
 	Name string
-	// Rollout says how changed options reach volumes, with defaults.
+	// Rollout contains the rollout settings for volumes, with defaults.
 	Rollout v1alpha1.VolumeRollout
 	// Deleting is true once the profile is being deleted.
 	Deleting bool
@@ -39,21 +39,21 @@ type Profile struct {
 	hold *hold
 }
 
-// Acts says whether the profile may begin something.
+// Acts reports whether the profile may start changes.
 func (p *Profile) Acts() bool { return p.hold == nil && !p.Deleting }
 
-// IsHeld says whether a pause, mode Plan or a flaw of its own keeps the profile from acting.
+// IsHeld reports whether a pause, mode Plan or an error in its spec prevents the profile from acting.
 func (p *Profile) IsHeld() bool { return p.hold != nil }
 
-// rule is one volume rule of a profile, by precedence.
+// rule is one volume rule of a profile.
 type rule struct {
 	*v1alpha1.VolumeRule
 	profile *Profile
-	// followed are the rule's options with those of a volume's class, nil where it takes none from there: see followClass.
+	// followed are the rule's options with the options of a volume's class. Nil if the rule does not use the class. See followClass.
 	followed []string
 }
 
-// follows says whether the rule takes options from the StorageClass of a volume.
+// follows reports whether the rule uses options from the StorageClass of a volume.
 func (r rule) follows() bool { return r.MountOptionsFrom == v1alpha1.MountOptionsFromClass }
 
 func (r rule) options() []string {
@@ -67,22 +67,22 @@ func (r rule) options() []string {
 	return options
 }
 
-// Profiles are all profiles of the cluster, compiled: which may act, and why the others may not.
+// Profiles are all profiles of the cluster, compiled, with the reasons why some may not act.
 type Profiles struct {
-	// pausedAll holds everything, also volumes whose profiles are gone.
+	// pausedAll pauses everything, including volumes of deleted profiles.
 	pausedAll bool
 	// byPrecedence is sorted by descending priority, then by name.
 	byPrecedence []*Profile
 	byName       map[string]*Profile
-	// classes holds the mount options of each StorageClass, where a rule follows them.
+	// classes are the mount options of each StorageClass, if a rule follows classes.
 	classes map[string][]string
-	// merges are the lists of volumes: see mergeOnce.
+	// merges caches merge results. See mergeOnce.
 	merges *store.Pool[merged]
-	// parts are the Profiles of a few of these, by their names: see among.
+	// parts caches subsets of the profiles, by their names. See among.
 	parts store.Pool[*Profiles]
 }
 
-// Compile compiles profiles. pausedAll says whether the manager's namespace carries the pause annotation.
+// Compile compiles profiles. pausedAll is true if the manager's namespace has the pause annotation.
 func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) *Profiles {
 	compiled := make([]*Profile, len(profiles))
 	for i := range profiles {
@@ -91,12 +91,12 @@ func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList
 	return newProfiles(compiled, pausedAll, nil)
 }
 
-// WithClasses are the profiles where StorageClasses have these mount options.
+// WithClasses returns the profiles with the given mount options of StorageClasses.
 func (ps *Profiles) WithClasses(classes map[string][]string) *Profiles {
 	return newProfiles(ps.byPrecedence, ps.pausedAll, followedClasses(ps.byPrecedence, classes))
 }
 
-// followedClasses are classes, none where no rule follows them: nothing is to be judged again then where one changes.
+// followedClasses returns the classes if a rule follows any, otherwise nil. Then a change of a class causes no new evaluation.
 func followedClasses(compiled []*Profile, classes map[string][]string) map[string][]string {
 	for _, p := range compiled {
 		for i := range p.spec.Volumes {
@@ -128,8 +128,8 @@ func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList)
 	}
 }
 
-// holdOf finds what keeps a profile from acting. One that is being deleted is only held by a pause: mode Plan or an
-// invalid spec must not keep what it wrote earlier from being put back. With Retain it lets go at once.
+// holdOf returns the reason why a profile does not act. Only a pause holds a deleted profile: mode Plan or an invalid spec must not prevent
+// the restore of its earlier changes. With Retain, it releases its volumes at once.
 func holdOf(p *v1alpha1.StorageClientProfile, standing match.Standing, allow catalogue.AllowList) *hold {
 	if standing == match.Leaving && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 		return nil
@@ -171,7 +171,7 @@ func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav
 	return rules
 }
 
-// among are those of the profiles that a volume was judged by, all of them where it remembers a failure.
+// among returns the profiles that affect a volume. If the volume records a failure, these are all profiles.
 func (ps *Profiles) among(j *Judged) *Profiles {
 	if j.remembersFailure() {
 		return ps
@@ -188,13 +188,13 @@ func (ps *Profiles) among(j *Judged) *Profiles {
 	})
 }
 
-// Get returns nil for a profile that is gone.
+// Get returns the named profile. Nil if it does not exist.
 func (ps *Profiles) Get(name string) *Profile { return ps.byName[name] }
 
-// All are the profiles by descending priority, then by name. Nobody changes them.
+// All returns the profiles by descending priority, then by name. Callers must not change them.
 func (ps *Profiles) All() []*Profile { return ps.byPrecedence }
 
-// holdOn says what keeps a volume that carries the named profiles as it is, "" if nothing does.
+// holdOn returns the reason why a volume with options of the named profiles stays unchanged. Empty if there is none.
 func (ps *Profiles) holdOn(carried []string) string {
 	if ps.pausedAll {
 		return pausedAllMessage
@@ -207,8 +207,7 @@ func (ps *Profiles) holdOn(carried []string) string {
 	return ""
 }
 
-// isRetained says whether one of the named profiles wants its options left where they are. A profile that is gone
-// cannot be asked: the default, Restore, stands for it.
+// isRetained reports whether one of the named profiles has the deletion policy Retain. A deleted profile counts as Restore, the default.
 func (ps *Profiles) isRetained(carried []string) bool {
 	return slices.ContainsFunc(carried, func(name string) bool {
 		p := ps.Get(name)
@@ -216,7 +215,8 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	})
 }
 
-// Freed returns the profiles as if the named one were neither paused nor in mode Plan, nor everything paused, and whether that differs.
+// Freed returns the profiles as if neither the named one nor everything were paused, and as if it were not in mode Plan. differs is true if
+// this changes anything.
 func (ps *Profiles) Freed(name string) (freed *Profiles, differs bool) {
 	freed, differs = ps.WithoutGlobalPause()
 	p := freed.Get(name)
@@ -229,7 +229,7 @@ func (ps *Profiles) Freed(name string) (freed *Profiles, differs bool) {
 	return newProfiles(compiled, false, ps.classes), true
 }
 
-// WithoutGlobalPause returns the profiles as if not everything were paused, and whether that differs.
+// WithoutGlobalPause returns the profiles without the global pause. differs is true if this changes anything.
 func (ps *Profiles) WithoutGlobalPause() (free *Profiles, differs bool) {
 	if !ps.pausedAll {
 		return ps, false
@@ -237,7 +237,7 @@ func (ps *Profiles) WithoutGlobalPause() (free *Profiles, differs bool) {
 	return newProfiles(ps.byPrecedence, false, ps.classes), true
 }
 
-// Selects says whether a rule of the named profile selects a volume and declares something.
+// Selects reports whether a rule of the named profile selects a volume and declares something.
 func (ps *Profiles) Selects(name string, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
 	p := ps.Get(name)
 	if !isBoundTo(pv, volumeClaim) {

@@ -12,19 +12,19 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
-// Record is what is remembered of a volume: by our annotations on it, or by its entry in the ledger.
+// Record is the record of a volume, from its annotations or from its entry in the ledger.
 type Record struct {
-	// Present is true where anything is remembered.
+	// Present is true if there is a record.
 	Present bool
-	// Original is the volume's own list, Applied the one that we wrote last.
+	// Original are the original mount options. Applied are the options that the operator wrote last.
 	Original, Applied []string
-	// Profiles are those whose options the volume carries.
+	// Profiles are the profiles whose options the volume carries.
 	Profiles []string
-	// Broken says why what is remembered cannot be relied on.
+	// Broken explains why the record is unreliable. Empty if it is reliable.
 	Broken string
-	// Recalled is true where the annotations do not tell, since somebody removed or broke them, and the entry does.
+	// Recalled is true if the record comes from the entry, since another user or controller removed or broke the annotations.
 	Recalled bool
-	// PutBack is true where that has happened before, and the annotations were put back.
+	// PutBack is true if the annotations were removed before and the operator restored them.
 	PutBack bool
 }
 
@@ -32,18 +32,18 @@ var recordAnnotations = []string{
 	v1alpha1.OriginalMountOptionsAnnotation, v1alpha1.AppliedMountOptionsAnnotation, v1alpha1.ProfilesAnnotation,
 }
 
-// HasRecord says whether the volume carries any annotation of the record.
+// HasRecord reports whether the volume has any annotation of the record.
 func HasRecord(pv *corev1.PersistentVolume) bool {
 	return slices.ContainsFunc(recordAnnotations, func(key string) bool { _, ok := pv.Annotations[key]; return ok })
 }
 
-// IsAnnotated says whether any of our annotations stands on the volume.
+// IsAnnotated reports whether the volume has any annotation of the operator.
 func IsAnnotated(pv *corev1.PersistentVolume) bool {
 	return slices.ContainsFunc(slices.Concat(recordAnnotations, markAnnotations), func(key string) bool { _, ok := pv.Annotations[key]; return ok })
 }
 
-// recallRecord reads the record of a volume: from its annotations, as long as these are whole, since they change in one write with the
-// list; else from its entry in the ledger.
+// recallRecord reads the record of a volume from its annotations if they are complete: they change in the same write as the mount options.
+// Otherwise it reads the entry in the ledger.
 func recallRecord(pv *corev1.PersistentVolume, e *ledger.Entry) Record {
 	r := RecordOf(pv)
 	switch {
@@ -58,13 +58,13 @@ func recallRecord(pv *corev1.PersistentVolume, e *ledger.Entry) Record {
 	return r
 }
 
-// IsWhole says whether the record can be relied on.
+// IsWhole reports whether the record is reliable.
 func (r Record) IsWhole() bool { return r.Present && r.Broken == "" }
 
-// IsTold says whether the annotations tell the record.
+// IsTold reports whether the record comes from the annotations.
 func (r Record) IsTold() bool { return r.IsWhole() && !r.Recalled }
 
-// Lists are the lists of a record, as the ledger keeps them.
+// Lists returns the lists of a record in the form of the ledger.
 func (r Record) Lists() ledger.Lists { return ledger.Lists{Original: r.Original, Applied: r.Applied} }
 
 // RecordOf reads the record of a volume from its annotations.
@@ -90,12 +90,12 @@ func RecordOf(pv *corev1.PersistentVolume) Record {
 	return r
 }
 
-// CarriesOurs says whether the volume's list is the one that we wrote last.
+// CarriesOurs reports whether the volume still has the mount options that the operator wrote last.
 func (r Record) CarriesOurs(pv *corev1.PersistentVolume) bool {
 	return r.IsWhole() && slices.Equal(pv.Spec.MountOptions, r.Applied)
 }
 
-// CarriedProfiles are the names of the profiles whose options the volume carries, as its annotation tells.
+// CarriedProfiles returns the names of the profiles whose options the volume carries, from its annotation.
 func CarriedProfiles(pv *corev1.PersistentVolume) []string {
 	var names []string
 	for name := range strings.SplitSeq(pv.Annotations[v1alpha1.ProfilesAnnotation], ",") {

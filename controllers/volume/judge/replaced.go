@@ -10,10 +10,10 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// kubectlReplace writes whole objects: what it does not name is gone.
+// kubectlReplace writes whole objects: fields that the manifest does not name are removed.
 var kubectlReplace = &tool{name: "kubectl replace", declare: inManifest}
 
-// replacerOf looks for somebody who wrote the list as a part of the whole volume: by his field manager, who owns the list since.
+// replacerOf searches for a tool that wrote the mount options as a part of the whole volume. Its field manager has owned them since then.
 func replacerOf(pv *corev1.PersistentVolume) (by owner, replaced bool) {
 	for _, entry := range pv.ManagedFields {
 		if !OwnsMountOptions(entry) || entry.Manager == v1alpha1.VolumesFieldManager {
@@ -29,19 +29,19 @@ func replacerOf(pv *corev1.PersistentVolume) (by owner, replaced bool) {
 	return owner{}, false
 }
 
-// isReplacer says whether an entry of the managed fields is of kubectl replace, which a person may have run once: it tells who changed
-// a list, and not that the list is declared elsewhere.
+// isReplacer reports whether an entry of the managed fields belongs to kubectl replace. A user may have run it only once. The entry identifies
+// who changed the mount options, but does not show that another tool manages them.
 func isReplacer(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == "" && entry.Manager == "kubectl-replace"
 }
 
-// isReplaced says whether somebody declares the very list that we wrote: the volume came back whole, and without our annotations.
+// isReplaced reports whether another tool declares the options that the operator wrote: it wrote the whole volume, without the annotations.
 func (s *scope) isReplaced() bool {
 	_, replaced := replacerOf(s.Volume)
 	return replaced
 }
 
-// keepReplaced is for a volume whose list is ours in name only: whoever writes the whole volume declares it.
+// keepReplaced handles a volume whose options only look managed: the tool that writes the whole volume declares them.
 func (s *scope) keepReplaced() Verdict {
 	if s.isSatisfied() {
 		v, _ := s.keepCurrent()
@@ -52,7 +52,7 @@ func (s *scope) keepReplaced() Verdict {
 		by, listText(s.current), s.remedyText(by)))
 }
 
-// changerOf is who may have changed the volume, as far as its fields tell.
+// changerOf returns the tool that may have changed the volume, based on its managed fields.
 func (s *scope) changerOf() (by owner, known bool) {
 	if by, known = replacerOf(s.Volume); known {
 		return by, true
@@ -60,7 +60,7 @@ func (s *scope) changerOf() (by owner, known bool) {
 	return ownerOf(s.Volume)
 }
 
-// changedText is for a list that is neither ours nor the volume's own any more.
+// changedText is the message for mount options that are neither the applied nor the original ones.
 func (s *scope) changedText() string {
 	by, known := s.changerOf()
 	who := "somebody else"
@@ -77,7 +77,7 @@ func (s *scope) changedText() string {
 	return fmt.Sprintf("%s %s; last written: %s: %s, or %s", who, what, listText(s.record.Applied), again, s.adoptText())
 }
 
-// removedText is for annotations that were put back once, and are gone again.
+// removedText is the message for annotations that were restored once and removed again.
 func (s *scope) removedText() string {
 	by, known := s.changerOf()
 	out := "our annotations were removed again after they had been put back, and are left so: "
@@ -89,7 +89,7 @@ func (s *scope) removedText() string {
 	return out + s.adoptText()
 }
 
-// remedyText is what to paste into a tool, so that it declares the list or leaves it to us.
+// remedyText returns the text to paste into a tool, so that it declares the mount options or lets the operator manage them.
 func (s *scope) remedyText(by owner) string {
 	declare, cede := by.blocks(s.Volume.Name, s.merged.options)
 	if declare != "" {
@@ -101,7 +101,7 @@ func (s *scope) remedyText(by owner) string {
 	return "have it leave them, " + cede
 }
 
-// adoptText is the command that makes the present list the volume's own one: what profiles declare is laid over it from then on.
+// adoptText returns the command that makes the current mount options the original ones. Declared options are merged into them from then on.
 func (s *scope) adoptText() string {
 	list := "[]"
 	if len(s.current) > 0 {

@@ -13,11 +13,11 @@ import (
 
 type term struct{ given, holds bool }
 
-// Selects says whether all given terms of a selector hold. A selector without any term selects nothing.
-// volumeClaim is the one that the volume is bound to, nil if there is none.
+// Selects reports whether all given terms of a selector match. A selector without any term selects nothing. volumeClaim is the
+// PersistentVolumeClaim that the volume is bound to. Nil if there is none.
 func Selects(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
 	if len(s.StorageClassNames) > 0 && !slices.Contains(s.StorageClassNames, pv.Spec.StorageClassName) {
-		return false // said at once: of hundreds of rules, all but a few speak of other classes
+		return false // checked first: of hundreds of rules, most name other classes
 	}
 	terms := append(volumeTerms(s, pv), volumeClaimTerms(s, volumeClaim)...)
 	return doAllHold(terms) && slices.ContainsFunc(terms, func(t term) bool { return t.given })
@@ -51,7 +51,7 @@ func isEmpty(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// labelsMatch takes a selector that cannot be parsed as one that selects nothing; the profile's validation names it.
+// labelsMatch reports whether a selector matches. An invalid selector matches nothing. The validation of the profile reports it.
 func labelsMatch(s *metav1.LabelSelector, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(labels.Set(set))
@@ -63,7 +63,7 @@ func offersMode(pv *corev1.PersistentVolume, modes []string) bool {
 	})
 }
 
-// isBoundTo says whether the PersistentVolumeClaim is the one that the volume is bound to, and not a later one of the same name.
+// isBoundTo reports whether the volume is bound to this PersistentVolumeClaim, and not to an earlier one of the same name.
 func isBoundTo(pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && volumeClaim != nil && ref.Namespace == volumeClaim.Namespace && ref.Name == volumeClaim.Name &&

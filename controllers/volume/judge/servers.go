@@ -14,34 +14,35 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// connection is what the first mount of a server on a node fixes for all later ones of the same version.
+// connection holds the parameters that the first mount of a server on a node sets for all later ones of the same version.
 type connection struct {
 	version, proto string
 	nconnect       int
 }
 
-// demand is what one volume asks of its server: no number of connections where its list does not say. It has no server where the
-// volume asks nothing.
+// demand is the request of one volume to its server. nconnect is zero if the mount options do not set it. server is empty if the volume
+// requests nothing.
 type demand struct {
 	server string
 	connection
 }
 
-// Servers knows how many connections each volume asks its server for: with the list that it is about to get, so that two
-// volumes that are both yet to be written are in each other's way before either of them is.
+// Servers holds the number of connections that each volume requests from its server, after pending writes. Thus two pending volumes that
+// conflict are detected before either is written.
 type Servers struct {
 	demands map[string]map[connection][]string
-	// messages are those for servers whose volumes disagree, silent those for volumes that do not say, by who would share with them.
+	// messages describe servers whose volumes disagree. silent describe volumes without a number, by the request that would share connections with
+	// them.
 	messages map[string]string
 	silent   map[demand]string
 }
 
-// NewServers knows no volume yet.
+// NewServers returns an empty Servers.
 func NewServers() *Servers {
 	return &Servers{demands: map[string]map[connection][]string{}, messages: map[string]string{}, silent: map[demand]string{}}
 }
 
-// Add counts a volume by what was judged of it alone. All volumes are added before any is judged among them.
+// Add adds a volume by its own verdict. Callers add all volumes before they call Judge.
 func (s *Servers) Add(volume *Judged) {
 	d := volume.demand
 	if d.server == "" {
@@ -51,8 +52,8 @@ func (s *Servers) Add(volume *Judged) {
 	asking[d.connection] = append(asking[d.connection], volume.Volume.Name)
 }
 
-// Judge keeps nconnect back from a volume to which a profile brings another number of connections than other volumes of its
-// server have, and nothing else. Volumes that do not say how many are named: which mount comes first, nobody knows.
+// Judge withholds only nconnect from a volume if a profile sets another number of connections than other volumes of its server have. The
+// message names volumes without a number, since the order of mounts is unknown.
 func (s *Servers) Judge(volume *Judged) Verdict {
 	v, d := volume.Verdict, volume.demand
 	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || !volume.bringsNconnect {
@@ -69,7 +70,7 @@ func (s *Servers) Judge(volume *Judged) Verdict {
 	return v
 }
 
-// contestedBy is a verdict without the nconnect that is declared. Once nothing else is to be written, that is what is missing.
+// contestedBy returns the verdict without the declared nconnect. If there is no other change to write, the missing nconnect blocks the volume.
 func (v Verdict) contestedBy(message string) Verdict {
 	v.Contested = true
 	switch {
@@ -81,7 +82,7 @@ func (v Verdict) contestedBy(message string) Verdict {
 	return v
 }
 
-// messageFor names the server, the numbers and the volumes.
+// messageFor returns a message with the server, the numbers and the volumes.
 func (s *Servers) messageFor(server string) string {
 	if message, ok := s.messages[server]; ok {
 		return message
@@ -101,8 +102,8 @@ func (s *Servers) messageFor(server string) string {
 	return s.messages[server]
 }
 
-// silentMessageFor names volumes that say nothing of nconnect and may share connections with one that does: mounted first, they
-// fix one for all. Empty where there are none.
+// silentMessageFor names volumes without nconnect that may share connections with the request. If they are mounted first, all of them use one
+// connection. Empty if there are none.
 func (s *Servers) silentMessageFor(d demand) string {
 	if message, ok := s.silent[d]; ok {
 		return message
@@ -124,14 +125,14 @@ func (s *Servers) silentMessageFor(d demand) string {
 	return s.silent[d]
 }
 
-// mayShare says whether mounts of one server can share connections. A version that is left open becomes one of NFSv4 on
-// all servers that have it.
+// mayShare reports whether mounts of one server can share connections. An unspecified version becomes a version of NFSv4 on all servers that
+// support it.
 func (c connection) mayShare(other connection) bool {
 	a, b := cmp.Or(c.version, "4"), cmp.Or(other.version, "4")
 	return c.proto == other.proto && (a == b || a == "4" && strings.HasPrefix(b, "4.") || b == "4" && strings.HasPrefix(a, "4."))
 }
 
-// listAfter is the volume's list once the verdict is carried out.
+// listAfter returns the volume's mount options after the write.
 func listAfter(pv *corev1.PersistentVolume, v Verdict) []string {
 	if v.Action == ActionWrite || v.Action == ActionRestore {
 		return v.Options
@@ -139,7 +140,7 @@ func listAfter(pv *corev1.PersistentVolume, v Verdict) []string {
 	return pv.Spec.MountOptions
 }
 
-// demandOf names no server where the volume names none, or cannot be mounted any more.
+// demandOf returns the request of a volume. It has no server if the volume has none or can no longer be mounted.
 func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 	if pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed {
 		return demand{}

@@ -9,8 +9,8 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// hashOfSet names a set of options: what rules declare for a volume and who mounts it, nothing else that their profiles say. What works,
-// or does not, for one volume of a set says something of the others. To give a rule another name makes it another set.
+// hashOfSet identifies an option set by the declared options and the driver, protocol and file system of the volume. Other fields of the
+// profiles do not count. A result for one volume of a set applies to the others. A new name of a rule makes another set.
 func hashOfSet(source Source, rules []rule, nconnectInForce bool) string {
 	parts := []string{source.Driver, string(source.Protocol), source.FSType}
 	for _, r := range rules {
@@ -45,12 +45,12 @@ func profilesOfRules(ruleNames []string) []string {
 	return names
 }
 
-// SetOf returns a record of a set of options of which nothing is known yet.
+// SetOf returns an empty record of an option set.
 func SetOf(source Source, set string, rules []string) *optionset.Record {
 	return &optionset.Record{Identity: optionset.Identity{Set: set, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType}}
 }
 
-// Declare reports whether rules still declare a set of options, for whichever volumes.
+// Declare reports whether rules still declare an option set, for any volume.
 func (ps *Profiles) Declare(set *optionset.Record) bool {
 	var rules []rule
 	for _, name := range set.Rules {

@@ -10,10 +10,10 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// Source is where a PersistentVolume's data comes from, as far as the volume itself tells.
+// Source is the source of a PersistentVolume's data, based on the volume alone.
 type Source = drivers.Source
 
-// SourceOf reads driver, protocol and server of a volume.
+// SourceOf returns the driver, protocol and server of a volume.
 func SourceOf(pv *corev1.PersistentVolume) Source { return describeSource(pv).Source() }
 
 func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
@@ -43,8 +43,8 @@ func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
 	return migratedSource(pv)
 }
 
-// migratedSource is of in-tree volumes that the kubelet hands to a CSI driver, as it translates them: k8s.io/csi-translation-lib says
-// the same, to which the tests compare. That copies whole volumes and logs, and is for those who write the result.
+// migratedSource returns the source of in-tree volumes that the kubelet passes to a CSI driver, translated in the same way. The tests compare
+// it with k8s.io/csi-translation-lib. That library copies whole volumes and logs, and is intended for callers that write the result.
 func migratedSource(pv *corev1.PersistentVolume) drivers.Volume {
 	switch s := pv.Spec.PersistentVolumeSource; {
 	case s.AzureFile != nil:
@@ -67,7 +67,7 @@ func migratedSource(pv *corev1.PersistentVolume) drivers.Volume {
 	return drivers.Volume{}
 }
 
-// azureFileSource finds the storage account in the secret's name, where that is as a provisioner makes it.
+// azureFileSource derives the storage account from the secret's name if a provisioner named it.
 func azureFileSource(pv *corev1.PersistentVolume, s *corev1.AzureFilePersistentVolumeSource) drivers.Volume {
 	account := s.SecretName
 	if name, ok := strings.CutPrefix(account, "azure-storage-account-"); ok && strings.HasSuffix(name, "-secret") {
@@ -83,7 +83,7 @@ func azureFileSource(pv *corev1.PersistentVolume, s *corev1.AzureFilePersistentV
 	}
 }
 
-// isRawBlock says whether pods get the device itself: there is nothing to mount.
+// isRawBlock reports whether pods get the device itself, without a mount.
 func isRawBlock(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
@@ -91,12 +91,12 @@ func isRawBlock(pv *corev1.PersistentVolume) bool {
 type target struct {
 	drivers.Volume
 	options mountoptions.Protocol
-	// nconnectInForce leaves nconnect as the volume's list has it, whatever rules declare.
+	// nconnectInForce keeps the current nconnect, regardless of rules.
 	nconnectInForce bool
 }
 
-// targetOf takes a driver that is not in the table for XFS where the volume says so, and for NFS otherwise: without a
-// rule that names it, nothing is written.
+// targetOf treats an unknown driver as XFS if the volume names it, and as NFS otherwise. The options are written only if a rule names the
+// driver.
 func targetOf(pv *corev1.PersistentVolume) target {
 	t := target{Volume: describeSource(pv)}
 	source := t.Source()
@@ -111,13 +111,13 @@ func targetOf(pv *corev1.PersistentVolume) target {
 	return t
 }
 
-// AsksOtherwise says whether a volume's list has its server asked in another way than its own list of before.
+// AsksOtherwise reports whether the current mount options change the requests to the server, compared with the options before.
 func AsksOtherwise(pv *corev1.PersistentVolume, before []string) bool {
 	t := targetOf(pv)
 	return t.options.AsksOtherwise(t.Hands(before), t.Hands(pv.Spec.MountOptions))
 }
 
-// cacheKey tells targets apart for which one list may become two.
+// cacheKey distinguishes targets for which one list may have two results.
 func (t target) cacheKey() []string {
 	readOnly := ""
 	if t.ReadOnly {

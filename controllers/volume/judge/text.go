@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// listText writes mount options as people and manifests do, in JSON.
+// listText formats mount options as JSON, as in manifests.
 func listText(options []string) string {
 	if len(options) == 0 {
 		return "none"
@@ -20,7 +20,7 @@ func listText(options []string) string {
 	return list
 }
 
-// quote marks a text that others wrote. Nothing in it can end the quotation.
+// quote quotes a text from outside the operator. The text cannot end the quotation.
 func quote(theirs string) string {
 	return `"` + strings.ReplaceAll(text.Line(theirs), `"`, "'") + `"`
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Change makes an entry out of the one before, nil for none; nil forgets the volume.
+// Change returns the new entry for the previous one, which may be nil. A nil result removes the entry.
 type Change func(before *Entry) *Entry
 
-// Changes are what is to become of entries, by the volume's UID.
+// Changes are the changes of entries, by the volume's UID.
 type Changes map[types.UID]Change
 
-// Begin is for a volume that is about to get a list. known are the lists that its annotations tell, nil where they do not; recalled is
-// true where the entry told them instead.
+// Begin prepares an entry for a volume that is about to get mount options. known are the lists in its annotations. Nil if they are unreadable.
+// recalled is true if the entry provided the lists instead.
 func Begin(volume string, known *Lists, recalled bool, next Lists, profiles []string) Change {
 	return func(before *Entry) *Entry {
 		out := &Entry{Volume: volume, Pending: true}
@@ -36,7 +36,7 @@ func Begin(volume string, known *Lists, recalled bool, next Lists, profiles []st
 	}
 }
 
-// End is for a volume whose own list is about to be put back, or whose list is to be let go.
+// End prepares an entry for a volume that is about to be restored or released.
 func End(volume string, known *Lists, profiles []string) Change {
 	return func(before *Entry) *Entry {
 		if before == nil || before.Broken != "" {
@@ -51,50 +51,50 @@ func End(volume string, known *Lists, profiles []string) Change {
 	}
 }
 
-// Settle is for a volume that has its list, and annotations that tell so.
+// Settle completes the entry of a volume that has its mount options and matching annotations.
 func Settle(volume string, lists Lists, profiles []string) Change {
 	return func(before *Entry) *Entry {
 		return &Entry{Volume: volume, Written: []Lists{lists}, Profiles: profiles, PutBack: before != nil && before.PutBack}
 	}
 }
 
-// Forget is for a volume that carries nothing of ours any more, or is gone.
+// Forget removes the entry of a volume that carries no options of the operator any longer, or is deleted.
 func Forget(*Entry) *Entry { return nil }
 
-// KeepSet keeps an entry of a set of options, which stands under its key as a volume under its UID.
+// KeepSet stores an entry of an option set under its key, as an entry of a volume is stored under its UID.
 func KeepSet(text string) Change {
 	return func(*Entry) *Entry { return &Entry{Set: text} }
 }
 
-// Write is a page to be written: created, where it has no resource version.
+// Write is a page to write. A page without a resource version must be created.
 type Write struct {
 	Page *corev1.ConfigMap
-	// Volumes are the UIDs of those that the write is about.
+	// Volumes are the UIDs of the volumes that the write concerns.
 	Volumes []types.UID
 }
 
-// draft is a page that changes.
+// draft is a page with pending changes.
 type draft struct {
 	*page
 	entries map[types.UID]*Entry
-	// bytes is how much the page takes, lists how many entries name each list.
+	// bytes is the size of the page. lists is the number of entries that name each list.
 	bytes int
 	lists map[string]int
-	// changed are the volumes whose entries change.
+	// changed are the UIDs of the volumes with changed entries.
 	changed []types.UID
 }
 
-// writer carries changes out.
+// writer applies changes to pages.
 type writer struct {
 	ledger *Ledger
 	drafts map[int]*draft
 	unkept map[types.UID]string
-	// pages is over how many pages volumes are spread.
+	// pages is the number of pages that volumes are spread over.
 	pages int
 }
 
-// Apply says which pages are to be written for changes, by number, and which volumes cannot be kept, and why. What would change nothing
-// writes nothing.
+// Apply returns the pages to write for changes, by number. unkept are the volumes that have no space, with the reason. A change without an
+// effect causes no write.
 func (l *Ledger) Apply(changes Changes) (writes []Write, unkept map[types.UID]string) {
 	w := &writer{ledger: l, drafts: map[int]*draft{}, unkept: map[types.UID]string{}}
 	count := len(l.at)
@@ -143,13 +143,13 @@ func (w *writer) change(uid types.UID, change Change) {
 	}
 }
 
-// place puts an entry on the page that its UID's hash tells, or the next with room.
+// place puts an entry on the page of its UID's hash, or on the next page with space.
 func (w *writer) place(uid types.UID, e *Entry) bool {
 	hash := fnv.New32a()
 	hash.Write([]byte(uid))
 	home := int(hash.Sum32() % uint32(w.pages))
 	for i := range maxPages {
-		// First among the pages that are in use, from home on, and around; then those that are not.
+		// It tries the used pages first, starting at home, then the unused ones.
 		number := i
 		if i < w.pages {
 			number = (home + i) % w.pages
@@ -212,7 +212,7 @@ func (d *draft) remove(uid types.UID) {
 	}
 }
 
-// put adds an entry, or takes another one's place, if there is room.
+// put adds or replaces an entry if there is space.
 func (d *draft) put(uid types.UID, e *Entry) bool {
 	if d.remove(uid); len(d.entries) >= maxVolumes {
 		return false
@@ -225,7 +225,7 @@ func (d *draft) put(uid types.UID, e *Entry) bool {
 	return false
 }
 
-// encode is the page as it is to be written. Lists that are damaged stay as long as an entry that cannot be read may mean them.
+// encode returns the page to write. It keeps damaged lists as long as an unreadable entry may refer to them.
 func (d *draft) encode(number int) *corev1.ConfigMap {
 	object := d.object.DeepCopy()
 	object.Name = fmt.Sprintf("%s%d", v1alpha1.VolumesConfigMapPrefix, number)

@@ -1,15 +1,16 @@
-// Package ledger keeps the records of volumes a second time, beside the annotations: in the ConfigMaps storage-client-volumes-N of
-// the manager's namespace, its pages. It is pure: pages are handed in, and what is to be written is handed out.
+// Package ledger keeps a second copy of the records of volumes, in addition to the annotations. Its pages are the ConfigMaps
+// storage-client-volumes-N in the manager's namespace. It is pure: callers pass in the pages and write the results.
 //
 //	Read(pages) *Ledger                  // from the ConfigMaps of the manager's namespace
-//	Ledger.EntryOf(uid) *Entry           // what it holds of a volume
-//	Entry.Recall(current) (Lists, bool)  // which lists it remembers, by what the volume has now
-//	Ledger.Apply(Changes) Result         // the pages to write, and what could not be kept
+//	Ledger.EntryOf(uid) *Entry           // the entry of a volume
+//	Entry.Recall(current) (Lists, bool)  // the recorded lists that match the volume's current mount options
+//	Ledger.Apply(Changes) Result         // the pages to write, and the volumes without space
 //
-// An entry is written twice for each list that a volume gets: before the volume, so that a list that stands there is always known,
-// and after it. In between it holds the lists before and after, and whoever dies there leaves both. The volume's annotations, which
-// change in one write with its list, have the last word as long as they are whole.
+// An entry is written twice for each change of a volume's mount options. The first write, before the volume, ensures that the ledger always
+// contains the volume's options. The second one follows the write of the volume. Between the two, the entry holds the lists before and after,
+// and it holds both after a crash. The volume's annotations change in the same write as its mount options. They take precedence if they are
+// complete.
 //
-// Volumes are spread over the pages by the hash of their UID, and stay where they are once they stand there. A page has at most 100
-// volumes and 64 KiB, and equal lists once. There are at most 300 pages: a volume that finds no room is not written, and named.
+// The hash of their UID spreads volumes over the pages. Volumes stay on their page. A page has at most 100 volumes and 64 KiB, and holds equal
+// lists once. There are at most 300 pages: a volume without space is not written, and it is reported.
 package ledger

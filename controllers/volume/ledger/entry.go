@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// maxLists is how many lists an entry holds that may stand on its volume: those of writes of which nobody knows what became of them.
+// maxLists is the maximum number of lists in an entry that the volume may have: lists of writes with an unknown result.
 const maxLists = 4
 
-// Lists are a volume's own list, and the one that we wrote for it.
+// Lists are a volume's original mount options and the options that the operator wrote for it.
 type Lists struct {
 	Original, Applied []string
 }
@@ -21,31 +21,31 @@ func (l Lists) isSame(other Lists) bool {
 	return slices.Equal(l.Original, other.Original) && slices.Equal(l.Applied, other.Applied)
 }
 
-// Entry is what the ledger holds of a volume. It is never changed.
+// Entry is the entry of a volume or of an option set. It is immutable.
 type Entry struct {
-	// Volume is its name, for people.
+	// Volume is the name of the volume, for readers.
 	Volume string
-	// Written are the lists of which one may stand on the volume, the newest last.
+	// Written are the lists of which the volume may have one, newest last.
 	Written []Lists
-	// Profiles are those whose options the volume carries, or is about to get.
+	// Profiles are the profiles whose options the volume carries or is about to get.
 	Profiles []string
-	// PutBack is true once annotations were put back that somebody had removed.
+	// PutBack is true if the operator restored annotations that another user or controller had removed.
 	PutBack bool
-	// Pending is true where the volume has not been seen with any of the lists: its first write is under way.
+	// Pending is true if the volume has not been seen with any of the lists: its first write is in progress.
 	Pending bool
-	// Ending is true where the volume's own list is about to be put back, or its list to be let go.
+	// Ending is true if the volume is about to be restored or released.
 	Ending bool
-	// Set is what package optionset keeps of a set of options. Empty if the entry is for a volume.
+	// Set is the entry of an option set, from package optionset. Empty if the entry is for a volume.
 	Set string
-	// Broken says why the entry cannot be relied on, and names it; empty: it can.
+	// Broken explains why the entry is unreliable, and names it. Empty if it is reliable.
 	Broken string
 
-	// text is the entry as it was read.
+	// text is the original text of the entry.
 	text string
 }
 
-// Recall tells the lists that the volume remembers by the list that it has now, where its annotations do not tell. None: it was never
-// written, or is restored.
+// Recall returns the recorded lists that match the current mount options of the volume, for a volume with unreadable annotations. It returns
+// false if the volume was never written, or is restored.
 func (e *Entry) Recall(current []string) (Lists, bool) {
 	if len(e.Written) == 0 {
 		return Lists{}, false
@@ -62,12 +62,12 @@ func (e *Entry) Recall(current []string) (Lists, bool) {
 	return e.Written[len(e.Written)-1], true
 }
 
-// IsSettled says whether the entry tells of one write and no other.
+// IsSettled reports whether the entry contains exactly this one write.
 func (e *Entry) IsSettled(lists Lists, profiles []string) bool {
 	return e != nil && e.Broken == "" && !e.Pending && !e.Ending && len(e.Written) == 1 && e.Written[0].isSame(lists) && slices.Equal(e.Profiles, profiles)
 }
 
-// IsSame says whether two entries hold the same; nil is none.
+// IsSame reports whether two entries are equal. Nil means no entry.
 func (e *Entry) IsSame(other *Entry) bool {
 	if e == nil || other == nil {
 		return e == other
@@ -76,7 +76,7 @@ func (e *Entry) IsSame(other *Entry) bool {
 		e.Set == other.Set && e.PutBack == other.PutBack && e.Pending == other.Pending && e.Ending == other.Ending && e.Broken == other.Broken
 }
 
-// with adds lists that may stand on the volume from now on.
+// with adds lists that the volume may have from now on.
 func (e *Entry) with(lists Lists) *Entry {
 	out := *e
 	out.Written = append(slices.DeleteFunc(slices.Clone(e.Written), lists.isSame), lists)
@@ -84,7 +84,7 @@ func (e *Entry) with(lists Lists) *Entry {
 	return &out
 }
 
-// unite makes one entry of two for the same volume, which two managers may have left.
+// unite merges two entries for the same volume, which two managers may have left.
 func (e *Entry) unite(other *Entry) *Entry {
 	if e.Broken != "" {
 		return other
@@ -105,7 +105,7 @@ func union(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// encoded is an entry as a page holds it. Clusters hold those of former releases.
+// encoded is the JSON of an entry on a page. Clusters contain entries of earlier releases.
 type encoded struct {
 	Volume string `json:"volume"`
 	// Written are the keys of the lists.
@@ -117,7 +117,7 @@ type encoded struct {
 	Set      string      `json:"failed,omitempty"`
 }
 
-// encode returns the text of an entry, and the lists that it names, by key.
+// encode returns the text of an entry, and the lists that it refers to, by key.
 func (e *Entry) encode() (text string, lists map[string]string) {
 	if e.Broken != "" {
 		return e.text, nil
@@ -136,7 +136,7 @@ func (e *Entry) encode() (text string, lists map[string]string) {
 	return jsonOf(out), lists
 }
 
-// decodeEntry reads an entry. Fields of later releases are passed over.
+// decodeEntry reads an entry. It ignores fields of later releases.
 func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	var in encoded
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
@@ -157,10 +157,10 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	return e, nil
 }
 
-// listPrefix starts the keys of lists. No UID starts so, nor with the prefixes of sets of options.
+// listPrefix starts the keys of lists. No UID and no key of an option set starts with it.
 const listPrefix = "list."
 
-// keyOf names a list by what it says, so that one that was edited is found out.
+// keyOf returns the key of a list, a hash of its content. Thus an edited list is detected.
 func keyOf(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return listPrefix + hex.EncodeToString(sum[:8])

@@ -18,40 +18,40 @@ import (
 )
 
 const (
-	// maxVolumes and maxBytes are what a page holds at most; maxPages is how many there are. A ConfigMap may have 1 MiB.
+	// maxVolumes and maxBytes are the limits of a page, maxPages is the maximum number of pages. A ConfigMap may have 1 MiB.
 	maxVolumes = 100
 	maxBytes   = 64 << 10
 	maxPages   = 300
-	// spread is how many volumes a page has on average before another one is begun.
+	// spread is the average number of volumes on a page before another page starts.
 	spread = 75
 )
 
-// Ledger is what the pages hold. It is never changed.
+// Ledger is the content of the pages. It is immutable.
 type Ledger struct {
 	pages map[int]*page
-	// at are the pages on which a volume stands: one, but where two managers met.
+	// at are the pages with an entry of a volume: one page, or more after a conflict between two managers.
 	at map[types.UID][]int
 }
 
-// page is one ConfigMap of the ledger. It is never changed.
+// page is one ConfigMap of the ledger. It is immutable.
 type page struct {
 	object  *corev1.ConfigMap
 	entries map[types.UID]*Entry
-	// damaged are lists that do not say what their keys name.
+	// damaged are lists whose content does not match their keys.
 	damaged map[string]string
 }
 
-// NumberOf is the number of a page by the name of its ConfigMap.
+// NumberOf returns the number of a page from the name of its ConfigMap.
 func NumberOf(name string) (number int, isPage bool) {
 	text, isPage := strings.CutPrefix(name, v1alpha1.VolumesConfigMapPrefix)
 	number, err := strconv.Atoi(text)
 	return number, isPage && err == nil && number >= 0 && strconv.Itoa(number) == text
 }
 
-// Reader reads ledgers, and each version of a page once. The zero value is ready.
+// Reader reads ledgers, and each version of a page once. The zero value is ready for use.
 type Reader struct{ pages store.Memo[version, *page] }
 
-// version is a ConfigMap as it was at one time; none has an empty resource version.
+// version identifies one version of a ConfigMap. A missing one has an empty resource version.
 type version struct {
 	uid             types.UID
 	resourceVersion string
@@ -60,7 +60,7 @@ type version struct {
 // IsSame implements the comparison of store.Memo.
 func (v version) IsSame(newer version) bool { return v == newer && v.resourceVersion != "" }
 
-// Read reads the pages among the ConfigMaps of the manager's namespace, which must not change any more.
+// Read reads the pages among the ConfigMaps of the manager's namespace. Callers must not change them afterwards.
 func (r *Reader) Read(objects []corev1.ConfigMap) *Ledger {
 	r.pages.Limit(len(objects))
 	pages := map[int]*page{}
@@ -73,7 +73,7 @@ func (r *Reader) Read(objects []corev1.ConfigMap) *Ledger {
 	return index(pages)
 }
 
-// Read is the method of a Reader that knows nothing yet.
+// Read is the method of a new Reader.
 func Read(objects []corev1.ConfigMap) *Ledger {
 	return new(Reader).Read(objects)
 }
@@ -115,7 +115,7 @@ func readPage(object *corev1.ConfigMap) *page {
 	return p
 }
 
-// EntryOf is what the ledger holds of a volume, nil for nothing. A ledger that is nil holds nothing.
+// EntryOf returns the entry of a volume. Nil if there is none. A nil Ledger has no entries.
 func (l *Ledger) EntryOf(uid types.UID) *Entry {
 	if l == nil {
 		return nil
@@ -132,7 +132,7 @@ func (l *Ledger) EntryOf(uid types.UID) *Entry {
 	return out
 }
 
-// Volumes are the UIDs of those in the ledger, in no order.
+// Volumes returns the UIDs of the volumes in the ledger, in no particular order.
 func (l *Ledger) Volumes() iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
 		for uid := range l.at {
@@ -143,8 +143,7 @@ func (l *Ledger) Volumes() iter.Seq[types.UID] {
 	}
 }
 
-// Sets returns the entries of sets of options, by key, as package optionset reads them. An entry that cannot be read is empty. A ledger
-// that is nil has none.
+// Sets returns the entries of option sets, by key, in the form of package optionset. An unreadable entry is empty. A nil Ledger has none.
 func (l *Ledger) Sets() map[string]string {
 	out := map[string]string{}
 	if l == nil {
@@ -158,7 +157,7 @@ func (l *Ledger) Sets() map[string]string {
 	return out
 }
 
-// FindSets returns the entries of these keys that pages hold, without reading all that is on them.
+// FindSets returns the entries of these keys without decoding whole pages.
 func FindSets(objects []corev1.ConfigMap, keys []string) map[string]string {
 	out := map[string]string{}
 	for i := range objects {
@@ -176,14 +175,14 @@ func FindSets(objects []corev1.ConfigMap, keys []string) map[string]string {
 	return out
 }
 
-// IsSame reports whether two ledgers are of the same versions of the same pages.
+// IsSame reports whether two ledgers have the same versions of the same pages.
 func (l *Ledger) IsSame(other *Ledger) bool {
 	return maps.EqualFunc(l.pages, other.pages, func(a, b *page) bool {
 		return a.object.UID == b.object.UID && a.object.ResourceVersion == b.object.ResourceVersion
 	})
 }
 
-// With is the ledger with a page as it was written.
+// With returns the ledger with newly written pages.
 func (l *Ledger) With(written ...*corev1.ConfigMap) *Ledger {
 	pages := maps.Clone(l.pages)
 	for _, object := range written {

@@ -1,17 +1,17 @@
-// Package optionset is the life of a set of mount options: what rules declare for the volumes of one driver, protocol and file system.
-// It is pure. A Record holds what is known of one set, an Event is one observation, and Next applies it. The state is per server: a probe
-// counts for the server that it mounted from, a mount by a pod for all.
+// Package optionset implements the life cycle of an option set: the mount options that rules declare for the volumes of one driver, protocol
+// and file system. It is pure. A Record holds the evidence and failures of one set, an Event is one observation, and Next applies it. The
+// state is per server: a probe counts for the server that it mounted from, a mount by a pod for all servers.
 //
 //	Decode(entries) map[string]*Record   // from the entries of the ledger, by set
 //	Record.Encode() map[string]string    // its entries, by key
-//	Record.Import(Earlier)               // what an earlier release left on a volume
+//	Record.Import(Earlier)               // state that an earlier release left on a volume
 //	Record.State(server) State
 //	Record.Next(Event)
 //	Record.MayWrite(server) Allowance    // how many more volumes may get the options
 //	Record.MustRestore(server) bool      // whether the volumes that have them get their original options back
 //	Record.Counts(failure) bool          // whether a failed mount counts against the set
 //
-// This table is the whole life of a set. The tests read it from here. An event that a state has no row for leaves the state as it is.
+// This table is the complete life cycle of a set. The tests read it from here. An event without a row for a state does not change that state.
 // The column "new" is MayWrite, and the column "current" is MustRestore.
 //
 //	from                                    | event                  | to                      | new   | current
@@ -38,11 +38,11 @@
 //	Failing                                 | Mounted, ProbeWorked   | Disputed                | None  | keep
 //	any                                     | Undeclared             | Untried                 | One   | keep
 //
-// "With evidence" means that a pod or a probe of this server has mounted the options. "By name" means that the text of the failure names
-// the options. "Rest" is the state by what else is known: Works with evidence, Canary if a volume has the options, Untried otherwise.
+// "With evidence" means that a pod or a probe of this server has mounted the options. "By name" means that the text of the failure names the
+// options. "Rest" is the state without the event: Works with evidence, Canary if a volume has the options, Untried otherwise.
 //
-// Suspected means that the volume gets its original options back. OwnMounted, OwnFailed and NoPodWaits count only after Restored: until
-// then, pods may mount the declared options. OwnFailed also clears the failure, which counts no more. Several volumes may fail at once.
-// Each is observed, and the first for which the options are the cause decides. Probing and Canary are not persisted: they follow from
-// the probes that run and from the volumes.
+// Suspected means that the volume gets its original options back. OwnMounted, OwnFailed and NoPodWaits count only after Restored: until then,
+// pods may mount the declared options. OwnFailed also clears the failure, which then no longer counts. Several volumes may fail at once. Each
+// is observed, and the first whose failure the options cause decides. Probing and Canary are not persisted: they follow from current probes
+// and volumes.
 package optionset

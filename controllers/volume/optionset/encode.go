@@ -11,24 +11,25 @@ import (
 )
 
 const (
-	// failedPrefix starts the keys of failures, as SET for a failed mount and as SET.SERVER for a refused probe. setPrefix starts the keys of
-	// all else. An earlier release reads the former, and removes the latter.
+	// failedPrefix starts the keys of failures: SET for a failed mount, SET.SERVER for a rejected probe. setPrefix starts all other keys. An
+	// earlier release reads keys with failedPrefix and removes keys with setPrefix.
 	failedPrefix, setPrefix = "failed.", "set."
-	// maxWorked is the maximum number of servers whose probes are recorded. The first are, so that a record does not change with each probe.
+	// maxWorked is the maximum number of servers whose probes are recorded. The oldest ones stay, so that a record does not change with each
+	// probe.
 	maxWorked = 16
-	// maxBytes is the maximum size of an entry with its lists of mount options. A longer one is recorded without them.
+	// maxBytes is the maximum size of an entry with mount options. A longer one is recorded without them.
 	maxBytes = 8 << 10
 )
 
-// IsKey reports whether the key of an entry of the ledger is that of a set of options.
+// IsKey reports whether a key of the ledger belongs to an option set.
 func IsKey(key string) bool {
 	return strings.HasPrefix(key, failedPrefix) || strings.HasPrefix(key, setPrefix)
 }
 
-// IsEvidenceKey reports whether the entry of a key may be left out: what it holds can be observed again.
+// IsEvidenceKey reports whether the entry of a key may be left out: its content can be observed again.
 func IsEvidenceKey(key string) bool { return strings.HasPrefix(key, setPrefix) }
 
-// Keys returns the keys of all entries that tell how a set stands on a server.
+// Keys returns the keys of all entries that hold the state of a set on a server.
 func Keys(set, server string) []string {
 	return []string{failedKey(set, ""), failedKey(set, server), setPrefix + set}
 }
@@ -41,12 +42,12 @@ func failedKey(set, server string) string {
 	return failedPrefix + set + "." + hex.EncodeToString(sum[:6])
 }
 
-// Failed is the JSON of a failure: below its key in the ledger, and as the annotation of the volume for an earlier release, which writes
+// Failed is the JSON of a failure: the value of its key in the ledger, and the annotation of the volume for an earlier release, which sets
 // neither State nor More.
 type Failed struct {
 	Identity
 	Blame
-	// Server is the one of a refused probe. Empty for a failed mount.
+	// Server is the server of a rejected probe. Empty for a failed mount.
 	Server string  `json:"server,omitempty"`
 	State  State   `json:"state,omitempty"`
 	More   []Blame `json:"more,omitempty"`
@@ -66,7 +67,7 @@ func (f *Failed) encode() string {
 	return jsonOf(f)
 }
 
-// Encode returns the entries of the record, by key. A record of which nothing is known, and one of no set, have none.
+// Encode returns the entries of the record, by key. An empty record and a record without a set have none.
 func (r *Record) Encode() map[string]string {
 	out := map[string]string{}
 	if r.Set == "" {
@@ -91,7 +92,7 @@ func (r *Record) Encode() map[string]string {
 	return out
 }
 
-// firstOf returns as many probes as may be recorded.
+// firstOf returns the oldest probes, up to maxWorked.
 func firstOf(worked map[string]Evidence) map[string]Evidence {
 	servers := slices.SortedFunc(maps.Keys(worked), func(a, b string) int {
 		return cmp.Or(worked[a].At.Compare(worked[b].At), strings.Compare(a, b))
@@ -103,7 +104,7 @@ func firstOf(worked map[string]Evidence) map[string]Evidence {
 	return out
 }
 
-// Decode reads the entries of sets, by key, and returns the records by set. It skips an entry that it cannot read, or that has another key.
+// Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key.
 func Decode(entries map[string]string) map[string]*Record {
 	out := map[string]*Record{}
 	of := func(identity Identity) *Record {

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Kind is what was observed.
+// Kind is the kind of an observation.
 type Kind string
 
 const (
@@ -18,7 +18,7 @@ const (
 	ProbeWorked Kind = "ProbeWorked"
 	// ProbeRefused is a probe that could not mount them, although it could mount the volume's original options.
 	ProbeRefused Kind = "ProbeRefused"
-	// ProbeInconclusive is a probe that shows nothing.
+	// ProbeInconclusive is a probe without a conclusive result.
 	ProbeInconclusive Kind = "ProbeInconclusive"
 	// ProbeUnwanted is a profile that declares the set and does not want it probed.
 	ProbeUnwanted Kind = "ProbeUnwanted"
@@ -30,24 +30,24 @@ const (
 	MountFailed Kind = "MountFailed"
 	// Restored is a volume whose mount failed and that has its original options since.
 	Restored Kind = "Restored"
-	// OwnMounted is a pod that has mounted such a volume with its original options.
+	// OwnMounted is a pod that has mounted a restored volume with its original options.
 	OwnMounted Kind = "OwnMounted"
 	// OwnFailed is a pod that fails in the same way with the original options.
 	OwnFailed Kind = "OwnFailed"
-	// NoPodWaits is such a volume that no pod waits for any more.
+	// NoPodWaits is a restored volume that no pod waits for any longer.
 	NoPodWaits Kind = "NoPodWaits"
-	// VolumeGone is such a volume that was deleted, or has other declared options by now.
+	// VolumeGone is a restored volume that was deleted, or that now has other declared options.
 	VolumeGone Kind = "VolumeGone"
-	// Undeclared is a set that no rule declares any more.
+	// Undeclared is a set that no rule declares any longer.
 	Undeclared Kind = "Undeclared"
 )
 
 // Event is one observation.
 type Event struct {
 	Kind Kind
-	// Server is the one that was probed, or from which the volume was mounted.
+	// Server is the server that was probed, or from which the volume was mounted.
 	Server string
-	// Blame is what failed. Of OwnMounted, OwnFailed, NoPodWaits, VolumeGone and Restored only its Volume counts.
+	// Blame is the failure. OwnMounted, OwnFailed, NoPodWaits, VolumeGone and Restored use only its Volume.
 	Blame
 	// At is the time of the observation.
 	At time.Time
@@ -108,7 +108,7 @@ func (r *Record) nextProbe(e Event) {
 	}
 }
 
-// nextOwn applies what a volume shows that has its original options back.
+// nextOwn applies an observation of a volume that has its original options back.
 func (r *Record) nextOwn(e Event) {
 	b := r.BlameOf(e.Volume)
 	if b == nil || b.Settled || b.RevertedAt.IsZero() && e.Kind != VolumeGone {
@@ -126,7 +126,7 @@ func (r *Record) nextOwn(e Event) {
 	r.Blames = slices.DeleteFunc(r.Blames, func(b Blame) bool { return b.Volume == e.Volume })
 }
 
-// judge notes the failure of a volume as one of which nothing more can be learned.
+// judge records that the failure of a volume is final: no further observation can explain it.
 func (r *Record) judge(b *Blame) {
 	if b.Since.After(r.Judged[b.Volume]) {
 		r.Judged = with(r.Judged, b.Volume, b.Since)
@@ -144,7 +144,7 @@ func (r *Record) clear(failure string) {
 	}
 }
 
-// with returns a map, which is a new one if it is nil, with a value.
+// with sets a value in a map and returns the map. It creates one if the map is nil.
 func with[V any](all map[string]V, key string, value V) map[string]V {
 	if all == nil {
 		all = map[string]V{}

@@ -7,10 +7,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Earlier is what a volume holds of a set of options for an earlier release, or since one.
+// Earlier is the state of an option set that a volume holds for or from an earlier release.
 type Earlier struct {
 	Volume, Server string
-	// Evidence is the text of what has shown the options to work that the volume has. Empty if nothing has. Probed is true if a probe has.
+	// Evidence describes the observation that the volume's options work. Empty if there is none. Probed is true if a probe made it.
 	Evidence string
 	Probed   bool
 	// At is the time at which the volume got the options.
@@ -21,7 +21,7 @@ type Earlier struct {
 	Failed *Failed
 }
 
-// Import adds what the record does not hold: evidence, cleared failures, and failed mounts that have not been judged since.
+// Import adds missing evidence, cleared failures, and failed mounts without a later final result.
 func (r *Record) Import(e Earlier) {
 	_, worked := r.Worked[e.Server]
 	evidence := Evidence{Text: text.CutBytes(e.Evidence, maxText), Volume: e.Volume, At: e.At}
@@ -69,7 +69,7 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	}
 }
 
-// Judged returns the failure as an earlier release would leave it after what a volume has shown with its original options.
+// Judged returns the failure in the form of an earlier release, after an observation of the volume with its original options.
 func (f Failed) Judged(by Kind) *Failed {
 	f.Settled = by == OwnMounted || by == NoPodWaits && !f.Unclear
 	f.Acquitted = !f.Settled

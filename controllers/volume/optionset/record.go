@@ -10,11 +10,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// State is how a set of options stands on one server.
+// State is the state of an option set on one server.
 type State string
 
 const (
-	// Untried is a set of which nothing is known.
+	// Untried is a set without any observation.
 	Untried State = "Untried"
 	// Probing is a set that a node mounts for a test, apart from all other mounts.
 	Probing State = "Probing"
@@ -24,96 +24,96 @@ const (
 	Rejected State = "Rejected"
 	// Canary is a set that a first volume has, which no pod has mounted yet.
 	Canary State = "Canary"
-	// Suspected is a set with which a pod could not mount a volume, until it is known whether the options are the cause.
+	// Suspected is a set with which a pod could not mount a volume, while the cause is open.
 	Suspected State = "Suspected"
-	// Failing is a set that is the cause of a failed mount, and that nothing has shown to work.
+	// Failing is a set that caused a failed mount, without evidence that it works.
 	Failing State = "Failing"
-	// Disputed is a set that is the cause of a failed mount, and that works elsewhere.
+	// Disputed is a set that caused a failed mount, although it works elsewhere.
 	Disputed State = "Disputed"
 )
 
-// Allowance is how many more volumes may get a set of options.
+// Allowance is the number of further volumes that may get an option set.
 type Allowance string
 
 const (
-	// None is no volume.
+	// None means no volume.
 	None Allowance = "None"
-	// One is the canary.
+	// One means one volume: the canary.
 	One Allowance = "One"
-	// Batch is as many volumes as the profile's share.
+	// Batch means the share of the profile.
 	Batch Allowance = "Batch"
 )
 
 const (
-	// maxBlames is the maximum number of volumes whose failed mount is recorded for one set, maxCleared that of failures that do not count,
-	// and maxJudged that of volumes whose failure is judged.
+	// maxBlames limits the volumes with a recorded failed mount of one set. maxCleared limits the failures that do not count. maxJudged limits the
+	// volumes with a final result.
 	maxBlames, maxCleared, maxJudged = 8, 8, 16
 	// maxText is the maximum length of a recorded text in bytes.
 	maxText = 256
 )
 
-// Identity names a set of options.
+// Identity identifies an option set.
 type Identity struct {
 	// Set is the hash of the set. Rules are the rules that declare it, as profile/rule.
 	Set   string   `json:"set,omitempty"`
 	Rules []string `json:"rules,omitempty"`
-	// Driver, Protocol and FSType are those of its volumes.
+	// Driver, Protocol and FSType are common to the volumes of the set.
 	Driver   string                  `json:"driver,omitempty"`
 	Protocol v1alpha1.VolumeProtocol `json:"protocol,omitempty"`
 	FSType   string                  `json:"fsType,omitempty"`
 }
 
-// Record is what is known of one set of options. A nil Record is that of a set of which nothing is known. Its JSON is without failures,
-// which have entries of their own.
+// Record is the state of one option set. A nil Record is a set without any observation. Its JSON excludes failures, which have separate
+// entries.
 type Record struct {
 	Identity
-	// Evidence is the mount by a pod that has shown the options to work. Nil if there is none.
+	// Evidence is the mount by a pod that shows that the options work. Nil if there is none.
 	Evidence *Evidence `json:"evidence,omitempty"`
-	// Worked are the probes that have mounted the options, Refused those that could not, by server.
+	// Worked are the successful probes, Refused the rejected ones, by server.
 	Worked  map[string]Evidence `json:"probes,omitempty"`
 	Refused map[string]Blame    `json:"-"`
-	// Blames are failed mounts of which the cause is open, or the one whose cause are the options.
+	// Blames are failed mounts of unknown cause, or the failed mount that the options caused.
 	Blames []Blame `json:"-"`
-	// Cleared are the failures that volumes also had with their original options. The newest is last.
+	// Cleared are the failures that volumes also had with their original options, newest last.
 	Cleared []string `json:"cleared,omitempty"`
-	// Judged are the times of the newest failures of which the cause is not the options, or stays open, by volume.
+	// Judged are the times of the newest failures that other causes explain, or whose cause stays unknown, by volume.
 	Judged map[string]time.Time `json:"judged,omitempty"`
 
-	// probing are the servers that are probed now, carried is true while a volume has the options.
+	// probing are the servers with a current probe. carried is true while a volume has the options.
 	probing map[string]bool
 	carried bool
-	// isEarlier is true if an earlier release wrote the blame: it recorded one as settled from the start if the text names the options.
+	// isEarlier is true if an earlier release wrote the blame. It recorded a failure as settled at once if the text names the options.
 	isEarlier bool
 }
 
-// Evidence is an observation that shows a set of options to work.
+// Evidence is an observation that shows that an option set works.
 type Evidence struct {
-	// Text describes what was seen. Volume is the volume that was mounted. Empty for a probe.
+	// Text describes the observation. Volume is the mounted volume. Empty for a probe.
 	Text   string `json:"text"`
 	Volume string `json:"volume,omitempty"`
 	// At is the time of the observation.
 	At time.Time `json:"at,omitzero"`
 }
 
-// Blame is a failed mount of one volume, or a refused probe.
+// Blame is a failed mount of one volume, or a rejected probe.
 type Blame struct {
 	// Volume is the name of the volume, Options are the mount options that failed. Nil if they are too long to record.
 	Volume  string   `json:"volume,omitempty"`
 	Options []string `json:"options,omitempty"`
-	// UID is that of the volume. Empty if an earlier release recorded the failure.
+	// UID is the UID of the volume. Empty if an earlier release recorded the failure.
 	UID types.UID `json:"uid,omitempty"`
-	// Failure identifies the failure: the same for all events of one failure, of any volume. Text is what the event says.
+	// Failure identifies the failure: all events of one failure share it, for any volume. Text is the text of the event.
 	Failure string `json:"failure,omitempty"`
 	Text    string `json:"message"`
 	// Unclear is true if the text does not name the options. Settled is true if they are the cause.
 	Unclear bool `json:"suspected,omitempty"`
 	Settled bool `json:"settled,omitempty"`
-	// Since is the time at which the failure was seen, RevertedAt the time after which the volume has its original options. Zero until then.
+	// Since is the time of the observation. RevertedAt is the time after which the volume has its original options. Zero before then.
 	Since      time.Time `json:"since"`
 	RevertedAt time.Time `json:"revertedAt,omitzero"`
 }
 
-// State returns how the set stands on a server.
+// State returns the state of the set on a server.
 func (r *Record) State(server string) State {
 	if r == nil {
 		return Untried
@@ -139,7 +139,7 @@ func (r *Record) State(server string) State {
 	return Untried
 }
 
-// EvidenceOn returns what has shown the options to work on a server: a mount by a pod, which holds for all servers, or a probe.
+// EvidenceOn returns the evidence for the options on a server: a mount by a pod, which counts for all servers, or a probe.
 func (r *Record) EvidenceOn(server string) (evidence Evidence, known bool) {
 	if r == nil {
 		return Evidence{}, false
@@ -151,7 +151,8 @@ func (r *Record) EvidenceOn(server string) (evidence Evidence, known bool) {
 	return evidence, known
 }
 
-// MayWrite returns how many more volumes of a server may get the options. A profile may wait longer, or have a soak suffice as evidence.
+// MayWrite returns the number of further volumes of a server that may get the options. A profile may wait longer, or accept a soak as
+// evidence.
 func (r *Record) MayWrite(server string) Allowance {
 	switch r.State(server) {
 	case Untried:
@@ -177,7 +178,7 @@ func (r *Record) IsOf(profile string) bool {
 	return slices.ContainsFunc(r.Rules, func(rule string) bool { return strings.HasPrefix(rule, profile+"/") })
 }
 
-// BlameOf returns the failed mount of a volume. Nil if none is recorded.
+// BlameOf returns the recorded failed mount of a volume. Nil if there is none.
 func (r *Record) BlameOf(volume string) *Blame {
 	if r == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// VolumeBoundTo is the volume that a PersistentVolumeClaim is bound to, nil where there is none: both have to name each other.
+// VolumeBoundTo returns the volume that a PersistentVolumeClaim is bound to. Both must name each other. Nil if there is none.
 func (s Snapshot) VolumeBoundTo(volumeClaim types.NamespacedName) *corev1.PersistentVolume {
 	metadata := s.VolumeClaims[volumeClaim]
 	i := slices.IndexFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool {
@@ -25,7 +25,8 @@ func (s Snapshot) VolumeBoundTo(volumeClaim types.NamespacedName) *corev1.Persis
 	return s.Volumes[i]
 }
 
-// TrialTarget is what a trial of a profile's rules would mount of a volume. why says why there is no list to try; empty where there is.
+// TrialTarget returns the mount that a trial of a profile's rules would make for a volume. why explains why there is none. Empty if there is
+// one.
 func (s Snapshot) TrialTarget(pv *corev1.PersistentVolume, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (t judge.ProbeTarget, why string) {
 	in := judge.Input{Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Entry: s.Ledger.EntryOf(pv.UID)}
 	in.Class, in.HasClass = s.Classes[pv.Spec.StorageClassName]

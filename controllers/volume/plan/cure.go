@@ -9,13 +9,14 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// failureOf returns the failed mount of a volume that has options of the operator. One that was there with the original options does not count.
+// failureOf returns the failed mount of a volume that has options of the operator. A failure that also occurred with the original options does
+// not count.
 func (p *planner) failureOf(j judged) (failure Failure, failed bool) {
 	failure, failed = p.FailedMounts[j.Volume.Name]
 	return failure, failed && j.isWatched() && p.sets.carried(j).Counts(failure.Kind)
 }
 
-// noteFailures notes the failed mounts of volumes that may get their original options back.
+// noteFailures records the failed mounts of volumes that may be restored.
 func (p *planner) noteFailures() {
 	for _, j := range p.volumes {
 		if failure, failed := p.failureOf(j); failed && j.mayBeTakenBack() {
@@ -32,7 +33,7 @@ func blameFor(j judged, failure Failure) optionset.Blame {
 	}
 }
 
-// revert gives a volume its original options back that a pod could not mount with ours.
+// revert restores the original options of a volume that a pod could not mount with the options of the operator.
 func (p *planner) revert(j judged, failure Failure) Step {
 	set, known := p.sets.carried(j), p.blameOf(j)
 	blame := blameFor(j, failure)
@@ -48,8 +49,8 @@ func (p *planner) revert(j judged, failure Failure) Step {
 	return step
 }
 
-// isInCure reports whether it matters how pods mount the volume, which has its original options back. It does so too if no rule selects the
-// volume any more: others wait for it.
+// isInCure reports whether the volume is in its rollback check: it has its original options back, and mounts by pods matter. This includes
+// volumes that no rule selects any longer, since other volumes wait for the result.
 func (p *planner) isInCure(j judged) bool {
 	b := p.blameOf(j)
 	if b == nil || b.RevertedAt.IsZero() || j.CarriesOurs {
@@ -68,7 +69,7 @@ func (p *planner) isInCure(j judged) bool {
 	return true
 }
 
-// judgeCure returns what pods have shown of a volume that has its original options back, and what follows. Nothing if it is empty.
+// judgeCure returns the result of a volume's rollback check, and its consequence. Empty if there is none.
 func (p *planner) judgeCure(j judged) (kind optionset.Kind, message string) {
 	cure, known := p.Cures[j.Volume.Name]
 	if !known || !p.isInCure(j) {
@@ -90,7 +91,7 @@ func (p *planner) judgeCure(j judged) (kind optionset.Kind, message string) {
 		shown, judge.BlameText(p.blamed[j.Volume.Name], b))
 }
 
-// recordCure records it. It holds from the next plan on.
+// recordCure records the result of a rollback check. It applies from the next plan on.
 func (p *planner) recordCure(j judged, on OnVolume, kind optionset.Kind, message string) RecordSet {
 	r := p.blamed[j.Volume.Name]
 	p.later = append(p.later, func() { r.Next(p.eventOn(j.Volume.Name, kind)) })
@@ -102,13 +103,13 @@ func (p *planner) recordCure(j judged, on OnVolume, kind optionset.Kind, message
 	return out
 }
 
-// isGuilty reports whether the volume carries a list of a set that must go from all volumes. If anything has shown the set to work, a
-// failure is that volume's own: what any namespace may tell of its volumes takes no list from others.
+// isGuilty reports whether the volume carries options of a set that must be removed from all volumes. If there is evidence that the set works,
+// a failure concerns only its volume: an event from one namespace must not change the volumes of others.
 func (p *planner) isGuilty(j judged) bool {
 	return p.sets[j.carriedSet()].MustRestore(j.Source.Server) && j.mayBeTakenBack()
 }
 
-// putBackGuilty gives such a volume its own list back before a pod of its own fails, as many at a time as its profiles let be written.
+// putBackGuilty restores a volume of such a set before a pod fails. Each profile limits the number of restores at a time to its share.
 func (p *planner) putBackGuilty(j judged, on OnVolume) bool {
 	for _, name := range j.verdict.Profiles {
 		if progress := p.progress[name]; progress.putBack >= progress.share() {

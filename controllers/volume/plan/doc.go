@@ -1,18 +1,20 @@
-// Package plan decides how changed mount options reach PersistentVolumes, and how the volumes' own come back. It is pure:
-// a Snapshot is all that it goes by, and it knows neither client nor clock.
+// Package plan decides how changed mount options reach PersistentVolumes, and how the original options are restored. It is pure: a Snapshot is
+// its only input, and it uses neither a client nor a clock.
 //
 //	For(Snapshot) Plan                         // the next writes, and a note for every volume
-//	Summarize(profile, Snapshot) Summary       // what a profile's status tells of its volumes
-//	StaleMounts(summary.Volumes, clientNodes)  // which mounts are from before a change
-//	Snapshot.Mounted()                         // what nodes are told of the volumes that they have mounted
+//	Summarize(profile, Snapshot) Summary       // the volumes in a profile's status
+//	StaleMounts(summary.Volumes, clientNodes)  // mounts from before a change
+//	Snapshot.Mounted()                         // the mounted volumes in the specs of nodes
 //
-// Each of them judges volumes by the package judge.
+// Each of them uses package judge to evaluate volumes.
 //
-// Options that a volume is to lose, since no rule selects it any more or since a pod could not mount it, go at once.
-// Options that it is to get come in batches: the canary of a set of options first, which is one volume and goes alone, then
-// no more at a time than the profile's share, and nothing while a batch soaks or after a FailedMount. The second volume of a set
-// waits for evidence that the first one's list works: a mount that was made with it, as a client node or Snapshot.Evidence tells,
-// unless the profile has the soak be enough. What stands on the volumes is the only memory of this: volumes of a batch carry its
-// mark, and the mark what has shown its set to work. A batch that could not be written in one pass is joined by the next, for a
-// minute.
+// The plan removes options at once if no rule selects the volume any longer, or if a pod could not mount it. It adds options in batches. The
+// canary of an option set comes first: one volume, alone. Later batches are limited to the share of the profile. No batch starts while another
+// one soaks, or after a FailedMount.
+//
+// The second volume of a set waits for evidence that the options of the first one work: a mount that was made with them. A StorageClientNode
+// or Snapshot.Evidence reports it. A profile may instead accept the soak.
+//
+// The volumes hold most of this state: each volume of a batch carries its mark, which includes the evidence for the set. If a batch does not
+// fit in one pass, the next pass may join it for a minute.
 package plan

@@ -9,17 +9,17 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// clockTolerance is by how much the clocks of the manager, of nodes and of the API server may differ. A mount counts only if it was
-// made that much later than the write, so that one from before is not taken for one from after. NTP keeps clocks within milliseconds,
-// and all times here are in whole seconds. The price is a mount within these seconds that shows nothing.
+// clockTolerance is the assumed maximum difference between the clocks of the manager, of nodes and of the API server. A mount counts only if
+// it is newer than the write by more than that. Thus an older mount never counts as a new one. NTP keeps clocks within milliseconds, and all
+// times here are in whole seconds. The disadvantage: a mount within these seconds is no evidence.
 const clockTolerance = 5 * time.Second
 
-// carriesSet says whether the volume carries a list of the set that is declared for it now.
+// carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j judged) carriesSet() bool {
 	return j.CarriesOurs && j.verdict.Set != "" && (j.isMarkCurrent() || j.Mark == nil && !j.verdict.ChangesList(j.Volume))
 }
 
-// writtenAt is when the volume got its list, as far as anybody remembers.
+// writtenAt returns the time at which the volume got its mount options, if recorded.
 func (j judged) writtenAt() time.Time {
 	if j.Mark != nil && !j.Mark.Written.IsZero() {
 		return j.Mark.Written
@@ -27,7 +27,7 @@ func (j judged) writtenAt() time.Time {
 	return j.carriedSince()
 }
 
-// observeMounts notes which mounts have shown sets to work: those that nodes report, and those that pods without an agent have made.
+// observeMounts records the mounts that show that sets work. Nodes report them, or pods without an agent made them.
 func (p *planner) observeMounts() {
 	p.news = map[string]bool{}
 	carriers := map[string]judged{}
@@ -60,8 +60,8 @@ func (p *planner) noteMount(j judged, text string) {
 	r.Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
 }
 
-// isShownBy says whether a mount shows the volume's list to work: it was made with it, and operations on it have ended. Of what an
-// earlier release wrote, it is enough that it is in force.
+// isShownBy reports whether a mount shows that the volume's options work: it was made with them, and operations on it have completed. For a
+// write by an earlier release, it is sufficient that the mount is effective.
 func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	isMadeWithIt := m.State == v1alpha1.MountEffective
 	if !j.Mark.IsOfEarlierRelease() {
@@ -70,8 +70,8 @@ func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	return isMadeWithIt && ShowsOptions(m, j.verdict.DeclaredOptions())
 }
 
-// ShowsOptions says whether a mount looks as one with these options does. What the kernel shows nowhere cannot be compared; of
-// connections it counts those that are open.
+// ShowsOptions reports whether a mount appears to have these options. Options that the kernel does not show cannot be compared. For
+// connections, it compares the number of open ones.
 func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
 	if n, asked := mountoptions.Nconnect(options); asked && mountoptions.OfMount(m.Protocol) == mountoptions.NFS && int(m.Connections) != n {
 		return false
@@ -79,7 +79,7 @@ func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
 	return len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0
 }
 
-// mayRecordEvidence reports whether the volume is the one whose mount has shown its set to work, which is news.
+// mayRecordEvidence reports whether the volume's mount is new evidence for its set.
 func (p *planner) mayRecordEvidence(j judged) bool {
 	return p.news[j.verdict.Set] && p.sets[j.verdict.Set].Evidence.Volume == j.Volume.Name && j.mayBeTakenBack()
 }
@@ -94,7 +94,7 @@ func (p *planner) recordEvidence(j judged, on OnVolume) RecordSet {
 	return out
 }
 
-// findMounted names the volumes that nodes report mounts of.
+// findMounted returns the names of the volumes whose mounts nodes report.
 func (p *planner) findMounted() map[string]bool {
 	out := map[string]bool{}
 	for _, clientNode := range p.ClientNodes {
@@ -105,8 +105,8 @@ func (p *planner) findMounted() map[string]bool {
 	return out
 }
 
-// canaryRank sorts volumes by how soon they show whether their options work: those that a pod is about to mount, those that pods have
-// mounted, the others, and those that nobody can mount. It matters only until something has shown it.
+// canaryRank returns the rank of a volume as a canary: first volumes that a pod is about to mount, then volumes that pods have mounted.
+// Volumes that no pod can mount are last. The rank matters only until there is evidence.
 func (p *planner) canaryRank(j judged) int {
 	proven := p.sets.isProven(j)
 	switch {
@@ -120,8 +120,8 @@ func (p *planner) canaryRank(j judged) int {
 	return 2
 }
 
-// findCarriers finds the volumes that carry lists which nothing has shown to work, by set: those that pods can mount, and those that
-// nobody can as they are. Volumes that were created with their lists are not among them: nobody chose them.
+// findCarriers finds the volumes with options of unproven sets, by set: volumes that pods can mount, and volumes that no pod can mount in
+// their current phase. It excludes volumes that were created with their options, since no plan chose them.
 func (p *planner) findCarriers() {
 	p.carriers, p.unusedCarriers = map[string][]string{}, map[string][]string{}
 	for _, j := range p.volumes {
@@ -138,8 +138,8 @@ func (p *planner) findCarriers() {
 	}
 }
 
-// waitsForMount names the volumes one of which has to be mounted before the volume gets its list; empty: none. A volume that nobody can
-// mount keeps no other from being the canary.
+// waitsForMount returns the names of the volumes of which one must be mounted before the volume gets its options. Empty if there are none. A
+// volume that no pod can mount does not prevent another one from being the canary.
 func (p *planner) waitsForMount(j judged) []string {
 	if carriers := p.carriers[j.verdict.Set]; len(carriers) > 0 || !j.isUnused() {
 		return carriers

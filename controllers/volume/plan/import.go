@@ -2,8 +2,8 @@ package plan
 
 import "github.com/storageclient/operator/controllers/volume/optionset"
 
-// importAnnotations adds to the records what the annotations of a volume hold: an earlier release left it there, or this one for an earlier
-// release, which has it outlive a page of the ledger.
+// importAnnotations adds the annotations of a volume to the records. An earlier release wrote them, or this one for an earlier release.
+// Annotations also survive the loss of a ledger page.
 func (p *planner) importAnnotations(j judged) {
 	if m := j.Mark; m != nil && j.CarriesOurs {
 		if m.Evidence != "" && j.carriesSet() {

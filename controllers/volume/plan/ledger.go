@@ -10,11 +10,12 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// KeepEvery is how often the ledger is brought up to what volumes have beside our writes: created with a list of ours, or deleted.
+// KeepEvery is the interval between updates of the ledger for changes that the operator did not write: volumes that were created with declared
+// options, or deleted.
 const KeepEvery = time.Minute
 
-// keepLedger finds what the ledger has missed: records of volumes that it does not hold so, and entries of volumes that are gone or
-// remember nothing any more. Each is true of volumes and ledger as they are, and may be wrong of what a cache says.
+// keepLedger finds the changes that the ledger has missed: outdated records, and entries of volumes that were deleted or no longer have a
+// record. Each change holds for current volumes and a current ledger, but may be wrong for cached ones.
 func (p *planner) keepLedger() {
 	p.plan.Records = map[string]judge.Record{}
 	for _, step := range p.plan.Steps {
@@ -54,7 +55,7 @@ func (p *planner) keepLedger() {
 	p.plan.Ledger = missed
 }
 
-// Ahead are the changes of the ledger before steps are taken: what these are about to write, and what it has missed.
+// Ahead returns the changes of the ledger before steps run: their planned writes, and the changes that it has missed.
 func (p Plan) Ahead(steps []Step) ledger.Changes {
 	out := ledger.Changes{}
 	for uid, change := range p.Ledger {
@@ -81,7 +82,7 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 	return out
 }
 
-// Settled are the changes of the ledger after steps were taken, at a time.
+// Settled returns the changes of the ledger after steps ran, at a given time.
 func Settled(steps []Step, at time.Time) ledger.Changes {
 	out := ledger.Changes{}
 	for _, step := range steps {
@@ -93,7 +94,7 @@ func Settled(steps []Step, at time.Time) ledger.Changes {
 			if step.Set == nil {
 				continue
 			}
-			// What pods mount counts from now on: until now, they may have mounted our options.
+			// Mounts by pods count from now on: until now, pods may have mounted the options of the operator.
 			step.Set.Next(optionset.Event{Kind: optionset.Restored, Blame: optionset.Blame{Volume: step.Target().Name}, At: at.UTC().Truncate(time.Millisecond)})
 			for key, text := range step.Set.Encode() {
 				out[types.UID(key)] = ledger.KeepSet(text)
@@ -110,7 +111,7 @@ func (s WriteOptions) lists() ledger.Lists {
 	return ledger.Lists{Original: s.Verdict.Original, Applied: s.Verdict.Options}
 }
 
-// Recorded returns the keys of the ledger that hold what a step is about. If one of them cannot be written, the step may have to wait.
+// Recorded returns the keys of the ledger that a step affects. If one of them cannot be written, the step may have to wait.
 func Recorded(step Step) []types.UID {
 	record, ok := step.(RecordSet)
 	if !ok {
@@ -123,8 +124,8 @@ func Recorded(step Step) []types.UID {
 	return out
 }
 
-// MayGoUnrecorded says whether a step may be taken although the ledger does not know of it: what takes a list of ours away needs no
-// memory of it.
+// MayGoUnrecorded reports whether a step may run even if the ledger does not contain it: the removal of the operator's options needs no
+// record.
 func MayGoUnrecorded(step Step) bool {
 	switch step.(type) {
 	case WriteOptions, RecordSet:

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// leftOut are the volumes that a profile leaves out since nobody can say which protocol they speak, by driver, the most first.
+// leftOut returns the volumes that a profile leaves out because their protocol is unknown, by driver, the largest group first.
 func (s Snapshot) leftOut(name string, volumes []judged) []advice.LeftOut {
 	found := map[advice.LeftOut][]string{}
 	for i := range volumes {

@@ -9,29 +9,29 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// Listed is how one volume stands, for people.
+// Listed is the state of one volume in output for users.
 type Listed struct {
-	// Volume is its name, VolumeClaim the namespace/name of what it is bound to, empty for none.
+	// Volume is the name of the volume, VolumeClaim the namespace/name of the PersistentVolumeClaim that it is bound to. Empty if there is none.
 	Volume      string `json:"volume"`
 	VolumeClaim string `json:"volumeClaim,omitempty"`
-	// Driver mounts it; Protocol is empty where the driver is not known.
+	// Driver mounts the volume. Protocol is empty if the driver is unknown.
 	Driver   string                  `json:"driver,omitempty"`
 	Protocol v1alpha1.VolumeProtocol `json:"protocol,omitempty"`
-	// Profiles are those that select it, or whose options it carries.
+	// Profiles are the profiles that select the volume, or whose options it carries.
 	Profiles []string `json:"profiles,omitempty"`
-	// Now is the list of the volume, Wanted the one that the profiles ask for, or that is to come back.
+	// Now are the current mount options, Wanted the declared or original options that the volume must get.
 	Now    []string `json:"now"`
 	Wanted []string `json:"wanted"`
-	// State, Reason and Message are the plan's.
+	// State, Reason and Message come from the plan.
 	State   judge.State `json:"state"`
 	Reason  string      `json:"reason"`
 	Message string      `json:"message"`
-	// Exceptions say, in words, what stays otherwise than declared since the rules leave it so; none where all is as declared, or will be.
+	// Exceptions describe differences from the profiles that the rules allow. Empty if there are none, or if pending writes remove them.
 	Exceptions []string `json:"exceptions,omitempty"`
 }
 
-// List tells of all volumes that concern a profile, or any profile where the name is empty, by name. As in Summarize, a named
-// profile that is paused or in mode Plan is judged as if it acted; held says so.
+// List returns all volumes that concern a profile, by name. An empty name matches any profile. Like Summarize, it treats a named profile that
+// is paused or in mode Plan as if it acted. held is true in that case.
 func List(name string, s Snapshot) (listed []Listed, held bool) {
 	if s.Profiles == nil {
 		return nil, false
@@ -57,7 +57,7 @@ func List(name string, s Snapshot) (listed []Listed, held bool) {
 	return listed, held
 }
 
-// list tells of one volume; of one of its profiles, where it is named, what is an exception.
+// list returns the entry of one volume. of limits the exceptions to one profile. Empty means all.
 func (p *planner) list(j judged, note Note, profiles []string, of string) Listed {
 	source := j.Source
 	out := Listed{
@@ -81,7 +81,7 @@ func (p *planner) list(j judged, note Note, profiles []string, of string) Listed
 	return out
 }
 
-// wantedList is the list that the volume is to have in the end.
+// wantedList returns the final desired mount options of the volume.
 func (j judged) wantedList() []string {
 	switch j.verdict.Action {
 	case judge.ActionWrite, judge.ActionRestore:
@@ -94,7 +94,7 @@ func (j judged) wantedList() []string {
 	return j.verdict.Wanted
 }
 
-// ownList is a list that is never nil, so that JSON shows an empty one.
+// ownList returns a list that is never nil, so that JSON shows an empty one.
 func ownList(list []string) []string {
 	if list == nil {
 		return []string{}

@@ -7,18 +7,18 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// Mounted is what a volume's mounts are to show, wherever it is mounted.
+// Mounted is the desired state of a volume's mounts on all nodes.
 type Mounted struct {
-	// Options are those that profiles declare and the volume carries. Keep is set where they are not known for now, since
-	// the volume waits for its batch or its profile is held: what nodes have been told of it stands.
+	// Options are the declared options that the volume carries. Keep is true if they are currently unknown, since the volume waits for its batch
+	// or its profile is held: the node specs keep their entries.
 	Options []string
 	Keep    bool
-	// ReadAhead is the declared read-ahead window, nil for none. KeepReadAhead is like Keep.
+	// ReadAhead is the declared read-ahead window. Nil if there is none. KeepReadAhead is like Keep.
 	ReadAhead     *judge.ReadAhead
 	KeepReadAhead bool
 }
 
-// Mounted tells for each volume that a profile acts on what its mounts are to show. The others are not in it.
+// Mounted returns the desired state of the mounts of each volume that a profile acts on. It contains no other volumes.
 func (s Snapshot) Mounted() map[string]Mounted {
 	out := map[string]Mounted{}
 	for _, j := range s.judgeAll() {
@@ -29,8 +29,8 @@ func (s Snapshot) Mounted() map[string]Mounted {
 	return out
 }
 
-// mounted turns a verdict into what nodes are told. A volume that has never been written carries nothing of a profile
-// while it waits for its batch, but is no stranger to it.
+// mounted converts a verdict into an entry of the node specs. A volume that has never been written carries no options of a profile while it
+// waits for its batch, but still concerns the profile.
 func (j judged) mounted() (m Mounted, concerned bool) {
 	v := j.verdict
 	window, disputed := v.ReadAhead()
@@ -53,7 +53,7 @@ func (j judged) mounted() (m Mounted, concerned bool) {
 	return m, true
 }
 
-// carriedOptions are the options that any profile declares and the list has, in the order of the list.
+// carriedOptions returns the options in the list that any profile declares, in the order of the list.
 func carriedOptions(v judge.Verdict) []string {
 	var options []string
 	for _, o := range v.Options {

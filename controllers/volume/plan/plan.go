@@ -14,32 +14,32 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// planner holds one pass. It is thrown away after it.
+// planner is the state of one pass.
 type planner struct {
 	Snapshot
 	volumes []judged
-	// sets are the records of sets of options. news are the sets that a mount was seen of which is not recorded.
+	// sets are the records of option sets. news are the sets with a mount that is not recorded yet.
 	sets sets
 	news map[string]bool
-	// blamed are the records that hold failed mounts of which the cause is open, by volume.
+	// blamed are the records of failed mounts of unknown cause, by volume.
 	blamed map[string]*optionset.Record
-	// later records what has been learned, which holds from the next plan on.
+	// later are updates of the records with new results. They apply from the next plan on.
 	later []func()
-	// carriers and unusedCarriers are the volumes that carry lists which nothing has shown to work, by set.
+	// carriers and unusedCarriers are the volumes with options of unproven sets, by set.
 	carriers, unusedCarriers map[string][]string
-	// mounted are the volumes that nodes report mounts of.
+	// mounted are the names of the volumes whose mounts nodes report.
 	mounted  map[string]bool
 	progress map[string]*progress
-	// soaking is true while the time of a volume's batch is not over.
+	// soaking is true while a volume's batch soaks.
 	soaking bool
-	// tried are the sets of options that a volume of the server has been given: see triedKeys.
+	// tried are the option sets that a volume of the server already has. See triedKeys.
 	tried map[ProbeKey]bool
-	// waiting is true if a list is to change.
+	// waiting is true if mount options must change.
 	waiting bool
 	plan    Plan
 }
 
-// For decides what to write next, and says for every volume why.
+// For decides on the next writes, with a reason for every volume.
 func For(s Snapshot) Plan { return newPlanner(s).decide() }
 
 func (p *planner) decide() Plan {
@@ -79,7 +79,7 @@ func newPlanner(s Snapshot) *planner {
 	return p
 }
 
-// stepAtOnce plans what waits for nobody, and leaves a change of the list for a profile to stepInBatch.
+// stepAtOnce plans steps that need not wait, and leaves a change of mount options for a profile to stepInBatch.
 func (p *planner) stepAtOnce(j judged) bool {
 	on := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
 	var step Step
@@ -114,7 +114,7 @@ func (p *planner) stepAtOnce(j judged) bool {
 	return true
 }
 
-// noteFor keeps what is to be said of a volume; of one that concerns no profile there is nothing to say.
+// noteFor records the note of a volume, unless no profile concerns it.
 func (p *planner) noteFor(pv *corev1.PersistentVolume, v judge.Verdict) Note {
 	n := Note{Volume: pv.Name, Reason: v.Reason, Message: v.Message, State: v.State, Object: pv}
 	if v.State != judge.StateUnselected || v.Action != judge.ActionNone {
@@ -123,8 +123,8 @@ func (p *planner) noteFor(pv *corev1.PersistentVolume, v judge.Verdict) Note {
 	return n
 }
 
-// isRefused says whether the API server refused the volume's last write. One that a policy protects must not keep all others
-// waiting as the canary.
+// isRefused reports whether the API server rejected the volume's last write. A volume that a policy protects must not block all others as the
+// canary.
 func (p *planner) isRefused(volume string) bool {
 	until, refused := p.Refused[volume]
 	if !refused || !p.Now.Before(until) {
@@ -137,9 +137,9 @@ func (p *planner) isRefused(volume string) bool {
 	return true
 }
 
-// stepInBatch plans a change of the list, or says what it waits for. The canary of an option set, one volume, goes alone; then no
-// more at a time than the profile's share, and nothing while the batch before is not over, or after a FailedMount. A volume of
-// several profiles goes when all of them let it.
+// stepInBatch plans a change of mount options, or notes the reason for the wait. The canary of an option set goes alone: one volume. Later
+// batches are limited to the profile's share. Volumes wait while another batch soaks, and after a FailedMount. A volume of several profiles
+// waits for all of them.
 func (p *planner) stepInBatch(j judged) {
 	if p.isRefused(j.Volume.Name) {
 		return
@@ -172,8 +172,7 @@ func (p *planner) stepInBatch(j judged) {
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 
-// noteHeldFailure says of a volume that may not be written that it cannot be mounted: what holds it is somebody's decision, and theirs
-// to reconsider.
+// noteHeldFailure notes that a held volume cannot be mounted. The user who paused the profile must decide.
 func (p *planner) noteHeldFailure(j judged, message string) {
 	note := p.plan.Notes[j.Volume.Name]
 	note.Message = fmt.Sprintf("a pod could not mount it with %s: %s; its own options stay away as long as %s",
@@ -203,18 +202,18 @@ func (p *planner) planAgain(at time.Time) {
 	}
 }
 
-// isWatched says whether it matters that a pod cannot mount the volume: it carries a list of ours.
+// isWatched reports whether failed mounts of the volume matter: it carries options of the operator.
 func (j judged) isWatched() bool {
 	return j.mayBeTakenBack() || j.CarriesOurs && j.verdict.State == judge.StateHeld
 }
 
-// mayBeTakenBack says whether the volume carries a list of ours, and may be written.
+// mayBeTakenBack reports whether the volume carries options of the operator and may be written.
 func (j judged) mayBeTakenBack() bool {
 	v := j.verdict
 	return j.CarriesOurs && (v.State == judge.StateUpToDate || v.State == judge.StatePending || v.Contested)
 }
 
-// carriedSince is when the volume got its list, as far as anybody remembers.
+// carriedSince returns the time at which the volume got its mount options, if recorded.
 func (j judged) carriedSince() time.Time {
 	if j.Mark == nil {
 		return j.Volume.CreationTimestamp.Time
@@ -224,7 +223,7 @@ func (j judged) carriedSince() time.Time {
 
 func (p *planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.isSoaking) }
 
-// isSoaking says whether the volume carries its list and the time of its batch is not over.
+// isSoaking reports whether the volume carries its options and its batch still soaks.
 func (p *planner) isSoaking(j judged) bool {
 	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return false
@@ -237,7 +236,7 @@ func (p *planner) isSoaking(j judged) bool {
 	return false
 }
 
-// inOrder sorts volumes: what may show soon whether its options work, then by age, and by name where that is equal.
+// inOrder sorts volumes by canaryRank, then by age, then by name.
 func (p *planner) inOrder(all []judged) []judged {
 	slices.SortStableFunc(all, func(a, b judged) int {
 		return cmp.Or(cmp.Compare(p.canaryRank(a), p.canaryRank(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))

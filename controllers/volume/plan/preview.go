@@ -9,38 +9,38 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Change is what becomes of one volume's mount options.
+// Change is the change of one volume's mount options.
 type Change struct {
 	Volume string `json:"volume"`
-	// Profiles are those that select the volume, and those whose options it carries, sorted.
+	// Profiles are the profiles that select the volume or whose options it carries, sorted.
 	Profiles []string `json:"profiles"`
-	// Old is the list that the volume has, New the one that it gets; the same where it is left alone.
+	// Old are the current mount options, New the resulting ones. They are equal if the volume stays unchanged.
 	Old []string `json:"old"`
 	New []string `json:"new"`
-	// Reason and Message say why.
+	// Reason and Message explain the change.
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
 }
 
-// Preview is what becomes of the volumes of profiles.
+// Preview is the effect of profiles on volumes.
 type Preview struct {
-	// Matched is how many volumes the profiles select, UpToDate how many of them have their options.
+	// Matched is the number of volumes that the profiles select, UpToDate the number of these that have their options.
 	Matched  int `json:"matched"`
 	UpToDate int `json:"upToDate"`
-	// Changes are the volumes that get another list, Exceptions those that differ from what is declared because rules leave them so,
-	// Blocked those that are left alone until somebody does something. All are sorted by name.
+	// Changes are the volumes whose mount options change. Exceptions are the volumes with differences that rules allow. Blocked are the volumes
+	// that stay unchanged until a user resolves the cause. All are sorted by name.
 	Changes    []Change `json:"changes,omitempty"`
 	Exceptions []Change `json:"exceptions,omitempty"`
 	Blocked    []Change `json:"blocked,omitempty"`
-	// ChangedBy is in how many of Changes each profile has a part, Servers the servers of its NFS volumes.
+	// ChangedBy is the number of Changes that each profile contributes to. Servers are the servers of its NFS volumes.
 	ChangedBy map[string]int             `json:"-"`
 	Servers   map[string][]advice.Server `json:"-"`
-	// LeftOut are the volumes that no rule of each profile selects though one may mean them.
+	// LeftOut are the volumes that no rule of a profile selects, although one may mean them, by profile.
 	LeftOut map[string][]advice.LeftOut `json:"-"`
 }
 
-// PreviewVolumes tells what becomes of the volumes that profiles of these names select, or whose options they carry, once all that
-// is to be written is written. All volumes are judged once.
+// PreviewVolumes returns the effect of the named profiles on the volumes that they select, or that carry their options, after all writes. It
+// evaluates each volume once.
 func PreviewVolumes(names []string, s Snapshot) Preview {
 	ours := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -98,7 +98,7 @@ func (p *Preview) addVolume(ours map[string]bool, profiles []string, j judged) {
 	}
 }
 
-// addAtRest adds a volume that is left as it is by the rules, with its differences from what they declare.
+// addAtRest adds a volume that the rules leave unchanged, with its differences from their options.
 func (p *Preview) addAtRest(change Change, differences []string) {
 	if len(differences) == 0 {
 		p.UpToDate++

@@ -14,43 +14,42 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// ProbeKey names what one probe says something of: a set of options on a server.
+// ProbeKey identifies the subject of one probe: an option set on a server.
 type ProbeKey struct {
 	Set, Server string
 }
 
-// ProbeVerdict is what a probe has shown.
+// ProbeVerdict is the result of a probe.
 type ProbeVerdict string
 
 const (
-	// ProbeWorks is said of a set of which a list was mounted beside all mounts of the cluster, and answered.
+	// ProbeWorks means that an isolated mount with options of the set succeeded and responded.
 	ProbeWorks ProbeVerdict = "Works"
-	// ProbeRefused is said of one that kernel or server have refused for its options.
+	// ProbeRefused means that the kernel or the server rejected the options.
 	ProbeRefused ProbeVerdict = "Refused"
-	// ProbeUnknown is said where nothing could be tried, or where what failed may not be put down to the options: a mount by a pod has to
-	// show it.
+	// ProbeUnknown means that no probe was possible, or that its failure may have other causes than the options. Only a mount by a pod can then be
+	// evidence.
 	ProbeUnknown ProbeVerdict = "Unknown"
 )
 
-// Probe is what is known of a set of options on a server.
+// Probe is the result for an option set on a server.
 type Probe struct {
 	Verdict ProbeVerdict
-	// Text says what was seen, or why nothing was.
+	// Text describes the observation, or the reason why there is none.
 	Text string
 }
 
-// ProbeCandidate is a set of options that is about to be written to volumes of a server, none of which has had it yet.
+// ProbeCandidate is a pending option set for volumes of a server that no volume of the server has yet.
 type ProbeCandidate struct {
 	ProbeKey
-	// Volume is one of those that are to get it, and Target what is to be mounted of it.
+	// Volume is one of the volumes that must get the set. Target is the mount of a probe.
 	Volume *corev1.PersistentVolume
 	Target judge.ProbeTarget
-	// Profiles are the names of the profiles that declare it.
+	// Profiles are the names of the profiles that declare the set.
 	Profiles []string
 }
 
-// ProbeCandidates are what is to be probed, sorted by set and server. Of several volumes, the first by name that can be probed stands
-// for all.
+// ProbeCandidates returns the sets to probe, sorted by set and server. If several volumes can be probed, it uses the first by name.
 func ProbeCandidates(s Snapshot) []ProbeCandidate {
 	s.Probes = nil
 	p, found := newPlanner(s), map[ProbeKey]ProbeCandidate{}
@@ -86,8 +85,8 @@ func keyOf(j judged) ProbeKey {
 	return ProbeKey{Set: j.verdict.Set, Server: j.Source.Server}
 }
 
-// triedKeys are the sets of options of which a volume of the server carries a list that we wrote: the time to probe is over. Volumes
-// that were created with their lists do not count: nobody has asked for evidence then.
+// triedKeys returns the option sets that a volume of the server has from a batch: it is too late to probe them. Volumes that were created with
+// their options do not count, since their creation required no evidence.
 func triedKeys(all []judged) map[ProbeKey]bool {
 	tried := map[ProbeKey]bool{}
 	for _, j := range all {
@@ -98,13 +97,13 @@ func triedKeys(all []judged) map[ProbeKey]bool {
 	return tried
 }
 
-// mayProbe reports whether the volume's list could be probed before it is written: it changes, no volume of the server has had it, and it
-// is of a file server.
+// mayProbe reports whether the volume's options could be probed before they are written: they change, no volume of the server has them yet,
+// and a file server provides the volume.
 func (p *planner) mayProbe(j judged) bool {
 	return j.verdict.ChangesList(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
-// wantsProbe reports whether all profiles of the volume want it to be.
+// wantsProbe reports whether all profiles of the volume allow a probe.
 func (p *planner) wantsProbe(j judged) bool {
 	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
 		profile := p.Profiles.Get(name)
@@ -112,13 +111,13 @@ func (p *planner) wantsProbe(j judged) bool {
 	})
 }
 
-// isProbed reports whether a probe comes before the volume gets its list.
+// isProbed reports whether the volume must wait for a probe.
 func (p *planner) isProbed(j judged) bool {
 	_, worked := p.sets.declared(j).Worked[j.Source.Server]
 	return !worked && p.mayProbe(j) && p.wantsProbe(j)
 }
 
-// observeProbes notes what probes have shown.
+// observeProbes records the results of probes.
 func (p *planner) observeProbes() {
 	seen := map[ProbeKey]bool{}
 	for _, j := range p.volumes {
@@ -148,7 +147,7 @@ func (p *planner) observeProbes() {
 	}
 }
 
-// waitsForProbe says what a probe has to do with it that the volume does not get its list now; empty: nothing.
+// waitsForProbe returns the reason why a probe delays the volume's options. Empty if there is none.
 func (p *planner) waitsForProbe(j judged) string {
 	key, isProbed := keyOf(j), p.Probes != nil && p.isProbed(j)
 	if isProbed {
@@ -168,7 +167,7 @@ func (p *planner) waitsForProbe(j judged) string {
 	return ""
 }
 
-// describeProbe describes the probe that keeps the set of a volume from all volumes of its server: one that runs, or one that was refused.
+// describeProbe describes the probe that withholds the set from all volumes of the volume's server. It still runs, or it was rejected.
 func (p *planner) describeProbe(j judged) (runs, refused string) {
 	r, server := p.sets[j.verdict.Set], j.Source.Server
 	if r.State(server) == optionset.Probing {
@@ -182,7 +181,7 @@ func (p *planner) describeProbe(j judged) (runs, refused string) {
 	return "", refused
 }
 
-// addProbes tells of a profile's sets of options which are being probed, and which no volume gets since a probe has failed.
+// addProbes adds a profile's option sets that wait for a probe, and the sets that no volume gets because a probe failed.
 func (s *Summary) addProbes(p *planner, own []*judged, name string) {
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string

@@ -13,39 +13,38 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// joinFor is for how long after a batch began volumes may still join it: one that is too large for a single pass is
-// written in several.
+// joinFor is the time after the start of a batch during which volumes may still join it. A batch that is too large for one pass takes several.
 const joinFor = time.Minute
 
-// progress is how far one profile's changes have come.
+// progress is the progress of one profile's changes.
 type progress struct {
 	profile *judge.Profile
-	// matched are the profile's volumes, without blocked ones.
+	// matched is the number of the profile's volumes, without blocked ones.
 	matched int
 	batches map[int64]*batch
-	// soaked are the sets of options of batches that have soaked, soakedUnused those of batches whose volumes nobody can mount. Nothing
-	// is shown by that, but a profile may have it be enough.
+	// soaked are the option sets of batches that have soaked. soakedUnused are the sets of batches whose volumes no pod can mount. A soak is no
+	// evidence, but a profile may accept it.
 	soaked, soakedUnused map[string]bool
 	sets                 sets
-	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
+	// busy are the batches that still soak, sorted by their end. begun is the number of batches so far.
 	busy  []*batch
 	begun int
-	// joined is the batch that volumes join now, written in an earlier pass; nil: a new one begins.
+	// joined is the batch of an earlier pass that volumes join now. Nil if a new one starts.
 	joined *batch
-	// planned counts the volumes that are to be written now, and canary is whether that is the first of an option set.
+	// planned is the number of volumes that must be written now. canary is true if one of them is the first of an option set.
 	planned int
 	canary  bool
-	// putBack counts the volumes that are given their own lists back for the failure of another.
+	// putBack is the number of volumes that are restored because of another volume's failure.
 	putBack int
-	// soakMessage says what soaks, and awaitMessages which mounts are waited for, by set, once somebody waits for it.
+	// soakMessage describes the current soak. awaitMessages describe the mounts that volumes wait for, by set. Both are built on demand.
 	soakMessage   string
 	awaitMessages map[string]string
 }
 
-// batch is what was written at one time for one profile.
+// batch is the set of volumes that were written at one time for one profile.
 type batch struct {
 	since, until time.Time
-	// marked counts all volumes that carry its mark; volumes are those of them that still carry the list.
+	// marked is the number of volumes with its mark. volumes are the marked volumes that still carry the options.
 	marked  int
 	volumes []judged
 }
@@ -54,12 +53,12 @@ func soakOf(p *judge.Profile) time.Duration {
 	return time.Duration(*p.Rollout.SoakSeconds) * time.Second
 }
 
-// share is how many volumes a batch may have.
+// share returns the maximum number of volumes in a batch.
 func (p *progress) share() int {
 	return v1alpha1.ResolveShare(*p.profile.Rollout.MaxPerStep, p.matched)
 }
 
-// progressByProfile sorts what is known of all volumes by the profiles that act on them.
+// progressByProfile groups the state of all volumes by the profiles that act on them.
 func (p *planner) progressByProfile() map[string]*progress {
 	out := map[string]*progress{}
 	for _, j := range p.volumes {
@@ -96,15 +95,15 @@ func (p *progress) addVolume(j judged) {
 		p.batches[since] = b
 	}
 	b.marked++
-	// What was written for other options than those that are declared by now says nothing of these.
+	// A write for options that are no longer declared is no evidence for the current ones.
 	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return
 	}
 	b.volumes = append(b.volumes, j)
 }
 
-// closeBatches tells the batches that are over from those that are not, and finds the one that may be joined. A batch of
-// which nothing is left is over, and has shown nothing.
+// closeBatches separates finished batches from busy ones, and finds the batch that volumes may join. A batch without remaining volumes is
+// finished and is no evidence.
 func (p *progress) closeBatches(now time.Time) {
 	for _, b := range p.batches {
 		if len(b.volumes) == 0 {
@@ -129,16 +128,16 @@ func (p *progress) closeBatches(now time.Time) {
 	}
 }
 
-// mayJoin says whether a batch may still grow: for a minute, and where it was no canary. Evidence that comes while the canary soaks
-// makes it no less one.
+// mayJoin reports whether a batch may still grow: only within a minute, and only if it was no canary. Later evidence does not change a canary
+// batch into another one.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
 	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j judged) bool {
 		return j.Mark.Unproven && !p.hasSoakedEnough(j) || !p.isProven(j)
 	})
 }
 
-// waitsFor says what keeps a change of its list from a volume now; empty: nothing. unmounted are the volumes that have its list, and
-// have yet to be mounted with it.
+// waitsFor returns the reason why a volume must wait for its options. Empty if there is none. unmounted are the volumes that have the options
+// but have not been mounted with them.
 func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string {
 	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
@@ -162,7 +161,7 @@ func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string 
 	return ""
 }
 
-// batchTime is the time of the batch that a volume would be written in.
+// batchTime returns the start of the batch that a new write would join.
 func (p *progress) batchTime(now time.Time) time.Time {
 	if p.joined != nil {
 		return p.joined.since
@@ -170,24 +169,24 @@ func (p *progress) batchTime(now time.Time) time.Time {
 	return now.UTC().Truncate(time.Second)
 }
 
-// countPlanned notes that a volume is to be written now.
+// countPlanned counts a volume that must be written now.
 func (p *progress) countPlanned(j judged) {
 	p.planned++
 	p.canary = p.canary || !p.isProven(j)
 }
 
-// isProven says whether the volume's options are no canary's any more.
+// isProven reports whether the volume's options have passed the canary.
 func (p *progress) isProven(j judged) bool {
 	return p.sets[j.verdict.Set].MayWrite(j.Source.Server) == optionset.Batch || p.hasSoakedEnough(j)
 }
 
-// hasSoakedEnough says whether time is enough for the profile, and has passed. What volumes show that nobody can mount holds for no
-// others.
+// hasSoakedEnough reports whether the profile accepts a soak as evidence, and the soak is over. A soak of volumes that no pod can mount counts
+// only for such volumes.
 func (p *progress) hasSoakedEnough(j judged) bool {
 	return p.profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed && (p.soaked[j.verdict.Set] || j.isUnused() && p.soakedUnused[j.verdict.Set])
 }
 
-// isUnused says whether no pod can mount the volume as it is.
+// isUnused reports whether no pod can mount the volume in its current phase.
 func (j judged) isUnused() bool {
 	switch j.Volume.Status.Phase {
 	case corev1.VolumeAvailable, corev1.VolumeReleased, corev1.VolumeFailed:

@@ -12,19 +12,19 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// maxSets is the maximum number of entries of the ledger that can be observed again. Further ones are not recorded.
+// maxSets is the maximum number of ledger entries with content that can be observed again. Further entries are not recorded.
 const maxSets = 1000
 
-// sets are the records of sets of options that are declared, or that a volume has, by set.
+// sets are the records of option sets that are declared, or that a volume has, by set.
 type sets map[string]*optionset.Record
 
-// isProven reports whether a mount or a probe has shown the set that is declared for a volume to work.
+// isProven reports whether a mount or a probe shows that the volume's declared set works.
 func (s sets) isProven(j judged) bool {
 	_, known := s[j.verdict.Set].EvidenceOn(j.Source.Server)
 	return known
 }
 
-// of returns the record of a set of a volume. It starts one if there is none.
+// of returns the record of a set of a volume. It creates one if there is none.
 func (s sets) of(j judged, set string, rules []string) *optionset.Record {
 	if s[set] == nil {
 		s[set] = judge.SetOf(j.Source, set, rules)
@@ -43,7 +43,7 @@ func (s sets) carried(j judged) *optionset.Record {
 	return s.of(j, j.Mark.Set, j.Mark.Rules)
 }
 
-// carriedSet is the set of options that the volume's list was written for.
+// carriedSet returns the option set that the volume's mount options were written for.
 func (j judged) carriedSet() string {
 	if j.Mark == nil {
 		return j.verdict.Set
@@ -51,8 +51,8 @@ func (j judged) carriedSet() string {
 	return j.Mark.Set
 }
 
-// readSets reads the records of sets of options from the ledger, and what earlier releases left on volumes. It forgets what is known of
-// sets that no rule declares and no volume has.
+// readSets reads the records of option sets from the ledger, and the state that earlier releases left on volumes. It clears sets that no rule
+// declares and no volume has.
 func (p *planner) readSets() {
 	p.sets = optionset.Decode(p.Ledger.Sets())
 	needed := map[string]bool{}
@@ -70,7 +70,7 @@ func (p *planner) readSets() {
 	}
 }
 
-// followBlamed notes what has become of the volumes whose mounts failed: which have their original options back, and which are gone.
+// followBlamed records the fate of the volumes whose mounts failed: restored or deleted.
 func (p *planner) followBlamed() {
 	p.blamed = map[string]*optionset.Record{}
 	for _, r := range p.sets {
@@ -98,7 +98,7 @@ func (p *planner) followBlamed() {
 	}
 }
 
-// noteBlamed notes of which volumes the cause of the failed mount is open.
+// noteBlamed records the volumes with a failed mount of unknown cause.
 func (p *planner) noteBlamed(r *optionset.Record) {
 	for _, b := range r.Blames {
 		if !b.Settled {
@@ -111,15 +111,15 @@ func (p *planner) eventOn(volume string, kind optionset.Kind) optionset.Event {
 	return optionset.Event{Kind: kind, Blame: optionset.Blame{Volume: volume}, At: p.second()}
 }
 
-// blameOf returns the failed mount of a volume of which the cause is open. Nil if there is none.
+// blameOf returns the failed mount of a volume if its cause is unknown. Nil if there is none.
 func (p *planner) blameOf(j judged) *optionset.Blame {
 	return p.blamed[j.Volume.Name].BlameOf(j.Volume.Name)
 }
 
-// second is the time of the plan as it is recorded.
+// second returns the time of the plan with the precision of the records.
 func (p *planner) second() time.Time { return p.Now.UTC().Truncate(time.Second) }
 
-// keepSets finds entries of sets that the ledger does not hold so.
+// keepSets finds differences between the records of sets and their entries in the ledger.
 func (p *planner) keepSets(missed ledger.Changes) {
 	stored, next, count := p.Ledger.Sets(), map[string]string{}, 0
 	for _, r := range p.sets {

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
-// Snapshot is what is known of all volumes at one time. Its objects are shared with the cache: read only.
+// Snapshot is the state of all volumes at one time. It shares its objects with the cache: callers must not change them.
 type Snapshot struct {
 	Volumes []*corev1.PersistentVolume
 	// VolumeClaims are the metadata of all PersistentVolumeClaims.
@@ -20,76 +20,75 @@ type Snapshot struct {
 	// Classes holds the mount options of each StorageClass.
 	Classes  map[string][]string
 	Profiles *judge.Profiles
-	// Ledger holds the volumes' records beside their annotations; nil: nothing is known of it.
+	// Ledger holds the copy of the volumes' records. Nil if it is unknown.
 	Ledger *ledger.Ledger
-	// Memory remembers what was judged in an earlier snapshot; nil: nothing is remembered.
+	// Memory caches verdicts of earlier snapshots. Nil disables the cache.
 	Memory *judge.Memory
-	// judgedBefore returns what was judged of a volume, by its index, for whoever judges a part anew; nil, and what it returns nil for:
-	// nothing.
+	// judgedBefore returns the existing verdict on a volume, by its index, for a partial evaluation. If it is nil or returns nil, the volume is
+	// evaluated.
 	judgedBefore func(i int) *judge.Judged
 
-	// What follows is for a plan, and nobody else.
+	// Only plans use the following fields.
 
 	// Now is the time of the plan.
 	Now time.Time
-	// ClientNodes tell what is mounted.
+	// ClientNodes report mounts.
 	ClientNodes []*v1alpha1.StorageClientNode
-	// FailedMounts are failed mounts, by volume, of those volumes that a plan wants to know of.
+	// FailedMounts are failed mounts of watched volumes, by volume.
 	FailedMounts map[string]Failure
-	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
+	// Cures are results of rollback checks that a plan requested, by volume.
 	Cures map[string]Cure
-	// Probes are what probes have shown of sets of options; nil: nothing is probed.
+	// Probes are results of probes. Nil disables probes.
 	Probes map[ProbeKey]Probe
-	// Evidence is what has shown sets of options to work, apart from the reports of client nodes, by set.
+	// Evidence is the evidence for option sets, by set, except for the reports of StorageClientNodes.
 	Evidence map[string]Evidence
-	// Coming are the volumes, of those that a plan has asked for, that a pod is about to mount.
+	// Coming are the requested volumes that a pod is about to mount.
 	Coming map[string]bool
-	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
+	// Refused are the volumes whose last write the API server rejected, with the time of the next attempt.
 	Refused map[string]time.Time
 }
 
-// Failure is a failed mount, as an event tells of it that does not put it down to something else than the options.
+// Failure is a failed mount from an event that does not exclude the options as the cause.
 type Failure struct {
-	// Text is what the event says. Kind is the same for all events of one failure, of whichever volume and pod.
+	// Text is the message of the event. Kind is the same for all events of one failure, for any volume and pod.
 	Text, Kind string
-	// SpeaksOfOptions is true where the text does, rather than leaving open what is to blame.
+	// SpeaksOfOptions is true if the text names the options. Otherwise, the cause is unknown.
 	SpeaksOfOptions bool
 }
 
-// Evidence is an observation that shows a set of options to work.
+// Evidence is an observation that shows that an option set works.
 type Evidence struct {
-	// Text says what was seen, where and when.
+	// Text describes the observation, with its place and time.
 	Text string
-	// Volume is the one that was mounted, and Written when it had got its list. It shows nothing any more once the volume has got another
-	// one.
+	// Volume is the mounted volume. Written is the time at which it got its mount options. The evidence becomes invalid when they change again.
 	Volume  string
 	Written time.Time
 }
 
-// Cure is what pods show of a volume that has its own list back.
+// Cure is the result of a rollback check.
 type Cure string
 
 const (
-	// CureWorked is said where a pod has mounted it since.
+	// CureWorked means that a pod has mounted the volume since the restore.
 	CureWorked Cure = "Mounts"
-	// CureFailed is said where a pod cannot mount it with its own list either.
+	// CureFailed means that a pod cannot mount the volume with its original options either.
 	CureFailed Cure = "Fails"
-	// CureEnded is said where no pod waits for it any more.
+	// CureEnded means that no pod waits for the volume any longer.
 	CureEnded Cure = "Ended"
 )
 
-// judged is a volume with the verdict on it among the others of its server.
+// judged is a volume with its verdict among the other volumes of its server.
 type judged struct {
 	*judge.Judged
 	verdict judge.Verdict
 }
 
-// isMarkCurrent says whether the list was written for the very options that are declared now, and is to stay.
+// isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.
 func (j judged) isMarkCurrent() bool {
 	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesList(j.Volume)
 }
 
-// judgeAll judges all volumes, each among the others of its server.
+// judgeAll evaluates all volumes, each among the others of its server.
 func (s Snapshot) judgeAll() []judged {
 	all, servers := make([]judged, len(s.Volumes)), judge.NewServers()
 	for i := range s.Volumes {
@@ -119,7 +118,7 @@ func (s Snapshot) judgeAlone(pv *corev1.PersistentVolume) *judge.Judged {
 	return s.Memory.Judge(in)
 }
 
-// volumeClaimOf is the PersistentVolumeClaim that a volume names, nil if there is none.
+// volumeClaimOf returns the PersistentVolumeClaim that a volume names. Nil if there is none.
 func (s Snapshot) volumeClaimOf(pv *corev1.PersistentVolume) *metav1.PartialObjectMetadata {
 	ref := pv.Spec.ClaimRef
 	if ref == nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// StaleMount is a mount on a node that does not have the options its volume carries. The manager's cache has no mount points.
+// StaleMount is a mount on a node without the current options of its volume. The manager's cache has no mount points.
 type StaleMount struct {
 	Node, Volume, MountPoint string
 	// PodUIDs are the pods that use the mount.
 	PodUIDs []string
-	// Message says what differs.
+	// Message describes the difference.
 	Message string
 }
 
-// StaleMounts finds the mounts of a profile's volumes that nodes report as stale, by node and mount point. A difference that rounding or a
-// limit accounts for is none: a new mount would show the same.
+// StaleMounts returns the stale mounts of a profile's volumes, from node reports, by node and mount point. It ignores differences due to
+// rounding or a limit: a new mount would have them too.
 func StaleMounts(volumes []Volume, clientNodes []*v1alpha1.StorageClientNode) []StaleMount {
 	var out []StaleMount
 	findStale(carriedBy("", volumes), clientNodes, func(_ string, clientNode *v1alpha1.StorageClientNode, m *v1alpha1.MountStatus, difference string) {
@@ -30,13 +30,13 @@ func StaleMounts(volumes []Volume, clientNodes []*v1alpha1.StorageClientNode) []
 	return out
 }
 
-// Stale is how many mounts of a profile's volumes are stale, and the nodes that they are on, by name. After a change that may be all there are.
+// Stale is the number of stale mounts of a profile's volumes, and the names of their nodes. After a change, all mounts may be stale.
 type Stale struct {
 	Count int32
 	Nodes []string
 }
 
-// carried is what volumes carry of profiles: options by the name of the volume, and that of the profile.
+// carried maps volumes to the options that they carry: by volume name, then by profile name.
 type carried map[string]map[string][]string
 
 func carriedBy(profile string, volumes []Volume) carried {
@@ -63,7 +63,7 @@ func countStale(all carried, clientNodes []*v1alpha1.StorageClientNode) map[stri
 	return out
 }
 
-// findStale tells of each stale mount, node by node, for each profile that it is stale for.
+// findStale calls tell for each stale mount, node by node, and for each affected profile.
 func findStale(all carried, clientNodes []*v1alpha1.StorageClientNode, tell func(profile string, _ *v1alpha1.StorageClientNode, _ *v1alpha1.MountStatus, difference string)) {
 	known := comparisons{}
 	for _, clientNode := range clientNodes {
@@ -78,19 +78,19 @@ func findStale(all carried, clientNodes []*v1alpha1.StorageClientNode, tell func
 	}
 }
 
-// comparisons are the first differences that lists of options have been found to have, empty where there is none. Of hundreds of thousands
-// of mounts few have lists of their own: those of one volume, and of many mounts in the cache, are the same.
+// comparisons caches the first difference between two lists. Empty if there is none. Hundreds of thousands of mounts share few lists: all
+// mounts of one volume, and many mounts in the cache.
 type comparisons map[comparison]string
 
-// comparison is two lists, by where they are: who holds it keeps them there.
+// comparison identifies two lists by their addresses. Its holder keeps the lists alive.
 type comparison struct {
 	protocol      string
 	wanted, shown *string
 	lengths       [2]int
 }
 
-// differenceOn says what is stale about a mount, "" if nothing is. That is for the node's agent to say, which knows more than the
-// options. Where it has not been asked, its node being held by the rollout or the volume new to it, the options tell.
+// differenceOn describes why a mount is stale. Empty if it is not. The node's agent decides, since it knows more than the options. If the
+// agent has no current spec for the volume, the options decide: the rollout holds its node, or the volume is new there.
 func (c comparisons) differenceOn(clientNode *v1alpha1.StorageClientNode, wanted []string, m *v1alpha1.MountStatus) string {
 	switch {
 	case m.State == v1alpha1.MountStale:
@@ -120,7 +120,7 @@ func (c comparisons) compare(protocol string, wanted, shown []string) string {
 	return difference
 }
 
-// hasSeen reports whether a node's agent has seen these options among those of the volume.
+// hasSeen reports whether a node's agent has seen these options in its entry of the volume.
 func hasSeen(clientNode *v1alpha1.StorageClientNode, volume string, wanted []string) bool {
 	if clientNode.Status.ObservedGeneration < clientNode.Generation {
 		return false

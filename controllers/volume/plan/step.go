@@ -13,27 +13,26 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// Plan is what to do next.
+// Plan contains the next steps, and a note for each volume.
 type Plan struct {
-	// Steps are to be taken in order: what waits for nobody comes first. Each is of another volume, and one that cannot be
-	// taken keeps no other from it.
+	// Steps run in order: steps that need not wait come first. Each concerns another volume, and a failed step does not block the others.
 	Steps []Step
-	// Notes say of every volume that concerns a profile how it stands, or why it was or was not written.
+	// Notes contain the state of every volume that concerns a profile, or the reason why it was or was not written.
 	Notes map[string]Note
-	// Canary is whether a step writes the first volume of a set of options that nothing has shown to work.
+	// Canary is true if a step writes the first volume of an unproven option set.
 	Canary bool
-	// Ledger is what the ledger has missed, of volumes that no step is about and of sets of options: it is not to be written before both
-	// were read live. LedgerDue says that there is something of that kind.
+	// Ledger are missed changes of the ledger, for volumes without a step and for option sets. It must not be written before a live read of both.
+	// LedgerDue is true if there are such changes.
 	Ledger    ledger.Changes
 	LedgerDue bool
-	// Records are those of the volumes that steps are about.
+	// Records are the records of the volumes that have steps.
 	Records map[string]judge.Record
-	// Next is when to plan again although nothing changed; zero: never.
+	// Next is the time of the next plan if the input stays the same. Zero means never.
 	Next time.Time
 }
 
-// NeedsFresh reports whether the plan may only be carried out if it was made of what the API server has: it starts a batch, or changes
-// what is recorded of a set of options.
+// NeedsFresh reports whether the plan may run only after a live read from the API server: it starts a batch, or changes the record of an
+// option set.
 func (p Plan) NeedsFresh() bool {
 	return slices.ContainsFunc(p.Steps, func(step Step) bool {
 		restore, restores := step.(RestoreOptions)
@@ -41,8 +40,8 @@ func (p Plan) NeedsFresh() bool {
 	})
 }
 
-// WithoutFresh returns the part of the plan that may be carried out all the same. What takes a list of ours away is in it, and leaves the
-// ledger as it is: the annotation holds the failed mount until fresh reads have it recorded.
+// WithoutFresh returns the part of the plan that may run without a live read. It includes removals of the operator's options, but does not
+// change the ledger: the annotation holds the failed mount until a live read allows its record.
 func (p Plan) WithoutFresh() Plan {
 	p.Steps, p.Ledger = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh), nil
 	for i, step := range p.Steps {
@@ -59,34 +58,34 @@ func needsFresh(step Step) bool {
 	return records || BelongsToBatch(step)
 }
 
-// BelongsToBatch says whether a step changes a list for a profile.
+// BelongsToBatch reports whether a step changes mount options for a profile.
 func BelongsToBatch(step Step) bool {
 	write, ok := step.(WriteOptions)
 	return ok && write.Mark != nil
 }
 
-// Note tells why one volume stands where it stands.
+// Note explains the state of one volume.
 type Note struct {
 	Volume, Reason, Message string
-	// State is the verdict's.
+	// State is the state of the verdict.
 	State judge.State `json:"-"`
-	// Object is the volume as it was judged, in the notes of a plan.
+	// Object is the evaluated version of the volume, in the notes of a plan.
 	Object *corev1.PersistentVolume `json:"-"`
 }
 
-// Watched is a volume of a batch that may still be taken back.
+// Watched is a volume of a batch that may still be reverted.
 type Watched struct {
 	Volume *corev1.PersistentVolume
-	// Since is when its batch began: a mount that failed before that is not the batch's fault.
+	// Since is the start of its batch: an earlier failed mount has another cause.
 	Since time.Time
-	// AsksOtherwise is whether its list has the server asked in another way than its own does: that nobody answers may be its fault.
+	// AsksOtherwise is true if its options change the requests to the server. A timeout of the server may then be their fault.
 	AsksOtherwise bool
 }
 
-// Awaited is a volume that carries a list which has yet to be seen to work.
+// Awaited is a volume with options that still need evidence.
 type Awaited struct {
 	Volume *corev1.PersistentVolume
-	// Set is that of its options, Written when it got its list. A mount must have been made after After, to have been made with it.
+	// Set is its option set. Written is the time at which it got its options. Only a mount made after After counts as a mount with them.
 	Set            string
 	Written, After time.Time
 }
@@ -94,22 +93,22 @@ type Awaited struct {
 // InCure is a volume that has its original options back.
 type InCure struct {
 	Volume *corev1.PersistentVolume
-	// Failure is what failed with ours. What pods show after Since counts.
+	// Failure identifies the failure with the declared options. Observations after Since count.
 	Failure string
 	Since   time.Time
 }
 
 // Step is one write on one volume.
 type Step interface {
-	// Target is the volume as it was judged: a step that would meet another version must not be taken.
+	// Target returns the evaluated version of the volume. A step must not run on another version.
 	Target() *corev1.PersistentVolume
-	// Explain says why.
+	// Explain returns the note with the reason.
 	Explain() Note
-	// String tells the step in a line.
+	// String describes the step in one line.
 	String() string
 }
 
-// OnVolume names the volume that a step is about, and why.
+// OnVolume identifies the volume of a step, with the reason.
 type OnVolume struct {
 	Note Note
 }
@@ -124,11 +123,11 @@ func (s OnVolume) Explain() Note { return s.Note }
 type WriteOptions struct {
 	OnVolume
 	Verdict judge.Verdict
-	// Mark is that of the batch, nil where the list stays and only the record changes.
+	// Mark is the mark of the batch. Nil if only the record changes.
 	Mark *judge.Mark
 }
 
-// Dated is the step with the time at which it is taken: a pass takes a while, and a mount that was made meanwhile shows nothing.
+// Dated sets the time of a step. A pass takes a while, and a mount that was made before the write is no evidence.
 func Dated(step Step, now time.Time) Step {
 	if write, ok := step.(WriteOptions); ok && write.Mark != nil {
 		mark := *write.Mark
@@ -139,26 +138,26 @@ func Dated(step Step, now time.Time) Step {
 	return step
 }
 
-// RestoreOptions puts the original options back and takes off what is ours.
+// RestoreOptions restores the original options and removes the operator's annotations.
 type RestoreOptions struct {
 	OnVolume
 	Options []string
-	// FailedMount is what stays on the volume for an earlier release if a pod could not mount it, nil otherwise.
+	// FailedMount stays on the volume for an earlier release if a pod could not mount it. Nil otherwise.
 	FailedMount *optionset.Failed
 	// Set is the record that holds the failed mount. Nil if none does.
 	Set *optionset.Record
 }
 
-// ReleaseVolume takes off what is ours and leaves the options.
+// ReleaseVolume removes the operator's annotations and keeps the options.
 type ReleaseVolume struct {
 	OnVolume
 }
 
-// RecordSet records in the ledger what a volume has shown of its set of options.
+// RecordSet records an observation of an option set in the ledger.
 type RecordSet struct {
 	OnVolume
 	Set *optionset.Record
-	// Mark and FailedMount are what the volume holds of it for the release before. Nil if nothing.
+	// Mark and FailedMount are written to the volume for the previous release. Nil if there is nothing to write.
 	Mark        *judge.Mark
 	FailedMount *optionset.Failed
 	text        string

@@ -18,57 +18,58 @@ import (
 // Volume is a volume that carries options of a profile.
 type Volume struct {
 	Name string
-	// Wanted are the profile's options that stand in the volume's list.
+	// Wanted are the profile's options among the volume's mount options.
 	Wanted []string
 }
 
-// Summary is what a profile's status tells of its volumes.
+// Summary is the part of a profile's status about its volumes.
 type Summary struct {
-	// Matched, UpToDate, Exceptions and Blocked are the counts of status.volumes. The rest of Matched is yet to be written.
+	// Matched, UpToDate, Exceptions and Blocked are the counts of status.volumes. The rest of Matched must still be written.
 	Matched, UpToDate, Exceptions, Blocked int32
-	// BlockedExamples and ExceptionExamples are the first three blocked volumes by name, and of those that the rules leave as they are.
+	// BlockedExamples and ExceptionExamples are the first three blocked volumes and the first three exceptions, by name.
 	BlockedExamples, ExceptionExamples []Note
-	// Unrestored are the names of the volumes that carry the profile in their annotation and have still to be put back.
-	// Those that are left alone for good are not among them: the finalizer may go when the list is empty.
+	// Unrestored are the names of the volumes that carry the profile in their annotation and must still be restored. It excludes volumes that stay
+	// unchanged permanently: the finalizer may be removed when the list is empty.
 	Unrestored []string
-	// Volumes are those that carry the profile's options, Stale the mounts of those that client nodes report from before a change.
+	// Volumes are the volumes that carry the profile's options. Stale are their mounts from before a change, as StorageClientNodes report them.
 	Volumes []Volume
 	Stale   Stale
-	// Stopped says which volume could not be mounted, with what and why, so that no other volume gets the options; empty: none.
+	// Stopped describes the failed volume, with its options and the cause, that stops all other volumes from getting the options. Empty if there
+	// is none.
 	Stopped string
-	// Batch says what the volumes that are yet to be written wait for; empty: nothing is known.
+	// Batch describes the reason why pending volumes wait. Empty if unknown.
 	Batch string
-	// Evidence is what volumes wait for that only a mount can bring.
+	// Evidence describes the volumes that wait for a mount.
 	Evidence AwaitedEvidence
-	// Servers are the servers of the matched NFS volumes with what these ask of them, each combination once.
+	// Servers are the servers of the matched NFS volumes with their requests, each combination once.
 	Servers []advice.Server
-	// LeftOut are the volumes that no rule selects though one may mean them, by driver.
+	// LeftOut are the volumes that no rule selects, although one may mean them, by driver.
 	LeftOut []advice.LeftOut
 }
 
-// AwaitedEvidence tells of the volumes that get their options once a pod has mounted another one with them.
+// AwaitedEvidence describes the volumes that get their options after a pod has mounted another volume with them.
 type AwaitedEvidence struct {
-	// Waiting is how many do.
+	// Waiting is the number of waiting volumes.
 	Waiting int32
-	// Until is when the last soak of those is over that have the options: before, nobody needs to do anything.
+	// Until is the end of the last soak of volumes with the options. Users need not act before then.
 	Until time.Time
-	// Volumes are those that have the options, the first three by name.
+	// Volumes are the first three volumes with the options, by name.
 	Volumes []AwaitedVolume
 }
 
-// AwaitedVolume is a volume that is to be mounted.
+// AwaitedVolume is a volume that a pod must mount.
 type AwaitedVolume struct {
 	Name string
-	// VolumeClaim is its PersistentVolumeClaim, empty for none.
+	// VolumeClaim is its PersistentVolumeClaim. Empty if there is none.
 	VolumeClaim types.NamespacedName
-	// MountsPerPod is whether each pod of a node has a mount of its own.
+	// MountsPerPod is true if each pod on a node has a separate mount.
 	MountsPerPod bool
-	// Server is the one of which a node must have no other mount, since the number of connections is to be shown; empty where that
-	// does not matter.
+	// Server is a server of which the node must have no other mount, since the mount must show the number of connections. Empty if that does not
+	// matter.
 	Server string
 }
 
-// Conflict reports whether a volume is blocked, and a message that names at most three of them with their reasons.
+// Conflict reports whether a volume is blocked. message names up to three of them with their reasons.
 func (s Summary) Conflict() (message string, conflict bool) {
 	var parts []string
 	for _, n := range s.BlockedExamples {
@@ -77,8 +78,7 @@ func (s Summary) Conflict() (message string, conflict bool) {
 	return joinExamples(parts, s.Blocked), s.Blocked > 0
 }
 
-// DescribeExceptions names at most three of the volumes that differ from what is declared because the rules leave them so, with
-// both values; empty: there are none.
+// DescribeExceptions names up to three volumes with differences that the rules allow, with both values. Empty if there are none.
 func (s Summary) DescribeExceptions() string {
 	var parts []string
 	for _, n := range s.ExceptionExamples {
@@ -87,13 +87,13 @@ func (s Summary) DescribeExceptions() string {
 	return joinExamples(parts, s.Exceptions)
 }
 
-// IsOpen reports whether volumes are yet to be written.
+// IsOpen reports whether volumes must still be written.
 func (s Summary) IsOpen() bool { return s.open() > 0 }
 
-// open is how many volumes are yet to be written.
+// open returns the number of volumes that must still be written.
 func (s Summary) open() int32 { return s.Matched - s.UpToDate - s.Exceptions - s.Blocked }
 
-// AwaitsEvidence reports whether all volumes that are yet to be written wait for a mount.
+// AwaitsEvidence reports whether all volumes that must still be written wait for a mount.
 func (s Summary) AwaitsEvidence(now time.Time) bool {
 	return s.Evidence.Waiting > 0 && s.Evidence.Waiting == s.open() && !now.Before(s.Evidence.Until)
 }
@@ -106,19 +106,18 @@ func joinExamples(parts []string, count int32) string {
 	return message
 }
 
-// Summarize judges all volumes for one profile, as the plan does. A profile that is paused or in
-// mode Plan is judged as if it acted, so that its counts tell what it would find; one that is stalled or being deleted
-// counts nothing.
+// Summarize evaluates all volumes for one profile, like the plan. It treats a profile that is paused or in mode Plan as if it acted: the
+// counts show the expected effect. All counts of a stalled or deleted profile are zero.
 func Summarize(name string, s Snapshot) Summary { return NewView(s).Summarize(name) }
 
-// firstOf are the first three by name.
+// firstOf returns the first three notes by volume name.
 func firstOf(notes []Note) []Note {
 	const examples = 3
 	slices.SortFunc(notes, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	return notes[:min(examples, len(notes))]
 }
 
-// addBatches tells how the batches of a profile stand.
+// addBatches adds the state of a profile's batches.
 func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, own []*judged) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
@@ -145,7 +144,7 @@ func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, 
 	}
 }
 
-// describeBlames tells which volumes could not be mounted with options of a profile, and of which it is open whether these are the cause.
+// describeBlames describes the volumes that could not be mounted with options of a profile, and the volumes with a failure of unknown cause.
 func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, suspected string) {
 	var closed, open []string
 	for _, r := range s {
@@ -166,7 +165,7 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 	return text.Join(closed, "; "), text.Join(open, "; ")
 }
 
-// addEvidence tells which volumes wait for a mount, and of which.
+// addEvidence adds the volumes that wait for a mount, and the volumes that pods must mount.
 func (s *Summary) addEvidence(p *planner, own []*judged, name string) {
 	profile := p.Profiles.Get(name)
 	if profile == nil || !profile.Acts() || profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed {
@@ -211,7 +210,7 @@ func (j judged) awaited() AwaitedVolume {
 	return out
 }
 
-// addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.
+// addServer adds the server of a matched volume. It uses the mount options after pending writes.
 func (s *Summary) addServer(profile string, j *judged) {
 	pv, v, source := j.Volume, j.verdict, j.Source
 	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
@@ -240,7 +239,7 @@ func (s *Summary) addVolume(profile string, j *judged) {
 		s.Volumes = append(s.Volumes, Volume{Name: j.Volume.Name, Wanted: v.Carried[profile]})
 		s.countAtRest(note, v.Exceptions[profile])
 	case judge.StateBlocked:
-		// What is left as it is for the sake of another profile's rules is no exception of this one.
+		// A volume that stays unchanged because of another profile's rules is no exception of this profile.
 		if v.Exceptions != nil {
 			s.countAtRest(note, v.Exceptions[profile])
 			return
@@ -248,13 +247,13 @@ func (s *Summary) addVolume(profile string, j *judged) {
 		s.Blocked++
 		s.BlockedExamples = append(s.BlockedExamples, note)
 	case judge.StateHeld:
-		// The profile itself is judged as if it acted: another one holds the volume.
+		// This profile counts as acting: another one holds the volume.
 		s.countAtRest(note, []string{v.Message})
 	case judge.StatePending, judge.StateUnselected:
 	}
 }
 
-// countAtRest counts a volume that the profile's rules leave as it is, with its differences from what they declare.
+// countAtRest counts a volume that the profile's rules leave unchanged, with its differences from their options.
 func (s *Summary) countAtRest(note Note, differences []string) {
 	if len(differences) == 0 {
 		s.UpToDate++

@@ -6,22 +6,22 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// View is all volumes as one Snapshot has them judged, for the summaries of any number of profiles. What these share is worked out once.
-// It is for one goroutine; a nil View knows no volumes.
+// View is an evaluation of all volumes of one Snapshot, for the summaries of any number of profiles. It computes shared results once. It is
+// not safe for concurrent use. A nil View has no volumes.
 type View struct {
 	snapshot Snapshot
-	// judged is by the profiles as they are, acting as if the manager's namespace were not paused; both are the same where it is not.
+	// judged uses the current profiles, acting the profiles without the global pause. Both are the same if there is no global pause.
 	judged, acting *planner
-	// concerned are the volumes that concern each profile; nil: nobody has asked yet.
+	// concerned are the volumes that concern each profile. Computed on demand.
 	concerned map[string][]*judged
-	// stale are the mounts from before a change, by profile; nil: nobody has asked yet.
+	// stale are the mounts from before a change, by profile. Computed on demand.
 	stale map[string]Stale
 }
 
-// NewView judges all volumes.
+// NewView evaluates all volumes.
 func NewView(s Snapshot) *View {
 	v := &View{snapshot: s}
-	if s.Profiles == nil { // nothing could be read
+	if s.Profiles == nil { // the profiles could not be read
 		return v
 	}
 	v.judged = newPlanner(s)
@@ -33,7 +33,7 @@ func NewView(s Snapshot) *View {
 	return v
 }
 
-// Summarize is the function Summarize, of what the View was made from.
+// Summarize is the function Summarize for the snapshot of the View.
 func (v *View) Summarize(name string) Summary {
 	if v == nil || v.judged == nil {
 		return Summary{}
@@ -57,7 +57,7 @@ func (v *View) Summarize(name string) Summary {
 	return out
 }
 
-// isUnrestored says whether a volume has still to be put back, by the profiles as they are.
+// isUnrestored reports whether a volume must still be restored, by the current profiles.
 func (v *View) isUnrestored(j *judged, by *planner) bool {
 	verdict := j.verdict
 	if by != v.judged {
@@ -66,7 +66,7 @@ func (v *View) isUnrestored(j *judged, by *planner) bool {
 	return verdict.State == judge.StatePending || verdict.State == judge.StateHeld || verdict.Action == judge.ActionRelease
 }
 
-// freed is the planner by the profiles as if the named one acted, and the volumes that concern it. The others are not judged again.
+// freed returns the planner as if the named profile acted, and the volumes that concern it. It does not evaluate other volumes again.
 func (v *View) freed(name string) (*planner, []*judged) {
 	if v.concerned == nil {
 		v.concerned = concernedBy(v.acting.volumes)
@@ -92,7 +92,7 @@ func (v *View) freed(name string) (*planner, []*judged) {
 	return planner, concernedBy(planner.volumes)[name]
 }
 
-// concernedBy are the volumes that concern each profile: that it selects, or that carry something of it.
+// concernedBy returns the volumes that concern each profile: the profile selects them, or they carry options or marks of it.
 func concernedBy(volumes []judged) map[string][]*judged {
 	out := map[string][]*judged{}
 	for i := range volumes {

@@ -9,35 +9,35 @@ import (
 )
 
 const (
-	// observeEvery is how often volumes are observed while a batch soaks: the kubelet tells of a failed mount
-	// within two minutes, and client nodes report mounts without an event for us.
+	// observeEvery is the interval between observations of volumes while a batch soaks. The kubelet reports a failed mount within two minutes, and
+	// a report of mounts by a StorageClientNode triggers no pass.
 	observeEvery = 10 * time.Second
-	// watchEvery is how often volumes that have options of the operator are observed at all other times.
+	// watchEvery is the interval between observations of volumes with options of the operator at all other times.
 	watchEvery = time.Minute
 	// MinInspection is the shortest time between two inspections of mounts.
 	MinInspection = observeEvery
-	// maxAwaited is of how many volumes of a set a mount is looked for among pods.
+	// maxAwaited is the maximum number of volumes of a set whose mounts are searched among pods.
 	maxAwaited = 3
 )
 
-// Wanted is what must be observed for a plan. None of it is in the cache.
+// Wanted are the observations that a plan requires. They are not in the cache.
 type Wanted struct {
-	// Watched are the volumes of which it matters whether a pod could not mount them.
+	// Watched are the volumes whose failed mounts matter.
 	Watched []Watched
-	// InCure are the volumes of which it matters how pods mount them with their own lists.
+	// InCure are the volumes with a rollback check.
 	InCure []InCure
-	// Awaited are volumes whose mount would show their set of options to work, which nothing has yet.
+	// Awaited are volumes whose mount would be the first evidence for their option set.
 	Awaited []Awaited
-	// Candidates are the volumes of sets that nothing has shown to work: one that a pod is about to mount goes first.
+	// Candidates are the volumes of unproven sets. A volume that a pod is about to mount comes first.
 	Candidates []*corev1.PersistentVolume
-	// Every is how often all but the candidates must be observed.
+	// Every is the interval between observations, except for candidates.
 	Every time.Duration
 }
 
-// IsEmpty reports whether there are no volumes of which it matters how pods mount them.
+// IsEmpty reports whether there is no volume whose mounts matter.
 func (w Wanted) IsEmpty() bool { return len(w.Watched)+len(w.InCure)+len(w.Awaited) == 0 }
 
-// Wants returns what must be observed of the volumes of a snapshot before For decides.
+// Wants returns the required observations of the volumes of a snapshot before For decides.
 func Wants(s Snapshot) Wanted {
 	p, out := newPlanner(s), Wanted{Every: watchEvery}
 	if p.isAnySoaking() {
@@ -48,8 +48,8 @@ func Wants(s Snapshot) Wanted {
 	return out
 }
 
-// watchLists names the volumes whose failed mounts matter: all that carry a list of ours, whatever became of the rules since and for as
-// long as they carry it. Nobody knows when the next pod mounts one of them.
+// watchLists adds the volumes whose failed mounts matter: all volumes with options of the operator, even if the rules have changed. The next
+// mount by a pod may come at any time.
 func (p *planner) watchLists(out *Wanted) {
 	for _, j := range p.volumes {
 		if j.isWatched() {
@@ -62,8 +62,7 @@ func (p *planner) watchLists(out *Wanted) {
 	}
 }
 
-// awaitEvidence names the volumes whose mount would show what nothing has shown yet and others wait for, and those that may be the
-// first of their set.
+// awaitEvidence adds the volumes whose mount would be evidence that others wait for, and the volumes that may be the first of their set.
 func (p *planner) awaitEvidence(out *Wanted) {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {

@@ -1,5 +1,5 @@
-// Package snapshot reads what volumes are judged by from the manager's cache, for all who do: the controller of volumes, the
-// profiles' status, what nodes are told, and the webhook.
+// Package snapshot reads the input of verdicts on volumes from the manager's cache. Its users are the volume controller, the status of
+// profiles, the specs of nodes, and the webhook.
 package snapshot
 
 import (
@@ -29,31 +29,31 @@ import (
 
 // Reader reads snapshots.
 type Reader struct {
-	// Reader is the manager's client, which reads its own writes, or its cache. Whoever writes the ledger has to read it by the former: the
-	// cache may tell that a volume was restored before it tells that the ledger has forgotten it, as if somebody had replaced the volume.
+	// Reader is the manager's client, which reads its own writes, or its cache. A writer of the ledger must use the client: the cache may show the
+	// restore of a volume before the removal of its ledger entry. That would look like a replaced volume.
 	client.Reader
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
-	// Probes tells what probes have shown; nil: nothing is probed.
+	// Probes returns the results of probes. Nil disables probes.
 	Probes func() map[plan.ProbeKey]plan.Probe
-	// Others are all volumes as KeepCached keeps them; nil, or returning nil: they are listed for each new volume.
+	// Others returns all volumes as cached by KeepCached. If it is nil or returns nil, they are listed for each new volume.
 	Others func() *judge.Others
-	// Memory is what readers know of earlier snapshots, shared by those who read the same; nil: no judgement is remembered.
+	// Memory caches results of earlier snapshots. Readers of the same input share it. Nil disables the cache of verdicts.
 	Memory *Memory
 
 	own    Memory
 	ledger ledger.Reader
 }
 
-// Memory is what is known of earlier snapshots: compiled profiles, and what was judged of each volume. It is for any number of goroutines.
+// Memory caches results of earlier snapshots: compiled profiles, and the verdict on each volume. It is safe for concurrent use.
 type Memory struct {
 	compiler judge.Compiler
 	judged   *judge.Memory
 }
 
-// NewMemory knows nothing yet.
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory { return &Memory{judged: judge.NewMemory()} }
 
 func (r *Reader) memory() *Memory {
@@ -76,7 +76,7 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	if s.Volumes, err = ListVolumes(ctx, r.Reader); err != nil {
 		return plan.Snapshot{}, err
 	}
-	// Users of the plugin may not be allowed to read ConfigMaps: they see what the annotations tell.
+	// Users of the plugin may lack the right to read ConfigMaps: they only see the annotations.
 	if s.Ledger, err = r.ReadLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
 		return plan.Snapshot{}, err
 	}
@@ -95,7 +95,7 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	return s, nil
 }
 
-// ReadLedger reads the volumes' records that stand beside their annotations.
+// ReadLedger reads the ledger, the second copy of the volumes' records.
 func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
 	var pages corev1.ConfigMapList
 	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -104,7 +104,7 @@ func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.
 	return r.ledger.Read(pages.Items), nil
 }
 
-// ListVolumes lists all volumes but clones, shared with the cache where the reader is one.
+// ListVolumes lists all volumes except clones. It shares them with the cache if the reader is a cache.
 func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.PersistentVolume, error) {
 	volumes, err := objects.All[*corev1.PersistentVolume](ctx, reader, &corev1.PersistentVolumeList{})
 	if err != nil {
@@ -113,8 +113,8 @@ func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.Persisten
 	return slices.DeleteFunc(volumes, func(pv *corev1.PersistentVolume) bool { return match.IsClone(pv) }), nil
 }
 
-// JudgeNew judges a volume that does not exist yet. stopped says which other volume keeps it from getting its options; empty:
-// none. The other volumes are read only where its options would change.
+// JudgeNew evaluates a volume that does not exist yet. stopped names the other volume that keeps it from getting its options. Empty if there
+// is none. It reads other volumes only if its options would change.
 func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
 	in, err := r.readInput(ctx, pv)
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *Reader) readClasses(ctx context.Context) (map[string][]string, error) {
 	return out, nil
 }
 
-// readVolumeClaim reads the PersistentVolumeClaim that a volume names, nil if there is none.
+// readVolumeClaim reads the PersistentVolumeClaim that a volume names. Nil if there is none.
 func (r *Reader) readVolumeClaim(ctx context.Context, pv *corev1.PersistentVolume) (*metav1.PartialObjectMetadata, error) {
 	ref := pv.Spec.ClaimRef
 	if ref == nil {
@@ -207,9 +207,9 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 	return r.memory().compiler.Compile(profiles, r.Allow, pausedAll, classes), nil
 }
 
-// KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no
-// controllers, would fill its cache at the first question. What it returns are all volumes as new ones are judged among them, nil as long
-// as not all are known.
+// KeepCached starts the informers for all objects that a Reader reads. Otherwise a replica that is not the leader runs no controllers, and its
+// cache would fill only at the first request. The returned function returns all volumes for the evaluation of new ones. Nil until all are
+// known.
 func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.Others, error) {
 	for _, object := range []client.Object{
 		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, VolumeClaimMetadata(), &corev1.ConfigMap{},
@@ -254,8 +254,7 @@ func forgetVolume(others *judge.Others, object any) {
 	}
 }
 
-// VolumeClaimMetadata asks for labels and annotations only: a cluster's PersistentVolumeClaims are many, and nothing else of
-// them matters.
+// VolumeClaimMetadata limits PersistentVolumeClaims to labels and annotations: a cluster has many of them, and no other field matters.
 func VolumeClaimMetadata() *metav1.PartialObjectMetadata {
 	volumeClaim := &metav1.PartialObjectMetadata{}
 	volumeClaim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))

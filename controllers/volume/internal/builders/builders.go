@@ -1,4 +1,4 @@
-// Package builders makes volumes and profiles for the tests of the rooms of volumes.
+// Package builders builds volumes and profiles for the tests of the packages under volume.
 package builders
 
 import (
@@ -15,7 +15,7 @@ import (
 // VolumeOption changes a volume.
 type VolumeOption func(*corev1.PersistentVolume)
 
-// NFSVolume is an in-tree NFS volume of the class "nfs", bound to the PersistentVolumeClaim eda/data.
+// NFSVolume returns an in-tree NFS volume of the class "nfs", bound to the PersistentVolumeClaim eda/data.
 func NFSVolume(options []string, more ...VolumeOption) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1", UID: "uid-of-pv1", ResourceVersion: "7", Annotations: map[string]string{}, Labels: map[string]string{}}}
 	pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "filer", Path: "/data"}
@@ -29,7 +29,7 @@ func NFSVolume(options []string, more ...VolumeOption) *corev1.PersistentVolume 
 	return pv
 }
 
-// Named gives a volume another name, and so another UID.
+// Named gives a volume another name and another UID.
 func Named(name string) VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Name, pv.UID = name, types.UID("uid-of-"+name) }
 }
@@ -44,7 +44,7 @@ func Labelled(key, value string) VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Labels[key] = value }
 }
 
-// Carrying makes a volume one that we wrote.
+// Carrying gives a volume the options and annotations that the operator writes.
 func Carrying(original, applied []string, profiles ...string) VolumeOption {
 	return func(pv *corev1.PersistentVolume) {
 		pv.Annotations[v1alpha1.OriginalMountOptionsAnnotation] = JSON(append([]string{}, original...))
@@ -53,7 +53,7 @@ func Carrying(original, applied []string, profiles ...string) VolumeOption {
 	}
 }
 
-// JSON writes a value as annotations hold it.
+// JSON returns a value in the format of annotations.
 func JSON(value any) string {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -70,7 +70,7 @@ func CSI(driver string, attributes map[string]string) VolumeOption {
 	}
 }
 
-// VolumeClaimOf is the metadata of the PersistentVolumeClaim that a volume is bound to.
+// VolumeClaimOf returns the metadata of the PersistentVolumeClaim that a volume is bound to.
 func VolumeClaimOf(pv *corev1.PersistentVolume, labels map[string]string) *metav1.PartialObjectMetadata {
 	volumeClaim := &metav1.PartialObjectMetadata{}
 	volumeClaim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
@@ -82,7 +82,7 @@ func VolumeClaimOf(pv *corev1.PersistentVolume, labels map[string]string) *metav
 // ProfileOption changes a profile.
 type ProfileOption func(*v1alpha1.StorageClientProfile)
 
-// NFSProfile has one rule for all NFS volumes.
+// NFSProfile returns a profile with one rule for all NFS volumes.
 func NFSProfile(name string, options []string, more ...ProfileOption) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, Finalizers: []string{v1alpha1.Finalizer}}}
 	p.Spec.AllNodes = true
@@ -102,7 +102,7 @@ func Ruled(change func(*v1alpha1.VolumeRule)) ProfileOption {
 	return func(p *v1alpha1.StorageClientProfile) { change(&p.Spec.Volumes[0]) }
 }
 
-// OnConflict sets the rule's policy for values that the volume has already.
+// OnConflict sets the rule's policy for values that the volume already has.
 func OnConflict(policy v1alpha1.ConflictPolicy) ProfileOption {
 	return Ruled(func(r *v1alpha1.VolumeRule) { r.OnConflict = policy })
 }
@@ -117,7 +117,7 @@ func Specified(change func(*v1alpha1.StorageClientProfileSpec)) ProfileOption {
 	return func(p *v1alpha1.StorageClientProfile) { change(&p.Spec) }
 }
 
-// Deleted makes a profile one that is being deleted.
+// Deleted sets the deletion timestamp of a profile.
 func Deleted(p *v1alpha1.StorageClientProfile) {
 	now := metav1.Now()
 	p.DeletionTimestamp = &now
@@ -126,8 +126,8 @@ func Deleted(p *v1alpha1.StorageClientProfile) {
 // Paused pauses a profile by its field.
 func Paused(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }
 
-// InModePlan has a profile touch nothing.
+// InModePlan sets the mode Plan.
 func InModePlan(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }
 
-// Retaining leaves options where they are when the profile goes.
+// Retaining sets the deletion policy Retain.
 func Retaining(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain }

@@ -1,6 +1,6 @@
-// Package nodevolumes lists for every node which volumes of profiles it has mounted, in spec.volumes of its
-// StorageClientNode: what their mounts are to show, and the read-ahead that they are to have. The node's agent judges and
-// sets; nothing of it is part of a hash, and nothing is written while the rollout holds a node.
+// Package nodevolumes lists for every node the mounted volumes of profiles in spec.volumes of its StorageClientNode, with the desired options
+// and read-ahead of their mounts. The node's agent evaluates and sets them. They are not part of a hash, and are not written while the rollout
+// holds a node.
 package nodevolumes
 
 import (
@@ -26,30 +26,29 @@ import (
 )
 
 const (
-	// passEvery is the shortest time between two passes: a pass goes over all nodes and volumes in the cache, and pods come
-	// and go all the time.
+	// passEvery is the minimum time between two passes: a pass covers all nodes and volumes in the cache, and pods start and stop all the time.
 	passEvery = 2 * time.Second
-	// retryAfter is the pause before a write that met a newer object is tried again.
+	// retryAfter is the wait before a retry of a write that had a conflict.
 	retryAfter = time.Second
 )
 
 // Reconciler writes spec.volumes of all StorageClientNodes, in one pass for all.
 type Reconciler struct {
 	client.Client
-	// Clock spaces the passes and measures soaks.
+	// Clock sets the times of passes and measures soaks.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
-	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
 	Volumes *snapshot.Memory
-	// ManagerNamespace is the namespace whose annotation pauses everything, and that of the budget.
+	// ManagerNamespace is the namespace whose annotation pauses everything, and the namespace of the budget.
 	ManagerNamespace string
-	// AgentNamespace is where the agent's Pods run.
+	// AgentNamespace is the namespace of the agent's Pods.
 	AgentNamespace string
 
 	reader *snapshot.Reader
 	pace   store.Pace
-	// since is for how long nodes have carried a read-ahead. A manager that starts anew lets canaries soak anew.
+	// since is the time since which nodes have carried a read-ahead. After a restart of the manager, canaries soak again.
 	since map[plan.Carrier]time.Time
 }
 
@@ -61,7 +60,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch
 
-// Reconcile takes one pass. A node that could not be written does not hold up the others.
+// Reconcile runs one pass. A failed write of one node does not block the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if left := r.pace.Begin(passEvery, r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
@@ -117,7 +116,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	return s, r.readDeclared(ctx, &s)
 }
 
-// readDeclared reads what profiles declare of volumes. Without a node there is nothing to list.
+// readDeclared reads the declarations of profiles for volumes. It skips the read if there is no node.
 func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 	if len(s.Nodes) == 0 {
 		return nil

@@ -32,14 +32,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// clientNodeChanged leaves out reports in which neither the mounted volumes nor what a write hangs on has changed.
+// clientNodeChanged filters out updates that change neither the mounted volumes nor a condition for a write.
 func clientNodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
 	return !ok || !also || !equality.Semantic.DeepEqual(digestOf(before), digestOf(after))
 }
 
-// digest is what a pass goes by of one client node.
+// digest is the part of a StorageClientNode that a pass uses.
 type digest struct {
 	Told     []v1alpha1.NodeVolume
 	Release  bool

@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// failedMountReason is the kubelet's for a volume that it could not mount for a pod, kubelet its name as an event's source.
+	// failedMountReason is the kubelet's event reason for a volume that it could not mount for a pod. kubelet is its name as an event source.
 	failedMountReason = "FailedMount"
 	kubelet           = "kubelet"
 )
 
-// readClones reads the clones that there are. Their volumes are made first and go last, so that the cache tells whether there are any.
+// readClones reads the current clones. Their volumes are created first and deleted last, so the cache of volumes shows whether there are
+// clones.
 func (r *Reconciler) readClones(ctx context.Context) ([]plan.Clone, error) {
 	var volumes corev1.PersistentVolumeList
 	if err := r.List(ctx, &volumes, client.HasLabels{v1alpha1.TrialLabel}); err != nil {
@@ -63,8 +64,8 @@ func (r *Reconciler) readClone(ctx context.Context, pv *corev1.PersistentVolume)
 	return clone, err
 }
 
-// readFailures reads what the kubelet of a Pod's node has said of its mounts that failed. Nobody but who may write events in the
-// namespace of clones can say so in its place.
+// readFailures returns the messages of failed mounts from the kubelet of a Pod's node. Only users with the right to write events in the
+// namespace of clones can fake them.
 func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]string, error) {
 	var events corev1.EventList
 	of := fields.AndSelectors(fields.OneTermEqualSelector("reason", failedMountReason), fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)))
@@ -83,14 +84,14 @@ func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]strin
 	return failures, nil
 }
 
-// createClone creates what there is of a clone, and keeps why the API server refuses it. Of what the last pass has made, the cache may
-// not know yet.
+// createClone creates the objects that a clone holds, and records a rejection by the API server. The cache may lack the objects of the last
+// pass.
 func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
 	for _, object := range objectsOf(clone) {
 		options := &client.CreateOptions{FieldManager: v1alpha1.ManagerFieldManager, DisableReadYourWritesConsistency: isUncached(object)}
 		if err := r.Create(ctx, object, options); err != nil && !apierrors.IsAlreadyExists(err) {
 			err = fmt.Errorf("create clone %s: %w", object.GetName(), err)
-			// A namespace that is not there is not found either.
+			// A missing namespace also causes NotFound.
 			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 				r.refused[object.GetLabels()[v1alpha1.TrialLabel]] = err.Error()
 				return nil
@@ -101,7 +102,7 @@ func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
 	return nil
 }
 
-// collectClone deletes a clone. Kubernetes lets the claim go once the Pod has gone, and the volume after the claim.
+// collectClone deletes a clone. Kubernetes removes the claim after the Pod, and the volume after the claim.
 func (r *Reconciler) collectClone(ctx context.Context, clone plan.Clone) error {
 	var failed []error
 	for _, object := range slices.Backward(objectsOf(clone)) {
@@ -115,7 +116,8 @@ func (r *Reconciler) collectClone(ctx context.Context, clone plan.Clone) error {
 	return errors.Join(failed...)
 }
 
-// isUncached says whether the cache never sees an object of a clone. Every read of other Pods would wait until it does, for good.
+// isUncached reports whether the cache never contains an object of a clone. Otherwise every read of other Pods would wait for the object
+// forever.
 func isUncached(object client.Object) bool { return object.GetNamespace() != "" }
 
 func objectsOf(clone plan.Clone) []client.Object {

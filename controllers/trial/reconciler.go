@@ -1,6 +1,6 @@
-// Package trial has nodes mount volumes once, beside all mounts of the cluster, to see whether a list of options works before any
-// volume has it, and runs StorageClientTrials. The node's agent and its trial runner do the mounting, or its kubelet and the volume's
-// driver; Observe has agents count what the mounts do that there are. Package plan decides.
+// Package trial probes option sets and runs StorageClientTrials. A probe is an isolated mount on a node. It shows whether mount options work
+// before any volume has them. The node's agent and its trial runner make the mount, or its kubelet and the volume's driver. With Observe,
+// agents count the operations of existing mounts. Package plan decides.
 package trial
 
 import (
@@ -36,47 +36,47 @@ import (
 )
 
 const (
-	// passEvery is the shortest time between two passes, and the time to the next while something is under way.
+	// passEvery is the minimum time between two passes, and the time to the next pass while a probe or trial is in progress.
 	passEvery = 2 * time.Second
-	// lookEvery is the time to the next pass otherwise: what is to be written waits for a probe, so no change may be missed for long.
+	// lookEvery is the time to the next pass otherwise. Writes wait for probes, so that no change may be missed for long.
 	lookEvery = time.Minute
-	// component is what the trial runner's Pods are told from the agents' by.
+	// component is the label value that distinguishes the trial runner's Pods from the agents' Pods.
 	component = "trial-runner"
 )
 
-// Reconciler probes sets of options and runs StorageClientTrials, in one pass for all.
+// Reconciler probes option sets and runs StorageClientTrials, in one pass for all.
 type Reconciler struct {
 	client.Client
-	// APIReader reads past the cache, which holds none of what belongs to clones but their volumes. Without it Client does.
+	// APIReader bypasses the cache, which contains only the volumes of clones. Defaults to Client.
 	APIReader client.Reader
-	// Clock spaces the passes and dates orders.
+	// Clock sets the times of passes and orders.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
-	// ManagerNamespace is the namespace whose annotation pauses everything, and that of the budget.
+	// ManagerNamespace is the namespace whose annotation pauses everything, and the namespace of the budget.
 	ManagerNamespace string
-	// AgentNamespace is where the agent's and the trial runner's Pods run.
+	// AgentNamespace is the namespace of the agent's and the trial runner's Pods.
 	AgentNamespace string
-	// Results is where others read what probes have shown.
+	// Results publishes the results of probes to other controllers.
 	Results *Results
-	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
 	Volumes *snapshot.Memory
 
 	pace    store.Pace
 	memory  plan.Memory
 	refused map[string]string
 	reader  *snapshot.Reader
-	// profileSets keeps what has been worked out of the profiles while these stay as they are.
+	// profileSets caches results that depend on the profiles alone.
 	profileSets fleet.ProfileSets
 }
 
-// Results are what probes have shown, for all who ask. They are lost with the manager: what has no other evidence by then is
-// probed again.
+// Results holds the results of probes for other controllers. A restart of the manager clears them: sets without other evidence are probed
+// again.
 type Results struct {
 	known atomic.Pointer[map[volumeplan.ProbeKey]volumeplan.Probe]
 }
 
-// All are the results as they are now. Nobody changes them. It is never nil: what has no result yet waits for one.
+// All returns the current results, never nil: a set without a result waits for one. Callers must not change them.
 func (r *Results) All() map[volumeplan.ProbeKey]volumeplan.Probe {
 	if known := r.known.Load(); known != nil {
 		return *known
@@ -107,7 +107,7 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclienttrials,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclienttrials/status,verbs=patch
 
-// Reconcile makes a pass. A node that could not be written does not hold up the others.
+// Reconcile runs a pass. A failed write of one node does not block the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	if left := r.pace.Begin(passEvery, now); left > 0 {
@@ -120,9 +120,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	next := plan.For(s)
 	r.logResults(ctx, next.Memory)
 	r.memory = next.Memory
-	// What was refused in the pass before has been told by now.
+	// The last pass has reported these rejections.
 	r.refused = map[string]string{}
-	// Before the order is taken away: who reads the client node then finds the result.
+	// Results come before the removal of the order: a reader of the StorageClientNode then finds the result.
 	r.Results.set(next.Memory.Results)
 	var failed []error
 	for _, step := range next.Steps {
@@ -211,7 +211,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	return nodes, nil
 }
 
-// readPods reads the nodes' trial runners and agents. An agent's image is there already, and a clone's Pod has it too.
+// readPods reads the trial runners and agents of all nodes. A clone's Pod uses the agent's image, which is already on the node.
 func (r *Reconciler) readPods(ctx context.Context) (runners map[string]plan.Runner, agents map[string]*corev1.Pod, err error) {
 	pods, err := objects.All[*corev1.Pod](ctx, r.Client, &corev1.PodList{}, client.InNamespace(r.AgentNamespace))
 	if err != nil {
@@ -232,7 +232,7 @@ func (r *Reconciler) readPods(ctx context.Context) (runners map[string]plan.Runn
 	return runners, agents, nil
 }
 
-// nodeOf is the node that a DaemonSet's Pod is on, or is for: one that waits for room is bound to none yet.
+// nodeOf returns the node that a DaemonSet's Pod is on, or is meant for: a Pod that waits for capacity is not bound yet.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil ||
 		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

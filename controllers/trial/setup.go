@@ -15,8 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// SetupWithManager registers the reconciler and its watches. While something is under way it looks every few seconds; the watches
-// bring it there.
+// SetupWithManager registers the reconciler and its watches. During a probe or trial, it runs every few seconds. The watches start that.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	one := watch.One("trial")
 	labelled := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -35,7 +34,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// trialChanged leaves out reports of all else.
+// trialChanged filters out updates that do not concern trials or samples.
 func trialChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)

@@ -14,7 +14,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// readTrials reads all StorageClientTrials, the oldest first. One that is being deleted is as good as gone.
+// readTrials returns all StorageClientTrials, oldest first. It ignores trials that are being deleted.
 func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile) ([]plan.Trial, error) {
 	var list v1alpha1.StorageClientTrialList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -32,7 +32,7 @@ func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot
 	return trials, nil
 }
 
-// patchStatus changes the status of a trial as it was read: what was measured is appended to, and a newer list of passes is none to lose.
+// patchStatus changes the status of a trial, based on the version that was read. New passes are appended, and a newer list must not be lost.
 func (r *Reconciler) patchStatus(ctx context.Context, step plan.WriteStatus) error {
 	changed := step.Trial.DeepCopy()
 	changed.Status = *step.Status

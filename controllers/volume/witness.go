@@ -63,7 +63,6 @@ func newWitnesses(reader client.Reader) *witnesses {
 	return &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
 }
 
-// readPods reads all pods of these namespaces.
 func readPods(ctx context.Context, reader client.Reader, namespaces []string) (*witnesses, error) {
 	w := newWitnesses(reader)
 	for _, namespace := range namespaces {

@@ -12,15 +12,15 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// longestTimer is the longest that NFS keeps attributes by default, in seconds: acregmax and acdirmax of nfs(5). SMB
-// keeps them for a second.
+// longestTimer is the longest default time that NFS caches attributes, in seconds: acregmax and acdirmax of nfs(5). SMB caches them for one
+// second.
 const longestTimer = 60
 
-// looseCaches are those of mount.cifs(8) and the kernel that trust what they hold, whoever else writes.
+// looseCaches are the caches of mount.cifs(8) and the kernel that trust their content even if other clients write.
 var looseCaches = []string{"loose", "ro", "singleclient"}
 
-// consistencyWarnings point out options that give up consistency between clients, in rules that reach volumes whose
-// owners did not ask for it: neither picked by a label nor read-only.
+// consistencyWarnings reports options that give up consistency between clients. It checks rules for volumes whose owners did not request that:
+// the rule neither selects a label nor only read-only volumes.
 func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 	var warnings []string
 	for i := range profile.Spec.Volumes {

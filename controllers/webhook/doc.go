@@ -1,7 +1,6 @@
-// Package webhook answers the API server's questions at admission: it tells the author of a profile what is wrong with
-// it before it is stored, and lays declared mount options over a PersistentVolume before its first mount. It also
-// makes and renews the certificate that it serves with.
+// Package webhook handles admission requests of the API server. It reports errors in a profile to its author before the profile is stored. It
+// also merges declared mount options into a PersistentVolume before its first mount. It creates and renews its serving certificate.
 //
-// Nothing rests on it. A profile that was stored past it is validated again by the controllers, and a volume that was
-// created past it is taken up by the volume reconciler, which shares its judgement.
+// No other component depends on it. Controllers validate a profile that bypassed it. The volume reconciler evaluates a volume that bypassed
+// it, with the same code.
 package webhook

@@ -5,14 +5,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Results of a question about a new volume, as a label.
+// Results of a request for a new volume, as a label.
 const (
 	resultMerged    = "merged"
 	resultUnchanged = "unchanged"
 	resultError     = "error"
 )
 
-// volumesSeen counts the questions of all API servers; every replica answers, and counts for itself.
+// volumesSeen counts the requests of all API servers. Each replica counts the requests that it handles.
 var volumesSeen = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "storageclient_webhook_volumes_total",
 	Help: "New PersistentVolumes that the webhook was asked about, dry runs included: options merged, left unchanged, or left to the reconciler after an error.",

@@ -15,21 +15,21 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxListed is how many problems, and how many warnings, one answer names. The API server cuts warnings off at 4 KiB.
+// maxListed is the maximum number of problems, and of warnings, in one response. The API server truncates warnings at 4 KiB.
 const maxListed = 16
 
-// profileValidator refuses profiles that can never work, by the same judgement as the controllers'.
+// profileValidator rejects profiles that can never work, with the same checks as the controllers.
 type profileValidator struct {
 	allow catalogue.AllowList
 }
 
-// ValidateCreate judges a new profile.
+// ValidateCreate validates a new profile.
 func (v *profileValidator) ValidateCreate(_ context.Context, profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
 	return v.judgeProfile(profile)
 }
 
-// ValidateUpdate judges a changed spec. What leaves the spec alone goes through, and so does whatever is being
-// deleted: a profile that was stored by another version, or past us, must never keep its finalizer for our sake.
+// ValidateUpdate validates a changed spec. It allows updates without a change of the spec, and updates of a deleted profile. A profile that
+// another version stored, or that bypassed the webhook, must always be able to lose its finalizer.
 func (v *profileValidator) ValidateUpdate(_ context.Context, before, profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
 	if !profile.DeletionTimestamp.IsZero() || equality.Semantic.DeepEqual(before.Spec, profile.Spec) {
 		return nil, nil
@@ -37,7 +37,7 @@ func (v *profileValidator) ValidateUpdate(_ context.Context, before, profile *v1
 	return v.judgeProfile(profile)
 }
 
-// ValidateDelete lets every profile go.
+// ValidateDelete allows every deletion.
 func (v *profileValidator) ValidateDelete(context.Context, *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
 	return nil, nil
 }

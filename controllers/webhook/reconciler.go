@@ -22,7 +22,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Name is that of the webhooks' Service, Secret and both configurations in config/webhook.
+// Name is the name of the webhooks' Service, Secret and both configurations in config/webhook.
 const Name = "storage-client-webhook"
 
 const (
@@ -34,34 +34,34 @@ const (
 
 	caLifetime     = 10 * 365 * 24 * time.Hour
 	serverLifetime = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is replaced.
+	// renewBefore is the remaining lifetime at which a certificate is replaced.
 	renewBefore = 90 * 24 * time.Hour
-	// startBefore dates certificates back, for API servers whose clock is behind.
+	// startBefore is the backdating of certificates, for API servers with a slow clock.
 	startBefore = time.Hour
 
 	checkInterval = 12 * time.Hour
 	conflictRetry = time.Second
 )
 
-// CertificateReconciler keeps an authority and a serving certificate in the Secret that all replicas serve with, and has the
-// webhook configurations trust the authority. Only the leader runs it.
+// CertificateReconciler maintains a CA and a serving certificate in the Secret that all replicas serve with. It adds the CA to the webhook
+// configurations. Only the leader runs it.
 //
-// It makes and judges certificates with cert-controller's functions. It is a controller of its own, because
-// cert-controller's reads every Secret of the namespace, writes through the manager's client, which would wait for a
-// cache of the whole cluster's Secrets, and ends the manager where Secret or mount are missing.
+// It creates and validates certificates with functions of cert-controller, but not with its reconciler. That reconciler reads every Secret of
+// the namespace, and ends the manager if the Secret or mount is missing. It also writes through the manager's client, which would wait for a
+// cache of all Secrets of the cluster.
 type CertificateReconciler struct {
 	client.Client
 	Clock clock.PassiveClock
-	// ManagerNamespace holds Secret and Service.
+	// ManagerNamespace is the namespace of the Secret and the Service.
 	ManagerNamespace string
 }
 
-// The rights to write are in roles of their own, which the components cert-manager and webhook-ca empty.
+// The rights to write are in separate roles, which the components cert-manager and webhook-ca empty.
 // +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=patch,roleName=storage-client-manager-certificates
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,resourceNames=storage-client-webhook,verbs=list;watch;patch,roleName=storage-client-manager-certificates
 
-// Reconcile renews what is missing, wrong or near its end, and makes it known. Without the Secret, which is part of
-// the manifest, there is nothing to do.
+// Reconcile renews missing, invalid and expiring certificates, and publishes the CA. Without the Secret, which is part of the manifest, it
+// does nothing.
 func (r *CertificateReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var secret corev1.Secret
 	if err := r.Get(ctx, req.NamespacedName, &secret); err != nil {
@@ -83,8 +83,7 @@ func (r *CertificateReconciler) Reconcile(ctx context.Context, req reconcile.Req
 	return reconcile.Result{RequeueAfter: checkInterval}, nil
 }
 
-// renewCertificates leaves an authority that is still good, so that a new serving certificate is trusted at once by whoever trusted
-// the one before.
+// renewCertificates keeps a valid CA, so that clients that trust the previous certificate trust the new one at once.
 func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *corev1.Secret) error {
 	maker := r.newRotator()
 	authority, err := r.readAuthority(secret.Data)
@@ -113,7 +112,7 @@ func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *c
 	return nil
 }
 
-// newRotator holds the names that certificates are made out to.
+// newRotator returns a rotator with the names in the certificates.
 func (r *CertificateReconciler) newRotator() *rotator.CertRotator {
 	return &rotator.CertRotator{
 		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, r.ManagerNamespace),
@@ -121,7 +120,7 @@ func (r *CertificateReconciler) newRotator() *rotator.CertRotator {
 	}
 }
 
-// readAuthority reads the authority out of the Secret, and says why it cannot be used any longer.
+// readAuthority reads the CA from the Secret. The error explains why the CA cannot be used.
 func (r *CertificateReconciler) readAuthority(data map[string][]byte) (*rotator.KeyPairArtifacts, error) {
 	certificate, key := data[caCertificateKey], data[caPrivateKeyKey]
 	if len(certificate) == 0 || len(key) == 0 {
@@ -141,13 +140,13 @@ func (r *CertificateReconciler) readAuthority(data map[string][]byte) (*rotator.
 	return &rotator.KeyPairArtifacts{Cert: pair.Leaf, Key: private, CertPEM: certificate, KeyPEM: key}, nil
 }
 
-// isGood says whether a certificate is right now and will be for a while.
+// isGood reports whether a certificate remains valid for at least renewBefore.
 func (r *CertificateReconciler) isGood(authority, certificate, key []byte, name string, usages *[]x509.ExtKeyUsage) bool {
 	good, err := rotator.ValidCert(authority, certificate, key, name, usages, r.Clock.Now().Add(renewBefore))
 	return err == nil && good
 }
 
-// publishAuthority has both configurations trust the authority. One that is not installed needs none.
+// publishAuthority adds the CA to both configurations. It skips a configuration that is not installed.
 func (r *CertificateReconciler) publishAuthority(ctx context.Context, authority []byte) error {
 	for _, configuration := range []client.Object{
 		&admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{},

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// serving is the certificate of the Secret as the manager's cache has it: a new one is served as soon as it is written.
-// The kubelet would take a minute or more to mount it.
+// serving provides the certificate in the Secret from the manager's cache: a new one is served immediately after its write. The kubelet would
+// take a minute or more to mount it.
 type serving struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -22,16 +22,16 @@ type serving struct {
 	pair    *tls.Certificate
 }
 
-// newServing keeps the Secret in the cache of every replica, also of those that do not lead.
+// newServing adds the Secret to the cache of every replica, with or without leadership.
 func newServing(c cache.Cache, namespace string) (*serving, error) {
-	// The cache has not started, so nothing waits for the context.
+	// The cache has not started, so this call does not block.
 	if _, err := c.GetInformer(context.Background(), &corev1.Secret{}, cache.BlockUntilSynced(false)); err != nil {
 		return nil, fmt.Errorf("watch the Secret of the webhooks: %w", err)
 	}
 	return &serving{reader: c, key: client.ObjectKey{Namespace: namespace, Name: Name}}, nil
 }
 
-// currentCertificate answers a client that begins to speak TLS.
+// currentCertificate returns the certificate for a client that opens a TLS connection.
 func (s *serving) currentCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var secret corev1.Secret
 	if err := s.reader.Get(hello.Context(), s.key, &secret); err != nil {

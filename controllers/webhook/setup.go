@@ -24,31 +24,31 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Paths that the webhooks are served at. The configurations in config/webhook name them.
+// Paths of the webhooks. The configurations in config/webhook refer to them.
 const (
 	ProfilePath = "/validate-tuning-storageclient-dev-v1alpha1-storageclientprofile"
 	VolumePath  = "/mutate--v1-persistentvolume"
 )
 
-// Webhooks serves both webhooks. Every replica of the manager does, whether or not it leads.
+// Webhooks serves both webhooks, on every replica of the manager, with or without leadership.
 type Webhooks struct {
 	Allow catalogue.AllowList
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
-	// Host is the address to listen on; empty stands for all.
+	// Host is the address to listen on. Empty means all addresses.
 	Host string
 	Port int
-	// KeepCertificates makes and renews the certificate that is served, and has the API server trust it. Otherwise somebody else does,
-	// and nothing is written.
+	// KeepCertificates creates and renews the serving certificate, and adds the CA to the API server's configurations. If false, another tool does
+	// so.
 	KeepCertificates bool
 }
 
 // +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=list;watch
 
-// SetupWithManager adds the server to a manager, and to its readiness: the Service then leads to replicas that serve.
-// Without a certificate it is not ready, and runs its controllers all the same.
+// SetupWithManager adds the server to a manager and to its readiness: the Service then routes to ready replicas. Without a certificate, the
+// manager is not ready, but still runs its controllers.
 func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
-	// The manager has not started, so nothing waits for the context.
+	// The manager has not started, so this call does not block.
 	others, err := snapshot.KeepCached(context.Background(), mgr.GetCache())
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	inner := webhook.NewServer(webhook.Options{Host: w.Host, Port: w.Port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.GetCertificate = serving.currentCertificate
-		// Whoever reaches the port may speak to it before it knows who they are: HTTP/2 would only help them to wear it out.
+		// Any client that reaches the port may open connections without authentication. HTTP/2 would only make a denial of service easier.
 		c.NextProtos = []string{"http/1.1"}
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
@@ -83,10 +83,10 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// server is no webhook.Server itself: the manager would start it before its cache, which the webhooks read.
+// server wraps a webhook.Server: the manager would start a plain one before its cache, which the webhooks read.
 type server struct{ inner webhook.Server }
 
-// NeedLeaderElection says that every replica serves.
+// NeedLeaderElection returns false: every replica serves.
 func (*server) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends.
@@ -97,8 +97,7 @@ func (s *server) Start(ctx context.Context) error {
 	return nil
 }
 
-// SetupWithManager registers the reconciler. The manager's cache has to be limited by CacheByObject: more, the
-// manager's role does not let it read.
+// SetupWithManager registers the reconciler. CacheByObject must limit the manager's cache: the manager's role allows no more.
 func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	theSecret := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: r.ManagerNamespace, Name: Name}}}
@@ -112,8 +111,8 @@ func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// CacheByObject limits the manager's cache to the one Secret, the two configurations and the Namespace that are ours, and to the ConfigMaps in
-// it.
+// CacheByObject limits the manager's cache to the Secret, the two configurations and the Namespace of the operator, and to the ConfigMaps in
+// that namespace.
 func CacheByObject(namespace string) map[client.Object]cache.ByObject {
 	ours := fields.OneTermEqualSelector("metadata.name", Name)
 	return map[client.Object]cache.ByObject{

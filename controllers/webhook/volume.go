@@ -16,14 +16,14 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// volumeHandler lays declared mount options over new PersistentVolumes, by the judgement that existing ones get too.
+// volumeHandler merges declared mount options into new PersistentVolumes, with the same evaluation as for existing ones.
 type volumeHandler struct {
 	reader  *snapshot.Reader
 	decoder admission.Decoder
 }
 
-// Handle allows every volume: an answer that refuses would count, whatever the failurePolicy says. What fails here,
-// and what is more than a first write of options, is the reconciler's.
+// Handle allows every volume: a rejection would be effective regardless of the failurePolicy. It leaves errors, and all but the first write of
+// options, to the reconciler.
 func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (response admission.Response) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -51,8 +51,8 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 	return response
 }
 
-// patch returns nil for a volume that stays as it is, and a warning where its options could not be mounted elsewhere. No
-// pod depends on a new volume yet: it waits for no batch.
+// patch returns nil for an unchanged volume, with a warning if a failed mount or a probe withholds its options. No pod depends on a new volume
+// yet, so it waits for no batch.
 func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch []byte, warning string, err error) {
 	if req.Operation != admissionv1.Create {
 		return nil, "", nil
@@ -70,15 +70,15 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	return patch, "", err
 }
 
-// operation is one of a JSON patch.
+// operation is one operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// patchFor is written out, rather than found by comparing the volume with a changed copy: fields that are newer than
-// our types would be lost on the way.
+// patchFor builds the patch directly instead of comparing the volume with a changed copy. A comparison would drop fields that are newer than
+// the Go types.
 func patchFor(pv *corev1.PersistentVolume, v judge.Verdict) ([]byte, error) {
 	annotations, err := judge.AnnotationsOfCreation(v)
 	if err != nil {
@@ -99,5 +99,5 @@ func patchFor(pv *corev1.PersistentVolume, v judge.Verdict) ([]byte, error) {
 	return patch, nil
 }
 
-// pointerEscapes are those of RFC 6901.
+// pointerEscapes are the escapes of RFC 6901.
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -1,5 +1,5 @@
-// Package plan decides what each node's list of volumes, spec.volumes of its StorageClientNode, is to be. It is pure: a Snapshot
-// is all that it goes by, and it knows neither client nor clock.
+// Package plan decides on the list of volumes in spec.volumes of each StorageClientNode. It is pure: a Snapshot is its only input, and it uses
+// neither a client nor a clock.
 package plan
 
 import (
@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// Bounds of spec.volumes.
+	// Limits of spec.volumes.
 	maxVolumes = 128
 	maxOptions = 64
-	// pageKiB is the largest page that a kernel rounds a window down to.
+	// pageKiB is the largest page size to which a kernel rounds a window down.
 	pageKiB = 64
 )
 
-// Snapshot is all that a plan rests on. Its objects are shared with the cache: read only.
+// Snapshot is the input of a plan. It shares its objects with the cache: callers must not change them.
 type Snapshot struct {
 	Nodes []Node
-	// Mounted says for each volume that a profile acts on what its mounts are to show.
+	// Mounted is the desired state of the mounts of each volume that a profile acts on.
 	Mounted map[string]volumeplan.Mounted
-	// Rollouts are the rules of all profiles, with their defaults, by name.
+	// Rollouts are the rollout settings of all profiles, with defaults, by name.
 	Rollouts map[string]v1alpha1.Rollout
 	Now      time.Time
-	// Since is since when nodes have carried windows well, as the plan before has found it; nil: nothing is known.
+	// Since is the time since which nodes have carried windows without a problem, from the previous plan. Nil if unknown.
 	Since map[Carrier]time.Time
 }
 
-// Node is a node with its client node.
+// Node is a node with its StorageClientNode.
 type Node struct {
 	Node       *corev1.Node
 	ClientNode *v1alpha1.StorageClientNode
-	// Writable is whether the client node may be written now.
+	// Writable is true if the StorageClientNode may be written now.
 	Writable bool
 }
 
-// Window is a read-ahead window that a rule declares: one change, which reaches the canary first.
+// Window is a read-ahead window of a rule: one change, which reaches the canary first.
 type Window = judge.ReadAhead
 
 // Carrier is a node that carries a window.
@@ -56,17 +56,17 @@ type Carrier struct {
 	Node string
 }
 
-// Plan is what to do next.
+// Plan contains the next writes.
 type Plan struct {
-	// Lists are the lists of the nodes whose client node is to be written, by the node's name.
+	// Lists are the new lists of nodes whose StorageClientNode must be written, by node name.
 	Lists map[string][]v1alpha1.NodeVolume
-	// Next is how long until the next soak is over; 0 where nothing soaks.
+	// Next is the time until the end of the next soak. Zero if there is none.
 	Next time.Duration
-	// Since is for the next plan's snapshot.
+	// Since is the input for the next plan's snapshot.
 	Since map[Carrier]time.Time
 }
 
-// For decides which nodes get a list, and which.
+// For decides which nodes get a new list, and its content.
 func For(s Snapshot) Plan {
 	out := Plan{Lists: map[string][]v1alpha1.NodeVolume{}, Since: map[Carrier]time.Time{}}
 	admitted := s.admitNodes(&out)
@@ -75,7 +75,7 @@ func For(s Snapshot) Plan {
 		if !n.Writable {
 			continue
 		}
-		// Of thousands of nodes few get another list: there is room for one.
+		// Few of thousands of nodes get a new list: they share one buffer.
 		if list = s.listFor(n, admitted, list[:0]); !slices.EqualFunc(list, n.ClientNode.Spec.Volumes, func(a, b v1alpha1.NodeVolume) bool {
 			return a.Name == b.Name && slices.Equal(a.MountOptions, b.MountOptions) && ptr.Equal(a.ReadAheadKiB, b.ReadAheadKiB)
 		}) {
@@ -85,7 +85,7 @@ func For(s Snapshot) Plan {
 	return out
 }
 
-// listFor appends what a node's list is to be: the volumes of profiles that it has mounted, sorted by name.
+// listFor appends the desired list of a node: the volumes of profiles that it has mounted, sorted by name.
 func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool, list []v1alpha1.NodeVolume) []v1alpha1.NodeVolume {
 	for _, name := range volumesOf(n.ClientNode) {
 		m, concerned := s.Mounted[name]
@@ -111,8 +111,8 @@ func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool, list []v1alpha1.No
 	return list[:min(len(list), maxVolumes)]
 }
 
-// currentVolume is what a node has been told of a volume. Its list is sorted; of one that somebody else has made, volumes may be unknown:
-// they are told anew.
+// currentVolume returns the current entry of a volume in a node's list. The operator sorts the list. In a list from another client, the search
+// may miss an entry, which is then written again.
 func currentVolume(clientNode *v1alpha1.StorageClientNode, name string) (v v1alpha1.NodeVolume, known bool) {
 	i, known := slices.BinarySearchFunc(clientNode.Spec.Volumes, name, func(v v1alpha1.NodeVolume, name string) int { return cmp.Compare(v.Name, name) })
 	if known {
@@ -121,7 +121,7 @@ func currentVolume(clientNode *v1alpha1.StorageClientNode, name string) (v v1alp
 	return v, known
 }
 
-// volumesOf are the volumes that a node reports as mounted, sorted.
+// volumesOf returns the volumes that a node reports as mounted, sorted.
 func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	names := make([]string, 0, len(clientNode.Status.Mounts))
 	for i := range clientNode.Status.Mounts {
@@ -133,8 +133,8 @@ func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	return slices.Compact(names)
 }
 
-// admitNodes lets a window reach the canary first, and then no more nodes at a time than its profile allows. It returns the
-// nodes that carry it or may.
+// admitNodes admits the canary of a window first, and then limits the number of nodes at a time as its profile declares. It returns the nodes
+// that carry the window or may get it.
 func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	candidates := map[Window][]livegate.Node{}
 	if !s.declaresReadAhead() {
@@ -173,7 +173,7 @@ func (s *Snapshot) declaresReadAhead() bool {
 	return false
 }
 
-// windowsOf are the windows that a node's volumes are to have, with whether its list has each for all of them.
+// windowsOf returns the desired windows of a node's volumes. The value is true if its list has the window for all of them.
 func (s *Snapshot) windowsOf(n Node) map[Window]bool {
 	windows := map[Window]bool{}
 	for _, name := range volumesOf(n.ClientNode) {
@@ -207,7 +207,7 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool) livegate.Node {
 	return c
 }
 
-// hasTaken reports whether a node shows a window on all mounts that are to have it, as far as it knows.
+// hasTaken reports whether a node reports a window on all mounts that must have it. Mounts without a reported window do not count.
 func (s *Snapshot) hasTaken(clientNode *v1alpha1.StorageClientNode, w Window) bool {
 	if clientNode.Status.ObservedGeneration < clientNode.Generation {
 		return false

@@ -14,29 +14,29 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// tellWithin is how long an agent may take to tell that the mounts of a server are gone: those of the last clone, for one.
+// tellWithin is the maximum time until an agent reports that the mounts of a server are gone, for example the mount of the last clone.
 const tellWithin = time.Minute
 
-// settle is how long after a clone's Pod its node counts as one with its mount, whatever its agent tells: that was mounted, or not yet told.
+// settle is the time after the removal of a clone's Pod during which its mount may still exist, regardless of the agent's report.
 const settle = 30 * time.Second
 
-// cloneTimeout is how long a clone may take from its volume's creation until its mount is reported: a kubelet tries again after two
-// minutes, and an agent reports within half of one.
+// cloneTimeout is the maximum time from the creation of a clone's volume until its mount is reported. A kubelet retries after two minutes, and
+// an agent reports within half a minute.
 const cloneTimeout = 3 * time.Minute
 
-// maxServers is how many an agent tells of.
+// maxServers is the maximum number of servers that an agent reports.
 const maxServers = 64
 
-// Clone is a volume of the same source as another one, with its claim and its Pod. Of one that is being made, or collected, some are nil.
+// Clone is a volume with the same source as another one, with its claim and its Pod. During creation and deletion, some of them are nil.
 type Clone struct {
 	Volume      *corev1.PersistentVolume
 	VolumeClaim *corev1.PersistentVolumeClaim
 	Pod         *corev1.Pod
-	// Failures are what the Pod's kubelet has said of mounts that failed, the last one last.
+	// Failures are the messages of failed mounts from the Pod's kubelet, newest last.
 	Failures []string
 }
 
-// String names what there is of it.
+// String lists the existing objects of the clone.
 func (c Clone) String() string {
 	var parts []string
 	if c.Volume != nil {
@@ -51,19 +51,19 @@ func (c Clone) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// isLeaving says whether any of it is on its way out.
+// isLeaving reports whether any of its objects is being deleted.
 func (c Clone) isLeaving() bool {
 	return c.Volume.DeletionTimestamp != nil || c.VolumeClaim != nil && c.VolumeClaim.DeletionTimestamp != nil || c.Pod != nil && c.Pod.DeletionTimestamp != nil
 }
 
-// isReady says whether the clone is mounted and its root has been read.
+// isReady reports whether the clone is mounted and its root has been read.
 func (c Clone) isReady() bool {
 	return c.Pod != nil && slices.ContainsFunc(c.Pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
 	})
 }
 
-// followByClone brings a candidate to its clone, or says why it gets none.
+// followByClone creates the clone of a candidate, or records why there is none.
 func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	p.memory.Waiting[c.ProbeKey] = w
 	_, found := p.findNode(c, w)
@@ -80,13 +80,14 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	}
 }
 
-// isMountedEverywhere says whether nodes could try it, and mounts of the server keep it from all of them. One that is busy may do so later.
+// isMountedEverywhere reports whether mounts of the server exclude all nodes that could probe the candidate. A busy node may still become
+// free.
 func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
 	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return n.ClientNode == nil || !p.isSelected(n.Node, c) })
 	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, originOf(c)) })
 }
 
-// listOf is the list that a clone is to have now: the declared one, or the volume's own once that has failed.
+// listOf returns the mount options of the next clone: the declared ones, or the original ones after a failure of those.
 func (w Waiting) listOf(c volumeplan.ProbeCandidate) []string {
 	if w.Failed != "" {
 		return c.Target.Clone.Own
@@ -94,7 +95,7 @@ func (w Waiting) listOf(c volumeplan.ProbeCandidate) []string {
 	return c.Target.Clone.Options
 }
 
-// followClone takes the result of a clone, goes on with it, or collects what is over or nobody wants any more.
+// followClone records the result of a clone, continues with it, or deletes it if it is finished or no longer needed.
 func (p *planner) followClone(clone Clone) {
 	hash := clone.Volume.Labels[v1alpha1.TrialLabel]
 	if t, ofTrial := p.byTrial[hash]; ofTrial {
@@ -104,7 +105,7 @@ func (p *planner) followClone(clone Clone) {
 	c, wanted := p.byHash[hash]
 	if wanted {
 		p.running[c.ProbeKey] = true
-		// What was seen so far is not to go with what is collected.
+		// The deletion of the clone must not clear the observations so far.
 		if w, known := p.Memory.Waiting[c.ProbeKey]; known {
 			p.memory.Waiting[c.ProbeKey] = w
 		}
@@ -126,7 +127,7 @@ func (p *planner) followClone(clone Clone) {
 	p.collect(clone)
 }
 
-// rememberNodes remembers where clones may be mounted, and have been.
+// rememberNodes records the nodes that have, or recently had, the Pod of a clone.
 func (p *planner) rememberNodes() {
 	for name, at := range p.Memory.Left {
 		if p.Now.Before(at.Add(settle)) {
@@ -137,7 +138,7 @@ func (p *planner) rememberNodes() {
 		switch {
 		case clone.Pod == nil:
 		case len(clone.Failures) > 0:
-			// A mount that has failed leaves none.
+			// A failed mount leaves no mount behind.
 			delete(p.memory.Left, clone.Pod.Spec.NodeName)
 		default:
 			p.memory.Left[clone.Pod.Spec.NodeName] = p.Now
@@ -150,14 +151,14 @@ func (p *planner) collect(clone Clone) {
 	p.steps = append(p.steps, CollectClone{clone})
 }
 
-// isCurrent says whether a clone is to show what is asked today, and has not shown it yet.
+// isCurrent reports whether a clone has the current mount options to probe, and has no result yet.
 func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting) bool {
 	result, known := p.memory.Results[c.ProbeKey]
 	answered := known && !clone.Volume.CreationTimestamp.After(result.At)
 	return !clone.isLeaving() && !answered && slices.Equal(clone.Volume.Spec.MountOptions, w.listOf(c))
 }
 
-// goOnWith creates what the clone lacks: its claim, and once that is bound its Pod.
+// goOnWith creates the missing objects of the clone: its claim, then its Pod once the claim is bound.
 func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
 	switch {
 	case clone.VolumeClaim == nil:
@@ -170,7 +171,7 @@ func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) 
 	}
 }
 
-// outcomeOf says how a clone has ended, if it has. Of what its kubelet says, only what speaks of options ends it before its time.
+// outcomeOf returns the result of a clone, if it has one. Before the timeout, only a failure that names the options ends it.
 func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting) (status v1alpha1.NodeTrialStatus, ended bool) {
 	if clone.isReady() && w.Failed == "" {
 		return p.proveMount(clone, c)
@@ -189,7 +190,7 @@ func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
 }
 
-// failure is what its kubelet has said of its mount last, and whether it is time to go by that: what speaks of options is gone by at once.
+// failure returns the last message of a failed mount. final is true at the timeout, or at once if the message concerns the options.
 func (c Clone) failure(now time.Time, asksOtherwise bool) (message string, final bool) {
 	for _, message = range c.Failures {
 		if mountfailures.CauseOf(message, asksOtherwise) == mountfailures.Options {
@@ -203,7 +204,7 @@ func (c Clone) isOverdue(now time.Time) bool {
 	return now.After(c.Volume.CreationTimestamp.Add(cloneTimeout))
 }
 
-// proveMount goes by what the node's agent reports.
+// proveMount checks the mount against the report of the node's agent.
 func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, ended bool) {
 	m, doubt, isBeside := p.lookAtMount(clone, originOf(c), c.Target.Clone.Declared)
 	if doubt != "" {
@@ -212,9 +213,9 @@ func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v
 	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}, true
 }
 
-// lookAtMount finds a clone's mount in what its node's agent reports. doubt says why it does not show that the list is in force. isBeside
-// is whether that is another mount of the server: while the clone is there, that gets its connections and keeps them. The clone goes at
-// once then, and shows nothing.
+// lookAtMount finds a clone's mount in the report of the node's agent. doubt explains why it does not show that the options are effective.
+// isBeside is true if there is another mount of the server: it shares the clone's connections and keeps them. Then the clone is deleted at
+// once, without a result.
 func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt string, isBeside bool) {
 	name, shown := clone.Pod.Spec.NodeName, false
 	doubt = "reports no mount of it"
@@ -261,8 +262,7 @@ func void(message string) v1alpha1.NodeTrialStatus {
 	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialVoid, Message: message}
 }
 
-// concludeClone keeps what a clone has shown. Where it could not be mounted, and something in the way of every list does not explain it,
-// the volume's own list is mounted in the same way first.
+// concludeClone records the result of a clone. After a failure that may concern the options, a clone with the original options comes next.
 func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Waiting, status v1alpha1.NodeTrialStatus) {
 	hasFailed := status.Phase == v1alpha1.TrialFinished && !status.Succeeded
 	if w.Failed == "" && hasFailed && status.Cause != v1alpha1.MountFailureElsewhere {
@@ -273,7 +273,7 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 		own := &v1alpha1.TrialMount{Succeeded: status.Succeeded, Message: status.Message}
 		if hasFailed {
 			own.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, false))
-			// Of options that is the same flaw, in words that name another list and another Pod.
+			// A failure of the options has the same cause, although the message contains other options and another Pod.
 			own.SameFailure = own.Cause == v1alpha1.MountFailureOptions || status.Message == w.Failed
 		}
 		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed, Cause: w.Cause}); hasFailed || own.Succeeded {
@@ -287,8 +287,8 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
 }
 
-// mayHaveMounts says whether a node may have a mount of a clone's server by the same protocol: one of the last clone, one under one of its
-// names or under its address, or one among more servers than are told.
+// mayHaveMounts reports whether a node may have a mount of a clone's server by the same protocol. It may be the mount of the last clone, or a
+// mount under another name or address of the server. If the report of servers is full, it may also be missing there.
 func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
 	return p.Now.Before(p.memory.Left[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
@@ -300,9 +300,8 @@ func (p *planner) isServerOf(server, name string) bool {
 	return slices.ContainsFunc(p.namesOf(server), func(other string) bool { return p.isOneServer(other, name) })
 }
 
-// namesOf are the name that volumes have of a server, and those under which nodes have mounted them: a client of NFSv4.1 finds that two
-// names are of one server, by what the server says of itself, and keeps to the connections and the name that it had first. A tunnel's end
-// on the node is no name.
+// namesOf returns the names of a server: the name in volumes, and the names under which nodes have mounted them. An NFSv4.1 client detects
+// that two names belong to one server, and keeps the first connections and name. The local end of a tunnel is no name.
 func (p *planner) namesOf(server string) []string {
 	if known, found := p.names[server]; found {
 		return known
@@ -323,7 +322,7 @@ func isLoopback(server string) bool {
 	return strings.HasPrefix(server, "127.") || strings.Trim(server, "[]") == "::1"
 }
 
-// isOneServer says whether two names are of one server, by themselves or by the addresses that nodes have found for them.
+// isOneServer reports whether two names belong to one server, by name or by the addresses that nodes report.
 func (p *planner) isOneServer(a, b string) bool {
 	if strings.EqualFold(a, b) {
 		return a != ""
@@ -332,7 +331,7 @@ func (p *planner) isOneServer(a, b string) bool {
 	return slices.ContainsFunc(p.addressesOf(b), func(address string) bool { return slices.Contains(addresses, address) })
 }
 
-// addressesOf are a name itself, and the addresses that nodes have of it.
+// addressesOf returns a name and the addresses that nodes report for it.
 func (p *planner) addressesOf(server string) []string {
 	if known, found := p.addresses[server]; found {
 		return known
@@ -352,7 +351,7 @@ func (p *planner) addressesOf(server string) []string {
 	return found
 }
 
-// hostOf takes the port off an address.
+// hostOf removes the port from an address.
 func hostOf(address string) string {
 	if i := strings.LastIndexByte(address, ':'); i >= 0 && (strings.Count(address, ":") == 1 || strings.Contains(address, "]")) {
 		address = address[:i]

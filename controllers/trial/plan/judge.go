@@ -10,9 +10,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Judge says what the mount of something on a node shows of its options. Only what kernel or server say of options counts against them,
-// or a failure that may have any cause while the volume's own list is mounted in the same way. All else is no verdict: the server may not
-// let the pod network in, or not be there. asksOtherwise is whether the options have it asked in another way than the volume's own.
+// Judge returns the result of a mount on a node; what describes the mount. A failure counts against the options in two cases. The kernel or
+// the server rejects the options, and does not reject the original ones in the same way. Or the cause is unknown, and the same mount with the
+// original options works. All other failures have no result: the server may be unavailable, or reject the pod network. asksOtherwise is true
+// if the options change the requests to the server, compared with the original ones.
 func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
 	switch {
 	case status.Phase != v1alpha1.TrialFinished:
@@ -37,7 +38,7 @@ func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatu
 	return unknown(failed)
 }
 
-// causeOf returns the cause of a failed mount. An agent of a release before the field reports the kernel's words only.
+// causeOf returns the cause of a failed mount. An agent of a release before this field reports only the kernel's message.
 func causeOf(status v1alpha1.NodeTrialStatus, asksOtherwise bool) v1alpha1.MountFailureCause {
 	if status.Cause != "" {
 		return status.Cause
@@ -45,8 +46,8 @@ func causeOf(status v1alpha1.NodeTrialStatus, asksOtherwise bool) v1alpha1.Mount
 	return v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, asksOtherwise))
 }
 
-// hasSameFailure reports whether the volume's own list failed in the same way. The answer about an agent of a release before the field is
-// yes: such a failure counts against no options.
+// hasSameFailure reports whether the original options failed in the same way. For an agent of a release before this field, it returns true:
+// such a failure does not count against the options.
 func hasSameFailure(status v1alpha1.NodeTrialStatus) bool {
 	return status.Own.SameFailure || status.Cause == ""
 }

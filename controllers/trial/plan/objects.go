@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// podLifetime ends a Pod that nobody collects.
+	// podLifetime is the maximum lifetime of a Pod in seconds, in case it is not deleted.
 	podLifetime = 10 * 60
-	// mountPath is where a clone is mounted in its Pod: its program reads it there (cmd/node-agent).
+	// mountPath is the mount path of a clone in its Pod. The program there reads it (cmd/node-agent).
 	mountPath = "/volume"
 	// cloneContainer is the name of the Pod's only container.
 	cloneContainer = "clone"
 )
 
-// origin is what a clone is of, and how it is called.
+// origin is the source of a clone, with the identity of its objects.
 type origin struct {
-	// Name is that of all of its objects, Hash names who it is made for in their labels.
+	// Name is the name of all its objects. Hash, in their labels, identifies the candidate or trial.
 	Name, Hash string
 	Volume     *corev1.PersistentVolume
 	Server     string
 	Protocol   v1alpha1.VolumeProtocol
 }
 
-// originOf is that of a candidate's clone. There is one at a time.
+// originOf returns the origin of a candidate's clone. There is one at a time.
 func originOf(c volumeplan.ProbeCandidate) origin {
 	return origin{Name: v1alpha1.ClonePrefix + hashOf(c), Hash: hashOf(c), Volume: c.Volume, Server: c.Server, Protocol: c.Target.Clone.Protocol}
 }
@@ -42,12 +42,12 @@ func metaOf(o origin) metav1.ObjectMeta {
 	}}
 }
 
-// cloneOf is a volume of the same source, with a list.
+// cloneOf returns a volume with the same source and the given mount options.
 func cloneOf(o origin, list []string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metaOf(o), Spec: judge.CloneSpec(o.Volume, o.Name, list)}
 }
 
-// claimOf is the claim that the clone is bound to.
+// claimOf returns the claim that the clone is bound to.
 func claimOf(o origin) *corev1.PersistentVolumeClaim {
 	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace
@@ -57,7 +57,7 @@ func claimOf(o origin) *corev1.PersistentVolumeClaim {
 	}}
 }
 
-// probePod stays, and is Ready once the clone's root was read.
+// probePod returns a Pod that keeps running, and is Ready after it has read the clone's root.
 func probePod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	pod := podOf(o, n, volumeClaim)
 	container := &pod.Spec.Containers[0]
@@ -69,7 +69,7 @@ func probePod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *core
 	return pod
 }
 
-// passPod does the work of a trial's pass once, and tells what was counted in its termination message.
+// passPod returns a Pod that does the work of a trial's pass once, and writes the counters to its termination message.
 func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	pod, work := podOf(o, n, volumeClaim), t.Spec.Workload
 	pod.Spec.SecurityContext.RunAsUser, pod.Spec.SecurityContext.RunAsGroup = ptr.To(t.Spec.User()), ptr.To(t.Spec.User())
@@ -79,13 +79,13 @@ func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeCla
 		container.Args = append(container.Args, "--allow-writes")
 		container.VolumeMounts[0].ReadOnly = false
 	}
-	// As of the trial runner: what the kernel caches of the volume counts too.
+	// Same as the trial runner: the kernel's cache of the volume counts too.
 	container.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("512Mi")
 	return pod
 }
 
-// podOf mounts the clone on a node. The claim is not read-only, so that the driver adds nothing to the list; what runs in the Pod cannot
-// write. It belongs to the claim, which nobody makes anew: whoever drains the node may delete it.
+// podOf returns a Pod that mounts the clone on a node. The claim is not read-only, so that the driver does not add options. The container
+// cannot write. The claim owns the Pod, and no controller creates the Pod again: a drain of the node may delete it.
 func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace

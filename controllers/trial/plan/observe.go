@@ -16,26 +16,27 @@ import (
 )
 
 const (
-	// maxSamples is how many nodes count at a time, for all trials.
+	// maxSamples is the maximum number of nodes with a sample at a time, for all trials.
 	maxSamples = 32
-	// sampleGrace is how long a node that is asked may take to begin, and how long a trial that has an answer waits for a node to ask.
+	// sampleGrace is the maximum time from a request to the start of a sample. It is also the time that a trial with a result waits for other
+	// nodes.
 	sampleGrace = 3 * time.Minute
-	// late is how much longer than told an agent may take, by clocks that differ.
+	// late is the tolerance for an agent's deadlines, for differences between clocks.
 	late = time.Minute
-	// maxSampleBytes bounds what a trial's status holds of counters, as JSON.
+	// maxSampleBytes is the maximum size of counters in a trial's status, as JSON.
 	maxSampleBytes   = 256 << 10
 	maxSampleMessage = 1024
 )
 
-// observes says whether the trial mounts nothing, and has nodes count what the mounts do that there are.
+// observes reports whether the trial makes no mounts, and nodes count the operations of existing mounts.
 func (t Trial) observes() bool { return t.Spec.Workload.Name == v1alpha1.WorkloadObserve }
 
-// sampleID names the trial in spec.sample: it asks a node once.
+// sampleID returns the ID of the trial in spec.sample. A node gets one request per trial.
 func (t Trial) sampleID() string { return string(t.UID) }
 
 func (t Trial) window() time.Duration { return time.Duration(t.Spec.Window()) * time.Second }
 
-// countSample counts the nodes that have yet to answer.
+// countSample counts the nodes with a sample in progress.
 func (p *planner) countSample(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Sample == nil {
 		return
@@ -46,7 +47,7 @@ func (p *planner) countSample(n Node) {
 	}
 }
 
-// takeBackSamples makes room on nodes that are asked what nobody waits for any more.
+// takeBackSamples removes requests that no trial needs any longer.
 func (p *planner) takeBackSamples() {
 	for _, n := range p.Nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && n.Writable && !p.wanted[n.Node.Name] {
@@ -55,7 +56,7 @@ func (p *planner) takeBackSamples() {
 	}
 }
 
-// observe brings a trial that mounts nothing to its end.
+// observe advances a trial that makes no mounts.
 func (p *planner) observe(t Trial) {
 	switch {
 	case t.isOver():
@@ -72,7 +73,7 @@ func (p *planner) observe(t Trial) {
 	}
 }
 
-// chooseNodes takes nodes that have the volume mounted, those that can be asked at once before others.
+// chooseNodes selects nodes that have the volume mounted. Writable nodes come first.
 func (p *planner) chooseNodes(t Trial) {
 	having := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool {
 		return n.ClientNode == nil || !hasMounted(n, t.Volume) || !t.selects(n)
@@ -92,7 +93,7 @@ func (p *planner) chooseNodes(t Trial) {
 	p.goOn(t, status, v1alpha1.TrialReasonWaiting, "Asks "+text.List(nodesOf(status.Samples)))
 }
 
-// rank puts nodes that may be written before others.
+// rank sorts writable nodes before others.
 func rank(n Node) int {
 	if n.Writable {
 		return 0
@@ -108,7 +109,7 @@ func (t Trial) nowhere() string {
 	return fmt.Sprintf("no node that has an agent%s has volume %s mounted: start a pod that uses it, and let it work. Agents tell of NFS, SMB and XFS", selected, t.Volume)
 }
 
-// hasMounted says whether the node reports a mount of the volume: nobody asks other nodes of it.
+// hasMounted reports whether the node has reported a mount of the volume. Other nodes get no request.
 func hasMounted(n Node, volume string) bool {
 	return slices.ContainsFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == volume })
 }
@@ -121,30 +122,29 @@ func nodesOf(samples []v1alpha1.TrialSample) []string {
 	return names
 }
 
-// isSettled reports whether nothing more is to come from a node. A manager of a release before the phase left it out.
+// isSettled reports whether the result of a node is final. A manager of a release before the phase did not set it.
 func isSettled(s v1alpha1.TrialSample) bool {
 	return s.Phase != "" || s.Message != "" || len(s.Mounts) > 0
 }
 
-// failSample records why there will be no sample of a node.
+// failSample records why a node has no sample.
 func failSample(s *v1alpha1.TrialSample, message string) {
 	s.Phase, s.Message = v1alpha1.SampleFailed, message
 }
 
-// isCounted says whether there is something to judge.
 func isCounted(s v1alpha1.TrialSample) bool { return len(s.Mounts) > 0 }
 
-// progress is how far the nodes of a trial are that are not settled.
+// progress is the progress of the unsettled nodes of a trial.
 type progress struct {
-	// counting have begun, and end at until; silent are asked and have not.
+	// counting are the nodes with a sample in progress, which ends at until. silent are requested nodes that have not started.
 	counting, silent []string
 	until            time.Time
-	// waiting are those that are not asked yet, why says of each what for.
+	// waiting are the nodes without a request, why are the reasons by node.
 	waiting []string
 	why     map[string]string
 }
 
-// gather keeps what nodes have answered, asks those that can be asked, and ends the trial once nothing more is to come.
+// gather records the results of nodes, sends requests to free nodes, and ends the trial when all nodes are settled.
 func (p *planner) gather(t Trial) {
 	status := t.Status.DeepCopy()
 	now := progress{why: map[string]string{}}
@@ -173,7 +173,7 @@ func (p *planner) gather(t Trial) {
 	}
 }
 
-// followSample takes a node's answer, or says how far it is.
+// followSample records the result of a node, or its progress.
 func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) {
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == s.Node })
 	if i < 0 || p.Nodes[i].ClientNode == nil {
@@ -186,7 +186,7 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 		p.ask(t, n, s, now)
 		return
 	}
-	// What it is asked stays until its answer is kept: agents drop it with the request.
+	// The request stays until its result is recorded: agents drop the result together with the request.
 	p.wanted[s.Node] = true
 	begins := asked.StartBefore.Add(late)
 	switch {
@@ -210,7 +210,7 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 	}
 }
 
-// takeAnswer keeps what an agent has counted of the trial's volume, as far as there is room, or why it has not.
+// takeAnswer records the counters of the trial's volume from an agent, up to the size limit, or the reason for a failure.
 func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleStatus) {
 	if answer.Phase == v1alpha1.SampleFailed {
 		failSample(s, text.CutBytes(cmp.Or(text.Line(answer.Message), "its agent gives no reason"), maxSampleMessage))
@@ -234,7 +234,7 @@ func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleSt
 	}
 }
 
-// ask asks a node, where it is free and there is time.
+// ask sends a request to a node if it is free and enough time is left.
 func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	startBefore := p.Now.Add(sampleGrace)
 	if last := t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second - t.window()); last.Before(startBefore) {
@@ -267,7 +267,7 @@ func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	now.waiting, now.why[s.Node] = append(now.waiting, s.Node), why
 }
 
-// giveUp says of each node that is not settled why it is not waited for.
+// giveUp records for each unsettled node why the trial does not wait for it.
 func giveUp(samples []v1alpha1.TrialSample, now progress) {
 	for i := range samples {
 		if !isSettled(samples[i]) {
@@ -276,7 +276,7 @@ func giveUp(samples []v1alpha1.TrialSample, now progress) {
 	}
 }
 
-// text says how far it is, the same until something happens.
+// text describes the progress. It stays the same until the progress changes.
 func (now progress) text(samples []v1alpha1.TrialSample) string {
 	var parts []string
 	counted := 0

@@ -18,23 +18,23 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxVoids is how many passes in a row may count for nothing.
+// maxVoids is the maximum number of invalid passes in a row.
 const maxVoids = 3
 
-// Passing is what is known of a trial's clones beyond the objects. Losing it costs a pass.
+// Passing is the state of a trial's clones that their objects do not contain. Its loss costs one pass.
 type Passing struct {
-	// Since is since when the next pass waits for a node.
+	// Since is the time since which the next pass waits for a node.
 	Since time.Time
-	// Proven is the clone's volume whose mount its node's agent has reported with the list.
+	// Proven is the UID of the clone's volume whose mount the node's agent has reported with the expected options.
 	Proven types.UID
-	// Voids is how many passes in a row have counted for nothing, Void why the last one has not.
+	// Voids is the number of invalid passes in a row. Void is the reason of the last one.
 	Voids int
 	Void  string
-	// Failed is what the mount of the candidate said where that leaves open what is to blame: the volume's own list is mounted next.
+	// Failed is the message of a failed mount of the candidate if its cause is unknown. The original options are mounted next.
 	Failed string
 }
 
-// nextPass is the one that comes now. Its clone's name tells it.
+// nextPass returns the next pass. The name of its clone identifies it.
 func (t Trial) nextPass(s Passing) v1alpha1.NodeTrialPass {
 	done := armsOf(t.Status.Passes)
 	round := t.Status.Rounds + 1
@@ -54,7 +54,7 @@ func (t Trial) originOf(pass v1alpha1.NodeTrialPass) origin {
 	}
 }
 
-// listsOf are the list of an arm, and what of it the other list has not: by that a mount tells which one it has.
+// listsOf returns the mount options of an arm, and the options that the other arm lacks: they identify the arm of a mount.
 func (t Trial) listsOf(arm v1alpha1.TrialArm) (list, declared []string) {
 	list, other := t.Target.Clone.Own, t.Target.Clone.Options
 	if arm == v1alpha1.ArmAfter {
@@ -63,7 +63,7 @@ func (t Trial) listsOf(arm v1alpha1.TrialArm) (list, declared []string) {
 	return list, slices.DeleteFunc(slices.Clone(list), func(option string) bool { return slices.Contains(other, option) })
 }
 
-// bringClone begins the trial's next pass on a node without any mount of the server.
+// bringClone starts the trial's next pass on a node without any mount of the server.
 func (p *planner) bringClone(t Trial) {
 	s := p.memory.Passing[t.UID]
 	n, found := p.findNodeFor(t)
@@ -87,8 +87,8 @@ func (p *planner) bringClone(t Trial) {
 	}
 }
 
-// awaitNode says what is waited for: soon after a pass, for its mount to be gone. A round whose node is not free again by then is begun
-// anew, wherever there is one.
+// awaitNode waits for a node. Shortly after a pass, it waits until the mount of the pass is gone. If the node of the round is still not free
+// then, the round starts again on any node.
 func (p *planner) awaitNode(t Trial, s Passing) {
 	if s.Since.IsZero() {
 		s.Since = p.Now
@@ -108,7 +108,7 @@ func (p *planner) awaitNode(t Trial, s Passing) {
 		", whose connections a clone would share")
 }
 
-// roundNode is the node of the round that has begun: passes are compared on one node. Empty where none has.
+// roundNode returns the node of the current round: passes are compared on one node. Empty if no round has started.
 func (t Trial) roundNode() string {
 	for _, pass := range t.Status.Passes {
 		if pass.Round > t.Status.Rounds {
@@ -118,7 +118,7 @@ func (t Trial) roundNode() string {
 	return ""
 }
 
-// findNodeFor finds a node for the next pass: that of the round, or one that has no mount of the server.
+// findNodeFor finds a node for the next pass without any mount of the server. If a round has started, it must be the node of the round.
 func (p *planner) findNodeFor(t Trial) (Node, bool) {
 	name := t.roundNode()
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool {
@@ -130,7 +130,7 @@ func (p *planner) findNodeFor(t Trial) (Node, bool) {
 	return p.Nodes[i], true
 }
 
-// followPass takes the result of a trial's clone, goes on with it, or collects what is over or nobody wants any more.
+// followPass records the result of a trial's clone, continues with it, or deletes it if it is finished or no longer needed.
 func (p *planner) followPass(clone Clone, t Trial) {
 	if clone.Pod != nil {
 		p.busy[clone.Pod.Spec.NodeName] = true
@@ -145,7 +145,7 @@ func (p *planner) followPass(clone Clone, t Trial) {
 	}
 }
 
-// isPassWanted says whether a clone is that of the trial's next pass, and its node has nothing else to do.
+// isPassWanted reports whether a clone belongs to the trial's next pass, and its node is free.
 func (p *planner) isPassWanted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass) bool {
 	if t.isOver() || t.isTimedOut(p.Now) || t.pv == nil || t.Status.Route != v1alpha1.RouteClone || clone.isLeaving() {
 		return false
@@ -157,7 +157,7 @@ func (p *planner) isPassWanted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 	return clone.Pod == nil || slices.ContainsFunc(p.Nodes, func(n Node) bool { return n.Node.Name == clone.Pod.Spec.NodeName && isFree(n) })
 }
 
-// concludePass says whether a pass has ended, and keeps what came of it. The clone stays until that is kept.
+// concludePass reports whether a pass has ended, and records its result. The clone stays until the result is recorded.
 func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
 	o := t.originOf(pass)
 	failure, final := clone.failure(p.Now, t.Target.AsksOtherwise)
@@ -183,7 +183,7 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 	return false
 }
 
-// goOnWithPass creates the Pod once the claim is bound, and the claim where a crash has left that out.
+// goOnWithPass creates the Pod after the claim is bound. It creates the claim if a crash prevented its creation.
 func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
 	switch {
 	case clone.VolumeClaim == nil:
@@ -196,8 +196,8 @@ func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
 	}
 }
 
-// followStarted follows a pass whose clone is mounted. Its result counts only where the node's agent has reported the mount with the
-// list, and no other one of the server.
+// followStarted follows a pass whose clone is mounted. Its result counts only if the node's agent has reported the mount with the options, and
+// no other mount of the server.
 func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
 	list, declared := t.listsOf(pass.Arm)
 	node := clone.Pod.Spec.NodeName
@@ -232,7 +232,8 @@ func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 	return true
 }
 
-// keepPass keeps what a pass has measured. That the volume's own list could be mounted decides a candidate that could not.
+// keepPass records the measurements of a pass. If the candidate failed before, a mount with the original options shows that the candidate is
+// the cause.
 func (p *planner) keepPass(t Trial, node string, pass v1alpha1.TrialPass, s Passing) (ended bool) {
 	if s.Failed != "" {
 		p.fail(t, v1alpha1.TrialReasonNotMounted, s.Failed+"; with the volume's own list it could be mounted")
@@ -244,14 +245,14 @@ func (p *planner) keepPass(t Trial, node string, pass v1alpha1.TrialPass, s Pass
 	return false
 }
 
-// voidPass has the pass run again, a few times.
+// voidPass counts an invalid pass. The pass runs again, up to maxVoids times in a row.
 func (p *planner) voidPass(t Trial, s Passing, why string) {
 	s.Voids, s.Void = s.Voids+1, why
 	p.memory.Passing[t.UID] = s
 }
 
-// concludeFailure says what follows from a clone that could not be mounted. Who is down, and what has nothing to do with a list, may be
-// otherwise the next time.
+// concludeFailure decides on the consequence of a failed mount of a clone. An unavailable server, or a cause outside the options, may be
+// temporary.
 func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s Passing, failure string) {
 	failure = text.Line(mountfailures.Brief(failure))
 	cause := mountfailures.CauseOf(failure, t.Target.AsksOtherwise)
@@ -271,10 +272,10 @@ func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s Passin
 	}
 }
 
-// errNoResult is of a Pod that has not ended.
+// errNoResult means that the Pod is still running.
 var errNoResult = errors.New("there is no result yet")
 
-// wantedTransports is how many connections a mount with a list has; 0 where nobody can tell.
+// wantedTransports returns the number of connections of a mount with the given options. Zero if unknown.
 func wantedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
 	if protocol != v1alpha1.ProtocolNFS {
 		return 0
@@ -285,7 +286,8 @@ func wantedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
 	return 1
 }
 
-// result is what the Pod has told of its pass. Its program is ours and what it works on is not, so all of it is checked.
+// result returns the result of a pass from the Pod. The Pod's program is trusted, but the files that it works on are not. Thus all values are
+// validated.
 func (c Clone) result(transports int32) (v1alpha1.ClonePass, error) {
 	var ended *corev1.ContainerStateTerminated
 	for _, status := range c.Pod.Status.ContainerStatuses {
@@ -314,7 +316,7 @@ func describeEnd(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) string
 	return fmt.Sprintf("%s, exit code %d", ended.Reason, ended.ExitCode)
 }
 
-// What the Pod of a clone may tell: more than any pass comes to.
+// Limits of the values from a clone's Pod, far above the values of any pass.
 const (
 	maxPassTime  = 2 * podLifetime * 1000 * 1000
 	maxPassCount = 1 << 50
@@ -350,7 +352,7 @@ func decodePass(message string) (told v1alpha1.ClonePass, err error) {
 	return told, nil
 }
 
-// sayable is a text as a message may hold it.
+// sayable limits a text to a form that is valid in a message.
 func sayable(s string) string { return text.CutBytes(text.Line(s), v1alpha1.MaxClonePassText) }
 
 func isLikely(phase v1alpha1.TrialPassPhase) bool {

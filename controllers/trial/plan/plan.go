@@ -1,13 +1,12 @@
-// Package plan decides which sets of options are probed, on which nodes, what the results say, and what becomes of StorageClientTrials. It
-// has no client and no clock.
+// Package plan decides which option sets are probed, on which nodes, and with which results. It also decides on the progress of
+// StorageClientTrials. It uses neither a client nor a clock.
 //
-// There are two ways to a mount that is nobody's: an order for a node's trial runner, in a network namespace of its own, and where that
-// cannot be or shows nothing, a clone of a volume, which the volume's driver mounts for a Pod of ours.
+// There are two ways to an isolated mount. The first is an order for a node's trial runner, in a separate network namespace. The second is a
+// clone of a volume, which the volume's driver mounts for a Pod of the operator. It is used if an order is impossible or has no result.
 //
-// Where a trial stands is read from the objects: the label of the Node, spec.trial and status.trial of the client node, and the objects of
-// clones. What is remembered beside them may be lost: a manager that starts anew takes up orders and clones that are there, takes labels
-// and clones away that nobody needs, and probes again what it has no result of. A probe leaves nothing behind, so that costs a mount and
-// nothing else.
+// The objects hold the state of a trial: the label of the Node, spec.trial and status.trial of the StorageClientNode, and the objects of
+// clones. All other state may be lost. A manager that restarts continues existing orders and clones, removes labels and clones that are not
+// needed, and repeats probes without a result. A probe leaves nothing behind, so a repetition only costs a mount.
 package plan
 
 import (
@@ -29,116 +28,116 @@ import (
 )
 
 const (
-	// maxNodes is how many nodes have a probe or a trial at a time.
+	// maxNodes is the maximum number of nodes with a probe or a trial at a time.
 	maxNodes = 2
-	// timeout is how long one trial may take.
+	// timeout is the maximum duration of one trial.
 	timeout = time.Minute
-	// overdue is how much later than that its result is given up: an agent that has gone never tells.
+	// overdue is the additional time before a missing result counts as lost: a removed agent never reports.
 	overdue = time.Minute
-	// patience is how long a set of options waits for a probe before a mount by a pod has to show it.
+	// patience is the maximum time that an option set waits for a probe. After that, only a mount by a pod can be evidence.
 	patience = 10 * time.Minute
-	// podDelay is how long a node's trial runner may take to be there at all, runnerDelay to be Ready.
+	// podDelay is the maximum time until a node's trial runner exists, runnerDelay until it is Ready.
 	podDelay    = 20 * time.Second
 	runnerDelay = 2 * time.Minute
-	// retryRefused is after how long a refused set of options is probed again: a server may have changed.
+	// retryRefused is the time after which a rejected option set is probed again: the server may have changed.
 	retryRefused = time.Hour
-	// runAsUser reads the root: nobody, who has no rights of its own on any server.
+	// runAsUser is the user that reads the root: the account nobody, which has no rights on any server.
 	runAsUser = 65534
 )
 
-// Node is one node, as trials see it.
+// Node is a node with the state that trials need.
 type Node struct {
 	Node *corev1.Node
-	// ClientNode is nil where there is none.
+	// ClientNode is the StorageClientNode. Nil if there is none.
 	ClientNode *v1alpha1.StorageClientNode
-	// Writable is whether the client node may get an order now, Runner how its trial runner stands.
+	// Writable is true if the StorageClientNode may get an order now. Runner is the state of its trial runner.
 	Writable bool
 	Runner   Runner
-	// Image is that of its agent, PullSecrets name what it is pulled with.
+	// Image is the image of its agent. PullSecrets are the secrets to pull it.
 	Image       string
 	PullSecrets []corev1.LocalObjectReference
 }
 
-// Runner is how the trial runner of a node stands.
+// Runner is the state of a node's trial runner.
 type Runner struct {
-	// There is whether its Pod is, Ready whether it is Ready and stays.
+	// There is true if its Pod exists. Ready is true if the Pod is Ready and not being deleted.
 	There, Ready bool
 }
 
-// Snapshot is all that a plan rests on.
+// Snapshot is the input of a plan.
 type Snapshot struct {
 	Candidates []volumeplan.ProbeCandidate
-	// Trials are all that there are, the oldest first: probes come before them.
+	// Trials are all trials, oldest first. Probes take precedence.
 	Trials []Trial
-	// Nodes are all of the cluster, in any order, Clones all that there are.
+	// Nodes are all nodes of the cluster, Clones all clones, in any order.
 	Nodes  []Node
 	Clones []Clone
-	// Servers are those of volumes, as the volumes have them, by the volumes' names.
+	// Servers are the servers in the volumes' specs, by volume name.
 	Servers map[string]string
-	// Refused says why the API server refused to have a clone made, by the label of its objects.
+	// Refused are the messages of rejected creations of clones, by the label of their objects.
 	Refused  map[string]string
 	Profiles *fleet.ProfileSet
 	Memory   Memory
 	Now      time.Time
 }
 
-// Memory is what is known beyond the objects. It is never changed.
+// Memory is the state that the objects do not contain. It is immutable.
 type Memory struct {
-	// Results are what probes have shown.
+	// Results are the results of probes.
 	Results map[volumeplan.ProbeKey]Result
 	// Waiting are the sets that wait for a result.
 	Waiting map[volumeplan.ProbeKey]Waiting
 	// Choices are the nodes of StorageClientTrials that run.
 	Choices map[types.UID]Choice
-	// Passing is what is known of those that run by clones.
+	// Passing is the state of trials that use clones.
 	Passing map[types.UID]Passing
-	// Left is when nodes had the Pod of a clone last. Where it is lost, a clone may come too soon: then its proofs are missing.
+	// Left is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early, and its pass may be invalid.
 	Left map[string]time.Time
 }
 
-// Result is what a probe has shown, and when.
+// Result is the result of a probe, with its time.
 type Result struct {
 	volumeplan.Probe
 	At time.Time
 }
 
-// Waiting is since when a set waits, and on which node it is to be probed, chosen when; empty: none.
+// Waiting is a set that waits since a given time, with the chosen node. Node is empty before the choice.
 type Waiting struct {
 	Since  time.Time
 	Node   string
 	Chosen time.Time
-	// ByClone is whether a clone is to show it, Failed what its mount said where that leaves open what is to blame: the volume's own list is
-	// mounted in the same way then. Cause is the cause of that failure.
+	// ByClone is true if a clone must be used. Failed is the message of its failed mount if the cause may be the options. The original options are
+	// mounted in the same way next. Cause is the cause of that failure.
 	ByClone bool
 	Failed  string
 	Cause   v1alpha1.MountFailureCause
 }
 
-// Step is one thing to write.
+// Step is one write.
 type Step interface {
-	// NodeName is the node whose objects the step writes. Empty if it writes none of a node.
+	// NodeName returns the node whose objects the step writes. Empty if it writes no object of a node.
 	NodeName() string
-	// String describes the step in a line.
+	// String describes the step in one line.
 	String() string
 }
 
-// SetLabel brings the trial runner to a node, or removes it.
+// SetLabel adds the label that places a trial runner on a node, or removes it.
 type SetLabel struct {
 	Node
 	Labelled bool
 }
 
-// SetOrder gives a node its order.
+// SetOrder sets or removes the order of a node.
 type SetOrder struct {
 	Node
-	// Order is nil where the node's order is removed.
+	// Order is nil to remove the order.
 	Order *v1alpha1.NodeTrial
 }
 
-// SetSample has a node count what a volume's mounts do.
+// SetSample requests a sample of a volume's mounts from a node, or removes the request.
 type SetSample struct {
 	Node
-	// Sample is nil where the request is removed.
+	// Sample is nil to remove the request.
 	Sample *v1alpha1.NodeSample
 }
 
@@ -196,15 +195,15 @@ func (s WriteStatus) String() string {
 	return fmt.Sprintf("report %s/%s: %s", s.Trial.Namespace, s.Trial.Name, describeStatus(s.Status))
 }
 
-// Plan is what is to be written now, and what to remember.
+// Plan contains the next writes and the new Memory.
 type Plan struct {
 	Steps  []Step
 	Memory Memory
-	// Busy is whether there is something to look for soon.
+	// Busy is true if the next pass must come soon.
 	Busy bool
 }
 
-// For decides. What it writes of one node is one step: the next is decided by what that has brought.
+// For decides on the next writes. It plans at most one step per node: the next one depends on its result.
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
@@ -251,24 +250,24 @@ type planner struct {
 	Snapshot
 	memory Memory
 	steps  []Step
-	// busy are the nodes that have a trial, or are to have one. running are the sets that an order is about.
+	// busy are the nodes that have or get a trial. running are the sets with an order or a clone.
 	busy    map[string]bool
 	running map[volumeplan.ProbeKey]bool
 	byHash  map[string]volumeplan.ProbeCandidate
-	// addresses are those that nodes have of servers, names those under which they have mounted their volumes.
+	// addresses caches the addresses of servers, names the names under which nodes have mounted their volumes.
 	addresses, names map[string][]string
-	// byTrial are the StorageClientTrials by their hashes, underWay those that have an order or a node, writes those whose status is written.
+	// byTrial are the StorageClientTrials by hash. underWay are the trials with an order or a node. writes are the trials with a planned status.
 	byTrial          map[string]Trial
 	underWay, writes map[types.UID]bool
-	// sampling counts the nodes that count for a trial, wanted names those whose sample somebody waits for.
+	// sampling is the number of nodes with a sample in progress. wanted are the nodes with a sample that a trial waits for.
 	sampling int
 	wanted   map[string]bool
-	// beginning counts the trials that are to have an order or a clone; isClearing is whether there is still one that is over.
+	// beginning is the number of trials about to get an order or a clone. isClearing is true while a finished one still exists.
 	beginning  int
 	isClearing bool
 }
 
-// followOrder takes the result of an order, and takes away what is over or nobody wants any more.
+// followOrder records the result of an order, and removes an order that is finished or no longer needed.
 func (p *planner) followOrder(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Trial == nil {
 		return
@@ -298,8 +297,8 @@ func (p *planner) followOrder(n Node) {
 	}
 }
 
-// concludeOrder is conclude of a mount in a network namespace of its own. One that shows nothing, since the server refuses that network
-// or nobody makes it there, leaves it to a clone.
+// concludeOrder records the result of a mount in a separate network namespace. If it has no result, a clone follows. The server may reject
+// that network, or no node may be able to make the mount.
 func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
 	if probe.Verdict != volumeplan.ProbeUnknown || c.Target.Clone.Obstacle != "" {
 		p.conclude(c, probe)
@@ -309,7 +308,7 @@ func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Pr
 	p.running[c.ProbeKey] = true
 }
 
-// conclude keeps what a probe has shown. One that shows nothing does not lift what an earlier one has.
+// conclude records the result of a probe. A probe without a result does not replace an earlier rejection.
 func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
 	if was := p.memory.Results[c.ProbeKey]; was.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
 		probe = was.Probe
@@ -322,7 +321,7 @@ func unknown(why string) volumeplan.Probe {
 	return volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: why}
 }
 
-// follow brings a candidate to its order, or says why it gets none.
+// follow advances a candidate to its order, or records why it gets none.
 func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	result, known := p.memory.Results[c.ProbeKey]
 	again := known && result.Verdict == volumeplan.ProbeRefused && p.Now.After(result.At.Add(retryRefused))
@@ -370,7 +369,7 @@ func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {
 	return Waiting{Since: p.Now, ByClone: c.Target.Obstacle != ""}
 }
 
-// order hands the order over once the trial runner of the chosen node is Ready.
+// order sets the order after the trial runner of the chosen node is Ready.
 func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	since := p.Now.Sub(w.Chosen)
 	switch {
@@ -397,20 +396,18 @@ func (p *planner) isSelected(node *corev1.Node, c volumeplan.ProbeCandidate) boo
 	})
 }
 
-// isFree says whether a node may have a trial: in service, with an agent that answers, and not disrupted by us or anybody.
+// isFree reports whether a node may have a trial: in service, with a responsive agent, and without any disruption.
 func isFree(n Node) bool {
 	return n.ClientNode != nil && n.ClientNode.Spec.Trial == nil && n.Writable && !n.Node.Spec.Unschedulable
 }
 
-// isUsable says whether a node may have the candidate's trial.
 func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
 	return isFree(n) && p.isSelected(n.Node, c)
 }
 
-// hasRoom says whether one more trial may begin.
 func (p *planner) hasRoom() bool { return len(p.running)+len(p.underWay)+p.beginning < maxNodes }
 
-// findNode takes a node that bears the label already before others; for a clone, one that has no mount of the server.
+// findNode prefers a node that already has the label. For a clone, it returns a node without mounts of the server.
 func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) {
 	var chosen Node
 	found := false
@@ -449,18 +446,18 @@ func orderFor(c volumeplan.ProbeCandidate, now time.Time) *v1alpha1.NodeTrial {
 	}
 }
 
-// hashOf names a candidate in the id of an order. The volume is not part of it: another one of the set does as well.
+// hashOf identifies a candidate in the ID of an order. It excludes the volume: any other volume of the set is equivalent.
 func hashOf(c volumeplan.ProbeCandidate) string {
 	return hex.EncodeToString(digest(c.Set + "\x00" + c.Server))
 }
 
-// digest is short: what it names is compared with few others.
+// digest returns a short hash, sufficient for a comparison with few others.
 func digest(s string) []byte {
 	sum := sha256.Sum256([]byte(s))
 	return sum[:8]
 }
 
-// parseID reads the candidate's hash and the time out of an order's id.
+// parseID returns the candidate's hash and the time from an order's ID.
 func parseID(id string) (hash string, issued time.Time) {
 	hash, at, _ := strings.Cut(id, "-")
 	seconds, err := strconv.ParseInt(at, 10, 64)

@@ -17,7 +17,7 @@ const (
 	maxOption          = 128
 )
 
-// recommend says what would help, by what nodes have counted.
+// recommend sets the recommendations, based on the counters of nodes.
 func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) {
 	mounts, err := MountsOf(status.Samples)
 	if err != nil {
@@ -28,7 +28,7 @@ func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) 
 	p.end(t, status, v1alpha1.TrialReasonDecided, conclusionOf(mounts, status.Recommendations), false)
 }
 
-// MountsOf judges what nodes have counted.
+// MountsOf evaluates the counters of nodes.
 func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
 	var mounts []recommend.Mount
 	for _, s := range samples {
@@ -41,7 +41,7 @@ func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
 	return mounts, nil
 }
 
-// recommendationsOf are findings as the API has them, one of each rule; or the one that says why there is none.
+// recommendationsOf converts findings to the API, one per rule. Without findings, it returns the reason as the only recommendation.
 func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation {
 	groups := recommend.ByRule(mounts)
 	if len(groups) == 0 {
@@ -64,7 +64,7 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 	return told
 }
 
-// conclusionOf says it as one would aloud.
+// conclusionOf returns the conclusion as a sentence.
 func conclusionOf(mounts []recommend.Mount, told []v1alpha1.TrialRecommendation) string {
 	outcome := recommend.Conclude(mounts)
 	switch outcome {
@@ -91,7 +91,7 @@ func nodesIn(mounts []recommend.Mount) []string {
 	return nodes
 }
 
-// count is how many names there are, each once.
+// count returns the number of distinct names.
 func count(names []string) int32 {
 	return int32(len(slices.Compact(slices.Sorted(slices.Values(names)))))
 }

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// passesPerRound is one of each arm.
+	// passesPerRound is one pass of each arm.
 	passesPerRound = 3
-	// firstRounds are run before it is asked how many a decision needs: a clear difference needs no more.
+	// firstRounds is the number of rounds before the required number is decided: a clear difference needs no more.
 	firstRounds = verdict.FirstLook
-	// workPause is how long a mount rests before the work is repeated: longer than attributes are kept by default.
+	// workPause is the rest of a mount before the work is repeated: longer than the default attribute cache timeout.
 	workPause = 5 * time.Second
-	// workTimeout is how long one order may take.
+	// workTimeout is the maximum duration of one order.
 	workTimeout = 10 * time.Minute
-	// mountTime is what mounting and unmounting take of each pass, roughly.
+	// mountTime is the approximate time of mount and unmount in each pass.
 	mountTime = 2 * time.Second
-	// maxResults bounds what a trial's status tells.
+	// maxResults is the maximum number of results in a trial's status.
 	maxResults = 64
 	maxNote    = 512
 )
 
-// roundsWanted is how many rounds are to be run, as far as that is known.
+// roundsWanted returns the planned number of rounds, if known.
 func (t Trial) roundsWanted() int32 {
 	if t.Spec.Rounds > 0 {
 		return t.Spec.Rounds
@@ -35,7 +35,7 @@ func (t Trial) roundsWanted() int32 {
 	return max(t.Status.RoundsWanted, firstRounds)
 }
 
-// decideRounds says how many rounds a trial of this status is to have, and why. It is decided once, from the first ones.
+// decideRounds returns the planned number of rounds of a trial with this status, with the reason. It decides once, after the first rounds.
 func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, why string) {
 	switch {
 	case t.Spec.Rounds > 0:
@@ -45,7 +45,7 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted i
 	case t.Status.Rounds >= firstRounds:
 		return status.RoundsWanted, status.RoundsReason
 	}
-	// Orders end with the last of the first rounds: this is the first of the two looks that a verdict allows for.
+	// Orders end with the last of the first rounds: this is the first of the two looks of a verdict.
 	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).judge().IsDecidedByCounts() {
 		return status.Rounds, "So clear a difference needs no more."
 	}
@@ -61,7 +61,7 @@ func (t Trial) goal() verdict.Goal {
 	return goal
 }
 
-// nextPasses are those of the next order: two rounds where both fit well into its time.
+// nextPasses returns the passes of the next order: two rounds if both fit well into its time.
 func (t Trial) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
 	done, count := t.Status.Rounds, int32(1)
 	if took := t.roundTime(); took > 0 && 3*took < workTimeout {
@@ -70,7 +70,7 @@ func (t Trial) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
 	return t.passesFrom(done+1, min(done+count, wanted))
 }
 
-// passesFrom are those of some rounds, in the order that is drawn for each.
+// passesFrom returns the passes of a range of rounds, in the random order of each round.
 func (t Trial) passesFrom(first, last int32) []v1alpha1.NodeTrialPass {
 	var passes []v1alpha1.NodeTrialPass
 	for _, slot := range verdict.Schedule(int(last), nil, t.seed()) {
@@ -81,7 +81,7 @@ func (t Trial) passesFrom(first, last int32) []v1alpha1.NodeTrialPass {
 	return passes
 }
 
-// roundTime is how long the last round took; 0 where there is none yet.
+// roundTime returns the duration of the last round. Zero if there is none.
 func (t Trial) roundTime() time.Duration {
 	var took time.Duration
 	for _, pass := range t.Status.Passes {
@@ -103,10 +103,10 @@ func (t Trial) pause() time.Duration {
 	return workPause
 }
 
-// seed draws the order of the arms: the same one whoever asks.
+// seed returns the seed for the order of the arms. It is constant for a trial.
 func (t Trial) seed() uint64 { return binary.BigEndian.Uint64(digest(string(t.UID))) }
 
-// completeRounds are the passes of those rounds of an answer that are complete and new, in their order.
+// completeRounds returns the passes of new, complete rounds of a response, in order.
 func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1alpha1.TrialPass {
 	arms := armsOf(answer)
 	var passes []v1alpha1.TrialPass
@@ -132,7 +132,7 @@ func armsOf(passes []v1alpha1.TrialPass) map[int32]map[v1alpha1.TrialArm]bool {
 	return arms
 }
 
-// roundsIn is how many are complete, from the first one on.
+// roundsIn returns the number of complete rounds, from the first one on.
 func roundsIn(passes []v1alpha1.TrialPass) (n int32) {
 	arms := armsOf(passes)
 	for len(arms[n+1]) == passesPerRound {
@@ -141,7 +141,7 @@ func roundsIn(passes []v1alpha1.TrialPass) (n int32) {
 	return n
 }
 
-// units are what the workloads count.
+// units are the units of the workloads.
 var units = map[v1alpha1.TrialWorkloadName]string{
 	v1alpha1.WorkloadMount: "mount", v1alpha1.WorkloadListDirectory: "entry", v1alpha1.WorkloadWalkTree: "entry", v1alpha1.WorkloadReadSequential: "file",
 	v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file", v1alpha1.WorkloadWriteSequential: "block",
@@ -169,20 +169,19 @@ func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
 	}
 }
 
-// VerdictOf is the verdict on what a trial has measured so far, for whoever shows more of it than its status does.
+// VerdictOf returns the verdict on the measurements of a trial so far, for tools that show more than its status.
 func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
 	return Trial{StorageClientTrial: trial}.judge()
 }
 
-// GoalOf is what the candidate is to reach.
+// GoalOf returns the improvement that the candidate must reach.
 func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal {
 	return Trial{StorageClientTrial: trial}.goal()
 }
 
-// ColdCaches are those of the client that hold nothing when the first phase of a pass begins: its mount is fresh.
+// ColdCaches are the client's caches that are empty at the start of a pass: its mount is new.
 var ColdCaches = []string{"attributes", "names", "data"}
 
-// judge is the verdict on what was measured.
 func (t Trial) judge() verdict.Verdict {
 	passes := passesOf(t.Status.Passes)
 	for i := range passes {
@@ -199,7 +198,7 @@ func (t Trial) judge() verdict.Verdict {
 	})
 }
 
-// resultsOf are results as the API has them.
+// resultsOf converts results to the API.
 func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
 	out := make([]v1alpha1.TrialResult, 0, min(len(results), maxResults))
 	for _, r := range results[:min(len(results), maxResults)] {
@@ -215,7 +214,7 @@ func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
 	return out
 }
 
-// decimal has four digits that tell something: numbers in a status are text.
+// decimal formats a number with four significant digits: numbers in a status are text.
 func decimal(n float64) string {
 	rounded, err := strconv.ParseFloat(strconv.FormatFloat(n, 'g', 4, 64), 64)
 	if err != nil {

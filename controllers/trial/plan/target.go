@@ -14,22 +14,22 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Trial is a StorageClientTrial with what it comes to today.
+// Trial is a StorageClientTrial with its current target.
 type Trial struct {
 	*v1alpha1.StorageClientTrial
 
-	// Volume is the name of the claim's volume, pv the volume itself, Target what is mounted of it.
+	// Volume is the name of the claim's volume, pv the volume itself, Target the mount of the trial.
 	Volume string
 	pv     *corev1.PersistentVolume
 	Target judge.ProbeTarget
-	// Lacks says what is missing and may still come, Impossible what keeps it from ever being tried; both empty where it can be.
+	// Lacks describes a missing requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
 	Lacks, Impossible string
 }
 
-// ofTrial names the candidate that is no profile's, in messages.
+// ofTrial is the name in messages of a candidate that belongs to no profile.
 const ofTrial = "of-this-trial"
 
-// Resolve finds out what a trial mounts. Once begun, it stays with its two lists, whatever becomes of volume and profile.
+// Resolve determines the mounts of a trial. After its start, both mount options are fixed, regardless of changes of volume and profile.
 func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) Trial {
 	t := Trial{StorageClientTrial: trial}
 	if t.isOver() {
@@ -67,7 +67,7 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 	return t
 }
 
-// cloneObstacle says why the trial cannot be run by clones; empty where it can.
+// cloneObstacle explains why the trial cannot use clones. Empty if it can.
 func (t Trial) cloneObstacle() string {
 	if t.Spec.Workload.Name == v1alpha1.WorkloadMount {
 		return "the workload Mount cannot be timed where the kubelet mounts: choose another one"
@@ -75,7 +75,8 @@ func (t Trial) cloneObstacle() string {
 	return t.Target.Clone.Obstacle
 }
 
-// resolveObserved finds out whose mounts nodes are to count. Once they do, the claim must stay bound: nobody learns what another one's do.
+// resolveObserved determines the volume whose mounts nodes count. After the start, the claim must stay bound to it: a user must not learn
+// about mounts of another volume.
 func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
 	switch began := t.Status.Volume; {
 	case pv == nil && began == "":
@@ -92,7 +93,7 @@ func (t Trial) unbound() string {
 	return "PersistentVolumeClaim " + t.Spec.ClaimName + " is not there, or not bound to a volume"
 }
 
-// candidateProfile is the profile that makes the candidate: a trial's own options are merged as a rule for its claim would be.
+// candidateProfile returns the profile that declares the candidate. A trial's mount options are merged like a rule for its claim.
 func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []v1alpha1.StorageClientProfile) *v1alpha1.StorageClientProfile {
 	if trial.Spec.Profile != "" {
 		i := slices.IndexFunc(profiles, func(p v1alpha1.StorageClientProfile) bool { return p.Name == trial.Spec.Profile })

@@ -16,19 +16,19 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxCondition bounds the message of a condition, in bytes.
+// maxCondition is the maximum length of a condition's message, in bytes.
 const maxCondition = 240
 
-// maxTrials is how many StorageClientTrials run at a time in the cluster.
+// maxTrials is the maximum number of StorageClientTrials that run at a time in the cluster.
 const maxTrials = 1
 
-// Choice is the node that a trial is to run on, and when it was chosen. Losing it costs another choice.
+// Choice is the node of a trial, with the time of the choice. Its loss causes another choice.
 type Choice struct {
 	Node string
 	At   time.Time
 }
 
-// hash names the trial in the ids of its orders.
+// hash identifies the trial in the IDs of its orders.
 func (t Trial) hash() string { return hex.EncodeToString(digest(string(t.UID))) }
 
 func (t Trial) isOver() bool {
@@ -41,7 +41,7 @@ func (t Trial) isTimedOut(now time.Time) bool {
 	return start != nil && now.After(start.Add(time.Duration(t.Spec.Timeout())*time.Second))
 }
 
-// followWork takes what an order for a trial has brought, and takes the order away once that is kept.
+// followWork records the result of an order for a trial, and then removes the order.
 func (p *planner) followWork(n Node) {
 	order, status := n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial
 	hash, issued := parseID(order.ID)
@@ -52,7 +52,7 @@ func (p *planner) followWork(n Node) {
 		switch {
 		case answered && p.takeRounds(t, n, status.Passes):
 			return
-		// A node that somebody else has a use for: that its work has ended says nothing then.
+		// If another controller uses the node, a failure of the work is no evidence.
 		case answered && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
 			p.concludeWork(t, *status)
 		case !answered && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
@@ -66,7 +66,8 @@ func (p *planner) followWork(n Node) {
 	}
 }
 
-// concludeWork ends a trial whose order brought no round. Where the server lets nobody in from another network, the driver mounts clones.
+// concludeWork ends a trial whose order completed no round. If the server rejects mounts from another network, the driver mounts clones
+// instead.
 func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 	if t.Status.Rounds == 0 && t.isKeptOut(status) && t.cloneObstacle() == "" {
 		p.changeToClones(t)
@@ -76,15 +77,15 @@ func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 	p.fail(t, reason, message)
 }
 
-// isKeptOut says whether the volume's own list could not be mounted in the runner's network, neither before the candidate nor after it,
-// and that is not for its options. A mount that was made has the proof of its connections.
+// isKeptOut reports whether the original options failed in the runner's network, both before and after the candidate, for another cause than
+// the options. A successful mount has a proof of its connections.
 func (t Trial) isKeptOut(status v1alpha1.NodeTrialStatus) bool {
 	isMounted := slices.ContainsFunc(status.Proofs, func(proof v1alpha1.TrialProof) bool { return proof.Type == v1alpha1.ProofTransports })
 	return status.Phase == v1alpha1.TrialFinished && !isMounted && len(status.Passes) == 0 && (status.Own == nil || !status.Own.Succeeded) &&
 		causeOf(status, t.Target.AsksOtherwise) != v1alpha1.MountFailureOptions
 }
 
-// failureOf says how an order that brought no round has failed.
+// failureOf returns the cause of an order without a complete round.
 func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
 	switch message = text.Line(status.Message); {
 	case status.Phase == v1alpha1.TrialRefused:
@@ -97,7 +98,7 @@ func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
 	return v1alpha1.TrialReasonNotMounted, message
 }
 
-// takeRounds keeps rounds that are new. The order stays until they are.
+// takeRounds records new rounds. The order stays until they are recorded.
 func (p *planner) takeRounds(t Trial, n Node, answer []v1alpha1.TrialPass) bool {
 	passes := completeRounds(answer, t.Status.Rounds, n.Node.Name)
 	if len(passes) == 0 {
@@ -119,7 +120,7 @@ func (t Trial) runsText(round int32, node string) string {
 	return fmt.Sprintf("Round %d of %d runs on %s", round, t.roundsWanted(), node)
 }
 
-// advance brings a trial to its next order, or to its end.
+// advance advances a trial to its next order, or to its end.
 func (p *planner) advance(t Trial) {
 	if t.observes() {
 		p.observe(t)
@@ -150,7 +151,7 @@ func (p *planner) advance(t Trial) {
 	}
 }
 
-// begin keeps the two lists that are compared: from now on, nothing changes them.
+// begin records both mount options that are compared: they are fixed from now on.
 func (p *planner) begin(t Trial) {
 	if t.Target.Obstacle != "" {
 		p.changeToClones(t)
@@ -161,7 +162,8 @@ func (p *planner) begin(t Trial) {
 	p.writeStatus(t, *status)
 }
 
-// changeToClones has all passes be clones. It gets both lists as the volume has them: the driver is still to make of them what mount gets.
+// changeToClones uses clones for all passes. It records both mount options in the form of the volume: the driver still converts them for
+// mount.
 func (p *planner) changeToClones(t Trial) {
 	status := t.Status.DeepCopy()
 	status.Volume, status.Route = t.Volume, v1alpha1.RouteClone
@@ -169,7 +171,7 @@ func (p *planner) changeToClones(t Trial) {
 	p.writeStatus(t, *status)
 }
 
-// bringWork brings a trial to a node with a trial runner, and hands it the next rounds.
+// bringWork assigns a node with a trial runner to a trial, and orders the next rounds.
 func (p *planner) bringWork(t Trial, wanted int32) {
 	choice, chosen := p.Memory.Choices[t.UID]
 	n, there := p.nodeOf(choice.Node)
@@ -198,7 +200,7 @@ func (p *planner) bringWork(t Trial, wanted int32) {
 	}
 }
 
-// findFree takes the node of the rounds before, then one that bears the label already, before others.
+// findFree prefers the node of previous rounds, then a node that already has the label.
 func (p *planner) findFree(t Trial) (chosen Node, found bool) {
 	rank := func(n Node) int {
 		switch {
@@ -236,7 +238,6 @@ func (t Trial) order(wanted int32, now time.Time) *v1alpha1.NodeTrial {
 	}
 }
 
-// finish judges what was measured.
 func (p *planner) finish(t Trial) {
 	v := t.judge()
 	status := t.Status.DeepCopy()
@@ -256,18 +257,18 @@ func (p *planner) end(t Trial, status *v1alpha1.StorageClientTrialStatus, reason
 	p.writeStatus(t, *status)
 }
 
-// tell says what a trial that is not over waits for, or does.
+// tell reports the progress of a trial that is not finished.
 func (p *planner) tell(t Trial, reason, message string) {
 	p.goOn(t, t.Status.DeepCopy(), reason, message)
 }
 
-// goOn writes what has come of a trial that is not over.
+// goOn writes the status of a trial that is not finished.
 func (p *planner) goOn(t Trial, status *v1alpha1.StorageClientTrialStatus, reason, message string) {
 	setConditions(status, t.Generation, p.Now, reason, message, map[string]bool{v1alpha1.TrialConditionReconciling: true})
 	p.writeStatus(t, *status)
 }
 
-// setConditions sets all of them: those that are named are True.
+// setConditions sets all conditions. The given ones are True, all others are False.
 func setConditions(status *v1alpha1.StorageClientTrialStatus, generation int64, now time.Time, reason, message string, isTrue map[string]bool) {
 	for _, kind := range []string{
 		v1alpha1.TrialConditionComplete, v1alpha1.TrialConditionFailed, v1alpha1.TrialConditionReconciling, v1alpha1.TrialConditionStalled,
@@ -289,7 +290,7 @@ func (t Trial) lastMessage() string {
 	return "nothing"
 }
 
-// describeStatus says in a line how a trial stands.
+// describeStatus returns the state of a trial in one line.
 func describeStatus(status *v1alpha1.StorageClientTrialStatus) string {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TrialConditionComplete)
 	if condition == nil {
@@ -301,7 +302,7 @@ func describeStatus(status *v1alpha1.StorageClientTrialStatus) string {
 	return fmt.Sprintf("%s, %s complete: %s", condition.Reason, text.Count(int(status.Rounds), "round"), condition.Message)
 }
 
-// writeStatus writes once a pass, and nothing that stands there already.
+// writeStatus writes at most once per pass, and only a changed status.
 func (p *planner) writeStatus(t Trial, status v1alpha1.StorageClientTrialStatus) {
 	status.ObservedGeneration = t.Generation
 	if status.StartTime == nil {

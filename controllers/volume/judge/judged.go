@@ -16,7 +16,6 @@ import (
 
 // Judged is a volume with its verdict and all other results of its Input alone. It is immutable.
 type Judged struct {
-	// Volume is the volume.
 	Volume *corev1.PersistentVolume
 	// Verdict is the verdict on the volume alone.
 	Verdict Verdict

@@ -82,7 +82,6 @@ func (v Verdict) contestedBy(message string) Verdict {
 	return v
 }
 
-// messageFor returns a message with the server, the numbers and the volumes.
 func (s *Servers) messageFor(server string) string {
 	if message, ok := s.messages[server]; ok {
 		return message

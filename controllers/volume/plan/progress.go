@@ -169,7 +169,6 @@ func (p *progress) batchTime(now time.Time) time.Time {
 	return now.UTC().Truncate(time.Second)
 }
 
-// countPlanned counts a volume that must be written now.
 func (p *progress) countPlanned(j judged) {
 	p.planned++
 	p.canary = p.canary || !p.isProven(j)

@@ -113,8 +113,8 @@ func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.Persisten
 	return slices.DeleteFunc(volumes, func(pv *corev1.PersistentVolume) bool { return match.IsClone(pv) }), nil
 }
 
-// JudgeNew evaluates a volume that does not exist yet. stopped names the other volume that keeps it from getting its options. Empty if there
-// is none. It reads other volumes only if its options would change.
+// JudgeNew evaluates a volume that does not exist yet. stopped explains why it does not get its options: a failed mount of another volume, or
+// a probe. Empty if it gets them. It reads other volumes only if its options would change.
 func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
 	in, err := r.readInput(ctx, pv)
 	if err != nil {

@@ -38,7 +38,7 @@ import (
 const (
 	// passEvery is the minimum time between two passes, and the time to the next pass while a probe or trial is in progress.
 	passEvery = 2 * time.Second
-	// lookEvery is the time to the next pass otherwise. Writes wait for probes, so that no change may be missed for long.
+	// lookEvery is the time to the next pass otherwise. Writes wait for probes, so a change must not be missed for long.
 	lookEvery = time.Minute
 	// component is the label value that distinguishes the trial runner's Pods from the agents' Pods.
 	component = "trial-runner"

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// SetupWithManager registers the reconciler and its watches. During a probe or trial, it runs every few seconds. The watches start that.
+// SetupWithManager registers the reconciler and its watches, which start a pass. During a probe or trial, a pass runs every few seconds.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	one := watch.One("trial")
 	labelled := predicate.NewPredicateFuncs(func(o client.Object) bool {

@@ -4,7 +4,7 @@
 //
 // A batch starts only after a live read: the pass reads the volumes and the events about failed mounts from the API server, and plans again.
 // Each patch carries the resource version of the evaluated object. Thus one of two concurrent writers fails and reads again: two managers, or
-// the operator and another client. Between passes, decisions depend only on one value in memory: which writes the API server rejected.
+// the operator and another client. Between passes, decisions depend only on one fact in memory: the writes that the API server rejected.
 //
 // The packages below evaluate volumes: judge and plan are pure, snapshot reads their input.
 package volume

@@ -20,7 +20,7 @@ const longestTimer = 60
 var looseCaches = []string{"loose", "ro", "singleclient"}
 
 // consistencyWarnings reports options that give up consistency between clients. It checks rules for volumes whose owners did not request that:
-// the rule neither selects a label nor only read-only volumes.
+// the rule neither selects by label nor selects only read-only volumes.
 func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 	var warnings []string
 	for i := range profile.Spec.Volumes {

@@ -17,7 +17,7 @@ import (
 // tellWithin is the maximum time until an agent reports that the mounts of a server are gone, for example the mount of the last clone.
 const tellWithin = time.Minute
 
-// settle is the time after the removal of a clone's Pod during which its mount may still exist, regardless of the agent's report.
+// settle is the time after the removal of a clone's Pod during which its node counts as having its mount. The agent's report may be older.
 const settle = 30 * time.Second
 
 // cloneTimeout is the maximum time from the creation of a clone's volume until its mount is reported. A kubelet retries after two minutes, and
@@ -288,7 +288,7 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 }
 
 // mayHaveMounts reports whether a node may have a mount of a clone's server by the same protocol. It may be the mount of the last clone, or a
-// mount under another name or address of the server. If the report of servers is full, it may also be missing there.
+// mount under another name or address of the server. If the report of servers is full, the server may be missing in it.
 func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
 	return p.Now.Before(p.memory.Left[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {

@@ -245,7 +245,7 @@ func (p *planner) keepPass(t Trial, node string, pass v1alpha1.TrialPass, s Pass
 	return false
 }
 
-// voidPass counts an invalid pass. The pass runs again, up to maxVoids times in a row.
+// voidPass counts an invalid pass. The pass runs again until maxVoids in a row are invalid.
 func (p *planner) voidPass(t Trial, s Passing, why string) {
 	s.Voids, s.Void = s.Voids+1, why
 	p.memory.Passing[t.UID] = s

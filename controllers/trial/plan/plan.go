@@ -91,7 +91,7 @@ type Memory struct {
 	Choices map[types.UID]Choice
 	// Passing is the state of trials that use clones.
 	Passing map[types.UID]Passing
-	// Left is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early, and its pass may be invalid.
+	// Left is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early: then its proofs are missing.
 	Left map[string]time.Time
 }
 

@@ -128,8 +128,8 @@ func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList)
 	}
 }
 
-// holdOf returns the reason why a profile does not act. Only a pause holds a deleted profile: mode Plan or an invalid spec must not prevent
-// the restore of its earlier changes. With Retain, it releases its volumes at once.
+// holdOf returns the reason why a profile does not act. Only a pause holds a profile that is being deleted: mode Plan or an invalid spec must
+// not prevent the restore of its earlier changes. With Retain, it releases its volumes at once.
 func holdOf(p *v1alpha1.StorageClientProfile, standing match.Standing, allow catalogue.AllowList) *hold {
 	if standing == match.Leaving && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 		return nil

@@ -63,7 +63,7 @@ func offersMode(pv *corev1.PersistentVolume, modes []string) bool {
 	})
 }
 
-// isBoundTo reports whether the volume is bound to this PersistentVolumeClaim, and not to an earlier one of the same name.
+// isBoundTo reports whether the volume is bound to this PersistentVolumeClaim, and not to another one of the same name.
 func isBoundTo(pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && volumeClaim != nil && ref.Namespace == volumeClaim.Namespace && ref.Name == volumeClaim.Name &&

@@ -18,8 +18,8 @@ type Change func(before *Entry) *Entry
 // Changes are the changes of entries, by the volume's UID.
 type Changes map[types.UID]Change
 
-// Begin prepares an entry for a volume that is about to get mount options. known are the lists in its annotations. Nil if they are unreadable.
-// recalled is true if the entry provided the lists instead.
+// Begin prepares an entry for a volume that is about to get mount options. known are the lists in its annotations. Nil if they are missing or
+// unreadable. recalled is true if the entry provided the lists instead.
 func Begin(volume string, known *Lists, recalled bool, next Lists, profiles []string) Change {
 	return func(before *Entry) *Entry {
 		out := &Entry{Volume: volume, Pending: true}

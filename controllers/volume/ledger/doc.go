@@ -1,10 +1,10 @@
 // Package ledger keeps a second copy of the records of volumes, in addition to the annotations. Its pages are the ConfigMaps
 // storage-client-volumes-N in the manager's namespace. It is pure: callers pass in the pages and write the results.
 //
-//	Read(pages) *Ledger                  // from the ConfigMaps of the manager's namespace
-//	Ledger.EntryOf(uid) *Entry           // the entry of a volume
-//	Entry.Recall(current) (Lists, bool)  // the recorded lists that match the volume's current mount options
-//	Ledger.Apply(Changes) Result         // the pages to write, and the volumes without space
+//	Read(pages) *Ledger                    // from the ConfigMaps of the manager's namespace
+//	Ledger.EntryOf(uid) *Entry             // the entry of a volume
+//	Entry.Recall(current) (Lists, bool)    // the recorded lists that match the volume's current mount options
+//	Ledger.Apply(Changes) (writes, unkept) // the pages to write, and the volumes without space
 //
 // An entry is written twice for each change of a volume's mount options. The first write, before the volume, ensures that the ledger always
 // contains the volume's options. The second one follows the write of the volume. Between the two, the entry holds the lists before and after,

@@ -106,7 +106,7 @@ func (p *planner) findMounted() map[string]bool {
 }
 
 // canaryRank returns the rank of a volume as a canary: first volumes that a pod is about to mount, then volumes that pods have mounted.
-// Volumes that no pod can mount are last. The rank matters only until there is evidence.
+// Next are the others, and volumes that no pod can mount are last. The rank matters only until there is evidence.
 func (p *planner) canaryRank(j judged) int {
 	proven := p.sets.isProven(j)
 	switch {

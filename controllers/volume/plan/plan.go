@@ -172,7 +172,7 @@ func (p *planner) stepInBatch(j judged) {
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 
-// noteHeldFailure notes that a held volume cannot be mounted. The user who paused the profile must decide.
+// noteHeldFailure notes that a held volume cannot be mounted. A user holds it, and must decide about a restore.
 func (p *planner) noteHeldFailure(j judged, message string) {
 	note := p.plan.Notes[j.Volume.Name]
 	note.Message = fmt.Sprintf("a pod could not mount it with %s: %s; its own options stay away as long as %s",

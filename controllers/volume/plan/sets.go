@@ -35,7 +35,7 @@ func (s sets) of(j judged, set string, rules []string) *optionset.Record {
 // declared returns the record of the set that is declared for a volume.
 func (s sets) declared(j judged) *optionset.Record { return s.of(j, j.verdict.Set, j.verdict.Rules) }
 
-// carried returns the record of the set that a volume's list was written for.
+// carried returns the record of the set that a volume's mount options were written for.
 func (s sets) carried(j judged) *optionset.Record {
 	if j.Mark == nil {
 		return s.declared(j)

@@ -13,19 +13,18 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// BackOff is how long a node is left alone after a drain that ended without a reboot. After each more in a row it is twice as long, up to
-// MaxBackOff.
+// BackOff is the pause after a drain that finished without a reboot. Each further drain of this kind in a row doubles it, up to MaxBackOff.
 const (
 	BackOff    = 5 * time.Minute
 	MaxBackOff = 6 * time.Hour
 )
 
-// LookPause is how long a node is left alone at least that could not have been drained; one that has waited for longer is left alone for as
-// long again, up to BackOff.
+// LookPause is the minimum pause for a node that could not have been drained. If the node has waited longer, the pause is as long as that wait, up
+// to BackOff.
 const LookPause = time.Minute
 
-// PassOver returns the note of a node that was to be claimed and is passed over, since its drain would not end. Pods that run to their end
-// are reason enough only once: they may have ended by the next time, and where every node runs some, one has to go first.
+// PassOver returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion
+// postpone the node only once: they may have finished by the next attempt, and if every node runs such pods, one node must be first.
 func (s *Session) PassOver(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, pass bool) {
 	n := s.find(node)
 	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {
@@ -47,7 +46,7 @@ func (s *Session) PassOver(node string, outlook DrainProgress) (note v1alpha1.Ro
 	return note, true
 }
 
-// backOffFrom returns a node to service and leaves it alone for a while. The note is written ahead: the uncordoned node does not show why.
+// backOffFrom returns a node to service and starts a pause. It writes the note first because the uncordoned node does not show the reason.
 func (p *planner) backOffFrom(n *nodeState, reason, message string) {
 	if n.note.Phase != v1alpha1.RolloutWaiting || !p.isBackingOff(n) {
 		pause := BackOff
@@ -69,7 +68,7 @@ func (p *planner) isBackingOff(n *nodeState) bool {
 	return n.note.RetryAfter != nil && p.Now.Before(n.note.RetryAfter.Time)
 }
 
-// checkBackOff refuses a node that is left alone for a while, in the words in which that was said first.
+// checkBackOff rejects a node during its pause. It repeats the reason and message of the note that started the pause.
 func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 	if !p.isBackingOff(n) {
 		return "", ""
@@ -87,8 +86,8 @@ func (n *nodeState) resetDrains() {
 	n.note.DrainAttempts, n.note.RetryAfter, n.note.DrainedFor = 0, nil, ""
 }
 
-// drainKey identifies what a drain is for, and how it is done: the node's settings, and the drain options of each of its profiles. The
-// agent's report decides which of those need the boot, so it must not decide on the key.
+// drainKey identifies the purpose and the method of a drain: the settings of the node, and the drain options of each of its profiles. The agent
+// decides which settings need the boot, so its report must not change the key.
 func (s *Session) drainKey(n *nodeState) string {
 	names, hash := slices.Clone(n.Profiles), ""
 	if n.ClientNode != nil {
@@ -101,7 +100,7 @@ func (s *Session) drainKey(n *nodeState) string {
 	key := fmt.Appendf(nil, "%s\n%s", n.target, hash)
 	for _, name := range slices.Compact(names) {
 		if profile := s.profiles[name]; profile != nil {
-			// A Drain holds nothing that JSON cannot.
+			// JSON can encode every Drain.
 			options, _ := json.Marshal(profile.Rollout.Drain)
 			key = fmt.Appendf(key, "\n%s", options)
 		}

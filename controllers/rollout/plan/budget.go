@@ -10,18 +10,18 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// budget is one limit and who uses it up.
+// budget is one limit and the nodes that use it up.
 type budget struct {
 	limit, nodes int
-	// users are sentences by node, without the name.
+	// users contains a sentence for each node, without the name of the node.
 	users map[string]string
 	// forgiven are nodes that have been unavailable for so long that they do not count.
 	forgiven []string
-	// foreign says of the nodes that others have taken out of service how the rollout can go on without them.
+	// foreign contains, for each node that others have taken out of service, how the rollout can continue without it.
 	foreign map[string]string
 }
 
-// countBudgets counts who is out of service, in the cluster and for each profile.
+// countBudgets counts the nodes that are out of service, in the cluster and for each profile.
 func (p *planner) countBudgets() {
 	p.cluster, p.budgets = newBudget(p.Budget, len(p.states)), make(map[string]*budget, len(p.profiles))
 	for name, profile := range p.profiles {
@@ -39,9 +39,9 @@ func newBudget(limit, nodes int) *budget {
 	return &budget{limit: max(limit, 1), nodes: nodes, users: map[string]string{}, foreign: map[string]string{}}
 }
 
-// countNode enters a node that is out of service, but for those that have been so for too long to count.
+// countNode counts a node that is out of service, unless it has been unavailable for too long to count.
 func (p *planner) countNode(n *nodeState, why string) {
-	// What we disrupted, or what failed, always counts.
+	// Nodes that the rollout disrupts, and failed nodes, always count.
 	ours := n.isDisrupted() || n.hasFailed()
 	end, ends := p.unmanagedEnd(n)
 	counts := ours || len(n.Profiles) == 0 && (!ends || p.isAhead(end))
@@ -67,7 +67,7 @@ func (p *planner) countNode(n *nodeState, why string) {
 	}
 }
 
-// addWayOn says how the rollout can go on without a node that others have taken out of service.
+// addWayOn describes how the rollout can continue without a node that others have taken out of service.
 func (p *planner) addWayOn(n *nodeState) {
 	if n.hasFailed() || n.isDisrupted() || n.Deleting || n.Leaving != "" {
 		return
@@ -86,7 +86,7 @@ func (p *planner) addWayOn(n *nodeState) {
 	}
 }
 
-// unmanagedEnd is when a node without a profile that is out of service stops counting, and whether it does.
+// unmanagedEnd returns the time at which an unavailable node without a profile stops counting. ends is false if it never does.
 func (p *planner) unmanagedEnd(n *nodeState) (end time.Time, ends bool) {
 	if p.UnmanagedCountFor == 0 || n.UnavailableSince == nil {
 		return time.Time{}, false
@@ -110,8 +110,8 @@ func (n *nodeState) whyBudgetUsed() string {
 
 func (b *budget) isSpent() bool { return len(b.users) >= b.limit }
 
-// checkBudget refuses a node while the cluster's budget, or that of a profile that needs its reboot, is used up. Only the
-// head of the queue is told who uses it: the message of thousands of nodes must not change with every claim.
+// checkBudget rejects a node while the budget of the cluster, or of a profile that needs its reboot, is used up. Only the messages of the first
+// nodes in the queue list the users of the budget: the messages of thousands of nodes must not change with every claim.
 func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	const detailed = 3
 	spent, whose := (*budget)(nil), ""
@@ -133,7 +133,7 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s", whose, spent.limit, spent.nodes, spent.describeUsers())
 }
 
-// describeUsers names the nodes that use the budget up, what would free it, and the nodes that do not count.
+// describeUsers lists the nodes that use up the budget, the ways to free it, and the nodes that do not count.
 func (b *budget) describeUsers() string {
 	var users []string
 	for name, why := range b.users {

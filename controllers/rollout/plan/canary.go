@@ -10,17 +10,17 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// canaryKey tells apart the groups of nodes that are evidence for each other: those of a profile that get the same boot settings.
+// canaryKey identifies a group of nodes that are evidence for each other: nodes of one profile that get the same settings that require a reboot.
 type canaryKey struct {
 	profile, hash string
 	release       bool
 }
 
-// canary is the verdict on a group.
+// canary is the state of the canary nodes of a group.
 type canary struct {
 	members []string
-	// waits are those that are not done, failed those of them that have failed; soaked is when the last of the others has been healthy for
-	// long enough.
+	// waits are the members that are not done; failed is the subset of them that has failed. soaked is the time at which the last of the other
+	// members has been healthy for long enough.
 	waits, failed []string
 	soaked        time.Time
 }
@@ -32,7 +32,7 @@ func (n *nodeState) canaryKey(profile string) canaryKey {
 	return canaryKey{profile: profile, hash: n.ClientNode.WantedBootHash}
 }
 
-// checkCanary refuses a node until the canary of every profile that needs its reboot is done and has soaked.
+// checkCanary rejects a node until the canary of every profile that needs its reboot is done and has soaked.
 func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 	for _, name := range n.need.names {
 		key := n.canaryKey(name)
@@ -60,8 +60,8 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// judgeCanary judges the canary of a group: the first of its nodes, or those that the profile chooses. Where none of
-// the chosen ones is left, a node that has carried the settings for long enough is evidence.
+// judgeCanary evaluates the canary of a group: its first nodes, or the nodes that the profile selects. If no selected node is left, a node that has
+// had the settings for long enough is evidence.
 func (p *planner) judgeCanary(key canaryKey) canary {
 	rule := p.profiles[key.profile].Rollout.Canary
 	selector := order.LabelMatcher(rule.NodeSelector)
@@ -106,9 +106,9 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 	return out
 }
 
-// inCanaryOrder is the order of the rollout, but that those keep their places who have gone, first of them who is done: one that could not
-// go when they went is not to go before they have soaked. Those whose drain has ended without a reboot come last: others are evidence
-// just as well.
+// inCanaryOrder returns the nodes in the order of the rollout, with exceptions. Nodes that have already been rebooted keep their places, and nodes
+// that are done come first. A node that could not be rebooted earlier must wait until they have soaked. Nodes whose drain finished without a reboot
+// come last, because other nodes are equally good evidence.
 func (p *planner) inCanaryOrder(profile string) []*nodeState {
 	out, known := p.canaryOrder[profile]
 	if known {
@@ -117,7 +117,7 @@ func (p *planner) inCanaryOrder(profile string) []*nodeState {
 	var ranks [4][]*nodeState
 	for _, n := range p.members[profile] {
 		done, _ := p.doneSince(n)
-		// One that is released may have had nothing to boot for.
+		// A released node may not have needed a reboot.
 		booted := n.attemptsGiven() > 0 || n.ClientNode != nil && !n.ClientNode.Spec.Release && n.isUpToDate()
 		rank := 2
 		switch {
@@ -135,7 +135,7 @@ func (p *planner) inCanaryOrder(profile string) []*nodeState {
 	return out
 }
 
-// doneSince reports whether a node carries what is wanted, and since when.
+// doneSince reports whether a node has its desired settings, and since when.
 func (p *planner) doneSince(n *nodeState) (bool, time.Time) {
 	if n.ClientNode == nil {
 		return true, time.Time{}
@@ -153,9 +153,9 @@ func (n *nodeState) isUpToDate() bool {
 	return n.note.Phase == v1alpha1.RolloutUpToDate && n.note.BootHash == n.target
 }
 
-// soakEnd is when a node that has carried its settings since some time has been well with them for the length of a soak, and whether it
-// still can be: not while it is out that went out before the end, nor while its storage is. Time that passes over a dead node is no
-// evidence, and one that came back in between begins anew.
+// soakEnd returns the end of the soak of a node that has had its settings since the given time. well is false if the soak cannot complete now: the
+// node, or one of its storage servers, failed before the end. Time during which a node is down is no evidence, so a node that came back before the
+// end starts again.
 func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time, well bool) {
 	end = since.Add(soak)
 	if !n.Ready {
@@ -167,12 +167,13 @@ func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time,
 	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end) })
 }
 
-// lacksBootSettings reports whether a boot setting of the node is not in force, exceptions aside. Without a reboot due, none of
-// the rollout's brings it: it has failed, or waits for a boot of somebody else's, as behind a boot loader that is not proven.
+// lacksBootSettings reports whether a setting that requires a reboot is not effective on the node, exceptions aside. If no reboot is due, the
+// rollout will not reboot for it: the setting has failed, or it waits for a boot that someone else starts, for example with an unproven boot
+// loader.
 func (n *nodeState) lacksBootSettings() bool { return len(onlyBootSettings(n.settings.Missing())) > 0 }
 
-// cannotBeCanary leaves a node out of the canary that cannot be one. A node that is disrupted, or just soaks, stays in it; where
-// others are about to take it away, only one that has failed, or may with its permit.
+// cannotBeCanary reports whether a node cannot be a canary. A node that is disrupted, or that only soaks, stays in the canary. If others are about
+// to remove the node, it stays only if it has failed, or has a permit and may still fail.
 func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if n.NeverDisrupt || n.Ignored || n.Paused || n.Deleting {
 		return true
@@ -183,7 +184,7 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if done || n.isDisrupted() || n.hasFailed() {
 		return false
 	}
-	// As things stand, it gets no reboot.
+	// Under the current rules, the node gets no reboot.
 	never := n.need.kind == needNone && !n.isChanging() && n.lacksBootSettings()
 	if n.need.kind == needReboot {
 		refused, _ := n.checkAcceptance()

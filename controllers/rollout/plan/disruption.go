@@ -31,14 +31,14 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	}
 }
 
-// leaveToOthers leaves a node as it is that others are about to take away, like one that is being deleted: nothing more is evicted,
-// no permit is given, and our cordon stays, which they may take for theirs. Where they think better of it, it goes on from there. Only
-// a reboot that went wrong is written down: they may be about to take the node away because of it.
+// leaveToOthers stops work on a node that others are about to remove, as on a Node that is being deleted. It evicts no more pods and gives no
+// permit. The cordon stays, because the others may treat it as theirs. If they change their mind, the disruption continues. Only a failed reboot is
+// recorded, because it may be the reason for the removal.
 func (p *planner) leaveToOthers(n *nodeState) {
 	n.maintenance = n.maintenanceShown
 	isLost := false
 	if n.permit != nil {
-		// One that was refused, or waits, has not begun.
+		// A rejected or waiting reboot has not started.
 		answer := n.permitAnswer().Phase
 		begun := answer == "" || answer == v1alpha1.RebootStarted
 		isLost = (n.hasBooted() && !n.isHealthy() || !n.hasBooted() && begun) && p.isOverdue(n)
@@ -58,7 +58,7 @@ func (p *planner) leaveToOthers(n *nodeState) {
 	}
 }
 
-// addMissingClaim enters a node again that is disrupted by us and whose claim is missing: it does use up budget.
+// addMissingClaim adds the claim of a node that the rollout disrupts but whose claim is missing: the node does use up budget.
 func (p *planner) addMissingClaim(n *nodeState) {
 	if n.claim != nil || (n.permit == nil && !n.isCordonedByUs()) {
 		return
@@ -73,10 +73,10 @@ func (p *planner) addMissingClaim(n *nodeState) {
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Missing: true})
 }
 
-// acceptBooted returns a node to service that has booted since its permit, once it is healthy, or fails it.
+// acceptBooted handles a node that has booted since its permit. It returns the node to service once it is healthy, or marks it as failed.
 func (p *planner) acceptBooted(n *nodeState) {
 	if n.Mark == nil {
-		// The cordon has been undone already, or somebody made it theirs: nothing of ours is left but the claim.
+		// The cordon is gone, or someone removed the annotation and so owns the cordon. Only the claim is left.
 		p.returnToService(n, v1alpha1.RolloutReasonAccepted)
 		return
 	}
@@ -88,7 +88,7 @@ func (p *planner) acceptBooted(n *nodeState) {
 	late := p.isOverdue(n)
 	switch {
 	case n.hasFailed() && n.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect:
-		// A manager died between the two writes of failBooted; what had no effect may have been taken out since.
+		// The manager stopped between the two writes of failBooted. The settings without effect may have been removed since.
 		p.clearPermit(n, v1alpha1.RolloutReasonRebootWithoutEffect)
 		p.keepFailedNode(n)
 		return
@@ -107,8 +107,8 @@ func (p *planner) acceptBooted(n *nodeState) {
 	message := fmt.Sprintf("The node was not back and healthy %s after its reboot permit: %s", p.rebootTimeout(n), n.whyNotAccepted())
 	switch {
 	case late && (n.isPermitOutdated() || !n.Ready || p.isAhead(n.ReadySince.Add(p.rebootTimeout(n)))):
-		// A node that hung, and whose power someone cut, has as long to be healthy as any other, from being Ready on. Then it gets another
-		// attempt with what is wanted now, or is evaluated by its report: it may have come up with its old boot entry.
+		// A node that hung and was power-cycled gets the full time to become healthy, counted from when it became Ready. It then gets another
+		// attempt with the settings that are now desired, or its report decides: it may have booted its old boot entry.
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	case late:
@@ -136,7 +136,7 @@ func (p *planner) failWithoutEffect(n *nodeState) bool {
 	return true
 }
 
-// failBooted writes the failure into the note before the permit, from which it follows, is cleared.
+// failBooted writes the failure into the note before it clears the permit, because the failure is derived from the permit.
 func (p *planner) failBooted(n *nodeState, reason, message string) {
 	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, reason, message))
 	p.clearPermit(n, reason)
@@ -156,8 +156,8 @@ func (n *nodeState) whyNotAccepted() string {
 	return "settings without the wanted value: " + standing.Describe(n.settings.Missing())
 }
 
-// rebootDeadline is when the node has to be back and healthy. A permit whose ID does not contain a time counts from the claim, and one
-// that waited for its host from when it no longer did.
+// rebootDeadline returns the time by which the node must be back and healthy. The time counts from the claim if the ID of the permit contains no
+// time. For a permit that waited for its host, it counts from the end of that wait.
 func (p *planner) rebootDeadline(n *nodeState) time.Time {
 	given := permitTime(n.permit.ID)
 	if given.IsZero() {
@@ -179,8 +179,8 @@ func (p *planner) rebootTimeout(n *nodeState) time.Duration {
 
 func (p *planner) isOverdue(n *nodeState) bool { return !p.isAhead(p.rebootDeadline(n)) }
 
-// settleNode watches a healthy node for a while, and then returns it to service. A boot in that time, which nobody may have seen, begins
-// the watch anew.
+// settleNode watches a healthy node for a while, and then returns it to service. Another boot in that time restarts the watch, even if the rollout
+// did not observe the node being down.
 func (p *planner) settleNode(n *nodeState) {
 	since := p.Now
 	if n.note.Phase == v1alpha1.RolloutSettling && n.note.BootID == n.BootID {
@@ -196,7 +196,7 @@ func (p *planner) settleNode(n *nodeState) {
 	p.returnToService(n, v1alpha1.RolloutReasonAccepted)
 }
 
-// returnToService returns a node to service: uncordon, then the claim, then the note and a permit that a boot has outlived.
+// returnToService returns a node to service: uncordon, then the claim, then the note and a permit that is older than the boot.
 func (p *planner) returnToService(n *nodeState, reason string) {
 	n.maintenance = MaintenanceNone
 	p.updateMaintenance(n)
@@ -207,7 +207,7 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 	if n.claim != nil {
 		p.addStep(ReleaseClaim{OnNode{n.Name}})
 		n.released = true
-		// What this frees counts once the claim is gone: for the same pass, or for the next.
+		// The freed budget counts once the claim is gone: for the same pass, or for the next.
 		p.wakeAt(p.Now)
 	}
 	p.plan.Draining.Delete(n.Name)
@@ -215,20 +215,20 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 	n.permit = nil
 	p.describeIdle(n)
 	if n.permit = permit; permit != nil {
-		// The agent answers at once: a note after that would meet a conflict.
+		// The agent responds immediately: a note written after that would meet a conflict.
 		p.writeNote(n)
 		p.clearPermit(n, reason)
 	}
 }
 
-// endDisruption returns a node to service that might get its permit at this moment from a manager that is about to end: writing the note
-// first makes that permit a conflict.
+// endDisruption returns a node to service while another manager, about to stop, might give the permit at the same time. It writes the note first,
+// so that such a permit meets a conflict.
 func (p *planner) endDisruption(n *nodeState, reason string) {
 	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, reason, "Returning the node to service"))
 	p.returnToService(n, reason)
 }
 
-// keepFailedNode keeps a failed node as its profile asks, and accepts it once it is healthy after all.
+// keepFailedNode keeps a failed node as its profile requires. It accepts the node if it becomes healthy later.
 func (p *planner) keepFailedNode(n *nodeState) {
 	n.maintenance = MaintenanceDrained
 	switch {
@@ -241,7 +241,7 @@ func (p *planner) keepFailedNode(n *nodeState) {
 	p.keepNote(n)
 }
 
-// awaitBoot waits for the agent to use its permit. It is withdrawn only once the agent has answered.
+// awaitBoot waits for the agent to use its permit. The permit is withdrawn only after the agent has responded.
 func (p *planner) awaitBoot(n *nodeState) {
 	n.maintenance = MaintenanceDrained
 	answer := n.permitAnswer()
@@ -250,7 +250,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 		return
 	}
 	if n.hasFailed() && answer.Phase != "" {
-		// It is back, and would be given another attempt.
+		// The node is back and would get another attempt.
 		p.clearPermit(n, n.note.Reason)
 		p.keepFailedNode(n)
 		return
@@ -259,7 +259,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 	answered := n.hasSeenSpec() || answer.Phase != ""
 	switch {
 	case answer.Phase == v1alpha1.RebootFailed && !lost:
-		// The host may yet go down: the node stays as it is for a while, whatever else has changed.
+		// The host may still go down, so the node stays unchanged for a while, regardless of other changes.
 		p.endRefusedAttempt(n, answer)
 	case lost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
 		p.withdrawPermit(n, lost, answered)
@@ -270,7 +270,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 	case p.isOverdue(n):
 		message := fmt.Sprintf("The agent did not use its reboot permit within %s", p.rebootTimeout(n))
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
-		// If the agent is silent, the permit stays: it may yet use it.
+		// If the agent does not respond, the permit stays, because the agent may still use it.
 		if n.hasSeenSpec() {
 			p.clearPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
 		}
@@ -279,7 +279,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 	}
 }
 
-// awaitStarted waits for a reboot that the agent has asked for. There is nothing left to withdraw.
+// awaitStarted waits for a reboot that the agent has started. The permit can no longer be withdrawn.
 func (p *planner) awaitStarted(n *nodeState) {
 	if !n.Unschedulable {
 		p.cordonNode(n)
@@ -289,15 +289,15 @@ func (p *planner) awaitStarted(n *nodeState) {
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
 			"The reboot was started, but the node still has its old boot ID %s after the permit; reboot it by hand", p.rebootTimeout(n)))
 	case n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
-		// The agent's own answer contains the rest.
+		// The status that the agent reported contains the rest.
 		p.keepNote(n)
 	default:
 		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
 	}
 }
 
-// awaitHost leaves a node its permit while something on its host must not be interrupted, as long as the rules would let it get one
-// and no longer than a reboot may take. The agent may use it at any moment: it is taken back before anything else is.
+// awaitHost keeps the permit of a node whose host is busy and must not be interrupted. It does so while the rules would allow a permit, and no
+// longer than the timeout of a reboot. The agent may use the permit at any moment, so it is withdrawn before any other change.
 func (p *planner) awaitHost(n *nodeState, holders string) {
 	switch reason, _ := p.checkRules(n); {
 	case reason != "":
@@ -311,8 +311,8 @@ func (p *planner) awaitHost(n *nodeState, holders string) {
 	}
 }
 
-// endRefusedAttempt ends an attempt that the agent or its host refused. A node whose agent goes on refusing for as long as a drain may
-// take returns to service.
+// endRefusedAttempt ends an attempt that the agent or its host rejected. If the agent still rejects after the timeout of a drain, the node returns
+// to service.
 func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
 	if answer.Phase == v1alpha1.RebootRefused && !p.Now.Before(p.drainDeadline(n)) {
 		p.takeBackPermit(n, v1alpha1.RolloutReasonPermitRefused)
@@ -331,7 +331,7 @@ func (p *planner) takeBackPermit(n *nodeState, reason string) {
 	p.clearPermit(n, reason)
 }
 
-// withdrawPermit takes back a permit that is no longer right, once the agent has answered.
+// withdrawPermit withdraws a permit that is no longer valid, after the agent has responded.
 func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
 	switch {
 	case answered && lost:
@@ -343,7 +343,7 @@ func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
 	case lost:
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node while its agent had a reboot permit; leaving the node alone once the agent has answered"))
 		if !n.Unschedulable {
-			// The node may go down at any moment: no pod is to come here before the agent has answered.
+			// The node may go down at any moment: no pod may be scheduled on it before the agent has responded.
 			p.cordonNode(n)
 		}
 	default:
@@ -351,7 +351,7 @@ func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
 	}
 }
 
-// prepareNode leads a node without a permit from its claim to its permit, or returns it to service.
+// prepareNode takes a node without a permit from its claim to its permit, or returns it to service.
 func (p *planner) prepareNode(n *nodeState) {
 	switch {
 	case n.Mark != nil && !n.Unschedulable:
@@ -370,7 +370,7 @@ func (p *planner) prepareNode(n *nodeState) {
 	}
 }
 
-// cordonNode makes the node unschedulable with our mark. Our conditions come first: others write to the Node once it is cordoned.
+// cordonNode makes the node unschedulable and annotates it. The conditions are written first: once the Node is cordoned, others write to it.
 func (p *planner) cordonNode(n *nodeState) {
 	mark := p.claimFor(n)
 	if n.Mark != nil && !n.Mark.Since.IsZero() {
@@ -383,7 +383,7 @@ func (p *planner) cordonNode(n *nodeState) {
 	p.addStep(Cordon{OnNode{n.Name}, mark, p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds > 0})
 }
 
-// drainNode empties a node that we have cordoned, as long as it needs the reboot.
+// drainNode drains a node that the rollout has cordoned, as long as the node needs the reboot.
 func (p *planner) drainNode(n *nodeState) {
 	n.maintenance = MaintenanceDraining
 	refused := n.note.Phase == v1alpha1.RolloutDraining && n.note.Reason == v1alpha1.RolloutReasonPermitRefused
@@ -404,7 +404,7 @@ func (p *planner) drainNode(n *nodeState) {
 		return
 	}
 	if n.need.kind == needUnknown || n.isChanging() {
-		// It stays drained, for as long as its drain may take, until its need is known again.
+		// The node stays drained until its need is known again, at most for the timeout of its drain.
 		reason, message := n.whyNeedUnknown()
 		if p.isAhead(p.drainDeadline(n)) {
 			p.setNote(n, v1alpha1.RolloutDraining, reason, message)
@@ -439,7 +439,7 @@ func (p *planner) drainNode(n *nodeState) {
 	}
 }
 
-// beginDrain has the first pods evicted as soon as the node is cordoned, where nobody is given time before that.
+// beginDrain evicts the first pods as soon as the node is cordoned, unless external load balancers get time first.
 func (p *planner) beginDrain(n *nodeState) {
 	options := p.rulesFor(n).Drain
 	if options.ExcludeFromLoadBalancersSeconds > 0 {
@@ -453,7 +453,7 @@ func (p *planner) beginDrain(n *nodeState) {
 	p.wakeAt(p.nextInspectionAfter(p.exactNow))
 }
 
-// drainStart is when pods may be evicted: external load balancers come first.
+// drainStart returns the earliest time for evictions. External load balancers drop the node before that.
 func (p *planner) drainStart(n *nodeState) time.Time {
 	return n.disruptedSince().Add(time.Duration(p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds) * time.Second)
 }
@@ -462,8 +462,8 @@ func (p *planner) drainDeadline(n *nodeState) time.Time {
 	return p.drainStart(n).Add(toDuration(p.rulesFor(n).Drain.TimeoutSeconds))
 }
 
-// acceptRebootedAnyway accepts a node that needs no reboot any more although the attempt in its note has ended without one:
-// its host went down after it had refused to, or somebody rebooted it. It has to be as healthy as after a permitted boot.
+// acceptRebootedAnyway accepts a node that no longer needs a reboot although the attempt in its note finished without one. Its host went down after it
+// had rejected the reboot, or someone rebooted it. The node must be as healthy as after a permitted boot.
 func (p *planner) acceptRebootedAnyway(n *nodeState) {
 	switch {
 	case n.isHealthy():
@@ -504,7 +504,7 @@ func (p *planner) finishDrain(n *nodeState) {
 	}
 }
 
-// awaitDrain lets a drain go on, or ends it when its time is over. Where a storage server does not answer, that is what it waits for.
+// awaitDrain continues a drain, or ends it when it times out. If a storage server does not respond, the note gives that as the reason.
 func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	timedOut := v1alpha1.RolloutReasonDrainTimedOut
 	if failing := n.failingServers(); len(failing) > 0 {
@@ -540,7 +540,8 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 	return busy
 }
 
-// beginAttempt writes into the note that an attempt begins, and gives the permit. One that the note names and that was never given is given now.
+// beginAttempt records the start of an attempt in the note, and gives the permit. If the note names an attempt whose permit was never given, it
+// gives that permit now.
 func (p *planner) beginAttempt(n *nodeState) {
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	note.Since = &metav1.Time{Time: p.Now}

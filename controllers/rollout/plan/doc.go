@@ -1,38 +1,37 @@
-// Package plan decides what the rollout does next. It has no client, no clock and no memory: a Snapshot of
-// what the API objects say goes in, ordered steps and a note for every node come out, and whoever applied only
-// some of the steps, or none, asks again.
+// Package plan decides the next steps of the rollout. It has no client, no clock and no memory. Its input is a Snapshot of the API objects; its
+// output is ordered steps and a note for every node. A caller that applied only some of the steps, or none, makes a new plan.
 //
-// What cannot be observed again is written ahead into status.rollout (step WriteNote): that an attempt begins,
-// that a node failed, that a drain timed out. Everything else, the boot ID above all, is read each time.
+// Facts that cannot be observed again are written ahead into status.rollout (step WriteNote): the start of an attempt, the failure of a node, the
+// timeout of a drain. All other facts, most importantly the boot ID, are read each time.
 //
 // Decisions that are not in the API's documentation:
 //
-//   - A claim is acted upon only once the API server has taken it.
-//   - Budget that a pass frees is spent once the API server has accepted the release, by the same pass or the next.
-//   - Somebody uncordons a node that we drain (the annotation is still there): the node is theirs. The mark and the
-//     claim go, and it may be claimed again after BackOff. If the agent already has a permit, the node is cordoned again
-//     until the agent has answered, since it may go down at any moment; then the permit is withdrawn and the node returned to them.
-//   - Somebody takes our annotation off a cordoned node: the cordon is theirs from then on.
-//   - A failure is kept until the boot hash changes, the node has the wanted settings after all or somebody asks for a retry. It is
-//     remembered in an object that outlives the node (failures.go), and written there before any step that takes away what it follows
-//     from. A Node that goes while it has a permit has failed, unless others had marked it for removal while it was Ready: who
-//     takes a node away that is down after its permit may do so because of it. The claim tells of the permit from before it is given, so
-//     that no crash loses a failure; the Node's UID keeps each from counting twice. A crash between the two, and the Node deleted before
-//     the next pass, count as a failure although no permit was given: that is rare, and the safe side.
-//   - A retry is honoured once for each value. Notes of nodes that are there start anew first, then what is remembered is forgotten, and
-//     until then nothing new begins. Permits are counted for a
-//     boot hash and never forgiven while it stays: MaxAttempts reboots at most, whatever happens in between.
-//   - A drain that timed out, a cordon that was taken away and a refused permit are no failures of the node.
-//   - A drain that ended without a reboot has its node left alone, twice as long each time (backoff.go), and other nodes are the canary before
-//     it. What people or the clock end, a pause or a window, does not count. Pods that run to their end pass a node over once.
-//   - The canary of a change are the first nodes of those that get the same boot settings from a profile, so that each
-//     combination of settings has its evidence. Nodes that cannot be disrupted are passed over, unless we have begun with them.
-//   - A disruption may begin as long as a window is open, however short the rest of it. What has no permit when it closes
-//     is released; what has one finishes.
-//   - Zones in turn: no node of a profile is claimed while nodes of it are disrupted in another zone. Who cannot go delays
-//     nobody, and a drain keeps other zones waiting for ZonePatience at most. Nodes without a zone come last.
-//   - A node with a taint by which others say that they are about to take it away is as good as gone: it is neither claimed nor a
-//     canary and uses up budget. What we have begun on it stays as it is, but a reboot that goes wrong is a failure all the same.
-//   - A node that serves nothing yet (untuned taint, no pods) is claimed before all others and whatever its zone. It needs
-//     budget, canary, window and approval like any other.
+//   - A claim takes effect only after the API server has accepted it.
+//   - Budget that a pass frees is used after the API server has accepted the release, by the same pass or the next.
+//   - If a user uncordons a node during its drain (the annotation is still there), the user owns the node. The annotation and the claim are
+//     removed, and the node may be claimed again after BackOff. If the agent already has a permit, the node may go down at any moment. It is
+//     cordoned again until the agent has responded; then the permit is withdrawn and the node is returned to the user.
+//   - If a user removes the operator's annotation from a cordoned node, the user owns the cordon from then on.
+//   - A failure is kept until the boot hash changes, the node has the desired settings after all, or a user requests a retry. It is recorded in
+//     an object that outlives the node (failures.go), before any step that removes the facts from which it is derived.
+//   - A Node that disappears while it has a permit has failed, unless others had marked it for removal while it was Ready: a node that is down
+//     after its permit may be removed because of the reboot. The claim names the permit before it is given, so that no crash loses a failure. The
+//     UID of the Node prevents a second count. If the manager crashes between the two writes and the Node is deleted before the next pass, this
+//     counts as a failure although no permit was given. That is rare, and the safe choice.
+//   - A retry is honored once for each value. The notes of existing nodes are reset first, then the recorded failures are cleared. Until then no
+//     new disruption starts. Permits are counted for each boot hash, and the count is never reset while the hash stays: a node gets at most
+//     MaxAttempts reboots.
+//   - A timed-out drain, a removed cordon and a rejected permit are no failures of the node.
+//   - After a drain that finished without a reboot, the node gets a pause that doubles each time (backoff.go), and other nodes are preferred as
+//     canary. A drain that a pause or a window stopped does not count. Pods that run to completion postpone a node once.
+//   - The canary of a change consists of the first nodes that get the same settings that require a reboot from a profile, so that each combination of
+//     settings has its evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
+//   - A disruption may start while a window is open, regardless of the time that is left. When the window closes, nodes without a permit are
+//     released, and nodes with a permit finish.
+//   - Zones in turn: no node of a profile is claimed while nodes of the profile are disrupted in another zone. A node that cannot be rebooted
+//     delays no other node, and a drain keeps other zones waiting for at most ZonePatience. Nodes without a zone come last.
+//   - A node whose taint announces its removal by others counts as gone: it is neither claimed nor a canary, and it uses up budget. A disruption
+//     that has already started on it is not continued, but a failed reboot is still recorded as a failure.
+//   - A node that serves nothing yet (untuned taint, no pods) is claimed before all others, regardless of its zone. It needs budget, canary,
+//     window and approval like any other node.
 package plan

@@ -13,26 +13,26 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Bounds of what is remembered. What does not fit is counted and no longer named.
+// Limits of the recorded failures. Failures beyond them are counted but no longer named.
 const (
-	// maxFailedNodes is how many nodes are named for a profile and a boot hash, maxOldBoots how many boot hashes of a profile are
-	// kept that no node is to have now: those of other profiles' former settings.
+	// maxFailedNodes is the number of nodes that are named for a profile and a boot hash. maxOldBoots is the number of outdated boot hashes that
+	// are kept for a profile: no node should have them now, they come from former settings of other profiles.
 	maxFailedNodes = 50
 	maxOldBoots    = 20
 	// maxFailureMessage is in characters.
 	maxFailureMessage = 160
-	// maxFailureBytes bounds all of it, well within the 1 MiB of a ConfigMap.
+	// maxFailureBytes limits the total size, well within the 1 MiB of a ConfigMap.
 	maxFailureBytes = 60 << 10
 )
 
-// FailureChange is what is to be remembered of failures, where that is not what is remembered now. It is written before any step:
-// what a step takes away is remembered by then.
+// FailureChange is the new content of the failures' ConfigMap, if it differs from the current one. It is written before any step, because steps
+// remove the facts from which failures are derived.
 type FailureChange struct {
-	// Profiles is all of it, by profile.
+	// Profiles is the complete new content, by profile.
 	Profiles map[string]v1alpha1.ProfileFailures
-	// Nodes are those that the change is about. Whoever writes it has read them live.
+	// Nodes are the nodes that the change concerns. The caller must read them live before it writes the change.
 	Nodes []string
-	// All is set where the change is about all nodes.
+	// All is true if the change concerns all nodes.
 	All bool
 }
 
@@ -43,16 +43,16 @@ type lostNode struct {
 	permit v1alpha1.ClaimedPermit
 }
 
-// retry is what the annotation asks for.
+// retry is the content of the retry annotation.
 type retry struct {
 	value string
-	// node is the one that is meant, empty for all.
+	// node is the node to retry, empty for all.
 	node string
 }
 
 func (r retry) covers(node string) bool { return r.node == "" || r.node == node }
 
-// recallFailures finds the retries that have not been honored, and the failures of profiles whose boot settings are still those that failed.
+// recallFailures finds the retries that have not been honored, and the failures of profiles whose settings have not changed since the failure.
 func (s *Session) recallFailures() {
 	s.retries, s.boots = map[string]retry{}, map[string][]v1alpha1.BootFailures{}
 	for _, profile := range s.Profiles {
@@ -68,8 +68,8 @@ func (s *Session) recallFailures() {
 	}
 }
 
-// recallNode has a node's note say what is remembered. A node that failed and is to be retried starts anew, unless it has a permit:
-// that is not over. One whose note speaks of something else, as that of a new StorageClientNode does, has failed all the same.
+// recallNode restores a recorded failure in the note of a node. A failed node with a pending retry starts again, unless it has a permit: that
+// attempt is not over. A node whose note does not show the failure, for example that of a new StorageClientNode, has still failed.
 func (s *Session) recallNode(n *nodeState) {
 	if profiles := s.profilesRetrying(n); len(profiles) > 0 {
 		failed, backsOff := n.hasFailed(), n.note.RetryAfter != nil
@@ -112,8 +112,8 @@ func isSameNode(n *nodeState, failed v1alpha1.FailedNode) bool {
 	return n != nil && n.Name == failed.Name && n.UID == failed.UID
 }
 
-// findLost finds claimed nodes that are gone, or have another Node in their place. Where the claim says that there was a permit, the
-// node is lost to it, unless others had marked it for removal before.
+// findLost finds claimed nodes that are gone, or that another Node of the same name has replaced. If the claim names a permit, the node was lost to
+// it, unless others had marked the node for removal before.
 func (p *planner) findLost() {
 	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
 		claim, message := p.Claims[name], "The Node was deleted while it had a reboot permit"
@@ -134,7 +134,7 @@ func (p *planner) findLost() {
 // failures are the failed nodes of a profile.
 type failures struct {
 	names []string
-	// more is how many there are beside those that are named.
+	// more is the number of failed nodes that are not named.
 	more int
 }
 
@@ -147,8 +147,8 @@ func (f failures) String() string {
 	return text.List(f.names)
 }
 
-// countFailures counts a profile's failed nodes: those that are there by their notes, and those that are gone by what is remembered.
-// What no node is to have now keeps none back.
+// countFailures counts the failed nodes of a profile: existing nodes by their notes, and nodes that are gone by the record. Failures of a boot hash
+// that no node should have now do not count.
 func (p *planner) countFailures(profile string) failures {
 	out, counted := p.failed[profile]
 	if counted {
@@ -191,7 +191,7 @@ func (p *planner) countFailures(profile string) failures {
 	return out
 }
 
-// countNewFailures counts the nodes that this very plan fails, too: no other node is claimed beside that.
+// countNewFailures also counts the nodes that this plan marks as failed: no other node may be claimed in the same plan.
 func (p *planner) countNewFailures() {
 	for _, n := range p.states {
 		note := p.plan.Notes[n.Name]
@@ -207,7 +207,7 @@ func (p *planner) countNewFailures() {
 	}
 }
 
-// wantedTargets are what the nodes of a profile have failed at, or may fail at.
+// wantedTargets returns the targets at which the nodes of a profile have failed, or can fail.
 func (p *planner) wantedTargets(profile string) sets.Set[string] {
 	out := sets.New[string]()
 	for _, n := range p.members[profile] {
@@ -221,7 +221,7 @@ func (p *planner) wantedTargets(profile string) sets.Set[string] {
 	return out
 }
 
-// isLostTo reports whether a node was lost to what a profile still asks for.
+// isLostTo reports whether a node was lost to settings that a profile still declares.
 func (p *planner) isLostTo(lost lostNode, profile string) bool {
 	plan, found := lost.permit.Profiles[profile]
 	return found && p.profiles[profile] != nil && plan == p.profiles[profile].PlanHash
@@ -240,7 +240,7 @@ func (p *planner) checkAllFailures(n *nodeState) (reason, message string) {
 	return reason, message
 }
 
-// checkFailures refuses a node while as many of a profile's nodes have failed as it allows.
+// checkFailures rejects a node while the number of failed nodes of a profile has reached its threshold.
 func (p *planner) checkFailures(name string) (reason, message string) {
 	if p.UnreadFailures.Has(name) {
 		return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf(
@@ -263,8 +263,8 @@ func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit 
 	return out
 }
 
-// describePermit brings what a claim says of the permit up to date. That others had marked the node for removal counts where it was
-// Ready then: whoever takes away a node that is down after its permit may do so because it is.
+// describePermit updates the permit in a claim. A mark for removal by others counts only if the node was Ready at that time: a node that is down
+// after its permit may be removed because of the reboot.
 func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
 	failed := p.finalNote(n).Phase == v1alpha1.RolloutFailed
 	switch {
@@ -367,8 +367,8 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 	return out
 }
 
-// isOver reports whether a remembered failure is over since the node is there and says otherwise: it has the wanted settings after
-// all, is to have others, or is no longer the profile's. That its note says something else, as after an uncordon, ends nothing.
+// isOver reports whether a recorded failure is over, because the existing node shows it: the node has the desired settings after all, should have
+// other settings, or has left the profile. A different note, for example after an uncordon, does not end a failure.
 func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) bool {
 	n := p.find(failed.Name)
 	switch {
@@ -380,7 +380,7 @@ func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) b
 	return n.ClientNode != nil && (n.target != bootHash || n.isChanging() || n.hasRecovered())
 }
 
-// addFailure adds a node to a profile's failures, or brings its reason up to date.
+// addFailure adds a node to the failures of a profile, or updates its reason.
 func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHash string, failed v1alpha1.FailedNode) {
 	at := slices.IndexFunc(failures.Boots, func(b v1alpha1.BootFailures) bool { return b.BootHash == bootHash })
 	if at < 0 {
@@ -400,11 +400,11 @@ func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHa
 	p.changed.Insert(failed.Name)
 }
 
-// boundFailures keeps what is remembered small: the oldest nodes are counted instead of named. Only those that are gone for good, and
-// whose claims are, so that none is counted twice.
+// boundFailures limits the size of the record: the oldest nodes are counted instead of named. This applies only to nodes that are gone and whose
+// claims are gone, so that no node is counted twice.
 func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 	for name, failures := range profiles {
-		// The oldest of the boot hashes that no node of the profile is to have.
+		// Drop the oldest boot hashes that no node of the profile should have.
 		excess, wanted := len(failures.Boots)-maxOldBoots, p.wantedTargets(name)
 		failures.Boots = slices.DeleteFunc(failures.Boots, func(b v1alpha1.BootFailures) bool {
 			drop := excess > 0 && !wanted.Has(b.BootHash)

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// describeIdle sets the note of a node that is not disrupted, and reports whether it waits for nothing but its turn.
+// describeIdle sets the note of a node that is not disrupted, and reports whether the node only waits for its turn.
 func (p *planner) describeIdle(n *nodeState) bool {
 	if n.ClientNode == nil {
 		return false
@@ -35,7 +35,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	case reason == v1alpha1.RolloutReasonAttemptsUsedUp:
 		p.setNote(n, v1alpha1.RolloutFailed, reason, message)
 	case n.need.kind == needUnknown, reason == v1alpha1.RolloutReasonSettingsChanging:
-		// If the agent has never reported, its condition says as much.
+		// If the agent has never reported, its condition already shows that.
 		if n.note.Phase != "" || n.ClientNode.Status.ObservedGeneration != 0 {
 			p.setSettledNote(n, v1alpha1.RolloutApplying, reason, message)
 		}
@@ -45,7 +45,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	return false
 }
 
-// findObstacle is what keeps a node from being disrupted, whatever the budget says; empty if nothing does.
+// findObstacle returns the obstacle to a disruption of a node, regardless of the budget. The reason is empty if there is none.
 func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.ClientNode == nil {
 		return v1alpha1.RolloutReasonNothingToDo, "The node is not managed"
@@ -96,7 +96,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	return p.checkBackOff(n)
 }
 
-// firstReason returns the first reason that a check finds, empty if none does.
+// firstReason returns the first reason that a check finds, empty if no check finds one.
 func firstReason[T any](of T, checks ...func(T) (reason, message string)) (reason, message string) {
 	for _, check := range checks {
 		if reason, message = check(of); reason != "" {
@@ -113,17 +113,18 @@ func (n *nodeState) checkAcceptance() (reason, message string) {
 	return "", ""
 }
 
-// onlyBootSettings leaves out what no boot hash speaks of.
+// onlyBootSettings removes the settings that the boot hash does not cover.
 func onlyBootSettings(settings []standing.Setting) []standing.Setting {
 	return slices.DeleteFunc(settings, func(s standing.Setting) bool { return !nodesettings.TakesEffectAtBoot(s.Key) })
 }
 
-// checkRules is what keeps a node from being disrupted, and ends a disruption that has no permit yet.
+// checkRules returns the rule that prevents a disruption of a node, and that ends a disruption without a permit.
 func (p *planner) checkRules(n *nodeState) (reason, message string) {
 	return firstReason(n, p.checkInstructions, p.checkAllFailures, p.checkControlPlane)
 }
 
-// checkInstructions is what people write down, and when. Every profile that needs the reboot has to allow it.
+// checkInstructions checks the rules that users set: annotations, policies, approvals and windows. Every profile that needs the reboot must allow
+// it.
 func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
 	switch {
 	case p.Paused:
@@ -173,9 +174,9 @@ func (p *planner) checkApproval(name string) (reason, message string) {
 	return "", ""
 }
 
-// checkControlPlane refuses a control-plane node while another one is out of service for whatever reason: etcd of three members
-// survives the loss of one, not of two (etcd.io/docs/v3.5/faq, "What is failure tolerance?"). How many members there are, the Nodes
-// do not show, so one out is the most. The only control-plane node is never rebooted: nothing would stand in for it.
+// checkControlPlane rejects a control-plane node while another one is out of service for any reason. An etcd cluster of three members survives the
+// loss of one member, not of two (etcd.io/docs/v3.5/faq, "What is failure tolerance?"). The Nodes do not show the number of members, so at most one
+// node may be out. The only control-plane node is never rebooted: no other node would take over its work.
 func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 	if !n.ControlPlane {
 		return "", ""
@@ -212,10 +213,10 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 	return reason, message
 }
 
-// whyControlPlaneOut says why a control-plane node is out of service, empty if it is not. One that somebody else has cordoned
-// and that is Ready is not: "drain evicts or deletes all pods except mirror pods"
-// (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its member of etcd votes until it goes down, and some keep
-// their control plane cordoned for good.
+// whyControlPlaneOut returns the reason why a control-plane node is out of service, empty if it is in service. A Ready node that another user or
+// controller has cordoned is in service: "drain evicts or deletes all pods except mirror pods"
+// (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its etcd member votes until the node goes down. Some clusters keep their
+// control plane cordoned permanently.
 func (n *nodeState) whyControlPlaneOut() string {
 	if n.hasFailed() || n.isDisrupted() || n.whyUnavailable() != v1alpha1.RolloutReasonCordonedByOthers {
 		return n.whyBudgetUsed()
@@ -244,7 +245,7 @@ func (n *nodeState) unavailableInWords() string {
 	return "not Ready"
 }
 
-// failingServers are the storage servers that do not answer the node. What was reported before its last boot is of other connections.
+// failingServers returns the storage servers that do not respond to the node. Reports from before its last boot are about other connections.
 func (n *nodeState) failingServers() []v1alpha1.ServerStatus {
 	if !n.hasReportedSinceBoot() {
 		return nil
@@ -252,7 +253,7 @@ func (n *nodeState) failingServers() []v1alpha1.ServerStatus {
 	return slices.DeleteFunc(slices.Clone(n.ClientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !fleet.IsFailing(s) })
 }
 
-// checkServers refuses a node whose storage does not answer: processes that use it cannot end, and neither a drain nor a shutdown would.
+// checkServers rejects a node whose storage does not respond: processes that use it cannot exit, so neither a drain nor a shutdown would finish.
 func (n *nodeState) checkServers() (reason, message string) {
 	if failing := n.failingServers(); len(failing) > 0 {
 		return v1alpha1.RolloutReasonStorageUnreachable, "Not draining, since it would hang: " + describeServers(failing, nil)
@@ -260,7 +261,7 @@ func (n *nodeState) checkServers() (reason, message string) {
 	return "", ""
 }
 
-// describeServers names the servers, and of a drain the pods that wait for them.
+// describeServers names the servers and, for a drain, the pods that wait for them.
 func describeServers(failing []v1alpha1.ServerStatus, drain *DrainProgress) string {
 	entries := make([]string, 0, len(failing))
 	for _, s := range failing {

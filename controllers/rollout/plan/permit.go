@@ -13,9 +13,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// permitID names the permit of the attempt that the note names. It is a UUID of version 7 with the time at which the
-// attempt began, and else made of what the permit is for: whoever gives that permit, again after a
-// crash or as a second manager, gives the same one, and an agent uses it once.
+// permitID returns the ID of the permit for an attempt. It is a version 7 UUID: the time at which the attempt started, then a hash of the purpose
+// of the permit. A manager that gives the permit again after a crash, or a second manager, uses the same ID, and an agent uses it once.
 func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
 	var began time.Time
 	if attempt.Since != nil {
@@ -37,7 +36,7 @@ func (n *nodeState) isPermitOf(id string, attempt v1alpha1.RolloutStatus) bool {
 	return permitID(n, attempt) == id
 }
 
-// permitTime is when a permit's attempt began, zero if the ID does not contain it.
+// permitTime returns the start of the attempt of a permit, zero if the ID does not contain it.
 func permitTime(id string) time.Time {
 	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil || len(raw) != 16 || raw[6]>>4 != 7 {

@@ -13,32 +13,32 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// planner makes one decision. It is thrown away after it.
+// planner makes one plan and is then discarded.
 type planner struct {
 	*Session
-	// states are copies of the session's nodes, in the order of the rollout; members are those of each profile.
+	// states are copies of the session's nodes, in the order of the rollout; members are the nodes of each profile.
 	states  []*nodeState
 	members map[string][]*nodeState
-	// resetting are the profiles whose retry has notes left to reset: it is honored, and recorded, once there are none.
+	// resetting are the profiles whose retry has notes left to reset. A retry is honored and recorded once all notes are reset.
 	resetting sets.Set[string]
-	// lost are the claimed nodes that are gone and had a permit, changed the nodes that the change of failures is about.
+	// lost are the claimed nodes that are gone and had a permit; changed are the nodes that the change of failures concerns.
 	lost    []lostNode
 	changed sets.Set[string]
 	// cluster and budgets are the limits of the cluster and of each profile.
 	cluster *budget
 	budgets map[string]*budget
-	// failed are the failed nodes of the profiles that were asked for, also those that are gone.
+	// failed are the failed nodes of the profiles counted so far, including nodes that are gone.
 	failed map[string]failures
-	// canaries are the verdicts so far, canaryOrder is the order in which nodes are canaries; nil until it is asked for.
+	// canaries are the groups evaluated so far. canaryOrder is the order of the canary nodes of each profile, computed when first needed.
 	canaries    map[canaryKey]canary
 	canaryOrder map[string][]*nodeState
 	openings    map[string]opening
-	// refused is how many nodes that waited for their turn have been refused.
+	// refused is the number of rejected nodes in the queue so far.
 	refused int
-	// busy are the zones in which nodes of a profile are out of service through our doing.
+	// busy are the zones in which the rollout has taken nodes of a profile out of service.
 	busy map[string][]string
-	// draining is how many nodes are cordoned by us and without a permit; of those, terminating is how many keep only pods
-	// that end, blocked how many keep others.
+	// draining is the number of nodes that the rollout has cordoned and that have no permit. terminating is the number of draining nodes with only
+	// terminating pods left, blocked the number with other pods left.
 	draining, terminating, blocked int
 	plan                           Plan
 }
@@ -77,7 +77,7 @@ func (p *planner) find(name string) *nodeState {
 	return nil
 }
 
-// advance takes a disrupted node one step further, and writes what follows from that.
+// advance plans the next step of a disrupted node, and updates its claim and conditions.
 func (p *planner) advance(n *nodeState) {
 	p.advanceDisruption(n)
 	if n.claim != nil && !n.released {
@@ -88,14 +88,15 @@ func (p *planner) advance(n *nodeState) {
 	p.updateMaintenance(n)
 }
 
-// removeGuards takes our guards off a node that has lost our mark, which would have shown where they come from.
+// removeGuards removes the protection annotations and labels of a node that has lost the operator's annotation, which would have shown their
+// origin.
 func (p *planner) removeGuards(n *nodeState) {
 	if n.Guarded && n.Mark == nil && !n.Deleting {
 		p.addStep(RemoveGuards{OnNode{n.Name}})
 	}
 }
 
-// updateMaintenance brings our conditions on the Node to what this pass leaves it in.
+// updateMaintenance writes the conditions on the Node if this pass changes them.
 func (p *planner) updateMaintenance(n *nodeState) {
 	if n.maintenanceShown == n.maintenance || n.Deleting {
 		return
@@ -117,7 +118,7 @@ func (p *planner) wakeAt(at time.Time) {
 	}
 }
 
-// isAhead reports whether a time is yet to come, and asks for another pass then.
+// isAhead reports whether a time is in the future. If so, it schedules another pass for that time.
 func (p *planner) isAhead(at time.Time) bool {
 	if !p.Now.Before(at) {
 		return false
@@ -126,7 +127,7 @@ func (p *planner) isAhead(at time.Time) bool {
 	return true
 }
 
-// countDrain counts a node that is being drained, by what has just been seen of it, else by its note.
+// countDrain counts a node that is being drained, based on its pods if they were just inspected, otherwise on its note.
 func (p *planner) countDrain(n *nodeState) {
 	p.draining++
 	reason := n.drainReason()
@@ -142,14 +143,14 @@ func (p *planner) countDrain(n *nodeState) {
 	}
 }
 
-// dependsOnPods reports whether only the node's pods can show how its drain goes on.
+// dependsOnPods reports whether only the pods of the node can show the progress of its drain.
 func dependsOnPods(reason string) bool {
 	return slices.Contains([]string{
 		v1alpha1.RolloutReasonDraining, v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods,
 	}, reason)
 }
 
-// drainInterval is how soon the pods of draining nodes are inspected again: sooner where all that is left are pods that terminate.
+// drainInterval returns the interval between inspections of the pods of draining nodes. It is shorter while only terminating pods are left.
 func (p *planner) drainInterval() time.Duration {
 	least, each := MinDrainInterval, drainIntervalPerNode
 	if p.terminating > 0 && p.blocked == 0 {
@@ -158,14 +159,13 @@ func (p *planner) drainInterval() time.Duration {
 	return min(max(time.Duration(p.draining)*each, least), MaxDrainInterval)
 }
 
-// nextInspectionAfter is the moment after another one at which pods are inspected. All nodes share these moments, so that one
-// pass does for them.
+// nextInspectionAfter returns the next time at which pods are inspected. All nodes share these times, so that one pass inspects all of them.
 func (p *planner) nextInspectionAfter(t time.Time) time.Time {
 	every := p.drainInterval()
 	return t.Truncate(every).Add(every)
 }
 
-// newNote is the note as it is to be. While a permit stands, it keeps speaking of what the permit is for.
+// newNote returns the new note of a node. While a permit exists, the note keeps the boot hash and the attempts of the permit.
 func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
 	out := v1alpha1.RolloutStatus{
 		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: s.tunedOf(n), Attempts: n.attemptsGiven(), BootHash: n.target,
@@ -179,7 +179,7 @@ func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	if n.Mark != nil || n.claim == nil {
 		out.Evictions = max(n.note.Evictions, n.Evicted)
 	}
-	// A node that is left alone for a while counts from the reason, and so does a host that is no longer busy: it has its whole time to reboot.
+	// A pause counts from its reason. A host that is no longer busy gets its full time to reboot.
 	countsAnew := isBackOff(reason)
 	if phase == v1alpha1.RolloutRebooting {
 		countsAnew = n.note.Reason == v1alpha1.RolloutReasonHostBusy
@@ -201,18 +201,18 @@ func (p *planner) storeNote(n *nodeState, note v1alpha1.RolloutStatus) {
 	}
 }
 
-// setDrainNote sets the note of a node whose pods are leaving, unless that has only started.
+// setDrainNote sets the note of a node whose pods are leaving, unless the drain has only just started.
 func (p *planner) setDrainNote(n *nodeState, message string) {
 	p.setNoteFrom(n, n.disruptedSince().Add(drainNotedAfter), v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
 }
 
-// setSettledNote sets the note of a node in service, unless its agent has only begun to apply or to confirm settings: the next note then also
-// says since when the node has them.
+// setSettledNote sets the note of a node in service, unless its agent has only just started to apply or confirm settings. The next note then also
+// contains the time since which the node has them.
 func (p *planner) setSettledNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) {
 	p.setNoteFrom(n, n.ApplyingSince.Add(applyingNotedAfter), phase, reason, message)
 }
 
-// setNoteFrom leaves the note of a node in service, if there is one, word for word until a time.
+// setNoteFrom keeps the note of a node in service unchanged until the given time, if the node has a note.
 func (p *planner) setNoteFrom(n *nodeState, from time.Time, phase v1alpha1.RolloutPhase, reason, message string) {
 	switch {
 	case isOutOfService(n.note.Phase) || !p.isAhead(from):
@@ -222,12 +222,13 @@ func (p *planner) setNoteFrom(n *nodeState, from time.Time, phase v1alpha1.Rollo
 	}
 }
 
-// isOutOfService reports whether a note speaks of a node that the rollout is about, or has failed.
+// isOutOfService reports whether a phase means that the rollout disrupts the node, or that the node has failed.
 func isOutOfService(phase v1alpha1.RolloutPhase) bool {
 	return !slices.Contains([]v1alpha1.RolloutPhase{"", v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting}, phase)
 }
 
-// drainReason is what the node's drain waits for by its note, or by its mark where none has been written yet.
+// drainReason returns the reason for which the drain of the node waits: from its note, or from its annotation if the note does not show the drain
+// yet.
 func (n *nodeState) drainReason() string {
 	if n.isCordonedByUs() && !isOutOfService(n.note.Phase) {
 		return v1alpha1.RolloutReasonDraining
@@ -251,7 +252,7 @@ func (p *planner) writeNote(n *nodeState) {
 	}
 }
 
-// SameNote reports whether two notes say the same, but for the count of evictions: that alone is not worth a write.
+// SameNote reports whether two notes are equal except for the count of evictions, which alone does not justify a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
 	sameTuned := a.Tuned == b.Tuned || a.Tuned != nil && b.Tuned != nil && a.Tuned.Hash == b.Tuned.Hash && a.Tuned.Since.Equal(&b.Tuned.Since)
 	same := sameTuned && a.Since.Equal(b.Since) && a.RetryAfter.Equal(b.RetryAfter)
@@ -259,7 +260,7 @@ func SameNote(a, b v1alpha1.RolloutStatus) bool {
 	return same && a == b
 }
 
-// WithRefusal returns a note with the API server's answer to a write that it rejected.
+// WithRefusal returns a note with the error of a write that the API server rejected.
 func WithRefusal(note v1alpha1.RolloutStatus, err error) v1alpha1.RolloutStatus {
 	note.Refusal = text.Cut(err.Error(), MaxMessage)
 	return note

@@ -30,7 +30,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 	}
 	line := p.newQueue(queue)
 	for n := line.takeNext(); n != nil; n = line.takeNext() {
-		// Nothing more starts while a retry has not been honored.
+		// No other disruption starts while a retry has not been honored.
 		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
@@ -59,14 +59,14 @@ func (p *planner) checkTurn(n *nodeState) (reason, message string) {
 	return firstReason(n, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones)
 }
 
-// reasonsToGo are those of nodes that go, or will go.
+// reasonsToGo are the reasons in the notes of nodes that the rollout reboots next, or later.
 var reasonsToGo = sets.New(
 	v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone,
 	v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging,
 	v1alpha1.RolloutReasonApplying,
 )
 
-// checkManager refuses the manager's own node while others go, or will go. Those that wait for it as their canary do not.
+// checkManager rejects the node of the manager while other nodes are still due. Nodes that wait for it as their canary do not count.
 func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	if !manager.Manager {
 		return "", ""
@@ -88,13 +88,13 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// line is nodes that wait for the same: those that serve nothing yet go first, then those of each profile that leads their reboots, and the
-// manager's own last.
+// line is a group of nodes in the queue. Nodes that serve nothing yet come first, then the nodes of each profile that leads their reboots, and the
+// node of the manager last.
 type line struct {
 	lineKey
 	priority int32
 	waiting  []*nodeState
-	// claims is how many nodes are claimed for the profile, served is when one last was.
+	// claims is the number of claimed nodes of the profile; served is the time of the last claim.
 	claims int
 	served time.Time
 }
@@ -104,11 +104,11 @@ type lineKey struct {
 	profile string
 }
 
-// queue is who waits.
+// queue contains the waiting nodes.
 type queue map[lineKey]*line
 
-// newQueue counts what each profile has of the cluster's budget, and finds when it last had something: nodes that are in service again have it
-// in their note, as long as that is about the present boot settings.
+// newQueue counts the share of the cluster's budget that each profile uses, and finds the last time at which each profile used it. Nodes that are
+// in service again have that time in their note, if the note is about the current boot hash.
 func (p *planner) newQueue(waiting []*nodeState) queue {
 	q := queue{}
 	for _, n := range waiting {
@@ -146,8 +146,8 @@ func (q queue) count(profile string, at time.Time, claims int) {
 	}
 }
 
-// takeNext takes the next node out of the queue, nil if there is none: of the profile with the fewest claims; of those, the one that has gone
-// without for the longest, so that a single slot goes round; then by priority.
+// takeNext removes and returns the next node of the queue, nil if there is none. It prefers the profile with the fewest claims, then the profile
+// that has waited longest, so that a single slot rotates, then the priority.
 func (q queue) takeNext() *nodeState {
 	var next *line
 	for _, l := range q {
@@ -181,7 +181,7 @@ func (p *planner) claimFor(n *nodeState) v1alpha1.Disruption {
 	return claim
 }
 
-// addToZones adds the zone of a node that other zones have to wait for.
+// addToZones adds the zone of a node for which other zones must wait.
 func (p *planner) addToZones(n *nodeState) {
 	for _, name := range n.Profiles {
 		if p.occupiesZone(n) && !slices.Contains(p.busy[name], n.zone) {
@@ -190,8 +190,8 @@ func (p *planner) addToZones(n *nodeState) {
 	}
 }
 
-// occupiesZone reports whether other zones have to wait for a node: while it is drained no longer than ZonePatience, with
-// its permit no longer than drain, boot and settling may take, and not where it has failed or serves nothing yet.
+// occupiesZone reports whether other zones must wait for a node. They wait at most ZonePatience for its drain. With a permit, they wait at most for
+// the timeouts of drain and boot and for the settle time. They do not wait for a node that has failed or serves nothing yet.
 func (p *planner) occupiesZone(n *nodeState) bool {
 	if !n.isDisrupted() || n.hasFailed() || n.Vacant {
 		return false
@@ -201,7 +201,7 @@ func (p *planner) occupiesZone(n *nodeState) bool {
 	if n.permit != nil {
 		may += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
 	} else if may = min(may, ZonePatience); n.Mark == nil {
-		// It is cordoned in this pass at the earliest.
+		// The node is cordoned in this pass at the earliest.
 		since = p.Now
 	}
 	return p.isAhead(since.Add(may))

@@ -11,23 +11,23 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Session is what one pass knows. It derives the state of each node once, and again when the node has changed. Decisions work on copies.
+// Session contains the data of one pass. It derives the state of each node once, and again when the node has changed. Decisions use copies.
 type Session struct {
-	// Snapshot is all that was read, except the nodes. Its time is in whole seconds, as the API keeps times.
+	// Snapshot is everything that was read, except the nodes. Its time is in whole seconds, as in the API.
 	Snapshot
 
-	// exactNow is Now with its fraction of a second, for what is not written.
+	// exactNow is Now with its fraction of a second, for values that are not written.
 	exactNow time.Time
 	profiles map[string]*Profile
-	// retries are those that have not been honored, boots the failures that count, by profile.
+	// retries are the retries that have not been honored, boots the failures that count, both by profile.
 	retries map[string]retry
 	boots   map[string][]v1alpha1.BootFailures
-	// nodes are in the order of the rollout, index is their places.
+	// nodes are in the order of the rollout; index contains their positions.
 	nodes []nodeState
 	index map[string]int
 }
 
-// Begin derives the states of all nodes. It keeps the snapshot's nodes and changes none of them.
+// Begin derives the states of all nodes. It keeps the snapshot's nodes unchanged.
 func Begin(s Snapshot) *Session {
 	out := &Session{nodes: make([]nodeState, len(s.Nodes))}
 	out.setRules(s)
@@ -38,8 +38,8 @@ func Begin(s Snapshot) *Session {
 	return out
 }
 
-// Update replaces what has been read or written since: the nodes of the snapshot, and everything else. Nodes that it does not contain are
-// derived again only if their claim has changed, or the profiles or the failures.
+// Update replaces everything that was read or written since: the nodes of the snapshot, and all other data. Nodes that the snapshot does not
+// contain are derived again only if their claim, the profiles or the failures have changed.
 func (s *Session) Update(news Snapshot) {
 	before := s.Snapshot
 	s.setRules(news)
@@ -115,10 +115,10 @@ func (s *Session) Names(is func(*Node) bool) sets.Set[string] {
 	return names
 }
 
-// For returns the plan of a session that has just begun.
+// For returns the plan of a new session.
 func For(s Snapshot) Plan { return Begin(s).Plan() }
 
-// Plan decides what to do next, and notes for every node why.
+// Plan decides the next steps, and notes the reason for every node.
 func (s *Session) Plan() Plan {
 	p := newPlanner(s)
 	for _, name := range slices.Sorted(maps.Keys(s.Claims)) {
@@ -130,14 +130,14 @@ func (s *Session) Plan() Plan {
 	for _, n := range p.states {
 		switch {
 		case n.former:
-			// The claim was made for a former Node of the same name. The new one may be claimed by the next pass.
+			// The claim was made for a former Node of the same name. The next pass may claim the new Node.
 			p.addStep(ReleaseClaim{OnNode{n.Name}})
 			p.describeIdle(n)
 			p.wakeAt(p.Now)
 		case n.isDisrupted():
 			p.advance(n)
 		default:
-			// A permit that a boot has outlived, where nothing else is left of the disruption.
+			// The node has booted since the permit, and the permit is the last trace of the disruption.
 			if n.permit != nil {
 				p.clearPermit(n, v1alpha1.RolloutReasonAccepted)
 			}
@@ -157,7 +157,7 @@ func (s *Session) Plan() Plan {
 	return p.plan
 }
 
-// Drains returns the drains whose pods are to be inspected now, and the nodes whose pods may be asked to leave.
+// Drains returns the drains whose pods must be inspected now, and the nodes whose pods may be evicted.
 func (s *Session) Drains() (due []Drain, draining sets.Set[string]) {
 	p := newPlanner(s)
 	for _, n := range p.states {
@@ -184,22 +184,20 @@ func (s *Session) FirstSteps(claimed sets.Set[string]) Plan {
 	return p.plan
 }
 
-// Rules are what people write down and what the clock says: all that may change between a plan and a write without making the write a
-// conflict.
+// Rules are the rules that users set, and the time: all inputs that can change between a plan and a write without making the write a conflict.
 type Rules struct {
 	// Now is the time.
 	Now time.Time
-	// Paused is true while the manager's namespace carries the paused annotation.
+	// Paused is true while the manager's namespace has the paused annotation.
 	Paused bool
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
-	// WantedBootHashes are the boot hashes that the profiles ask for, by node.
+	// WantedBootHashes are the boot hashes that the profiles desire, by node.
 	WantedBootHashes map[string]string
 }
 
-// Recheck returns why a step that was decided on may not be taken any more, empty if it may. It asks pauses, modes, policies, approvals and
-// windows again, and whether the node is to have the same boot settings. A node that has its permit is cordoned again whatever they say:
-// it may go down.
+// Recheck returns the reason why a planned step is no longer allowed, empty if it is. It checks pauses, modes, policies, approvals and windows
+// again, and whether the boot hash of the node has changed. A node with a permit is cordoned again regardless: it may go down.
 func (s *Session) Recheck(rules Rules, step Step) (reason, message string) {
 	known := s.find(step.NodeName())
 	if known == nil || known.ClientNode == nil {

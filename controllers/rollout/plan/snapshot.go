@@ -9,54 +9,55 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// Snapshot is everything that a decision rests on, as the API objects had it.
+// Snapshot is the complete input of a decision, as read from the API objects.
 type Snapshot struct {
 	// Now is the time of the decision.
 	Now time.Time
 	// Budget is the cluster-wide budget in nodes, resolved; under 1 counts as 1.
 	Budget int
-	// UnmanagedCountFor is for how long a node without a profile that is out of service uses up the cluster's budget; 0: until it is back.
+	// UnmanagedCountFor is the time for which an unavailable node without a profile uses up the cluster's budget; 0: until it is back.
 	UnmanagedCountFor time.Duration
-	// Paused is true while the manager's namespace carries the paused annotation.
+	// Paused is true while the manager's namespace has the paused annotation.
 	Paused bool
 	// Claims are the entries of the budget's ConfigMap by node.
 	Claims map[string]v1alpha1.Disruption
-	// Failures are the entries of the failures' ConfigMap by profile, UnreadFailures the profiles whose entry cannot be read.
+	// Failures are the entries of the failures' ConfigMap by profile; UnreadFailures are the profiles whose entry cannot be read.
 	Failures       map[string]v1alpha1.ProfileFailures
 	UnreadFailures sets.Set[string]
-	// Immutable names those of the two ConfigMaps, claims and failures, that are immutable.
+	// Immutable contains the names of the immutable ConfigMaps among the two for claims and failures.
 	Immutable []string
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
-	// Nodes are all Nodes of the cluster; for a session that goes on, those that may have changed. Gone names those that are not there any more.
+	// Nodes are all Nodes of the cluster; for a session that continues, the Nodes that may have changed. Gone contains the names of removed Nodes.
 	Nodes []Node
 	Gone  []string
 }
 
-// Profile is what the rollout needs to know of a StorageClientProfile.
+// Profile contains the data of a StorageClientProfile that the rollout needs.
 type Profile struct {
 	// Name is the profile's name.
 	Name string
 	// Priority decides between profiles of a node; higher wins.
 	Priority int32
-	// Rollout holds the rollout's rules with defaults.
+	// Rollout contains the rules of the rollout with defaults.
 	Rollout v1alpha1.Rollout
 	// Deleting is true once the profile has a deletion timestamp.
 	Deleting bool
-	// Paused is why the profile is paused, Inert why it disrupts nothing, PlanMode or Invalid; empty if it is not, or acts.
+	// Paused is the reason why the profile is paused, empty if it is not. Inert is the reason why it disrupts no node, PlanMode or Invalid, empty
+	// if it may.
 	Paused, Inert string
-	// PlanHash is what an approval names; Approved is true if the annotation or the field names it.
+	// PlanHash is the hash that an approval must name; Approved is true if the annotation or the field names it.
 	PlanHash string
 	Approved bool
 	// Retry is the value of the retry annotation.
 	Retry string
-	// Windows are the times in which disruptions may begin and go on; none: at all times.
+	// Windows are the times in which disruptions may start and continue; none: at all times.
 	Windows windows.Set
 	// BootKeys are the keys of the profile's settings that take effect at boot.
 	BootKeys sets.Set[string]
 }
 
-// Node is what the rollout observes of a Node, its StorageClientNode and its drain.
+// Node contains the observations of a Node, its StorageClientNode and its drain.
 type Node struct {
 	// Name, UID, Created and Labels are the Node's metadata.
 	Name, UID string
@@ -64,88 +65,88 @@ type Node struct {
 	Labels    map[string]string
 	// BootID is the boot that the kubelet reports.
 	BootID string
-	// Ready is the Ready condition, ReadySince is when it changed last; zero if unknown.
+	// Ready is the Ready condition, ReadySince the time of its last change; zero if unknown.
 	Ready      bool
 	ReadySince time.Time
-	// UnavailableSince is since when the node has been unavailable; nil if unknown.
+	// UnavailableSince is the time at which the node became unavailable; nil if unknown.
 	UnavailableSince *time.Time
 	// Unschedulable is spec.unschedulable.
 	Unschedulable bool
 	// Deleting is true once the Node has a deletion timestamp.
 	Deleting bool
-	// Leaving is the key of the taint by which others say that they are about to remove the node, empty if there is none.
+	// Leaving is the key of the taint by which others announce the removal of the node, empty if there is none.
 	Leaving string
 	// Maintainer is the reason of another controller's condition MaintenanceInProgress while it is True, empty if there is none.
 	Maintainer string
-	// Mark is our annotation, nil if there is none. One that cannot be read is empty.
+	// Mark is the operator's annotation, nil if there is none. It is empty if it cannot be read.
 	Mark *v1alpha1.Disruption
-	// Guarded is true while the Node carries annotations or labels that we set for a disruption.
+	// Guarded is true while the Node has annotations or labels that the operator sets for a disruption.
 	Guarded bool
-	// Maintenance is what our conditions on the Node say.
+	// Maintenance is the state that the operator's conditions on the Node show.
 	Maintenance Maintenance
-	// ControlPlane marks a control-plane node, Manager the node that the manager's own Pod runs on.
+	// ControlPlane marks a control-plane node, Manager the node that runs the manager's Pod.
 	ControlPlane, Manager bool
 	// Paused, Ignored and NeverDisrupt are the annotations of these names.
 	Paused, Ignored, NeverDisrupt bool
-	// Untuned is true while the Node carries the untuned taint, Vacant if besides no pod is on it that a drain would have to remove: it
-	// serves nothing yet.
+	// Untuned is true while the Node has the untuned taint. Vacant is true if also no pod is on the node that a drain would have to remove: the
+	// node serves nothing yet.
 	Untuned, Vacant bool
-	// Profiles are the names of the profiles that select the node, those being deleted included.
+	// Profiles are the names of the profiles that select the node, including profiles that are being deleted.
 	Profiles []string
-	// AgentReady is true while the agent's Pod on the node is Ready, AgentSilent while the condition Tuned says that the agent is silent:
-	// for longer than a restart takes.
+	// AgentReady is true while the agent's Pod on the node is Ready. AgentSilent is true while the condition Tuned shows that the agent is silent
+	// for longer than a restart needs.
 	AgentReady, AgentSilent bool
 	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
 	ClientNode *ClientNode
-	// Drain is how far the node's drain is, as just seen; nil if its pods have not been inspected in this pass.
+	// Drain is the progress of the node's drain; nil if its pods have not been inspected in this pass.
 	Drain *DrainProgress
-	// Evicted is how many pods the node's present drain has evicted, as far as this process knows.
+	// Evicted is the number of pods that the node's current drain has evicted, if this process knows it.
 	Evicted int32
-	// Inspected is when its pods were inspected last, as far as this process knows. It only delays the next inspection.
+	// Inspected is the time of the last inspection of its pods, if this process knows it. It only delays the next inspection.
 	Inspected time.Time
-	// ApplyingSince is since when the node's agent has been about settings that it has not reported yet, as far as this process knows; zero
-	// if unknown. It only keeps what is over within seconds from being written.
+	// ApplyingSince is the time since which the agent has been applying settings that it has not reported yet; zero if this process does not know
+	// it. It only prevents writes about states that are over within seconds.
 	ApplyingSince time.Time
 }
 
-// ClientNode is what the rollout observes of a StorageClientNode.
+// ClientNode contains the observations of a StorageClientNode.
 type ClientNode struct {
 	// UID and Generation are the object's.
 	UID        string
 	Generation int64
-	// WantedBootHash is the boot hash that the profiles ask for now; the spec follows as the live rollout lets it.
+	// WantedBootHash is the boot hash that the profiles desire now. The spec follows when the live rollout permits it.
 	WantedBootHash string
-	// Withheld are boot settings that the spec leaves out since a permitted reboot did not bring them.
+	// Withheld are settings that the spec omits because a permitted reboot did not make them effective.
 	Withheld []string
-	// Spec is what the agent must do.
+	// Spec contains the instructions for the agent.
 	Spec v1alpha1.StorageClientNodeSpec
-	// Status is what the agent has reported, and the rollout's note.
+	// Status contains the report of the agent, and the rollout's note.
 	Status v1alpha1.StorageClientNodeStatus
 }
 
-// DrainProgress is how far a drain is.
+// DrainProgress is the progress of a drain.
 type DrainProgress struct {
-	// Gone is true once no pod is left that a drain has to remove or to wait for.
+	// Gone is true once no pod is left that the drain must remove or wait for.
 	Gone bool
-	// Reason is a word for what it waits for, Message a sentence, sorted and capped.
+	// Reason is the word for the current wait; Message is a sentence, sorted and capped.
 	Reason, Message string
-	// LeftPodUIDs are the pods that a drain leaves, DaemonSet and static ones.
+	// LeftPodUIDs are the pods that a drain leaves on the node: DaemonSet and static pods.
 	LeftPodUIDs []string
-	// Names are namespace and name of the pods that are not gone, by UID.
+	// Names are the namespaces and names of the pods that are not gone, by UID.
 	Names map[string]string
 }
 
-// Maintenance is what our conditions on a Node say.
+// Maintenance is the state that the operator's conditions on a Node show.
 type Maintenance string
 
 // Maintenance states.
 const (
-	// MaintenanceNone means that the Node carries no condition of ours.
+	// MaintenanceNone means that the Node has no condition of the operator.
 	MaintenanceNone Maintenance = ""
 	// MaintenanceDraining is MaintenanceInProgress and DrainInProgress.
 	MaintenanceDraining Maintenance = "Draining"
 	// MaintenanceDrained is MaintenanceInProgress and Drained.
 	MaintenanceDrained Maintenance = "Drained"
-	// MaintenanceOther is a mix of ours that a crash or somebody else left behind.
+	// MaintenanceOther is a mix of these conditions that a crash or another user left behind.
 	MaintenanceOther Maintenance = "Other"
 )

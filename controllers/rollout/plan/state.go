@@ -14,41 +14,41 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// nodeState is a node with what follows from its objects. What this pass decides changes it.
+// nodeState is a node with the state derived from its objects. Decisions of this pass change it.
 type nodeState struct {
 	*Node
 	claim *v1alpha1.Disruption
-	// former is set where the claim of the node's name was made for a former Node, released once this pass releases its claim.
+	// former is true if the claim under the node's name was made for a former Node; released is true once this pass releases the claim.
 	former, released bool
-	// permit is the permit that stands; nil once this pass has cleared it.
+	// permit is the current permit; nil once this pass has cleared it.
 	permit *v1alpha1.RebootPermit
-	// note is status.rollout as it stands, zero if there is none.
+	// note is the current status.rollout, zero if there is none.
 	note v1alpha1.RolloutStatus
-	// target names what attempts and a failure speak of: the boot hash, or its removal.
+	// target identifies the subject of attempts and failures: the boot hash, or its removal.
 	target string
 	need   need
-	// resets are the profiles whose retry has made the note start again.
+	// resets are the profiles whose retry has reset the note.
 	resets []string
-	// settings is how the settings stand; empty while the node is being released.
+	// settings is the state of the settings; empty while the node is being released.
 	settings standing.Report
-	// zone is the node's, empty if it has none.
+	// zone is the node's zone, empty if it has none.
 	zone string
-	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
+	// forgiven are the profiles whose budgets the node does not use up, because it has been unavailable for so long.
 	forgiven []string
-	// maintenanceShown is what our conditions say, maintenance what they are to say after this pass.
+	// maintenanceShown is the state that the conditions show, maintenance the state that they must show after this pass.
 	maintenanceShown, maintenance Maintenance
 }
 
-// need is whether and for whom a node has to reboot.
+// need describes whether a node must reboot, and for which profiles.
 type need struct {
 	kind needKind
-	// profiles are those that need it, the one that leads first.
+	// profiles are the profiles that need the reboot. The first one leads.
 	profiles []string
-	// names are the same profiles, sorted, so that what is said of several does not flap.
+	// names are the same profiles, sorted, so that messages about several of them do not flap.
 	names []string
-	// removalsOnly is true where only removals wait for a boot that nobody asks for.
+	// removalsOnly is true if only removals wait for a boot, and no profile requests it.
 	removalsOnly bool
-	// uncovered wait for a boot that no boot hash, and so no approval and no count of attempts, speaks of.
+	// uncovered are settings that wait for a boot but are not part of a boot hash. So no approval and no count of attempts covers them.
 	uncovered []string
 }
 
@@ -60,7 +60,7 @@ const (
 	needReboot
 )
 
-// releaseTarget is what a node's attempts speak of while it is being released.
+// releaseTarget is the prefix of the target of a node that is being released.
 const releaseTarget = "release-"
 
 func (s *Session) stateOf(node *Node) nodeState {
@@ -84,15 +84,15 @@ func (s *Session) stateOf(node *Node) nodeState {
 		}
 		s.recallNode(&n)
 	}
-	// Drains of other settings, or with other options, count no more. While the need is unknown, they stay.
+	// Drains for other settings, or with other options, no longer count. They stay while the need is unknown.
 	if n.need = s.needOf(&n); n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(&n) {
 		n.resetDrains()
 	}
 	return n
 }
 
-// tunedOf returns since when the node has had its settings. A restart of the agent changes nothing, nor do settings that the agent has yet to
-// report: the time of other settings than these counts for no soak. Settings that do not stay well start again.
+// tunedOf returns the time since which the node has had its settings. A restart of the agent does not change it, nor do settings that the agent has
+// not reported yet: the time of other settings counts for no soak. Settings that do not stay healthy start again.
 func (s *Session) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
 	if n.ClientNode == nil {
 		return nil
@@ -116,7 +116,7 @@ func (n *nodeState) rolloutTurn() order.Turn {
 	return order.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
 }
 
-// isDisrupted reports whether the node is disrupted by us, or may be at any moment.
+// isDisrupted reports whether the rollout disrupts the node, or may at any moment.
 func (n *nodeState) isDisrupted() bool {
 	return n.claim != nil || n.Mark != nil || (n.permit != nil && !n.hasBooted())
 }
@@ -146,7 +146,7 @@ func (n *nodeState) hasSeenSpec() bool {
 	return n.hasReportedSinceBoot() && n.ClientNode.Status.ObservedGeneration >= n.ClientNode.Generation
 }
 
-// hasReportedSettings reports whether the agent speaks of the settings that it is to have, or of their removal.
+// hasReportedSettings reports whether the agent has reported on its desired settings, or on their removal.
 func (n *nodeState) hasReportedSettings() bool {
 	if n.ClientNode != nil && n.ClientNode.Spec.Release {
 		return n.hasSeenSpec() && n.ClientNode.Status.Restored
@@ -158,7 +158,7 @@ func (n *nodeState) isChanging() bool {
 	return n.ClientNode != nil && !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != n.ClientNode.WantedBootHash
 }
 
-// isPermitOutdated reports whether the permit was given for something that is no longer asked for.
+// isPermitOutdated reports whether the permit was given for settings that are no longer desired.
 func (n *nodeState) isPermitOutdated() bool {
 	return n.permit.BootHash != n.ClientNode.Spec.BootHash || n.note.BootHash != n.target
 }
@@ -174,8 +174,8 @@ func (n *nodeState) isPermitWaiting() bool {
 	return n.permit != nil && !n.hasBooted() && n.permitAnswer().Phase == v1alpha1.RebootWaiting
 }
 
-// dropUnusedAttempt takes an attempt out of the count whose permit the agent has not used up. The permit says whether it is in it:
-// what follows may fail, and be decided again.
+// dropUnusedAttempt removes an attempt from the count if the agent has not used its permit. It checks that the permit is included in the count: the
+// steps that follow may fail, and the decision may be repeated.
 func (n *nodeState) dropUnusedAttempt() {
 	answer := n.permitAnswer().Phase
 	unused := answer == v1alpha1.RebootRefused || answer == v1alpha1.RebootWaiting
@@ -184,8 +184,8 @@ func (n *nodeState) dropUnusedAttempt() {
 	}
 }
 
-// isTuned reports whether what is wanted is in force on the node, its agent vouches for that now, and no boot is due. What is no longer
-// wanted, and stays in force until somebody boots the node, takes nothing from that.
+// isTuned reports whether the desired settings are effective on the node, the agent confirms it now, and no boot is due. Settings that are no
+// longer desired but stay effective until the next boot do not count.
 func (n *nodeState) isTuned() bool {
 	waits := n.need.kind != needNone || len(n.need.uncovered) > 0
 	if !n.AgentReady || !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
@@ -198,13 +198,13 @@ func (n *nodeState) isHealthy() bool {
 	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && n.settings.IsAccepted()
 }
 
-// hasRecovered reports whether a failed node has the wanted settings after all. Where a reboot had no effect and something else is
-// wanted by now, the settings on the object may lack what was taken out of them: their successors decide.
+// hasRecovered reports whether a failed node has the desired settings after all. If a reboot had no effect and other settings are now desired, the
+// object may lack the settings that were withheld. The new settings then decide.
 func (n *nodeState) hasRecovered() bool {
 	return n.isHealthy() && !(n.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect && n.isChanging())
 }
 
-// whyUnavailable says why the node is out of service through no doing of ours, empty if it is not.
+// whyUnavailable returns the reason why the node is out of service for causes other than the rollout, empty if it is in service.
 func (n *nodeState) whyUnavailable() string {
 	switch {
 	case n.Deleting:
@@ -221,8 +221,8 @@ func (n *nodeState) whyUnavailable() string {
 	return ""
 }
 
-// needOf finds whether a node has to reboot, and for which profiles. Keys that the client node holds are due; others,
-// and all of them while the node is released, are removals, which only a profile with restoreReboot reboots for.
+// needOf finds whether a node must reboot, and for which profiles. Keys in the spec of the StorageClientNode are due. Other keys, and all keys
+// while the node is released, are removals. Only a profile with restoreReboot reboots for removals.
 func (s *Session) needOf(n *nodeState) need {
 	switch {
 	case n.ClientNode == nil:
@@ -258,7 +258,7 @@ func (s *Session) needOf(n *nodeState) need {
 	return need{kind: needReboot, profiles: profiles, names: slices.Sorted(slices.Values(profiles))}
 }
 
-// claimingProfile is the profile that the node is disrupted for, while it is not known which profiles need its reboot.
+// claimingProfile returns the profile for which the node is disrupted. It is used while the profiles that need the reboot are unknown.
 func (n *nodeState) claimingProfile() []string {
 	switch {
 	case n.claim != nil && n.claim.Profile != "":
@@ -269,7 +269,7 @@ func (n *nodeState) claimingProfile() []string {
 	return nil
 }
 
-// allSources is all sources of the node's settings; of a released node, those that ask for the reboot.
+// allSources returns all source profiles of the node's settings; for a released node, only the profiles that request the reboot.
 func (s *Session) allSources(n *nodeState) []string {
 	var out []string
 	for _, setting := range n.ClientNode.Spec.Settings {
@@ -280,8 +280,8 @@ func (s *Session) allSources(n *nodeState) []string {
 	return out
 }
 
-// restoringProfiles are the profiles that ask for a reboot to be rid of a key: of those that declare it, or of all of the
-// node's where nobody does any more. One that is being deleted asks for every key: it waits for them.
+// restoringProfiles returns the profiles that request a reboot to remove a key. Profiles that declare the key are considered, or all profiles of
+// the node if none declares it. A profile that is being deleted requests a reboot for every key, because its deletion waits for them.
 func (s *Session) restoringProfiles(n *nodeState, key string) []string {
 	declared := slices.ContainsFunc(n.Profiles, func(name string) bool {
 		return s.profiles[name] != nil && s.profiles[name].BootKeys.Has(key)
@@ -300,8 +300,8 @@ func (s *Session) rebootsToRestore(name string) bool {
 	return profile != nil && profile.Rollout.Reboot.RestoreReboot
 }
 
-// rankProfiles sorts profiles so that the first gives the drain its options: the highest priority, on a tie the longer
-// timeout. Those that do not exist come last.
+// rankProfiles sorts profiles so that the first one sets the options of the drain: highest priority first, then the longest timeout. Profiles that
+// do not exist come last.
 func (s *Session) rankProfiles(names []string) []string {
 	slices.SortFunc(names, func(a, b string) int {
 		x, y := s.profiles[a], s.profiles[b]
@@ -322,8 +322,8 @@ func (s *Session) rankProfiles(names []string) []string {
 	return slices.Compact(names)
 }
 
-// rulesFor is the rollout's rules for a node: of the profile that leads those that need the reboot, else of the one that it
-// is disrupted for, else of the one that leads those whose settings it carries, else the defaults.
+// rulesFor returns the rollout rules for a node. They come from the leading profile that needs the reboot. Otherwise from the profile for which the
+// node is disrupted, from the leading profile among the node's settings, or from the defaults.
 func (s *Session) rulesFor(n *nodeState) v1alpha1.Rollout {
 	var carried []string
 	if n.ClientNode != nil {
@@ -337,7 +337,7 @@ func (s *Session) rulesFor(n *nodeState) v1alpha1.Rollout {
 	return (&v1alpha1.StorageClientProfileSpec{}).WithDefaults().Rollout
 }
 
-// disruptedSince is when the node was cordoned, or claimed where that is not known.
+// disruptedSince returns the time at which the node was cordoned, or claimed if that time is unknown.
 func (n *nodeState) disruptedSince() time.Time {
 	switch {
 	case n.Mark != nil && !n.Mark.Since.IsZero():

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// MaxAttempts is how many permits a node gets for one boot hash.
+	// MaxAttempts is the maximum number of permits that a node gets for one boot hash.
 	MaxAttempts = 3
-	// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot, within the time of a drain.
+	// RefusalPause is the pause after the agent rejected a permit or its host rejected the reboot. It is part of the time of a drain.
 	RefusalPause = time.Minute
-	// ZonePatience is how long a drain keeps other zones waiting: one that takes longer waits for people or pods, and the budget is better
-	// spent than idle.
+	// ZonePatience is the maximum time that a drain keeps other zones waiting. A longer drain waits for users or pods, and other zones should use
+	// the budget in that time.
 	ZonePatience = 5 * time.Minute
-	// MaxMessage bounds a note's message, in characters, as the API does.
+	// MaxMessage limits the message of a note, in characters, as the API does.
 	MaxMessage = 1024
-	// readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
+	// readyGrace is the time that a node has to become healthy after it is Ready again, before a note is written about it.
 	readyGrace = 5 * time.Second
-	// What is over within so long is not written: the cordon's mark shows a drain, and the agent's report comes by itself.
+	// Shorter states are not written: the annotation on the cordoned node shows a drain, and the agent's report arrives without a write.
 	drainNotedAfter    = 15 * time.Second
 	applyingNotedAfter = 30 * time.Second
 )
@@ -31,39 +31,39 @@ const (
 	MinDrainInterval = time.Second
 	// MaxDrainInterval is the longest time between them: many draining nodes must not load the API server.
 	MaxDrainInterval = 5 * time.Second
-	// minTerminationInterval is the shortest time while only pods that terminate are left.
+	// minTerminationInterval is the shortest time while only terminating pods are left.
 	minTerminationInterval = time.Second / 2
-	// Between the bounds, the interval grows with each draining node. An inspection takes one read a node while only pods that terminate
-	// are left, and up to three otherwise: that is 100 and 150 reads a second.
+	// Between the bounds, the interval grows with each draining node. An inspection needs one read a node while only terminating pods are left, and
+	// up to three otherwise: that is 100 and 150 reads a second.
 	drainIntervalPerNode       = 20 * time.Millisecond
 	terminationIntervalPerNode = 10 * time.Millisecond
 )
 
-// Plan is what to do next.
+// Plan contains the next steps.
 type Plan struct {
-	// Steps are in order. If one cannot be applied, the later ones of the same node must not be.
+	// Steps are in order. If one cannot be applied, the later steps of the same node must not be applied.
 	Steps []Step
-	// Notes are the notes of all nodes with a StorageClientNode, as they are once the node's steps are applied.
+	// Notes are the notes of all nodes with a StorageClientNode, valid once the steps of the node are applied.
 	Notes map[string]v1alpha1.RolloutStatus
-	// Draining are the nodes whose pods may be asked to leave until the next plan, and those of no other.
+	// Draining are the nodes whose pods may be evicted until the next plan. Pods of other nodes must not be.
 	Draining sets.Set[string]
-	// Failures are the failures to record before any step; nil: those that are recorded now.
+	// Failures are the failures to record before any step; nil if the record does not change.
 	Failures *FailureChange
-	// Queued is true while nodes wait for their turn: others have to return to service first, or to be accepted.
+	// Queued is true while nodes wait for their turn: others must return to service first, or be accepted.
 	Queued bool
-	// Next is when to plan again although nothing changed; zero: never.
+	// Next is the time of the next plan if no object changes; zero: never.
 	Next time.Time
 }
 
 // Step is a single write, or a drain.
 type Step interface {
-	// NodeName returns the name of the node that the step is about.
+	// NodeName returns the name of the step's node.
 	NodeName() string
-	// String names the step in a line.
+	// String describes the step in one line.
 	String() string
 }
 
-// OnNode names the node that a step is about.
+// OnNode contains the node of a step.
 type OnNode struct {
 	// Node is the node's name.
 	Node string
@@ -72,14 +72,14 @@ type OnNode struct {
 // NodeName implements Step.
 func (s OnNode) NodeName() string { return s.Node }
 
-// AddClaim enters the node in the budget's ConfigMap.
+// AddClaim adds the node to the budget's ConfigMap.
 type AddClaim struct {
 	OnNode
 	// Claim is the entry.
 	Claim v1alpha1.Disruption
-	// Options are those of the drain that follows, with defaults.
+	// Options are the options of the drain that follows, with defaults.
 	Options v1alpha1.Drain
-	// Missing is true if the node is disrupted by us already and only its entry is missing.
+	// Missing is true if the rollout already disrupts the node and only its entry is missing.
 	Missing bool
 }
 
@@ -90,7 +90,7 @@ func (s AddClaim) String() string {
 	return fmt.Sprintf("claim %s for %s", s.Node, s.Claim.Profile)
 }
 
-// UpdateClaim records in a node's claim that a permit is about to be given, or has been answered.
+// UpdateClaim records in a node's claim that a permit is about to be given, or that the agent has responded to it.
 type UpdateClaim struct {
 	OnNode
 	// Claim is the entry.
@@ -107,42 +107,43 @@ func (s UpdateClaim) String() string {
 	return fmt.Sprintf("claim of %s: permit", s.Node)
 }
 
-// ReleaseClaim takes the node out of the budget's ConfigMap.
+// ReleaseClaim removes the node from the budget's ConfigMap.
 type ReleaseClaim struct{ OnNode }
 
 func (s ReleaseClaim) String() string { return "release the claim of " + s.Node }
 
-// Cordon makes the node unschedulable, marks the cordon as ours and keeps autoscalers off the node, in one write.
+// Cordon makes the node unschedulable, annotates it and keeps autoscalers off it, in one write.
 type Cordon struct {
 	OnNode
 	// Mark is the annotation.
 	Mark v1alpha1.Disruption
-	// ExcludeFromLoadBalancers also takes the node out of external load balancers.
+	// ExcludeFromLoadBalancers also removes the node from external load balancers.
 	ExcludeFromLoadBalancers bool
 }
 
 func (s Cordon) String() string { return "cordon " + s.Node }
 
-// Uncordon makes the node schedulable and removes the mark and whatever else we set with it, in one write.
+// Uncordon makes the node schedulable and removes the annotation and everything that was set with it, in one write.
 type Uncordon struct {
 	OnNode
-	// Reason is a word for why.
+	// Reason is the reason of the uncordon, one word.
 	Reason string
 }
 
 func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node, s.Reason) }
 
-// RemoveGuards removes what kept autoscalers and load balancers off the node, if no uncordon does: someone has removed our mark.
+// RemoveGuards removes the annotations and labels that kept autoscalers and load balancers off the node. It is used if no uncordon removes them:
+// someone has removed the operator's annotation.
 type RemoveGuards struct{ OnNode }
 
 func (s RemoveGuards) String() string { return "take our guards off " + s.Node }
 
-// SetMaintenance writes our maintenance conditions on the Node, or removes them.
+// SetMaintenance writes the operator's maintenance conditions on the Node, or removes them.
 type SetMaintenance struct {
 	OnNode
 	// State is the new state.
 	State Maintenance
-	// Permitting has the Node written even if it has that state: a permit follows, and an uncordon by a manager that read the Node before
+	// Permitting forces a write of the Node even if it has that state. A permit follows, and an uncordon by a manager that read the Node before
 	// must meet a conflict.
 	Permitting bool
 }
@@ -157,23 +158,23 @@ func (s SetMaintenance) String() string {
 	return fmt.Sprintf("conditions of %s: %s", s.Node, s.State)
 }
 
-// Drain has the node's pods evicted in the background. How far that is belongs into Node.Drain before anything else is decided.
+// Drain evicts the pods of the node in the background. Before any other decision, the caller must put its progress into Node.Drain.
 type Drain struct {
 	OnNode
-	// Options are the profile's, with defaults.
+	// Options are the options of the profile, with defaults.
 	Options v1alpha1.Drain
-	// Evicted is how many pods this drain has evicted, according to the note.
+	// Evicted is the number of pods that this drain has evicted, according to the note.
 	Evicted int32
-	// AfterCordon is true if the step before it cordons the node: what is found belongs to the next plan.
+	// AfterCordon is true if the previous step cordons the node. The result then belongs to the next plan.
 	AfterCordon bool
 }
 
 func (s Drain) String() string { return "drain " + s.Node }
 
-// WriteNote writes the note ahead of the steps that follow, if what it contains cannot be observed again.
+// WriteNote writes the note before the steps that follow, if it contains facts that cannot be observed again.
 type WriteNote struct {
 	OnNode
-	// Note is what is written.
+	// Note is the new note.
 	Note v1alpha1.RolloutStatus
 }
 
@@ -190,12 +191,12 @@ type GivePermit struct {
 
 func (s GivePermit) String() string { return "permit the reboot of " + s.Node }
 
-// ClearPermit removes the permit: used up, answered without a reboot, or outlived by a boot.
+// ClearPermit removes a permit that is used up, that finished without a reboot, or that is older than the current boot.
 type ClearPermit struct {
 	OnNode
 	// ID is the permit's.
 	ID string
-	// Reason is a word for why.
+	// Reason is the reason of the removal, one word.
 	Reason string
 }
 

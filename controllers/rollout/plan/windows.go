@@ -11,14 +11,14 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// opening is whether the windows of some profiles are open together, and when that may change.
+// opening contains whether the windows of some profiles are open together, and the time at which that may change.
 type opening struct {
 	open  bool
 	again time.Time
 }
 
-// checkWindows keeps a node in service unless a window is open in every profile that needs its reboot; while the agent has not reported, in
-// every profile that may.
+// checkWindows rejects a node unless a window is open in every profile that needs its reboot. While the agent has not reported, this includes every
+// profile that may need it.
 func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	names := n.need.names
 	if n.need.kind == needUnknown {

@@ -18,7 +18,7 @@ import (
 // fieldOwner is the field manager of every write.
 const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
-// applyStep carries out one step. The resource version of the objects that were decided on makes a step fail that would meet anything else.
+// applyStep applies one step. The resource version of the objects behind the decision makes the step fail if an object has changed since.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	log.FromContext(ctx).V(1).Info("Applying a step", "step", step.String())
 	switch step := step.(type) {
@@ -46,7 +46,7 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	return fmt.Errorf("apply step %q: unknown", step)
 }
 
-// addClaims enters nodes in the ConfigMap as it was read before the decision.
+// addClaims adds nodes to the ConfigMap that was read before the decision.
 func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
@@ -67,10 +67,10 @@ func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-// claimChange is what a node's claim is to be, empty for one that is released.
+// claimChange is the new claim of a node, empty if the claim is released.
 type claimChange struct{ node, claim string }
 
-// changeClaim changes a claim, or releases it. What other workers change while a write is under way goes into the next one with it.
+// changeClaim changes a claim, or releases it. Changes that other workers make during a write are combined into the next write.
 func (s *scope) changeClaim(ctx context.Context, node, claim string) error {
 	_, err := s.changes.Do(claimChange{node, claim}, func(changes []claimChange) (struct{}, error) {
 		s.claiming.Lock()
@@ -123,8 +123,8 @@ func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 	return nil
 }
 
-// patchNode changes a Node as it was decided upon. Taints are one value to a JSON merge patch: the resource version
-// is what keeps those of others.
+// patchNode changes the Node on which the decision was based. A JSON merge patch replaces all taints, so the resource version protects the taints
+// of others.
 func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
 	before := s.nodeNow(name)
 	node := before.DeepCopy()
@@ -156,7 +156,7 @@ func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v
 	return nil
 }
 
-// writeNote writes the note, and emits an event where somebody has to act on it.
+// writeNote writes the note, and emits an event if a user must act on it.
 func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.RolloutStatus) error {
 	before := s.clientNodeNow(name)
 	clientNode, err := write.PatchNote(ctx, s.Client, before, note)

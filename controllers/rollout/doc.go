@@ -1,7 +1,7 @@
-// Package rollout disrupts nodes: it claims budget, cordons, drains, permits a reboot, and returns nodes to service. It
-// reads a snapshot, has package plan decide on steps and notes, and applies them.
+// Package rollout disrupts nodes: it claims budget, cordons, drains, permits a reboot, and returns nodes to service. It reads a snapshot, package
+// plan decides on steps and notes, and it applies them.
 //
-// It plans from the cache, reads live what the plan touches, and plans again: a stale cache costs a pass and nothing
-// else. Before a node is claimed, all of them are read live. Each write carries the resource version of what was
-// decided upon, so that of two managers, or of us and somebody else, one loses and plans again.
+// It plans from the cache, reads the affected objects live, and plans again: a stale cache only costs a pass. Before a node is claimed, all nodes
+// are read live. Each write contains the resource version on which the decision was based. If two managers, or the operator and another client,
+// write concurrently, one fails and plans again.
 package rollout

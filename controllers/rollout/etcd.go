@@ -17,22 +17,22 @@ const etcdLabel = "node-role.kubernetes.io/etcd"
 // etcdPods are the labels of kubeadm's and RKE2's static pods of etcd (cmd/kubeadm/app/util/staticpod, ComponentPod).
 var etcdPods = client.MatchingLabels{"component": "etcd", "tier": "control-plane"}
 
-// etcdAge is for how long it is remembered which nodes run etcd: members change seldom, and are listed among all of kube-system.
+// etcdAge is the time for which the list of etcd nodes is cached: members rarely change, and finding them requires a list of kube-system.
 const etcdAge = time.Minute
 
-// etcdMembers are the nodes that run a member of etcd as a static pod, as seen a moment ago.
+// etcdMembers are the nodes that run a member of etcd as a static pod, according to a recent read.
 type etcdMembers struct {
 	nodes sets.Set[string]
 	at    time.Time
 }
 
-// readEtcdMembers finds the nodes whose loss would cost etcd a vote although no label says so.
+// readEtcdMembers finds the nodes whose loss would cost etcd a vote although they have no label for it.
 func (s *scope) readEtcdMembers(ctx context.Context) error {
 	if age := s.Clock.Now().Sub(s.etcd.at); s.etcd.nodes != nil && age >= 0 && age < etcdAge {
 		return nil
 	}
 	var pods corev1.PodList
-	// From the API server's memory: a member that has just come is no voter yet.
+	// Read from the cache of the API server: a new member has no vote yet.
 	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 	if err := s.APIReader.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), etcdPods, fromMemory); err != nil {
 		return fmt.Errorf("list Pods of etcd: %w", err)

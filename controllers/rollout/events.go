@@ -12,24 +12,25 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	// eventProgress is set on the profile, at most once a minute, and names the Nodes that were cordoned for it since, those that may reboot,
-	// and those that came back with every value read back and are in service again.
+	// eventProgress is set on the profile, at most once a minute. It lists the Nodes that have since been cordoned for the profile, that may
+	// reboot, and that are in service again with all values verified.
 	eventProgress = "RolloutProgress"
 	// eventDrainBlocked is set when a PodDisruptionBudget or the drain's own rules keep a pod on the Node. The note names both.
 	eventDrainBlocked = "DrainBlocked"
-	// eventDrainTimedOut is set when a drain did not end within rollout.drain.timeoutSeconds.
+	// eventDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	eventDrainTimedOut = "DrainTimedOut"
-	// eventHostBusy is set when the agent holds a reboot back since something on its host must not be interrupted, and when the node returns
-	// to service because of it. The note names it.
+	// eventHostBusy is set when the agent delays a reboot because a process on its host must not be interrupted. It is also set when the node
+	// returns to service because of that process. The note names it.
 	eventHostBusy = "HostBusy"
-	// eventFailed is set when the node goes to phase Failed. The note says why; the rollout makes no further attempt for these settings.
+	// eventFailed is set when the node changes to phase Failed. The note contains the reason; the rollout makes no further attempt for these
+	// settings.
 	eventFailed = "NodeFailed"
-	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or
-	// cloud had marked it for removal before: it counts as failed.
+	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or cloud had marked
+	// it for removal before: it counts as failed.
 	eventNodeLost = "NodeLost"
-	// eventWriteRefused is set when the API server refuses a write that the node's next step needs. The note has its answer.
+	// eventWriteRefused is set when the API server rejects a write that the node's next step needs. The note contains the error.
 	eventWriteRefused = "WriteRefused"
-	// eventUncordoned is set when the rollout returns the Node to service without a reboot that was accepted. The note says why.
+	// eventUncordoned is set when the rollout returns the Node to service without an accepted reboot. The note contains the reason.
 	eventUncordoned = "NodeUncordoned"
 )
 
@@ -39,24 +40,24 @@ func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) 
 	}
 }
 
-// progressEvery is how often a profile's progress is told: an event a node and step would be a fifth of all writes.
+// progressEvery is the minimum interval between progress events of a profile. One event for each node and step would be a fifth of all writes.
 const progressEvery = time.Minute
 
-// profileProgress holds the nodes of one profile since its last event, by what was done to them. A manager that ends takes with it what it
-// has not reported.
+// profileProgress contains the nodes of one profile since its last event, by the action on them. Unreported progress is lost when the manager
+// stops.
 type profileProgress struct {
 	reported time.Time
 	nodes    [3][]string
 }
 
-// What is done to a node, in the order in which it is reported.
+// Actions on a node, in the order in which they are reported.
 const (
 	cordoned = iota
 	permitted
 	inService
 )
 
-// noteProgress adds to what is to be reported of the profile that a node is disrupted for.
+// noteProgress adds an action to the next event of the profile for which a node is disrupted.
 func (s *scope) noteProgress(node, profile string, done int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -74,7 +75,7 @@ func (s *scope) profileOf(node string) string {
 	return ""
 }
 
-// tellProgress emits what is due, and returns when the next is; zero where nothing is left to be told.
+// tellProgress emits the due events, and returns the time of the next one; zero if no progress is unreported.
 func (s *scope) tellProgress() (next time.Time) {
 	now := s.Clock.Now()
 	for name, p := range s.progress {
@@ -94,7 +95,7 @@ func (s *scope) tellProgress() (next time.Time) {
 	return next
 }
 
-// String reports what was done, empty for nothing.
+// String lists the actions, empty if there are none.
 func (p *profileProgress) String() string {
 	var parts []string
 	for i, what := range []string{"Cordoned: ", "May reboot: ", "Settings verified after the reboot, in service: "} {
@@ -105,7 +106,7 @@ func (p *profileProgress) String() string {
 	return strings.Join(parts, ". ")
 }
 
-// emitNoteEvent reports a change of the note that somebody has to act on.
+// emitNoteEvent emits an event for a change of the note that requires an action by a user.
 func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
 	switch {
 	case is.Refusal != "" && is.Refusal != was.Refusal:

@@ -12,8 +12,8 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// rememberFailures writes what is to be remembered of failures before any step is applied: what a step takes away is remembered by
-// then. Where it cannot be written, the nodes that it is about are left for the next pass, and nothing new begins.
+// rememberFailures records failures before any step is applied, because steps remove the facts from which failures are derived. If the write fails,
+// the affected nodes are left to the next pass, and no new disruption starts.
 func (p *pass) rememberFailures(ctx context.Context, change *plan.FailureChange) {
 	if change == nil {
 		return
@@ -46,7 +46,7 @@ func (s *scope) rememberedFailures() (map[string]v1alpha1.ProfileFailures, sets.
 	return failures, unread
 }
 
-// writeFailures writes all that is to be remembered. An entry that cannot be read stays as it is.
+// writeFailures writes all recorded failures. An entry that cannot be read stays unchanged.
 func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.ProfileFailures) error {
 	before, unread := s.rememberedFailures()
 	failures := s.failures.DeepCopy()
@@ -66,7 +66,7 @@ func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.Prof
 	return nil
 }
 
-// reportFailures says what has been forgotten on request, and which nodes have been lost: there is no Node any more to say it on.
+// reportFailures reports failures that were cleared on request, and lost nodes. A lost node has no Node for an event, so the profile gets it.
 func (s *scope) reportFailures(ctx context.Context, before, next map[string]v1alpha1.ProfileFailures) {
 	for profile, failures := range next {
 		if failures.Retry != before[profile].Retry {

@@ -32,10 +32,10 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// scope is one pass over the API: what was decided upon, as it is now, for the writes that follow.
+// scope is one pass over the API. It contains the objects of the decision in their current version, for the writes that follow.
 type scope struct {
 	*Reconciler
-	// gathered is how long it took to read the cluster, stepping is set once nodes are read for steps.
+	// gathered is the time that it took to read the cluster; stepping is true once nodes are read for steps.
 	gathered         time.Duration
 	stepping, paused bool
 	profiles         *fleet.ProfileSet
@@ -43,19 +43,19 @@ type scope struct {
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
-	// changes are of claims, rulings are reads of the rules for some nodes: workers share them.
+	// changes combines changes of claims; rulings combines reads of the rules for some nodes. Workers share them.
 	changes parallel.Joint[claimChange, struct{}]
 	rulings parallel.Joint[[]string, plan.Rules]
-	// failures are what is remembered of failed nodes.
+	// failures is the ConfigMap with the recorded failures of nodes.
 	failures *corev1.ConfigMap
-	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
+	// mutex guards the maps that follow, which workers read and write. No two workers handle the same node.
 	mutex       sync.Mutex
 	nodes       map[string]*corev1.Node
 	clientNodes map[string]*v1alpha1.StorageClientNode
-	// changed are the nodes that may not be as the planner was last told, drains is how far their drains are.
+	// changed are the nodes that may have changed since the last input to the planner; drains is the progress of their drains.
 	changed sets.Set[string]
 	drains  map[string]*plan.DrainProgress
-	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
+	// occupied are the nodes with the untuned taint that have pods which a drain would have to remove.
 	occupied sets.Set[string]
 }
 
@@ -86,7 +86,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error {
 	s.stepping = true
 	profiles, etcd := s.profiles, s.etcd.nodes
-	// The claims come first: what is released after they were read is written on the nodes, or still counts.
+	// The claims come first: a claim released after this read either shows on the node or still counts.
 	if err := errors.Join(s.readCommon(ctx, s.APIReader), s.readEtcdMembers(ctx)); err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error 
 	return s.readPods(ctx, names)
 }
 
-// findOutdated finds the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
-// nothing else of them: one of the same version is the same.
+// findOutdated finds the nodes for which the cache is stale. It requests only the versions of all objects from the API server: objects of the same
+// version are equal.
 func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	kinds := []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("NodeList"), v1alpha1.GroupVersion.WithKind("StorageClientNodeList")}
 	versions := make([]map[string]string, len(kinds))
@@ -124,8 +124,8 @@ func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	return objects.FindOutdated(versions[0], s.nodes).Union(objects.FindOutdated(versions[1], s.clientNodes)), nil
 }
 
-// readPods finds which nodes with the untuned taint that are to be rebooted serve anything. Until it has read them, a
-// node that keeps pods away by that taint counts as empty.
+// readPods finds the nodes with the untuned taint that need a reboot and already serve pods. Until it has read them, a node that rejects pods by
+// that taint counts as empty.
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
 	return parallel.TryEach(s.workers(), sets.List(names), func(name string) error {
@@ -148,7 +148,7 @@ func (s *scope) isUntuned(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
 }
 
-// readCommon reads the claims, which are never taken from a cache, the failures, the profiles, and the pause of everything.
+// readCommon reads the claims, which are never read from a cache, the failures, the profiles, and the global pause.
 func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error) {
 	if s.claims, err = s.readConfigMap(ctx, s.APIReader, v1alpha1.BudgetConfigMap); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *scope) readConfigMap(ctx context.Context, reader client.Reader, name st
 	return object, nil
 }
 
-// writeConfigMap writes a ConfigMap as it was read before the decision.
+// writeConfigMap writes a ConfigMap that was read before the decision.
 func (s *scope) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) error {
 	write := func() error { return s.Update(ctx, object, fieldOwner) }
 	if object.ResourceVersion == "" {
@@ -199,7 +199,7 @@ func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.
 	return s.profileSets.Of(profiles.Items, s.Allow), nil
 }
 
-// readRules shares one read among workers that ask at the same time. It starts after all of them have asked.
+// readRules shares one read among concurrent callers. The read starts after all of them have made their request.
 func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
 	return s.rulings.Do(nodes, func(asked [][]string) (plan.Rules, error) {
 		paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
@@ -238,7 +238,7 @@ func (s *scope) readNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// nodeNow is a Node as it was decided upon, or what the server made of it since; nil if there is none.
+// nodeNow returns the Node on which the decision was based, or its version after later writes; nil if there is none.
 func (s *scope) nodeNow(name string) *corev1.Node {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -272,7 +272,7 @@ func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
 	return v1alpha1.RolloutStatus{}
 }
 
-// rememberInspection keeps how far a node's drain is, and when its pods were inspected.
+// rememberInspection records the progress of a node's drain, and the time of the inspection of its pods.
 func (s *scope) rememberInspection(node string, progress plan.DrainProgress) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -280,7 +280,8 @@ func (s *scope) rememberInspection(node string, progress plan.DrainProgress) {
 	s.changed.Insert(node)
 }
 
-// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet, or not confirmed; zero if it is not.
+// rememberApplying records and returns the time since which the agent has been applying settings that it has not reported or confirmed yet; zero if
+// there are none.
 func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
 	isConfirming := func() bool {
 		report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
@@ -296,7 +297,7 @@ func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node st
 	return s.applying[node]
 }
 
-// currentSnapshot turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
+// currentSnapshot converts the objects of this pass, including the results of its writes, into the input of the planner.
 func (s *scope) currentSnapshot() plan.Snapshot {
 	out := s.currentRules()
 	out.Nodes = make([]plan.Node, 0, len(s.nodes))
@@ -347,13 +348,13 @@ func (s *scope) currentRules() plan.Snapshot {
 	return out
 }
 
-// readDisruption reads a claim or a mark. One that cannot be read counts like any other: it is empty.
+// readDisruption decodes a claim or an annotation. If it cannot be read, the result is empty and still counts.
 func readDisruption(value string) v1alpha1.Disruption {
 	disruption, _ := v1alpha1.DecodeDisruption(value)
 	return disruption
 }
 
-// plannedProfiles are the profiles of the last set as the planner knows them.
+// plannedProfiles caches the last set of profiles in the form that the planner uses.
 type plannedProfiles struct {
 	mutex    sync.Mutex
 	of       *fleet.ProfileSet
@@ -399,7 +400,7 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 	}
 	var err error
 	if out.Windows, err = windows.ParseSet(profile.Spec.Rollout.Windows); err != nil {
-		// A profile that was made invalid and then deleted is not checked any more; it has no window all the same.
+		// A profile that became invalid and was then deleted is no longer checked, but its windows are still invalid.
 		out.Inert = v1alpha1.ReasonInvalid
 	}
 	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
@@ -471,7 +472,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 	return out
 }
 
-// clientNodeOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
+// clientNodeOf returns the StorageClientNode of a node, nil if it belongs to a former Node of the same name.
 func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
 	clientNode := s.clientNodeNow(node.Name)
 	if clientNode == nil || !fleet.Owns(node, clientNode) {
@@ -480,7 +481,7 @@ func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
 	return clientNode
 }
 
-// unavailableSince is since when a node has been out of service, as far as the Node shows.
+// unavailableSince returns the time since which a node has been out of service, if the Node shows it.
 func unavailableSince(node *corev1.Node, leaving *corev1.Taint) *time.Time {
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time

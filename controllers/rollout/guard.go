@@ -9,22 +9,22 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Annotations that keep an autoscaler from deleting a node which it takes for empty or broken while it reboots.
+// Annotations that prevent an autoscaler from deleting a node that appears empty or broken while it reboots.
 const (
 	clusterAutoscalerAnnotation = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	karpenterAnnotation         = "karpenter.sh/do-not-disrupt"
 )
 
-// guards are the keys that we have set on a Node for a disruption. What others had set before is not among them.
+// guards are the keys that the operator has set on a Node for a disruption. Keys that were set before are not included.
 //
-// They come in the patch that cordons and go in the patch that uncordons, and the list of them with them: no crash comes
-// in between. The list is an annotation of its own, so that it outlives somebody who takes our mark off the Node.
+// The patch that cordons adds the keys and this list, the patch that uncordons removes both: no crash can separate them. The list has its own
+// annotation, so that it remains if someone removes the disruption annotation from the Node.
 type guards struct {
 	Annotations []string `json:"annotations,omitempty"`
 	Labels      []string `json:"labels,omitempty"`
 }
 
-// guardsOf reads the list. One that cannot be read names nothing: what it named is left as it is.
+// guardsOf decodes the list. A list that cannot be read is empty: its keys stay on the node.
 func guardsOf(node *corev1.Node) guards {
 	var out guards
 	if err := json.Unmarshal([]byte(node.Annotations[v1alpha1.DisruptionGuardsAnnotation]), &out); err != nil {
@@ -33,8 +33,8 @@ func guardsOf(node *corev1.Node) guards {
 	return out
 }
 
-// setGuards keeps autoscalers off the node, and takes it out of external load balancers where that is asked for. What is
-// there already, whatever its value, is somebody's and stays theirs.
+// setGuards keeps autoscalers off the node, and removes it from external load balancers if requested. A key that already exists, with any value,
+// belongs to another user and is not changed.
 func setGuards(node *corev1.Node, excludeFromLoadBalancers bool) {
 	ours := guardsOf(node)
 	for _, key := range knownAnnotations {
@@ -67,13 +67,13 @@ func setKey(all map[string]string, ours []string, key string) []string {
 	return append(ours, key)
 }
 
-// known are the only keys that a list may have us remove, whoever wrote it.
+// The known keys are the only keys that removeGuards may remove, regardless of the author of the list.
 var (
 	knownAnnotations = []string{clusterAutoscalerAnnotation, karpenterAnnotation}
 	knownLabels      = []string{corev1.LabelNodeExcludeBalancers}
 )
 
-// removeGuards takes away what setGuards has set. A value that somebody has changed since is theirs.
+// removeGuards removes the keys that setGuards has set. A value that has changed since belongs to another user.
 func removeGuards(node *corev1.Node) {
 	ours := guardsOf(node)
 	removeKeys(node.Annotations, ours.Annotations, knownAnnotations)

@@ -14,11 +14,11 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// maintenanceReason marks the conditions on a Node as ours. Others may set conditions of the same types.
+// maintenanceReason marks conditions on a Node that the operator sets. Others may set conditions of the same types.
 const maintenanceReason = "StorageClientRollout"
 const maintenanceMessage = "Reboot for storage client settings"
 
-// maintenance is which conditions are True in each state. The others are not there.
+// maintenance contains the conditions that are True in each state. The others are absent.
 var maintenance = map[plan.Maintenance][]corev1.NodeConditionType{
 	plan.MaintenanceNone:     nil,
 	plan.MaintenanceDraining: {corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress},
@@ -44,7 +44,7 @@ func maintenanceOf(node *corev1.Node) plan.Maintenance {
 	return plan.MaintenanceOther
 }
 
-// maintainerOf is the reason of somebody else's condition MaintenanceInProgress while it is True, empty if there is none.
+// maintainerOf returns the reason of another controller's condition MaintenanceInProgress while it is True, empty if there is none.
 func maintainerOf(node *corev1.Node) string {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeMaintenanceInProgress && condition.Status == corev1.ConditionTrue && condition.Reason != maintenanceReason {
@@ -54,13 +54,13 @@ func maintainerOf(node *corev1.Node) string {
 	return ""
 }
 
-// setMaintenance sets our conditions. Where somebody else keeps a condition of such a type, it is left alone.
+// setMaintenance sets the operator's conditions. It skips a type for which another controller has set a condition.
 func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
 	before := s.nodeNow(step.Node)
 	node := before.DeepCopy()
 	now, message := s.Clock.Now(), maintenanceMessage
 	if step.Permitting {
-		// To the nanosecond: no two writes are equal.
+		// With nanoseconds, no two writes are equal.
 		message += ", permitted at " + now.UTC().Format(time.RFC3339Nano)
 	}
 	for _, kind := range maintenanceTypes {
@@ -82,7 +82,7 @@ func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) er
 	if slices.Equal(node.Status.Conditions, before.Status.Conditions) {
 		return nil
 	}
-	// The kubelet keeps conditions of its own in this list: the patch merges by type.
+	// The kubelet keeps other conditions in this list: the patch merges by type.
 	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
 	if err := s.Status().Patch(ctx, node, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of Node %s: %w", step.Node, err)

@@ -17,26 +17,26 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// cluster is what a pass reads and writes.
+// cluster is the interface through which a pass reads and writes.
 type cluster interface {
 	// readSnapshot reads the claims live and everything else from the cache.
 	readSnapshot(ctx context.Context) (plan.Snapshot, error)
 	// refreshNodes reads the claims, the profiles and some nodes live, or all nodes if names is nil.
 	refreshNodes(ctx context.Context, names sets.Set[string]) error
-	// news returns what has been read, inspected or written since the last snapshot.
+	// news returns the objects that have been read, inspected or written since the last snapshot.
 	news() plan.Snapshot
-	// shadow has tests compare a session with a new one of the same cluster.
+	// shadow lets tests compare a session with a new session of the same cluster.
 	shadow(session *plan.Session)
-	// inspectPods finds how far a node's drain is, if it only has to wait. drainNode evicts what may leave the node in the background, and
-	// returns how far its drain is. keepDrains ends the drains of all other nodes.
+	// inspectPods records the progress of a node's drain if the drain only has to wait. drainNode evicts pods of the node in the background, and
+	// returns the progress of its drain. keepDrains stops the drains of all other nodes.
 	inspectPods(ctx context.Context, step plan.Drain)
 	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
 	keepDrains(nodes sets.Set[string])
-	// lookAhead returns what would keep a drain from ending.
+	// lookAhead returns the obstacles to a drain.
 	lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress
-	// readRules reads live what people have written down, and the clock, for some nodes.
+	// readRules reads live the rules that users set, and the time, for some nodes.
 	readRules(ctx context.Context, nodes []string) (plan.Rules, error)
-	// addClaims enters nodes in the ConfigMap, all or none; applyStep carries out any other step.
+	// addClaims adds nodes to the ConfigMap, all or none; applyStep applies any other step.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
 	applyStep(ctx context.Context, step plan.Step) error
 	writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error
@@ -44,50 +44,52 @@ type cluster interface {
 	writeNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) error
 }
 
-// phasesInService are those of nodes that the rollout does nothing to.
+// phasesInService are the phases of nodes that the rollout does not disrupt.
 var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate}
 
 const (
-	// maxNotes is how many notes of nodes in service one pass writes, maxNotesBeside if it has applied steps: the next ones wait for it.
+	// maxNotes is the number of notes for nodes in service that one pass writes. If the pass has applied steps, the number is maxNotesBeside,
+	// because the next steps wait for it.
 	maxNotes       = 50
 	maxNotesBeside = 5
-	// retryDelay is the pause after a pass that met a conflict, or left something for the next.
+	// retryDelay is the pause after a pass that met a conflict, or left work for the next pass.
 	retryDelay = 200 * time.Millisecond
-	// maxLooks is how many nodes are looked at before they are claimed in one pass: two for each of the usual workers.
+	// maxLooks is the number of nodes that one pass checks before it claims them: two for each of the default workers.
 	maxLooks = 24
 )
 
-// DefaultWorkers is how many nodes are read, drained and written to at a time. More requests at once would be felt by others.
+// DefaultWorkers is the number of nodes that are read, drained and written concurrently. More concurrent requests would affect other clients.
 const DefaultWorkers = 12
 
 // pass is one round of reading, planning and writing.
 type pass struct {
 	cluster
 	outcome
-	// workers is how many nodes are dealt with at a time.
+	// workers is the number of nodes that are handled concurrently.
 	workers int
 	session *plan.Session
-	// plan is the last decision.
+	// plan is the latest plan.
 	plan plan.Plan
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
-	// unremembered is set if failures could not be recorded: nothing new starts then. unfinished is set if the next pass must come at once.
+	// unremembered is true if failures could not be recorded: no new disruption starts then. unfinished is true if the next pass must start at
+	// once.
 	unremembered, unfinished bool
-	// errs are about no node.
+	// errs are the errors that do not concern a node.
 	errs []error
 }
 
-// outcome is what the workers of a pass write to.
+// outcome contains the results of the workers of a pass.
 type outcome struct {
 	mutex sync.Mutex
-	// notes are those of the last decision, with what first drains have found.
+	// notes are the notes of the latest plan, including the results of first drains.
 	notes map[string]v1alpha1.RolloutStatus
 	// skipped are the nodes of which a step was not applied: they are left to the next pass. refused are the errors of some of them.
 	skipped sets.Set[string]
 	refused map[string]error
 }
 
-// skip leaves a node to the next pass, which comes at once unless the API server has refused a write.
+// skip leaves a node to the next pass, which starts at once unless the API server has rejected a write.
 func (o *outcome) skip(node string, refusal error) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -103,7 +105,7 @@ func (o *outcome) isSkipped(node string) bool {
 	return o.skipped.Has(node)
 }
 
-// finish reports whether a step was applied, and skips the node if it was not. That another client was faster is no error.
+// finish reports whether a step was applied, and skips the node if it was not. A conflict with another client is no error.
 func (o *outcome) finish(node string, err error) bool {
 	switch {
 	case err == nil:
@@ -122,7 +124,7 @@ func (o *outcome) noteOf(node string) (note v1alpha1.RolloutStatus, noted bool) 
 	return note, noted
 }
 
-// noteFirstDrain adds to the note of a node what its first drain has found.
+// noteFirstDrain adds the result of a node's first drain to its note.
 func (o *outcome) noteFirstDrain(node string, progress plan.DrainProgress) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -138,14 +140,14 @@ func newPass(c cluster, workers int, session *plan.Session) *pass {
 	}}
 }
 
-// runPass makes a pass. It returns when to make the next one, zero if nothing changes by itself, and whether something is left to do at once.
+// runPass makes a pass. It returns the time of the next one, zero if it only depends on changes of objects, and whether work is left to do at once.
 func runPass(ctx context.Context, c cluster, workers int) (next time.Time, unfinished bool, err error) {
 	snapshot, err := c.readSnapshot(ctx)
 	if err != nil {
 		return time.Time{}, false, err
 	}
 	p := newPass(c, workers, plan.Begin(snapshot))
-	// A node whose pods only have to end need not be read.
+	// A node that only waits for its pods to terminate need not be read.
 	p.observeDrains(func(step plan.Drain) { p.inspectPods(ctx, step) })
 	p.decide()
 	most := maxNotes
@@ -189,14 +191,14 @@ func (p *pass) update() {
 	p.shadow(p.session)
 }
 
-// decide plans, and ends the drains that the plan no longer contains.
+// decide plans, and stops the drains that the plan no longer contains.
 func (p *pass) decide() {
 	p.plan = p.session.Plan()
 	p.notes = p.plan.Notes
 	p.keepDrains(p.plan.Draining)
 }
 
-// observeDrains observes the drains of nodes that are cordoned already, and ends all others.
+// observeDrains observes the drains of nodes that are already cordoned, and stops all others.
 func (p *pass) observeDrains(observe func(plan.Drain)) {
 	due, draining := p.session.Drains()
 	p.keepDrains(draining)
@@ -206,8 +208,8 @@ func (p *pass) observeDrains(observe func(plan.Drain)) {
 	}
 }
 
-// claimNodes claims nodes when everything else is done, also those that have room now that others have left their places, and takes the
-// first steps on them: the API server has accepted the claims, and all nodes were read live in this pass.
+// claimNodes claims nodes after all other steps, including nodes for which other nodes have just freed budget, and takes the first steps on them:
+// the API server has accepted the claims, and all nodes were read live in this pass.
 func (p *pass) claimNodes(ctx context.Context) {
 	if p.live == nil && slices.ContainsFunc(p.plan.Steps, isRelease) && p.planAgain() {
 		return
@@ -224,9 +226,9 @@ func (p *pass) claimNodes(ctx context.Context) {
 	p.applySteps(ctx, first.Steps)
 }
 
-// planAgain plans with what has been written so far, and reports whether other steps come before claims. Nodes that steps were applied to keep
-// their notes: their agents are about to respond. Nodes with other steps than claims are left to the next pass, as are failures that are not
-// recorded yet, before which nothing new starts.
+// planAgain makes a new plan after the writes so far, and reports whether other steps come before claims. Nodes to which steps were applied keep
+// their notes, because their agents are about to respond. Nodes with steps other than claims are left to the next pass. So are failures that are
+// not recorded yet; no new disruption starts before them.
 func (p *pass) planAgain() (others bool) {
 	before, behind := p.plan, p.skipped.Clone()
 	p.update()
@@ -260,8 +262,9 @@ func isNewClaim(step plan.Step) bool {
 	return ok && !claim.Missing
 }
 
-// nodesToRead returns the nodes that the plan changes; nil, for all, if it adds a claim, or makes room for one: what others do counts then too.
-// With one node of the control plane the others of it are read: etcd would not survive two that are out.
+// nodesToRead returns the nodes that the plan changes. It returns nil, for all nodes, if the plan adds a claim or frees budget for one, because
+// changes by others then also count. If the plan changes a control-plane node, all control-plane nodes are read: etcd would not survive the loss of
+// two.
 func (p *pass) nodesToRead() sets.Set[string] {
 	names := sets.New[string]()
 	for _, step := range p.plan.Steps {
@@ -284,7 +287,7 @@ func (p *pass) nodesToRead() sets.Set[string] {
 
 func (p *pass) isLive(node string) bool { return p.live == nil || p.live.Has(node) }
 
-// applySteps applies the steps except new claims: those of a node strictly in order, several nodes at a time.
+// applySteps applies the steps except new claims: the steps of one node strictly in order, several nodes concurrently.
 func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	var order []string
 	chains := map[string][]plan.Step{}
@@ -308,7 +311,7 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	})
 }
 
-// applyChain applies the steps of one node, none after one that was not applied.
+// applyChain applies the steps of one node, and stops after a step that was not applied.
 func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	if !p.isLive(node) {
 		p.skip(node, nil)
@@ -336,8 +339,8 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	}
 }
 
-// areAllowed asks pauses, profiles and the clock again right before nodes are disrupted or permitted to reboot: the pass may have taken its
-// time. Nodes that may not be any more are left to the next pass, which says why.
+// areAllowed checks pauses, profiles and the time again immediately before nodes are disrupted or permitted to reboot, because the pass may have
+// been slow. Nodes that are no longer allowed are left to the next pass, which reports the reason.
 func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
 	nodes := make([]string, 0, len(steps))
 	for _, step := range steps {
@@ -356,8 +359,8 @@ func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
 	return allowed
 }
 
-// writeLastNote writes the note of a node at once when its steps are all applied: its agent responds to them, which would make the
-// note a conflict. Agents do not respond to a drain: other nodes' steps come before its note.
+// writeLastNote writes the note of a node as soon as all its steps are applied. Its agent responds to them, so a later note would meet a conflict.
+// Agents do not respond to a drain: steps of other nodes come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
 	note, noted := p.noteOf(node)
 	if noted && note.Phase != v1alpha1.RolloutDraining && !p.isSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
@@ -365,7 +368,7 @@ func (p *pass) writeLastNote(ctx context.Context, node string) {
 	}
 }
 
-// applyClaims adds the new claims among the steps, which only a plan made of live nodes may, and returns the nodes.
+// applyClaims adds the new claims among the steps, and returns the nodes. Only a plan based on live nodes may add claims.
 func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	var claims []plan.AddClaim
 	for _, step := range p.plan.Steps {
@@ -378,7 +381,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 		}
 	}
 	isSkipped := func(c plan.AddClaim) bool { return p.isSkipped(c.Node) }
-	// No pod is evicted for a drain that would not end.
+	// No pod is evicted for a drain that would not finish.
 	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
 		if note, passed := p.session.PassOver(claim.Node, p.lookAhead(ctx, claim)); passed {
 			p.publishNote(ctx, claim.Node, note)
@@ -410,8 +413,8 @@ func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.Rollo
 	p.finish(node, p.writeNote(ctx, node, note))
 }
 
-// noteRefusals adds to the notes of nodes what the API server answered. What a note contains already is not returned again, to be logged over
-// and over: it is only tried again, as the result asks for.
+// noteRefusals adds the errors of the API server to the notes of nodes. An error that the note already contains is not returned again, so that it
+// is not logged repeatedly: the write is only retried, as again requests.
 func (p *pass) noteRefusals(ctx context.Context) (again bool) {
 	for _, node := range slices.Sorted(maps.Keys(p.refused)) {
 		err := p.refused[node]
@@ -432,7 +435,7 @@ func (p *pass) noteRefusals(ctx context.Context) (again bool) {
 	return again
 }
 
-// earlierOf returns the earlier of two times, each of which may be never.
+// earlierOf returns the earlier of two times. Zero means never.
 func earlierOf(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -440,8 +443,8 @@ func earlierOf(a, b time.Time) time.Time {
 	return a
 }
 
-// writeNotes writes the notes that say something new: of nodes that are out of service at once, of the others no
-// more than most in a pass, so that a thousand that wait do not keep the next step waiting. Canaries come first: their soak starts with the note.
+// writeNotes writes the notes that have changed. It writes notes of nodes that are out of service at once, and at most the given number of other
+// notes in a pass, so that a thousand waiting nodes do not delay the next step. Canaries come first: their soak starts with the note.
 func (p *pass) writeNotes(ctx context.Context, most int) {
 	var outOfService, canaries, inService []string
 	isCanary := p.session.Names(func(n *plan.Node) bool { return n.ClientNode != nil && n.ClientNode.Spec.Canary })
@@ -450,7 +453,7 @@ func (p *pass) writeNotes(ctx context.Context, most int) {
 		switch {
 		case p.skipped.Has(node) || plan.SameNote(p.currentNote(node), note):
 		case note.Phase == v1alpha1.RolloutClaimed:
-			// The next pass comes at once and has more to say.
+			// The next pass starts at once and writes a newer note.
 		case !slices.Contains(phasesInService, note.Phase):
 			outOfService = append(outOfService, node)
 		case isCanary.Has(node):

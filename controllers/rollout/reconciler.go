@@ -30,38 +30,38 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock measures drains, boots and soaks.
 	Clock clock.PassiveClock
-	// Allow holds the parameters that are accepted beyond the catalogue.
+	// Allow contains the parameters that are accepted in addition to the catalogue.
 	Allow catalogue.AllowList
 	// MaxUnavailable is the cluster-wide budget: nodes, or a percentage of all Nodes, rounded down and never under 1.
 	MaxUnavailable intstr.IntOrString
-	// UnmanagedCountFor is for how long a node without a profile that is out of service uses up the cluster's budget; 0: until it is back.
+	// UnmanagedCountFor is the time for which an unavailable node without a profile uses up the cluster's budget; 0: until it is back.
 	UnmanagedCountFor time.Duration
-	// ManagerNamespace holds the claims, and its annotation pauses everything.
+	// ManagerNamespace contains the claims, and its annotation pauses everything.
 	ManagerNamespace string
-	// AgentNamespace is where the agent's Pods run.
+	// AgentNamespace is the namespace of the agent's Pods.
 	AgentNamespace string
-	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster. It goes last.
+	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster. It goes last.
 	ManagerNode string
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
-	// Drains evicts in the background. It runs beside the reconciler, and ends with it.
+	// Drains evicts in the background. It runs alongside the reconciler, and stops with it.
 	Drains *drain.Runner
-	// Workers is how many nodes are dealt with at a time; 0: DefaultWorkers. With 1, the same answers make the same pass.
+	// Workers is the number of nodes that are handled concurrently; 0: DefaultWorkers. With 1, the same responses lead to the same pass.
 	Workers int
-	// Shadow is called by tests with a pass's session after each change, and with what a new session would be made of; nil: not at all.
+	// Shadow is a test hook. It is called with a pass's session after each change, and with the snapshot for an equal new session. May be nil.
 	Shadow func(session *plan.Session, whole plan.Snapshot)
 
 	profileSets fleet.ProfileSets
 	planned     plannedProfiles
 	// etcd are the nodes that run a member of etcd.
 	etcd etcdMembers
-	// inspected is when the pods of draining nodes were inspected last. The one request is never worked on twice at once.
+	// inspected contains the time of the last inspection of the pods of each draining node. The one request is never handled twice concurrently.
 	inspected map[string]time.Time
-	// applying is since when agents have been about settings that they have not reported yet.
+	// applying contains the time since which each agent has been applying settings that it has not reported yet.
 	applying map[string]time.Time
-	// progress is what has not been told in events yet.
+	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
-	// rested is when the next pass may be made: at once after one that took steps, since nodes wait for the next.
+	// rested is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.
 	rested time.Time
 }
 
@@ -102,11 +102,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	case !next.After(now):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
+	// The pass itself took time. If it took longer than the wait, the API server still gets a short pause.
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
 
-// After a pass that had nothing to do, the rollout rests restShare times as long as it took to read the cluster, at most for maxRest.
+// After a pass without steps, the rollout rests restShare times as long as it took to read the cluster, at most for maxRest.
 const (
 	restShare = 10
 	maxRest   = 2 * time.Second
@@ -121,7 +121,7 @@ func (s *scope) restAfter() time.Duration {
 
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
-// drainNode has what may leave a node evicted in the background, and reports how far its drain is.
+// drainNode evicts pods of a node in the background, and reports the progress of its drain.
 func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
 	progress := plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError}
 	result, err := s.Drains.Drain(ctx, step.Node, step.Options, step.Evicted)
@@ -134,14 +134,15 @@ func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgre
 	return progress
 }
 
-// inspectPods finds how far a node's drain is if it only has to wait. A drain that is due, as where the pods cannot be read, finds that itself.
+// inspectPods records the progress of a node's drain if the drain only has to wait. If Drain has work to do, or the pods cannot be read, drainNode
+// records it.
 func (s *scope) inspectPods(ctx context.Context, step plan.Drain) {
 	if result, due, err := s.Drains.Inspect(ctx, step.Node, step.Options); err == nil && !due {
 		s.rememberInspection(step.Node, progressOf(result))
 	}
 }
 
-// lookAhead looks at the pods of a node that is to be claimed. What cannot be read says nothing against it.
+// lookAhead checks the pods of a node that is about to be claimed. A failed read is no obstacle.
 func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress {
 	result, err := s.Drains.LookAhead(ctx, step.Node, step.Options)
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
-// maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.
+// maxBackOff is the maximum delay after a pass with an error, because freed budget waits for it.
 const maxBackOff = 10 * time.Second
 
-// gatherFor is for how long changes are gathered before a pass: nodes of a wave come back together, and share then the writes to the claims.
+// gatherFor is the time for which changes are gathered before a pass: nodes of a wave come back together, and then share the writes to the claims.
 const gatherFor = 250 * time.Millisecond
 
 // theRequest is the one request.
@@ -52,7 +52,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: watch.AgentChanged})).
 		WithOptions(controller.Options{
-			// One request stands for all nodes: what fails on one must not hold up the others for long.
+			// One request stands for all nodes: a failure on one node must not delay the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryDelay, maxBackOff),
 		}).
 		Complete(r)
@@ -62,7 +62,7 @@ func enqueue[E any](_ context.Context, _ E, queue workqueue.TypedRateLimitingInt
 	queue.AddAfter(theRequest, gatherFor)
 }
 
-// nodeChanged leaves out heartbeats: thousands of nodes send them all the time.
+// nodeChanged ignores heartbeats: thousands of nodes send them all the time.
 func nodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, also := e.ObjectNew.(*corev1.Node)
@@ -81,7 +81,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
 }
 
-// clientNodeChanged leaves out reports that change mounts and their figures only, and volumes, which the rollout does not decide on.
+// clientNodeChanged ignores reports that only change mounts and their figures, and ignores volumes, on which the rollout does not decide.
 func clientNodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)

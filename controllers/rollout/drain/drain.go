@@ -1,5 +1,5 @@
-// Package drain takes one pass over a node's pods: it evicts what may be evicted and reports what is left. It never
-// waits; whoever drains a node comes back until the result says that it is done.
+// Package drain makes one pass over the pods of a node. It evicts the pods that it may evict and reports the rest. It never waits: the caller
+// repeats the pass until the result is done.
 package drain
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Bounds of what is asked of the API server for one node.
+// Limits of requests to the API server for one node.
 const (
-	// listTimeout bounds a read: what a pass waits for.
+	// listTimeout limits a read, because a pass waits for it.
 	listTimeout = 5 * time.Second
-	// evictionTimeout bounds one eviction. It is longer than an admission webhook may take, which is 30 s at most
+	// evictionTimeout limits one eviction. It is longer than the maximum of an admission webhook, which is 30 s
 	// (kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers, "Timeouts").
 	evictionTimeout = 35 * time.Second
-	// maxEvictions is how many evictions of a node are under way at a time, unless a Drainer says otherwise.
+	// maxEvictions is the default number of concurrent evictions on a node.
 	maxEvictions = 5
 )
 
@@ -37,9 +37,9 @@ const (
 type Drainer struct {
 	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
 	Reader client.Reader
-	// Evictor evicts, and Trial asks the server only whether it would.
+	// Evictor evicts; Trial is a dry run.
 	Evictor, Trial Evictor
-	// AtATime is how many evictions of a node are under way at a time; 0: 5.
+	// AtATime is the number of concurrent evictions on a node; 0: 5.
 	AtATime int
 }
 
@@ -53,10 +53,10 @@ func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Dr
 	return SortPods(pods, options)
 }
 
-// SortPods tells of a node's pods which may be evicted, and what is to be said of all others, by their own objects alone: it asks no
-// PodDisruptionBudget. It fails where waitForPodSelector cannot be parsed.
+// SortPods separates the pods of a node into evictable pods and all others, based only on their objects: it does not read PodDisruptionBudgets. It
+// returns an error if waitForPodSelector cannot be parsed.
 func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
-	// An empty selector, as the API's documentation shows it, selects none.
+	// An empty selector, as shown in the API's documentation, selects none.
 	waitFor := labels.Nothing()
 	if selector := options.WaitForPodSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
 		if waitFor, err = metav1.LabelSelectorAsSelector(selector); err != nil {
@@ -96,8 +96,8 @@ func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictab
 	return result, evictable, nil
 }
 
-// Resource versions that a list asks for. With consistent the API server answers with what is there: what a permit rests on. With cached it
-// may answer from its watch cache, which has an index of Pods by node: enough to see how a drain goes on.
+// Resource versions for a list request. With consistent, the API server returns the current state, which a permit requires. With cached, it may
+// respond from its watch cache, which has an index of Pods by node: enough to follow the progress of a drain.
 const (
 	consistent = ""
 	cached     = "0"
@@ -114,11 +114,11 @@ func (d *Drainer) listPods(ctx context.Context, node, version string) ([]corev1.
 	return pods.Items, nil
 }
 
-// errTryLater stands for a server that asks to come back later.
+// errTryLater stands for the response of a server that is temporarily unable to evict.
 var errTryLater = apierrors.NewTooManyRequests("come back later", 0)
 
-// evict asks for one eviction. evicted is true where the server has agreed; blocker says what keeps the pod, nil where nothing does, or
-// where the server only asks for patience.
+// evict requests one eviction. evicted is true if the server has accepted it. blocker describes the obstacle; it is nil if there is none, or if the
+// server only requests a later attempt.
 func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) (evicted bool, blocker *Blocker) {
 	var refusal error = errTryLater
 	if !slices.ContainsFunc(budgetsOf(pod, known.read(pod.Namespace)), isUncounted) {
@@ -133,7 +133,7 @@ func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.D
 	case refusal == nil:
 		return true, nil
 	case apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal), ctx.Err() != nil:
-		// This pod is gone, one of the same name is somebody else; or the drain has ended.
+		// This pod is gone and another pod has its name, or the drain has stopped.
 		return false, nil
 	}
 	return false, d.findBlocker(ctx, pod, refusal, known)
@@ -151,7 +151,7 @@ func (b *budgets) read(namespace string) []policyv1.PodDisruptionBudget {
 	return b.byNamespace[namespace]
 }
 
-// list returns the budgets of a namespace, read once a run.
+// list returns the budgets of a namespace. It reads each namespace once in a run.
 func (b *budgets) list(ctx context.Context, reader client.Reader, namespace string) ([]policyv1.PodDisruptionBudget, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -182,12 +182,12 @@ func budgetsOf(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.P
 	return out
 }
 
-// isUncounted reports whether the server refuses evictions since nobody has counted the budget's pods yet.
+// isUncounted reports whether the server rejects evictions because the pods of the budget have not been counted yet.
 func isUncounted(budget policyv1.PodDisruptionBudget) bool {
 	return budget.Status.ObservedGeneration < budget.Generation
 }
 
-// findBlocker says what keeps a pod whose eviction was refused; nil where the server only asks for patience.
+// findBlocker returns the obstacle to a pod whose eviction was rejected; nil if the server only requests a later attempt.
 func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal error, known *budgets) *Blocker {
 	blocker := Blocker{Pod: podName(pod)}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
@@ -201,10 +201,10 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	slices.Sort(blocker.Budgets)
 	switch {
 	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
-		// The eviction API answers 500 for a pod with more than one budget, and always will.
+		// The eviction API always returns 500 for a pod with more than one budget.
 		blocker.Why = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
 	case !apierrors.IsTooManyRequests(refusal):
-		// A webhook that refuses, or that takes its time, is such a case.
+		// For example, a webhook rejected the eviction or was too slow.
 		blocker.Why = "cannot be evicted: " + refusal.Error()
 	case len(blocker.Budgets) == 0:
 		return nil
@@ -245,7 +245,7 @@ func gracePeriod(options v1alpha1.Drain) *int64 {
 
 func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// IsVacant reports whether no pod is on a node but those that a drain leaves and those that have run to their end.
+// IsVacant reports whether a node has only pods that a drain leaves and pods that have run to completion.
 func (d *Drainer) IsVacant(ctx context.Context, node string) (bool, error) {
 	pods, err := d.listPods(ctx, node, consistent)
 	if err != nil {

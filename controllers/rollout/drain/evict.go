@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Evictor asks for a pod to be evicted. The errors are the API's own: not found and conflict mean that the pod is not
-// there any more, too many requests that a PodDisruptionBudget keeps it.
+// Evictor requests the eviction of a pod. Errors are errors of the API: not found and conflict mean that the pod is gone, too many requests means
+// that a PodDisruptionBudget protects it.
 type Evictor interface {
-	// Evict asks for the eviction of this very pod. gracePeriodSeconds nil leaves the pod its own.
+	// Evict requests the eviction of exactly this pod. If gracePeriodSeconds is nil, the pod's own grace period applies.
 	Evict(ctx context.Context, pod *corev1.Pod, gracePeriodSeconds *int64) error
 }
 
@@ -20,13 +20,13 @@ type Evictor interface {
 type PolicyEvictor struct {
 	// Client writes.
 	Client client.Client
-	// DryRun has the server answer as it would, and evict nothing.
+	// DryRun requests a dry run: the server responds as usual and evicts no pod.
 	DryRun bool
 }
 
 // Evict implements Evictor.
 func (e PolicyEvictor) Evict(ctx context.Context, pod *corev1.Pod, gracePeriodSeconds *int64) error {
-	// The UID keeps a pod of the same name that has been made since.
+	// The UID protects a newer pod of the same name.
 	eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{
 		GracePeriodSeconds: gracePeriodSeconds,
 		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),

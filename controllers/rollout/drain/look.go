@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/parallel"
 )
 
-// lookTimeout bounds the evictions that are tried on a node: a pass waits for them. What has not been answered by then is no verdict.
+// lookTimeout limits the dry-run evictions on a node, because a pass waits for them. Requests that are still pending then have no result.
 const lookTimeout = 5 * time.Second
 
 // NewRunner returns a runner that reads from reader and evicts through writer.
@@ -24,8 +24,8 @@ func NewRunner(reader client.Reader, writer client.Client) *Runner {
 	return &Runner{Drainer: Drainer{Reader: reader, Evictor: PolicyEvictor{Client: writer}, Trial: PolicyEvictor{Client: writer, DryRun: true}}}
 }
 
-// LookAhead reports what would keep a drain of a node from ending, and evicts nothing: pods that may not be evicted, pods that would be
-// waited for, and those whose eviction the server refuses for a PodDisruptionBudget. What cannot be found out is left out.
+// LookAhead reports the obstacles to a drain of a node, and evicts no pod. These are pods that the rules protect, pods that the drain would wait
+// for, and pods whose eviction the server rejects because of a PodDisruptionBudget. Obstacles that cannot be determined are omitted.
 func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
 	result, evictable, err := d.sortPods(ctx, node, options, cached)
 	if err != nil {
@@ -45,8 +45,8 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	return Result{WaitedFor: result.WaitedFor, Blocked: result.Blocked}, nil
 }
 
-// tryEviction finds the budgets that would keep a pod. Only "too many requests" is a verdict of the server's, and only of pods that budgets
-// select: webhooks with side effects refuse every dry run. Where they do, what the budgets say of themselves has to do.
+// tryEviction finds the budgets that would protect a pod. Only "too many requests" is a valid result, and only for pods that budgets select:
+// webhooks with side effects reject every dry run. In that case, the status of the budgets decides.
 func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {
 	refusal := d.Trial.Evict(ctx, pod, gracePeriod(options))
 	if refusal == nil || ctx.Err() != nil || apierrors.IsNotFound(refusal) || apierrors.IsConflict(refusal) {

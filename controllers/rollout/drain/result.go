@@ -7,17 +7,17 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Blocker is a pod that cannot be evicted, and why.
+// Blocker is a pod that cannot be evicted, with the reason.
 type Blocker struct {
 	// Pod is namespace and name.
 	Pod string
-	// Budgets are the PodDisruptionBudgets that keep it, namespace and name; none where it is something else.
+	// Budgets are the PodDisruptionBudgets that protect it, namespace and name; empty if the reason is another one.
 	Budgets []string
-	// Why is a sentence for what else keeps it.
+	// Why is a sentence about any other reason.
 	Why string
 }
 
-// String names pod and budget, or why.
+// String returns the pod and its budgets, or the reason.
 func (b Blocker) String() string {
 	if len(b.Budgets) == 0 {
 		return fmt.Sprintf("Pod %s %s", b.Pod, b.Why)
@@ -29,24 +29,24 @@ func (b Blocker) String() string {
 	return message
 }
 
-// Result is what a pass found. Pods are namespace and name.
+// Result contains the pods found by a pass. Pods are namespace and name.
 type Result struct {
-	// Remaining have been asked to leave, or are about to be, and are not gone.
+	// Remaining are pods that have been evicted, or are about to be, and are not gone.
 	Remaining []string
-	// WaitedFor run to their end: pods of Jobs, and those that waitForPodSelector selects.
+	// WaitedFor are pods that run to completion: pods of Jobs, and pods that waitForPodSelector selects.
 	WaitedFor []string
-	// Blocked cannot be evicted.
+	// Blocked are pods that cannot be evicted.
 	Blocked []Blocker
-	// LeftUIDs are the UIDs of the pods that stay, DaemonSet and static ones.
+	// LeftUIDs are the UIDs of the pods that stay: DaemonSet and static pods.
 	LeftUIDs []string
-	// Names are those of the pods that are not gone and do not stay, by UID.
+	// Names are the names of the pods that are not gone and do not stay, by UID.
 	Names map[string]string
 }
 
-// Done reports whether every pod that has to leave is gone.
+// Done reports whether every pod that must leave is gone.
 func (r Result) Done() bool { return len(r.Remaining)+len(r.WaitedFor)+len(r.Blocked) == 0 }
 
-// String says what the drain waits for, the worst first.
+// String describes the pods for which the drain waits, most severe first.
 func (r Result) String() string {
 	if r.Done() {
 		return "All pods that had to leave are gone"

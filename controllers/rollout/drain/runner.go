@@ -13,15 +13,15 @@ import (
 	"github.com/storageclient/operator/controllers/internal/parallel"
 )
 
-// runTimeout bounds one run over a node's pods: what it did not come to is left to the next.
+// runTimeout limits one run over the pods of a node. The next run handles the rest.
 const runTimeout = 5 * time.Minute
 
-// Runner drains nodes in the background, each on its own clock: nobody waits for a slow eviction but its own node. A node has one run at
-// most, which ends as soon as Keep leaves the node out.
+// Runner drains nodes in the background, each independently: a slow eviction delays only its own node. A node has at most one run, which stops when
+// Keep omits the node.
 type Runner struct {
 	Drainer
 
-	// Go does something in the background; nil: side by side with all else. A simulation does it when it likes.
+	// Go runs a function in the background; nil: concurrently. A simulation can choose the time.
 	Go func(do func())
 
 	mutex sync.Mutex
@@ -31,19 +31,19 @@ type Runner struct {
 	wait  sync.WaitGroup
 }
 
-// nodeDrain is what the runs over a node have come to.
+// nodeDrain is the state of the runs over a node.
 type nodeDrain struct {
-	// cancel ends the run that is under way, nil where none is.
+	// cancel stops the current run, nil if there is none.
 	cancel context.CancelFunc
-	// dropped is set once nobody wants the drain any more.
+	// dropped is true once the drain is no longer needed.
 	dropped bool
-	// evicted counts the pods that the server has agreed to evict.
+	// evicted is the number of pods whose eviction the server has accepted.
 	evicted int32
-	// blockers are what keeps pods, as they answered last.
+	// blockers are the obstacles to the pods, from the latest responses.
 	blockers map[types.UID]Blocker
 }
 
-// Start lets runs begin until the context ends, as it does for a manager that no longer leads, and waits for those under way.
+// Start allows runs until the context ends, for example when the manager loses leadership. It then waits for runs in progress.
 func (r *Runner) Start(ctx context.Context) error {
 	r.mutex.Lock()
 	r.runs = ctx
@@ -53,21 +53,21 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until no run is under way.
+// Wait waits until no run is in progress.
 func (r *Runner) Wait() {
-	// Whoever begins a run holds the mutex.
+	// Every start of a run holds the mutex.
 	r.mutex.Lock()
 	r.mutex.Unlock() //nolint:staticcheck,gocritic // what began before has been counted
 	r.wait.Wait()
 }
 
-// Drain has what may leave a node evicted, unless that is under way, and reports how far it is: what is left, and what the server
-// answered last. Nothing is evicted while a pod is there that may not be evicted at all, since the drain could not end, or one that is
-// waited for, since it may not. options are those of the profile, with defaults; evicted is how many pods have been evicted before, by
-// whomever.
+// Drain evicts the pods of a node that may be evicted, unless a run is in progress, and reports the progress: the remaining pods, and the latest
+// responses of the server. It evicts no pod while the node has a pod that may not be evicted, because the drain could not finish. It also evicts no
+// pod while it must wait for a pod, because the drain may not finish. options are the options of the profile, with defaults. evicted is the number
+// of pods that have been evicted before, including evictions by an earlier manager.
 //
-// The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
-// with an emptyDir need deleteEmptyDirData. Pods that have run to their end need not leave.
+// It follows the rules of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods with an emptyDir need
+// deleteEmptyDirData. Pods that have run to completion need not leave.
 func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain, evicted int32) (Result, error) {
 	result, evictable, err := r.sortPods(ctx, node, options, consistent)
 	if err != nil {
@@ -79,8 +79,8 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 	return r.describe(node, result, evictable), nil
 }
 
-// Inspect reports what is left on a node, as the API server's cache has it, and evicts nothing. due is true if Drain has something to do: a
-// pod may be evicted and no run is under way, or none is left.
+// Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. due is true if Drain has work to do: a pod may be
+// evicted and no run is in progress, or no pod remains.
 func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
 	result, evictable, err := r.sortPods(ctx, node, options, cached)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drai
 	return r.describe(node, result, evictable), due, nil
 }
 
-// Keep ends the drains of all other nodes: none of their pods is asked to leave from now on.
+// Keep stops the drains of all other nodes: none of their pods is evicted from now on.
 func (r *Runner) Keep(nodes sets.Set[string]) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -109,7 +109,7 @@ func (r *Runner) Keep(nodes sets.Set[string]) {
 	}
 }
 
-// Evicted is how many pods have been evicted in a node's present drain.
+// Evicted returns the number of pods that the current drain of a node has evicted.
 func (r *Runner) Evicted(node string) int32 {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -125,7 +125,7 @@ func (r *Runner) isUnderWay(node string) bool {
 	return r.nodes[node] != nil && r.nodes[node].cancel != nil
 }
 
-// describe adds what the server has answered about pods that are still there.
+// describe adds the latest responses of the server about the remaining pods.
 func (r *Runner) describe(node string, result Result, evictable []*corev1.Pod) Result {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -143,7 +143,7 @@ func (r *Runner) describe(node string, result Result, evictable []*corev1.Pod) R
 	return result
 }
 
-// begin begins a run over a node's pods, unless one is under way or nobody leads.
+// begin starts a run over the pods of a node, unless one is in progress or the manager is not the leader.
 func (r *Runner) begin(name string, pods []*corev1.Pod, options v1alpha1.Drain, evicted int32) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

@@ -462,8 +462,8 @@ func (p *planner) drainDeadline(n *nodeState) time.Time {
 	return p.drainStart(n).Add(toDuration(p.rulesFor(n).Drain.TimeoutSeconds))
 }
 
-// acceptRebootedAnyway accepts a node that no longer needs a reboot although the attempt in its note finished without one. Its host went down after it
-// had rejected the reboot, or someone rebooted it. The node must be as healthy as after a permitted boot.
+// acceptRebootedAnyway accepts a node that no longer needs a reboot although the attempt in its note finished without one. Its host went down
+// after it had rejected the reboot, or someone rebooted it. The node must be as healthy as after a permitted boot.
 func (p *planner) acceptRebootedAnyway(n *nodeState) {
 	switch {
 	case n.isHealthy():

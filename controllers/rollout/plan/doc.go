@@ -24,8 +24,8 @@
 //   - A timed-out drain, a removed cordon and a rejected permit are no failures of the node.
 //   - After a drain that finished without a reboot, the node gets a pause that doubles each time (backoff.go), and other nodes are preferred as
 //     canary. A drain that a pause or a window stopped does not count. Pods that run to completion postpone a node once.
-//   - The canary of a change consists of the first nodes that get the same settings that require a reboot from a profile, so that each combination of
-//     settings has its evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
+//   - The canary of a change consists of the first nodes that get the same settings that require a reboot from a profile, so that each combination
+//     of settings has its evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
 //   - A disruption may start while a window is open, regardless of the time that is left. When the window closes, nodes without a permit are
 //     released, and nodes with a permit finish.
 //   - Zones in turn: no node of a profile is claimed while nodes of the profile are disrupted in another zone. A node that cannot be rebooted

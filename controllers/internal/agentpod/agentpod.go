@@ -1,5 +1,5 @@
-// Package agentpod tells whether a node's agent is to be believed. An agent is alive while its Pod is Ready, and
-// what it reported holds for the boot that it reported in; there is no heartbeat in the API.
+// Package agentpod decides whether a report of a node's agent is current. An agent is alive while its Pod is Ready, and its report is valid for the
+// boot in which it was made; there is no heartbeat in the API.
 package agentpod
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// ComponentLabel and Component tell the agent's Pods apart in their namespace.
+// ComponentLabel and Component identify the agent's Pods in their namespace.
 const (
 	ComponentLabel = "app.kubernetes.io/component"
 	Component      = "node-agent"
 )
 
-// IsReady reports whether a Pod is Ready and stays.
+// IsReady reports whether a Pod is Ready and is not being deleted.
 func IsReady(pod *corev1.Pod) bool {
 	if !pod.DeletionTimestamp.IsZero() {
 		return false
@@ -29,8 +29,7 @@ func IsReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// WhySilent says why what an agent reported cannot be believed; it is empty where it can. ready is whether the
-// agent's Pod on the node is Ready.
+// WhySilent returns the reason why the report of an agent is not current, empty if it is. ready is true if the agent's Pod on the node is Ready.
 func WhySilent(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) string {
 	switch {
 	case !ready:
@@ -49,7 +48,7 @@ func NodeReady(node *corev1.Node) bool {
 	return condition != nil && condition.Status == corev1.ConditionTrue
 }
 
-// ReadySince is when the Node's condition Ready changed last; zero where that is not known.
+// ReadySince returns the time of the last change of the Node's condition Ready; zero if unknown.
 func ReadySince(node *corev1.Node) time.Time {
 	if condition := readyCondition(node); condition != nil {
 		return condition.LastTransitionTime.Time

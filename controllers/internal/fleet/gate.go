@@ -15,15 +15,15 @@ import (
 	"github.com/storageclient/operator/controllers/internal/pause"
 )
 
-// Gates are all nodes for the gates of live changes.
+// Gates contains all nodes for the gates of live changes.
 type Gates struct {
-	// Nodes are those of each profile, in the order of the snapshot. A node that is left alone, or without anything to set, is not among them.
+	// Nodes are the nodes of each profile, in the order of the snapshot. Ignored nodes, and nodes without settings, are not included.
 	Nodes map[string][]livegate.Node
-	// Managed are those of the cluster that hold settings.
+	// Managed are the nodes of the cluster that have settings.
 	Managed []livegate.Node
 }
 
-// GatesOf looks at each node once for all profiles.
+// GatesOf evaluates each node once for all profiles.
 func GatesOf(all Snapshot, untunedTaint string) Gates {
 	gates := Gates{Nodes: map[string][]livegate.Node{}, Managed: make([]livegate.Node, 0, len(all.Nodes))}
 	canaries := map[string]labels.Selector{}
@@ -52,7 +52,7 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 	return gates
 }
 
-// CanarySelector selects the nodes that a profile chooses for its canary; where it chooses none, no node.
+// CanarySelector selects the nodes that a profile chooses for its canary; no node if it has no canary selector.
 func CanarySelector(profile *Profile) labels.Selector {
 	selector, err := metav1.LabelSelectorAsSelector(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
 	if err != nil {
@@ -61,8 +61,7 @@ func CanarySelector(profile *Profile) labels.Selector {
 	return selector
 }
 
-// GateEntry is a node for the gate of live changes, but for what it is to have and whether it is a chosen canary. A node with the taint
-// has no work yet.
+// GateEntry returns the input of a node for the gate of live changes, except Wanted and Canary. A node with the taint has no workload yet.
 func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, untunedTaint string) livegate.Node {
 	paused := pause.Annotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
 	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
@@ -87,9 +86,9 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 	return entry
 }
 
-// tunedSince returns since when the node has had the settings that its client node holds, by the rollout's note; zero if the note has none,
-// or is about other settings. An edit of a profile does not change that until the client node holds the new settings: the gate counts the
-// time of no node that holds other settings than it should.
+// tunedSince returns the time since which the node has had the settings of its StorageClientNode, from the rollout's note. It is zero if the note
+// has no such time, or is about other settings. An edit of a profile takes effect once the StorageClientNode contains the new settings: the gate
+// does not count the time of nodes with outdated settings.
 func tunedSince(clientNode *v1alpha1.StorageClientNode) time.Time {
 	rollout := clientNode.Status.Rollout
 	if rollout == nil || rollout.Tuned == nil || rollout.Tuned.Hash != clientNode.Spec.Hash {
@@ -98,7 +97,7 @@ func tunedSince(clientNode *v1alpha1.StorageClientNode) time.Time {
 	return rollout.Tuned.Since.Time
 }
 
-// IsAgentSilent reports whether the condition Tuned says that the node's agent is silent, and has been for longer than a restart takes.
+// IsAgentSilent reports whether the condition Tuned shows that the node's agent has been silent for longer than a restart needs.
 func IsAgentSilent(node *corev1.Node) bool {
 	condition := FindTuned(node)
 	return condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent

@@ -7,17 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// selectorIndex finds the profiles that may select a node by the node's labels: of hundreds of profiles, all but a few require a label that
-// it does not have.
+// selectorIndex finds the profiles that may select a node by the node's labels. Of hundreds of profiles, all except a few require a label that the
+// node does not have.
 type selectorIndex struct {
-	// requiring are the profiles by one of the labels that they require; any are those that require none.
+	// requiring contains the profiles by one of the labels that they require; any are the profiles that require none.
 	requiring map[label][]*Profile
 	any       []*Profile
 }
 
 type label struct{ key, value string }
 
-// newSelectorIndex files each profile under the label that the fewest profiles require: one that all share would tell nothing.
+// newSelectorIndex files each profile under its rarest required label: a label that all profiles share would exclude no profile.
 func newSelectorIndex(profiles []*Profile) selectorIndex {
 	requiredBy := map[label]int{}
 	for _, profile := range profiles {
@@ -42,7 +42,7 @@ func newSelectorIndex(profiles []*Profile) selectorIndex {
 	return index
 }
 
-// candidates are the profiles that may select a node, each once, in no order. The slice is the caller's.
+// candidates returns the profiles that may select a node, each once, in no order. The caller owns the slice.
 func (i selectorIndex) candidates(node *corev1.Node) []*Profile {
 	found := slices.Clone(i.any)
 	if len(i.requiring) < len(node.Labels) {

@@ -7,7 +7,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Owns reports whether a client node is the Node's own. One that is left from a former Node of the same name is not.
+// Owns reports whether a StorageClientNode belongs to the Node, and not to a former Node of the same name.
 func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 	for _, owner := range clientNode.OwnerReferences {
 		if owner.UID == node.UID {
@@ -17,7 +17,7 @@ func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 	return false
 }
 
-// NodeOf names the Node of a client node, for an event.
+// NodeOf returns a reference to the Node of a StorageClientNode, for an event.
 func NodeOf(clientNode *v1alpha1.StorageClientNode) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: clientNode.Name}}
 	for _, owner := range clientNode.OwnerReferences {

@@ -1,6 +1,5 @@
-// Package fleet merges what all profiles want of a node, and reads from its client node how far it carries that. The
-// controllers share it, so that no two of them answer differently. It goes by the objects that it is handed; package
-// read reads them.
+// Package fleet merges the settings that all profiles declare for a node, and reads the progress of the node from its StorageClientNode. All
+// controllers share it, so that they make the same decisions. It works on the objects that it is given; package read reads them.
 package fleet
 
 import (
@@ -20,12 +19,12 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// Profile is a profile with what nodes need to know of it.
+// Profile is a profile with the data that nodes need.
 type Profile struct {
 	*v1alpha1.StorageClientProfile
 	Standing match.Standing
 	Paused   bool
-	// InvalidReason and InvalidMessage are those of match.Check: why nothing of the profile may be applied.
+	// InvalidReason and InvalidMessage are the results of match.Check: the reason why the profile may not be applied.
 	InvalidReason, InvalidMessage string
 	selector                      match.Selector
 }
@@ -33,24 +32,24 @@ type Profile struct {
 // Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
 func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(node) }
 
-// ProfileSet is all profiles at one moment. It serves any number of nodes, in any number of goroutines.
+// ProfileSet contains all profiles at one time. It serves any number of nodes, in any number of goroutines.
 type ProfileSet struct {
 	profiles []*Profile
 	byName   map[string]*Profile
 	index    selectorIndex
-	// paused are those that are, and held is whether one is Held.
+	// paused are the paused profiles; held is true if any profile is Held.
 	paused []*Profile
 	held   bool
-	// merged keeps results that depend on the profiles, and on what is in force for the keys that they disagree about, and on nothing
-	// else: thousands of nodes share a few of them. disputed are those keys.
+	// merged caches merge results. A result depends only on the profiles and on the current values of the keys about which they disagree, so
+	// thousands of nodes share a few results. disputed caches those keys.
 	merged   *store.Pool[nodesettings.Result]
 	disputed *store.Pool[[]string]
 }
 
-// maxMerged bounds what a set keeps of nodes that it has merged settings for.
+// maxMerged is the maximum number of cached merge results in a set.
 const maxMerged = 1 << 13
 
-// NewProfileSet takes all profiles as they are now. It does not keep the slice, but its elements.
+// NewProfileSet returns a set of all current profiles. It keeps the elements of the slice, but not the slice.
 func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	list := make([]*Profile, len(profiles))
 	for i := range profiles {
@@ -85,7 +84,7 @@ func newProfileSet(profiles []*Profile) *ProfileSet {
 
 func byName(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) }
 
-// Acting is the set with one profile as if it acted, whatever its mode and its pause.
+// Acting returns a copy of the set in which one profile is active, regardless of its mode and its pause.
 func (s *ProfileSet) Acting(name string) *ProfileSet {
 	profiles := slices.Clone(s.profiles)
 	for i, profile := range profiles {
@@ -98,7 +97,7 @@ func (s *ProfileSet) Acting(name string) *ProfileSet {
 	return newProfileSet(profiles)
 }
 
-// With is the set with one profile as it is now: the very set where that asks for the same.
+// With returns the set with the current version of one profile. It returns the same set if the declaration has not changed.
 func (s *ProfileSet) With(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	known := s.byName[profile.Name]
 	if known != nil && showsSamePlan(known.StorageClientProfile, profile) && match.IsSameDeclaration(known.StorageClientProfile, profile) {
@@ -111,20 +110,20 @@ func (s *ProfileSet) With(profile *v1alpha1.StorageClientProfile, allow catalogu
 // ByName returns a profile by its name, or nil.
 func (s *ProfileSet) ByName(name string) *Profile { return s.byName[name] }
 
-// All are all profiles, sorted by name. The slice is not to be changed.
+// All returns all profiles, sorted by name. The caller must not change the slice.
 func (s *ProfileSet) All() []*Profile { return s.profiles }
 
-// Wanted is what the profiles want of a node.
+// Wanted contains the settings that the profiles declare for a node.
 type Wanted struct {
-	// Managed is false where no profile gives the node anything to do, and the node is to be released.
+	// Managed is false if no profile has settings for the node, so that the node must be released.
 	Managed bool
-	// Profiles are the names of those that contribute, sorted.
+	// Profiles are the names of the profiles that contribute, sorted.
 	Profiles []string
 	nodesettings.Result
 }
 
-// Wanted merges what the profiles declare for a node. What clientNode carries of a profile that is Held stays, and so
-// does the value in force where profiles of equal priority disagree. clientNode is nil where the node is not managed.
+// Wanted merges the settings that the profiles declare for a node. Settings in clientNode that come from a Held profile stay. If profiles of equal
+// priority disagree, the current value stays. clientNode is nil if the node is not managed.
 func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
 	inForce := settingsInForce(clientNode)
 	contributing := s.heldSources(inForce)
@@ -143,7 +142,7 @@ func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClien
 	return wanted
 }
 
-// heldSources are the profiles that are Held and that a node carries settings of.
+// heldSources returns the Held profiles whose settings the node has.
 func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
 	if !s.held {
 		return nil
@@ -157,19 +156,19 @@ func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
 	return held
 }
 
-// Selecting are the profiles that select a node, whatever they do for it, sorted by name.
+// Selecting returns the profiles that select a node, regardless of their state, sorted by name.
 func (s *ProfileSet) Selecting(node *corev1.Node) []*Profile {
 	selecting := slices.DeleteFunc(s.index.candidates(node), func(p *Profile) bool { return !p.Selects(node) })
 	slices.SortFunc(selecting, byName)
 	return selecting
 }
 
-// Concerning are the profiles that select a node, and those whose settings it carries, sorted by name.
+// Concerning returns the profiles that select a node, and the profiles whose settings it has, sorted by name.
 func (s *ProfileSet) Concerning(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []*Profile {
 	return s.withSources(s.Selecting(node), clientNode)
 }
 
-// Carried are the profiles whose settings a node carries, sorted by name.
+// Carried returns the profiles whose settings a node has, sorted by name.
 func (s *ProfileSet) Carried(clientNode *v1alpha1.StorageClientNode) []*Profile {
 	return s.withSources(nil, clientNode)
 }
@@ -223,7 +222,7 @@ func joinNames(profiles []*Profile) string {
 	return out.String()
 }
 
-// describeInForce writes down what is in force for some keys.
+// describeInForce encodes the current settings of some keys.
 func describeInForce(keys []string, inForce []v1alpha1.NodeSetting) string {
 	if len(keys) == 0 {
 		return ""
@@ -237,7 +236,7 @@ func describeInForce(keys []string, inForce []v1alpha1.NodeSetting) string {
 	return out.String()
 }
 
-// keepHeldPolicies leaves onRemoval of a held profile's settings as it is: a hold changes nothing.
+// keepHeldPolicies keeps onRemoval of a held profile's settings unchanged: a hold makes no changes.
 func (s *ProfileSet) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 	for i := range settings {
 		profile := s.byName[settings[i].Profile]
@@ -252,7 +251,7 @@ func (s *ProfileSet) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) 
 	}
 }
 
-// SourcesOf are the names of the profiles that a node carries settings of, sorted.
+// SourcesOf returns the names of the profiles whose settings a node has, sorted.
 func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	var sources []string
 	for _, setting := range settingsInForce(clientNode) {
@@ -264,7 +263,7 @@ func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	return slices.Compact(sources)
 }
 
-// CarriesSettingsOf reports whether a node carries settings of a profile.
+// CarriesSettingsOf reports whether a node has settings of a profile.
 func CarriesSettingsOf(profile string, clientNode *v1alpha1.StorageClientNode) bool {
 	return slices.ContainsFunc(settingsInForce(clientNode), func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// Report is how the settings of a node stand, and whether that can be believed.
+// Report contains the state of a node's settings, and whether that state is current.
 type Report struct {
 	standing.Report
-	// Silent says why what the agent reported cannot be believed; empty if it can.
+	// Silent is the reason why the report of the agent is not current; empty if it is.
 	Silent string
 }
 
 // IsTuned reports whether every setting was read back with its desired value, exceptions aside.
 func (r Report) IsTuned() bool { return r.Silent == "" && r.Report.IsTuned() }
 
-// UnprovenNote says why the first of the settings that new connections have to confirm cannot be confirmed now; empty if there is none.
+// UnprovenNote returns the reason why a setting that new connections must confirm cannot be confirmed now; empty if there is none.
 func (r Report) UnprovenNote() string {
 	for _, s := range r.Select(standing.Unproven) {
 		if s.Message != "" {
@@ -32,8 +32,8 @@ func (r Report) UnprovenNote() string {
 	return ""
 }
 
-// ReportOf reads a node's report. With a profile's name it covers the settings that come from that profile only,
-// with an empty one all. ready is whether the agent's Pod on the node is Ready.
+// ReportOf reads a node's report. With the name of a profile, it covers only the settings of that profile; with an empty name, all settings. ready
+// is true if the agent's Pod on the node is Ready.
 func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, profile string) Report {
 	return Report{
 		Report: standing.Read(&clientNode.Spec, &clientNode.Status, profile),
@@ -41,8 +41,8 @@ func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready b
 	}
 }
 
-// RestoresPending are the keys that have been taken out of a node's boot menu and stay in force until it boots,
-// sorted: required keys that its client node no longer holds, or all of them while it is being released.
+// RestoresPending returns the keys that have been removed from a node's boot menu but stay effective until it boots, sorted. These are required
+// keys that its StorageClientNode no longer contains, or all of them while it is being released.
 func RestoresPending(clientNode *v1alpha1.StorageClientNode) []string {
 	var keys []string
 	for _, key := range clientNode.Status.RebootRequiredBy {
@@ -54,7 +54,7 @@ func RestoresPending(clientNode *v1alpha1.StorageClientNode) []string {
 	return keys
 }
 
-// IsDisrupted reports whether the rollout disrupts a node, is about to, or has just returned it to service: its client node is needed.
+// IsDisrupted reports whether the rollout disrupts a node, is about to, or has just returned it to service: its StorageClientNode is needed.
 func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 	if _, ours := node.Annotations[v1alpha1.DisruptionAnnotation]; ours || clientNode.Spec.RebootPermit != nil {
 		return true
@@ -70,17 +70,17 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 	return false
 }
 
-// IsWritable reports whether a client node may get a new generation now for what is no setting. The agent has to have seen the one
-// before, and to be there to see this one: whoever waits for it to have seen the spec waits no longer than it takes to look. A node
-// that the rollout holds, or that is released, keeps what it has.
+// IsWritable reports whether a StorageClientNode may get a new generation now for a change that is no setting. The agent must have seen the
+// previous generation and must be alive to see the new one, so that a caller waiting for the agent to see the spec waits only briefly. Nodes that
+// the rollout disrupts, and nodes that are being released, are not writable.
 func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
 	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
 		agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
 		!IsDisrupted(node, clientNode)
 }
 
-// PausedBy names the paused profiles that select a node or that it carries settings of: nothing new begins there. A
-// profile on its way out with Retain is not held up by its own pause.
+// PausedBy returns the names of the paused profiles that select a node or whose settings it has: no change may start there. The pause of a profile
+// does not delay its deletion with policy Retain.
 func (s *ProfileSet) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var paused []string
 	for _, profile := range s.paused {

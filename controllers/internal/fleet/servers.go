@@ -9,16 +9,16 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// IsFailing reports whether a storage server does not answer a node, or not all of its requests.
+// IsFailing reports whether a storage server does not respond to a node, or not to all of its requests.
 func IsFailing(s v1alpha1.ServerStatus) bool {
 	return s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck
 }
 
-// IsStale reports whether a storage server answers a node and does not know the files of some of its mounts any more. That holds no
-// drain up: a mount that is stale can be unmounted.
+// IsStale reports whether a storage server responds to a node but no longer knows the files of some of its mounts. A stale mount does not delay a
+// drain, because it can be unmounted.
 func IsStale(s v1alpha1.ServerStatus) bool { return s.Reason == v1alpha1.ServerReasonStaleHandles }
 
-// FailingServers are the storage servers that fail a node.
+// FailingServers returns the storage servers that fail for a node.
 func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
 	var failing []v1alpha1.ServerStatus
 	for _, s := range clientNode.Status.Servers {
@@ -29,7 +29,7 @@ func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerSta
 	return failing
 }
 
-// ServerText says of a failing server since when it fails, what to check, and what uses it.
+// ServerText describes a failing server: the start of the failure, the checks to make, and its users.
 func ServerText(s v1alpha1.ServerStatus) string {
 	entry := fmt.Sprintf("%s server %s", s.Protocol, s.Server)
 	switch {

@@ -9,15 +9,14 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// ProfileSets keeps the last set of profiles for as long as these ask for the same, and of one that has changed whatever has not:
-// profiles are checked and merged once, not for every node and every pass. Any number of goroutines may share one; the zero value holds
-// nothing.
+// ProfileSets caches the last set of profiles while their declarations are unchanged, and reuses all unchanged profiles in the next set. Profiles
+// are checked and merged once, not for every node and every pass. Any number of goroutines may share one; the zero value is empty.
 type ProfileSets struct {
 	checked store.Memo[declaration, *Profile]
 	set     store.Memo[profileList, *ProfileSet]
 }
 
-// declaration is a version of a profile: what it asks for, and the plan that it shows.
+// declaration is a version of a profile: its declared settings, and the plan in its status.
 type declaration struct{ *v1alpha1.StorageClientProfile }
 
 // IsSame implements the comparison of store.Memo.
@@ -31,8 +30,8 @@ type profileList []*Profile
 // IsSame implements the comparison of store.Memo.
 func (l profileList) IsSame(newer profileList) bool { return slices.Equal(l, newer) }
 
-// Of is the set of all profiles as they are now; their status is that of the version which was checked, but for the plan that it shows. The
-// set keeps nothing of what it is handed. allow is the same at every call.
+// Of returns the set of all current profiles. Their status, except the plan in it, is the status of the version that was checked. The set keeps no
+// reference to its arguments. allow must be the same at every call.
 func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	s.checked.Limit(len(profiles))
 	list := make(profileList, len(profiles))
@@ -44,7 +43,7 @@ func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalog
 	return s.set.Get("", list, func() *ProfileSet { return newProfileSet(list) })
 }
 
-// showsSamePlan reports whether two versions of a profile show the same plan: which one is approved may go by that.
+// showsSamePlan reports whether two versions of a profile show the same plan, on which an approval may depend.
 func showsSamePlan(a, b *v1alpha1.StorageClientProfile) bool {
 	return a.Status.Plan.Hash == b.Status.Plan.Hash && a.Status.ObservedGeneration == b.Status.ObservedGeneration
 }

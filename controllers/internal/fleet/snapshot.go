@@ -10,25 +10,25 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Snapshot is all nodes at one moment. What is in it belongs to the cache and is not to be changed.
+// Snapshot contains all nodes at one time. Its objects belong to the cache and must not be changed.
 type Snapshot struct {
 	Profiles *ProfileSet
 	Nodes    []*corev1.Node
-	// ClientNodes holds the client nodes by the name of their node.
+	// ClientNodes contains the StorageClientNodes by the name of their node.
 	ClientNodes map[string]*v1alpha1.StorageClientNode
-	// Ready holds the nodes whose agent's Pod is Ready.
+	// Ready contains the nodes whose agent's Pod is Ready.
 	Ready map[string]bool
-	// concerned are the nodes that concern each profile, worked out once for all; nil: each time.
+	// concerned returns the nodes that each profile concerns, computed once for all profiles; nil: computed each time.
 	concerned func() concernedNodes
 }
 
-// concernedNodes are nodes by the names of the profiles that they concern, as these were then.
+// concernedNodes contains nodes by the names of the profiles that concern them, and the profiles used for that.
 type concernedNodes struct {
 	profiles *ProfileSet
 	nodes    map[string][]*corev1.Node
 }
 
-// ForAllProfiles is the snapshot with its profiles, for questions about each of hundreds of these.
+// ForAllProfiles returns the snapshot with its profiles, prepared for queries about each of hundreds of profiles.
 func (s Snapshot) ForAllProfiles(profiles *ProfileSet) Snapshot {
 	s.Profiles = profiles
 	s.concerned = sync.OnceValue(func() concernedNodes {
@@ -43,7 +43,7 @@ func (s Snapshot) ForAllProfiles(profiles *ProfileSet) Snapshot {
 	return s
 }
 
-// Concerned are the nodes that a profile selects, and those that carry settings of it, by name. The slice is not to be changed.
+// Concerned returns the nodes that a profile selects, and the nodes that have its settings, by name. The caller must not change the slice.
 func (s Snapshot) Concerned(profile *Profile) []*corev1.Node {
 	if s.concerned != nil {
 		if known := s.concerned(); known.profiles.selectsAs(profile) {
@@ -55,7 +55,7 @@ func (s Snapshot) Concerned(profile *Profile) []*corev1.Node {
 	})
 }
 
-// selectsAs reports whether the set has the profile, with the selector that it has now.
+// selectsAs reports whether the set has the profile, with its current selector.
 func (s *ProfileSet) selectsAs(profile *Profile) bool {
 	known := s.byName[profile.Name]
 	return known == profile || known != nil && known.UID == profile.UID && known.Generation == profile.Generation && known.Generation != 0

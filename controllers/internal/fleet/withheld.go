@@ -8,10 +8,9 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// WithheldSettings are the boot settings, sorted, that a node is not to be given: a permitted reboot came back without their
-// effect, and as long as the node stays failed at this boot hash they are to leave the boot menu again. The client node goes
-// on naming the wanted hashes, so that the failure stands and nothing is tried twice; what has been left out of its
-// settings already stays out, so no other record is needed.
+// WithheldSettings returns the settings that require a reboot and that a node must not get, sorted. A permitted reboot did not make them effective,
+// so they must leave the boot menu again while the node stays failed at this boot hash. The StorageClientNode still contains the desired hashes, so
+// that the failure stays and no setting is tried twice. Settings that are already left out stay out, so no other record is needed.
 func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
 	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !standing.BootedInVain(&clientNode.Spec, &clientNode.Status) {
 		return nil

@@ -1,5 +1,5 @@
-// Package livegate decides which nodes may take changed settings now: the canary first, then no more at a time
-// than the profile's limit, and none after as many failures as it allows. It has no client and no clock.
+// Package livegate decides which nodes may apply changed settings now. The canary comes first, then at most the profile's limit at a time. No node
+// may change after the allowed number of failures. The package has no client and no clock.
 package livegate
 
 import (
@@ -19,32 +19,32 @@ import (
 type Node struct {
 	Name    string
 	Created time.Time
-	// Carries is the hash of the settings that the client node holds; Managed is false where there is none.
+	// Carries is the hash of the settings in the StorageClientNode; Managed is false if there is none.
 	Carries string
 	Managed bool
-	// Wanted is the hash of the settings that the node is to have.
+	// Wanted is the hash of the desired settings of the node.
 	Wanted string
-	// Alive is whether the node can take a change now.
+	// Alive is true if the node can apply a change now.
 	Alive bool
-	// Taken is whether the agent has reported the wanted settings as applied, or staged, without a failure.
+	// Taken is true if the agent has reported the desired settings as applied, or staged, without a failure.
 	Taken bool
-	// TakenSince is since when the node has been alive with the wanted settings; zero where it is not.
+	// TakenSince is the time since which the node has been alive with the desired settings; zero if it is not.
 	TakenSince time.Time
-	// Failed is whether the agent reported a failure of the wanted settings.
+	// Failed is true if the agent reported a failure of the desired settings.
 	Failed bool
-	// Canary is whether the profile's canary selector selects the node.
+	// Canary is true if the profile's canary selector selects the node.
 	Canary bool
-	// SilentSince is since when the node's agent does not report; zero where it does. NeverStarted is whether it never has, though
-	// the node is Ready: one that went silent after it got the settings may be what they did.
+	// SilentSince is the time since which the node's agent has not reported; zero if it reports. NeverStarted is true if the agent has never
+	// reported although the node is Ready. If an agent stops reporting after it got the settings, they may be the cause.
 	SilentSince  time.Time
 	NeverStarted bool
-	// Unconfirmed says why the settings cannot be proven on the node now; empty where they are, or are being proven.
+	// Unconfirmed is the reason why the settings cannot be proven on the node now; empty if they are proven, or are being proven.
 	Unconfirmed string
-	// Empty is whether no work has come to the node yet: it takes no place of the cluster's.
+	// Empty is true if the node has no workload yet: proven settings on it do not use the limit of the cluster.
 	Empty bool
 }
 
-// LostAfter is how long nobody waits longer for a node whose agent does not start.
+// LostAfter is the maximum wait for a node whose agent does not start.
 const LostAfter = 10 * time.Minute
 
 // IsSilentForLong reports whether the node's agent has not reported for LostAfter.
@@ -52,33 +52,33 @@ func (n *Node) IsSilentForLong(now time.Time) bool {
 	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
 }
 
-// hasWanted reports whether the node has been given the wanted settings, hasFailed whether they have failed on it.
+// hasWanted reports whether the node has been given the desired settings, hasFailed whether they have failed on it.
 func (n *Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
 func (n *Node) hasFailed() bool { return n.hasWanted() && n.Failed }
 
-// Policy is what a profile's rollout says about changes of settings.
+// Policy contains the rules of a profile's rollout for changes of settings.
 type Policy struct {
-	// Canaries is how many nodes form the canary, at least 1. It has no meaning where Chosen is set.
+	// Canaries is the number of nodes that form the canary, at least 1. It is ignored if Chosen is true.
 	Canaries int
-	// Chosen is whether the canary are the nodes that are marked so, instead of the first ones.
+	// Chosen is true if the canary consists of the nodes with Canary set, instead of the first nodes.
 	Chosen bool
-	// Soak is how long the canary has to stay well.
+	// Soak is the time for which the canary must stay healthy.
 	Soak time.Duration
-	// Limit is how many nodes take a change at a time: a number, or a percentage of the nodes.
+	// Limit is the number of nodes that apply a change at a time: a number, or a percentage of the nodes.
 	Limit intstr.IntOrString
-	// FailureThreshold is how many failed nodes end it, at least 1.
+	// FailureThreshold is the number of failed nodes that stops the change, at least 1.
 	FailureThreshold int
-	// Cluster is what all profiles together keep to; nil: nothing.
+	// Cluster is the limit for all profiles together; nil: no limit.
 	Cluster *Cluster
 }
 
-// Cluster is what all profiles together keep to.
+// Cluster is the limit for all profiles together.
 type Cluster struct {
-	// Limit is how many nodes of the cluster take a change at a time, Running how many do now, whatever profile they belong to.
+	// Limit is the number of nodes of the cluster that may apply a change at a time. Running is the number that do so now, for any profile.
 	Limit, Running int
 }
 
-// PolicyOf reads a profile's rules, whose defaults are filled in.
+// PolicyOf returns the policy of a profile's rollout rules. Their defaults must be set.
 func PolicyOf(rollout v1alpha1.Rollout) Policy {
 	return Policy{
 		Canaries:         int(ptr.Deref(rollout.Canary.Nodes, 0)),
@@ -89,32 +89,32 @@ func PolicyOf(rollout v1alpha1.Rollout) Policy {
 	}
 }
 
-// Decision says who may go, and for everybody else why not.
+// Decision contains the nodes that may apply the change, and the reason for every other node.
 type Decision struct {
 	Admitted map[string]bool
-	// Notes says of every node that has to wait what it waits for.
+	// Notes contains the reason for every node that must wait.
 	Notes map[string]string
-	// Next is how long until the next soak is over; 0 where nothing soaks.
+	// Next is the time until the next soak ends; 0 if no node soaks.
 	Next time.Duration
-	// Stuck are those that wait for a canary that has failed: they go no more before somebody has seen to it.
+	// Stuck are the nodes that wait for a failed canary: they do not continue until a user resolves the failure.
 	Stuck map[string]bool
-	// Canaries are those of the admitted that prove the settings for the others.
+	// Canaries are the admitted nodes that prove the settings for the others.
 	Canaries map[string]bool
-	// Order is in which order the admitted were, and Queued holds of those that wait for their turn what they wait behind.
+	// Order contains the admitted nodes in order. Queued contains the queue position of the nodes that wait for their turn.
 	Order  []string
 	Queued map[string]Queue
 }
 
-// Queue is what a node waits behind: nodes that may go and have not gone yet.
+// Queue is the position of a node behind nodes that may apply the change and have not done so yet.
 type Queue struct {
-	// Ahead are the first so many of the order, of which those from Group on are of its own group.
+	// Ahead is the number of nodes in Order ahead of the node. Nodes from index Group on belong to its own group.
 	Ahead, Group int
-	// Room is how many of all may go now, GroupRoom how many of its group.
+	// Room is the number of nodes that may apply the change now, GroupRoom the number in its group.
 	Room, GroupRoom int
 }
 
-// AdmitQueued also lets those go that wait only behind nodes that cannot go, because of another profile: two profiles whose
-// orders differ would else wait for each other for ever.
+// AdmitQueued also admits nodes that wait only behind nodes which another profile blocks. Otherwise two profiles with different orders would wait
+// for each other forever.
 func (d *Decision) AdmitQueued(canGo func(name string) bool) {
 	if len(d.Queued) == 0 {
 		return
@@ -134,8 +134,8 @@ func (d *Decision) AdmitQueued(canGo func(name string) bool) {
 	}
 }
 
-// Admit decides for all of a profile's nodes. Nodes with equal wanted settings form a group, and each group is
-// proven on nodes of its own, so that a canary that another profile overrides proves nothing for the rest.
+// Admit decides for all nodes of a profile. Nodes with equal desired settings form a group, and each group is proven on its members: a canary whose
+// settings another profile overrides is no proof for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	gate := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
 		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{},
@@ -179,12 +179,12 @@ type gate struct {
 	running int
 }
 
-// isLost reports whether a node has the wanted settings and its agent has not started for too long to be waited for.
+// isLost reports whether a node has the desired settings and its agent has not started for so long that the gate no longer waits for it.
 func (g *gate) isLost(node *Node) bool {
 	return node.hasWanted() && node.NeverStarted && node.IsSilentForLong(g.now)
 }
 
-// hasSoaked reports whether a node has stayed well for long enough, and remembers when it will have.
+// hasSoaked reports whether a node has been healthy for long enough. If not, it updates Next.
 func (g *gate) hasSoaked(node *Node) bool {
 	if !node.hasWanted() || !node.Taken || node.TakenSince.IsZero() {
 		return false
@@ -220,8 +220,8 @@ func (g *gate) admitGroups() {
 	}
 }
 
-// canaryOf is which nodes of a group prove its settings, and how many of them have to. A chosen node that is not alive and
-// has not begun is passed over; where no chosen one is left, those that carry the settings already are proof enough.
+// canaryOf returns the nodes of a group that prove its settings, and the number of them that must. A chosen node that is not alive and has not
+// started is skipped. If no chosen node is left, nodes that already have the settings are sufficient proof.
 func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
 	group := slices.DeleteFunc(slices.Clone(all), g.isLost)
 	if !g.policy.Chosen {
@@ -234,7 +234,7 @@ func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
 	return slices.DeleteFunc(group, func(n *Node) bool { return !n.hasWanted() }), 1
 }
 
-// admitCanary lets the canary of a group go, and nobody else.
+// admitCanary admits only the canary of a group.
 func (g *gate) admitCanary(group []*Node) {
 	members, count := g.canaryOf(group)
 	begun, failed := namesOf(members, (*Node).hasWanted), namesOf(members, (*Node).hasFailed)
@@ -267,8 +267,8 @@ func unconfirmedOf(group []*Node) string {
 	return ""
 }
 
-// countRunning counts the nodes that use up the limit: those that have neither taken their settings nor failed, and in a group
-// that is not proven also those that have not soaked. Failed ones count against the threshold.
+// countRunning counts the nodes that use up the limit. These nodes have neither applied their settings nor failed. In an unproven group, nodes that
+// have not soaked also count. Failed nodes count against the threshold instead.
 func (g *gate) countRunning(group []*Node, proven bool) {
 	for _, node := range group {
 		isRunning := !node.Taken && !node.Failed || !proven && !g.hasSoaked(node)
@@ -278,7 +278,7 @@ func (g *gate) countRunning(group []*Node, proven bool) {
 	}
 }
 
-// admitUpTo lets at most count nodes of a group go while fewer than limit are running; the others get a note.
+// admitUpTo admits at most count nodes of a group while fewer than limit are running; the others get a note.
 func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 	from := len(g.Order)
 	queue := Queue{Group: from, Room: limit - (g.running - from), GroupRoom: count}
@@ -325,8 +325,8 @@ func (g *gate) whyNotNow(node *Node, left, limit int, proven bool) string {
 	return ""
 }
 
-// isClusterFull reports whether the cluster has no place for a node beside as many others that may go. A node without work takes
-// none for values that are proven.
+// isClusterFull reports whether the limit of the cluster is reached, given the number of other nodes that may apply the change. A node without
+// workload does not use the limit for proven settings.
 func (g *gate) isClusterFull(node *Node, proven bool, others int) bool {
 	c := g.policy.Cluster
 	return c != nil && !(node.Empty && proven) && c.Running+others >= c.Limit

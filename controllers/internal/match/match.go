@@ -1,5 +1,5 @@
-// Package match decides which profiles concern a node, and whether a profile may be applied at all. The
-// controllers share it, so that no two of them answer differently.
+// Package match decides which profiles concern a node, and whether a profile may be applied. All controllers share it, so that they make the same
+// decisions.
 package match
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Labels of control-plane nodes; the second is what clusters before Kubernetes 1.24 set.
+// Labels of control-plane nodes; clusters before Kubernetes 1.24 set the second one.
 const (
 	labelControlPlane = "node-role.kubernetes.io/control-plane"
 	labelMaster       = "node-role.kubernetes.io/master"
@@ -29,7 +29,7 @@ func Ignored(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
 }
 
-// IsClone reports whether an object was made for a probe. Nothing is done to it, or concluded from it, but by who made it.
+// IsClone reports whether an object was made for a probe. Only the controller that made it may act on it or use it as evidence.
 func IsClone(obj metav1.Object) bool {
 	return obj.GetLabels()[v1alpha1.TrialLabel] != "" && strings.HasPrefix(obj.GetName(), v1alpha1.ClonePrefix)
 }
@@ -41,8 +41,8 @@ type Selector struct {
 	controlPlane bool
 }
 
-// SelectorOf parses a profile's choice of nodes. One that cannot be parsed selects nothing, and so does an empty one: who means all
-// nodes says so.
+// SelectorOf parses a profile's choice of nodes. An invalid selector selects no node, and neither does an empty one: to select all nodes, a profile
+// must set allNodes.
 func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	selector, err := metav1.LabelSelectorAsSelector(&profile.Spec.NodeSelector)
 	switch {
@@ -58,14 +58,14 @@ func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	return out
 }
 
-// Labels is what the selector asks of a node's labels; Matches asks for more.
+// Labels returns the label selector; Matches also checks other conditions.
 func (s Selector) Labels() labels.Selector { return s.labels }
 
-// RequiredLabels are labels that a node must have, with these values, for the selector to match; there may be more that it asks for.
+// RequiredLabels returns labels, with values, that a node must have for the selector to match. The selector may have further requirements.
 func (s Selector) RequiredLabels() map[string]string { return s.required }
 
-// Matches reports whether the profile's node selector, its control-plane rule and the node's operating system (label
-// kubernetes.io/os, which the agent's DaemonSet goes by too) bring profile and node together.
+// Matches reports whether the profile's node selector, its control-plane rule and the node's operating system match the node. The operating system
+// is the label kubernetes.io/os, which the agent's DaemonSet also uses.
 func (s Selector) Matches(node *corev1.Node) bool {
 	if node.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
 		return false
@@ -76,15 +76,15 @@ func (s Selector) Matches(node *corev1.Node) bool {
 	return s.labels.Matches(labels.Set(node.Labels))
 }
 
-// ControlPlane reports whether a node carries the label of control-plane nodes, the one of today or that of before 1.24.
+// ControlPlane reports whether a node has the label of control-plane nodes, the current one or the one from before 1.24.
 func ControlPlane(node *corev1.Node) bool {
 	_, current := node.Labels[labelControlPlane]
 	_, old := node.Labels[labelMaster]
 	return current || old
 }
 
-// Check says why nothing of a profile may be applied: reason Invalid, and a message that names field, value and remedy.
-// Both are empty where it may be applied.
+// Check returns the reason why a profile may not be applied: reason Invalid, and a message that names field, value and remedy. Both are empty if it
+// may be applied.
 func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (reason, message string) {
 	var problems []string
 	for _, problem := range nodesettings.Validate(profile, allow) {
@@ -92,7 +92,7 @@ func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (r
 			problems = append(problems, problem.String())
 		}
 	}
-	// The API server refuses it; objects from before that may still be there.
+	// The API server rejects it; older objects may still exist.
 	if selector := profile.Spec.NodeSelector; !profile.Spec.AllNodes && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		problems = append(problems, "spec.nodeSelector: selects no node: give it at least one label (matchLabels: {KEY: VALUE}) or expression, or set allNodes: true")
 	}
@@ -102,7 +102,7 @@ func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (r
 	return "", ""
 }
 
-// IsSameDeclaration reports whether two versions of a profile ask for the same: status and labels do not count.
+// IsSameDeclaration reports whether two versions of a profile declare the same. It ignores status and labels.
 func IsSameDeclaration(a, b *v1alpha1.StorageClientProfile) bool {
 	if a.UID != b.UID || a.Name != b.Name {
 		return false
@@ -114,26 +114,25 @@ func IsSameDeclaration(a, b *v1alpha1.StorageClientProfile) bool {
 		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) && reflect.DeepEqual(a.Spec, b.Spec)
 }
 
-// Standing is what a profile does for the nodes that it selects.
+// Standing is the effect of a profile on the nodes that it selects.
 type Standing string
 
 const (
 	// Active contributes its settings.
 	Active Standing = "Active"
-	// Held begins nothing and restores nothing: mode Plan, an invalid profile, a field that this version does not
-	// honour, or no finalizer yet. What a node carries of it stays.
+	// Held starts no change and restores no setting: mode Plan, an invalid profile, or no finalizer yet. Its settings on nodes stay.
 	Held Standing = "Held"
-	// Leaving is being deleted: it contributes nothing any more.
+	// Leaving is being deleted: it no longer contributes settings.
 	Leaving Standing = "Leaving"
 )
 
-// StandingOf says what a profile does for the nodes that it selects, whatever is paused.
+// StandingOf returns the effect of a profile on the nodes that it selects, regardless of pauses.
 func StandingOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) Standing {
 	reason, _ := Check(profile, allow)
 	return StandingOfChecked(profile, reason)
 }
 
-// StandingOfChecked is StandingOf where Check has been asked: invalid is the reason that it gave.
+// StandingOfChecked is StandingOf with the known result of Check: invalid is its reason.
 func StandingOfChecked(profile *v1alpha1.StorageClientProfile, invalid string) Standing {
 	switch {
 	case !profile.DeletionTimestamp.IsZero():

@@ -1,5 +1,4 @@
-// Package order puts nodes into the order in which the rollout takes them. The planner goes by it, and previews show it. It is
-// pure: no client, no clock.
+// Package order sorts nodes into the order of the rollout. The planner uses it, and previews show it. It is pure: no client, no clock.
 package order
 
 import (
@@ -13,25 +12,25 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Turn is what a node's place in the order of the rollout hangs on.
+// Turn contains the data that determines a node's place in the order of the rollout.
 type Turn struct {
 	// Name is the node's name.
 	Name string
-	// Created is when the Node was created.
+	// Created is the creation time of the Node.
 	Created time.Time
-	// Labels are the Node's labels, Zone is the one of its zone, empty if it has none.
+	// Labels are the Node's labels, Zone is the value of its zone label, empty if it has none.
 	Labels map[string]string
 	Zone   string
-	// Manager marks the node that the manager's own pod runs on.
+	// Manager marks the node that runs the manager's pod.
 	Manager bool
-	// BootHash is what the node is to have: a canary is evidence for the nodes that get the same.
+	// BootHash is the desired boot hash: a canary is evidence for the nodes with the same hash.
 	BootHash string
-	// Blocked is true for a node that cannot go as it stands. It is no canary, and comes after all that can.
+	// Blocked is true if the node currently cannot be rebooted. It is no canary, and comes after all other nodes.
 	Blocked bool
 }
 
-// Compare puts nodes in the order of the rollout: zone by zone, those without one last, in a zone the oldest first, and
-// the manager's own after all others.
+// Compare sorts nodes in the order of the rollout: zone by zone, nodes without a zone last, the oldest first within a zone, and the manager's node
+// after all others.
 func (t Turn) Compare(other Turn) int {
 	return cmp.Or(
 		compareBool(t.Manager, other.Manager), compareBool(t.Zone == "", other.Zone == ""), cmp.Compare(t.Zone, other.Zone),
@@ -39,8 +38,8 @@ func (t Turn) Compare(other Turn) int {
 	)
 }
 
-// InTurn returns the nodes of a profile in the order in which the rollout takes them where nothing else delays them:
-// the canaries of its groups, then the others. rule is the profile's, with defaults.
+// InTurn returns the nodes of a profile in the order in which the rollout reboots them if there are no other delays: the canaries of its groups,
+// then the others. rule is the profile's, with defaults.
 func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	const canary, other, blocked = 0, 1, 2
 	chosen := LabelMatcher(rule.NodeSelector)
@@ -61,7 +60,7 @@ func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	return out
 }
 
-// LabelMatcher matches the labels that a selector selects; one that cannot be parsed selects none.
+// LabelMatcher matches the labels that a selector selects; an invalid selector selects none.
 func LabelMatcher(selector *metav1.LabelSelector) func(map[string]string) bool {
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -70,7 +69,7 @@ func LabelMatcher(selector *metav1.LabelSelector) func(map[string]string) bool {
 	return func(set map[string]string) bool { return parsed.Matches(labels.Set(set)) }
 }
 
-// compareBool puts false before true.
+// compareBool sorts false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// errBrokenOff is what those get that share a call which never returned.
+// errBrokenOff is the result for callers that share a call which never returned.
 var errBrokenOff = errors.New("the call that was shared with others broke off")
 
-// Joint has callers share calls: what is asked for while a call is under way goes into the next one, together. So each call begins after
-// all that it answers was asked for.
+// Joint lets callers share calls. Requests that arrive during a call are combined into the next one. So each call starts after all the requests
+// that it serves.
 type Joint[Ask, Answer any] struct {
-	// calling is held while a call is under way.
+	// calling is held during a call.
 	calling sync.Mutex
 	// mutex guards next.
 	mutex sync.Mutex
@@ -22,11 +22,11 @@ type jointCall[Ask, Answer any] struct {
 	asks   []Ask
 	answer Answer
 	err    error
-	// done is closed once answer and err stand.
+	// done is closed once the result is set.
 	done chan struct{}
 }
 
-// Do asks for something, and returns what became of the call that it went into, which all callers get alike.
+// Do makes a request, and returns the result of the shared call. All callers of that call get the same result.
 func (j *Joint[Ask, Answer]) Do(ask Ask, call func([]Ask) (Answer, error)) (Answer, error) {
 	shared, first := j.join(ask)
 	if !first {
@@ -54,7 +54,7 @@ func (j *Joint[Ask, Answer]) join(ask Ask) (call *jointCall[Ask, Answer], first 
 	return j.next, first
 }
 
-// Waiting is how many have asked for a call that has not begun.
+// Waiting returns the number of requests for a call that has not started.
 func (j *Joint[Ask, Answer]) Waiting() int {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()

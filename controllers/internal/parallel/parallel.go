@@ -1,4 +1,4 @@
-// Package parallel does one thing for many items, several at a time. The answers of the API server are what takes time.
+// Package parallel runs a function for many items, several at a time. Most of the time is spent on responses of the API server.
 package parallel
 
 import (
@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// ForEach does something for every item, for several at a time, and returns when all of it is over. A panic ends it
-// early and is the caller's, who may be one that recovers.
+// ForEach calls do for every item, several concurrently, and returns when all calls have returned. A panic stops it early and is raised again in
+// the caller, which may recover it.
 func ForEach[T any](workers int, items []T, do func(T)) {
 	if workers == 1 {
 		for _, item := range items {
@@ -24,8 +24,8 @@ func ForEach[T any](workers int, items []T, do func(T)) {
 	)
 	workers = min(workers, len(items))
 	next.Store(int64(workers))
-	// Each worker starts with an item of its own. The counter orders what comes after it: if it also ordered the first items, the race
-	// detector would only find what they share if two workers happened to overlap.
+	// Each worker starts with a different item. The counter orders the later items: if it also ordered the first items, the race detector would
+	// only find shared data if two workers happened to overlap.
 	for first := range workers {
 		wait.Go(func() {
 			defer func() {
@@ -45,7 +45,7 @@ func ForEach[T any](workers int, items []T, do func(T)) {
 	}
 }
 
-// errorOf keeps where a panic came from, which ends with its goroutine.
+// errorOf adds the stack trace of a panic, which would be lost with its goroutine.
 func errorOf(recovered any) error {
 	if err, ok := recovered.(error); ok {
 		return fmt.Errorf("%w\n%s", err, debug.Stack())
@@ -53,7 +53,7 @@ func errorOf(recovered any) error {
 	return fmt.Errorf("%v\n%s", recovered, debug.Stack())
 }
 
-// TryEach does something for every item as ForEach does, and leaves the rest out once something has met an error.
+// TryEach calls do for every item as ForEach does, and skips the remaining items after an error.
 func TryEach[T any](workers int, items []T, do func(T) error) error {
 	var first atomic.Pointer[error]
 	ForEach(workers, items, func(item T) {

@@ -1,5 +1,5 @@
-// Package pause answers whether anything new may begin: pauses stand in a profile's field, and in an annotation
-// on a profile, a Node or the manager's namespace.
+// Package pause reports whether new changes are paused: by the field of a profile, or by an annotation on a profile, a Node or the manager's
+// namespace.
 package pause
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Annotated reports whether an object carries the annotation tuning.storageclient.dev/paused.
+// Annotated reports whether an object has the annotation tuning.storageclient.dev/paused.
 func Annotated(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.PausedAnnotation] == v1alpha1.True
 }

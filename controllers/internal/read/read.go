@@ -1,5 +1,5 @@
-// Package read is what several controllers read of the cluster. What they make of it is decided in the packages beside this
-// one, which know no client.
+// Package read contains reads of the cluster that several controllers share. Decisions about the results are made in the sibling packages, which
+// have no client.
 package read
 
 import (
@@ -51,7 +51,7 @@ func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 	return all, nil
 }
 
-// Profiles lists all profiles, which are not to be changed.
+// Profiles lists all profiles. The caller must not change them.
 func Profiles(ctx context.Context, reader client.Reader) ([]v1alpha1.StorageClientProfile, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
@@ -80,8 +80,8 @@ func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace s
 	return ready, nil
 }
 
-// IsEverythingPaused reports whether the manager's namespace is paused, which pauses all profiles and nodes. A namespace
-// that does not exist, as where the manager runs outside the cluster, pauses nothing.
+// IsEverythingPaused reports whether the manager's namespace is paused, which pauses all profiles and nodes. A namespace that does not exist is not
+// paused, for example if the manager runs outside the cluster.
 func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamespace string) (bool, error) {
 	var ns corev1.Namespace
 	if err := reader.Get(ctx, client.ObjectKey{Name: managerNamespace}, &ns); err != nil {
@@ -93,8 +93,8 @@ func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamesp
 	return pause.Annotated(&ns), nil
 }
 
-// WritableNodes lists what FleetSnapshot does, and names the nodes whose client nodes may get a new generation now for what is no setting:
-// see fleet.IsWritable. The rollout has claimed none of them, and nobody has them ignored.
+// WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see
+// fleet.IsWritable. The rollout has not claimed these nodes, and no annotation excludes them.
 func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, managerNamespace, agentNamespace string) (fleet.Snapshot, map[string]bool, error) {
 	all, err := FleetSnapshot(ctx, reader, profiles, agentNamespace)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package watch is what several controllers watch for.
+// Package watch contains the watches and predicates that several controllers share.
 package watch
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
 
-// ClientNodeUpdates hands over each change of a StorageClientNode while the manager leads, as it was before and after. One that is seen
-// for the first time is no change, so a manager that restarts repeats nothing.
+// ClientNodeUpdates calls changed with the old and the new version of each changed StorageClientNode while the manager leads. The first sight of an
+// object is no change, so a restarted manager does not repeat calls.
 func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.StorageClientNode)) error {
-	// The manager has not started, so nothing waits for the context.
+	// The manager has not started, so the call does not block on the context.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
 	if err != nil {
 		return fmt.Errorf("watch StorageClientNodes: %w", err)
@@ -33,7 +33,7 @@ func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.St
 	return nil
 }
 
-// WhileLeading leaves out updates before the manager leads, and those from one client node to another of the same name.
+// WhileLeading ignores updates before the manager leads, and updates between different StorageClientNodes of the same name.
 func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.StorageClientNode)) func(before, after any) {
 	return func(before, after any) {
 		select {
@@ -55,17 +55,18 @@ func One(name string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} })
 }
 
-// Named leaves out all objects but those of a name.
+// Named accepts only objects with the given name.
 func Named(name string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
 }
 
-// Described leaves out changes of all but labels and annotations.
+// Described accepts only changes of labels and annotations.
 func Described() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
 
-// NodeChanged leaves out heartbeats of a Node: changes of all but its labels, annotations, boot and readiness, and what isSame compares.
+// NodeChanged ignores heartbeats of a Node: it accepts only changes of its labels, annotations, boot ID and readiness, and changes that isSame
+// detects.
 func NodeChanged(isSame func(before, after *corev1.Node) bool) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
@@ -77,7 +78,7 @@ func NodeChanged(isSame func(before, after *corev1.Node) bool) predicate.Predica
 	}}
 }
 
-// ProfileChanged leaves out changes of a profile's status.
+// ProfileChanged ignores changes of a profile's status.
 func ProfileChanged() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !equality.Semantic.DeepEqual(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
@@ -85,7 +86,7 @@ func ProfileChanged() predicate.Predicate {
 	}})
 }
 
-// AgentChanged leaves out all of an agent's Pod but whether it is Ready.
+// AgentChanged accepts only changes of the readiness of an agent's Pod.
 func AgentChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Pod)
 	after, also := e.ObjectNew.(*corev1.Pod)

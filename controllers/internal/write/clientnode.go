@@ -1,4 +1,4 @@
-// Package write is what several controllers write to the cluster.
+// Package write contains writes to the cluster that several controllers share.
 package write
 
 import (
@@ -16,8 +16,8 @@ import (
 
 var owner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
-// PatchSpec changes the spec of a client node as it was read, and returns what the server made of it: a permit or a release that has come
-// since makes it a conflict.
+// PatchSpec changes the spec of a StorageClientNode that was read before, and returns the server's result. A permit or a release in the meantime
+// makes it a conflict.
 func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, change func(*v1alpha1.StorageClientNodeSpec)) (*v1alpha1.StorageClientNode, error) {
 	before := bare(clientNode)
 	before.Spec = clientNode.Spec
@@ -29,10 +29,10 @@ func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 	return changed, nil
 }
 
-// PatchNote writes the rollout's note of a client node as it was read, and returns what the server made of it.
+// PatchNote writes the rollout's note of a StorageClientNode that was read before, and returns the server's result.
 func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, note v1alpha1.RolloutStatus) (*v1alpha1.StorageClientNode, error) {
 	before := bare(clientNode)
-	// A status that is left out as a whole would have the fields that are never left out written as if they were empty.
+	// If the status were omitted as a whole, the patch would write the fields without omitempty as empty.
 	before.Status = clientNode.Status
 	before.Status.Settings, before.Status.Mounts, before.Status.Servers = nil, nil, nil
 	changed := before.DeepCopy()
@@ -43,7 +43,7 @@ func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 	return changed, nil
 }
 
-// PatchLabel sets a label of a Node, or removes it if there is no value.
+// PatchLabel sets a label of a Node, or removes it if value is nil.
 func PatchLabel(ctx context.Context, c client.Client, node, label string, value *string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{label: value}}})
 	if err != nil {
@@ -56,7 +56,7 @@ func PatchLabel(ctx context.Context, c client.Client, node, label string, value 
 	return nil
 }
 
-// bare is a client node without what is written: to compare all that a large node reports takes longer than to write.
+// bare returns a StorageClientNode with only its identity: comparing the full report of a large node takes longer than the write.
 func bare(of *v1alpha1.StorageClientNode) *v1alpha1.StorageClientNode {
 	return &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: of.Name, UID: of.UID, ResourceVersion: of.ResourceVersion}}
 }

@@ -2,8 +2,8 @@ package node
 
 import corev1 "k8s.io/api/core/v1"
 
-// CacheTransform is for the manager's cache of Nodes. Of their status it keeps what controllers read: conditions, what runs there, and how
-// much memory there is. Images and volumes are most of a Node.
+// CacheTransform is for the manager's cache of Nodes. It keeps only the parts of their status that controllers read: conditions, node info and
+// memory capacity. Images and volumes are most of a Node.
 func CacheTransform(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -18,8 +18,8 @@ func CacheTransform(object any) (any, error) {
 	return node, nil
 }
 
-// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps what tells on which node one is,
-// whether it is Ready, and its images with the secrets to pull them.
+// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps the node of a Pod, its readiness, and its
+// images with their pull secrets.
 func CacheTransformAgentPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -1,3 +1,3 @@
-// Package node keeps one StorageClientNode per managed Node: what the node's agent is to do, the label that brings
-// the agent there, and the Node's conditions Tuned and StorageReachable. It writes everything of spec but the reboot permit.
+// Package node keeps one StorageClientNode for each managed Node: the instructions for the node's agent, the label that schedules the agent there,
+// and the Node's conditions Tuned and StorageReachable. It writes all of spec except the reboot permit.
 package node

@@ -25,38 +25,39 @@ import (
 const (
 	// retryAfter is the pause before a write that met a newer object is tried again.
 	retryAfter = time.Second
-	// fenceEvery is how often a node without an agent asks again for a missing fence, about as long as an answer holds.
+	// fenceEvery is the interval of checks for a node without an agent while the fence is missing, about as long as a result is valid.
 	fenceEvery = 30 * time.Second
 )
 
-// Fence says what keeps the node from getting an agent, and what to do; empty: nothing.
+// Fence returns the reason why the node gets no agent, with the remedy; empty if there is none.
 type Fence interface {
 	Missing(ctx context.Context) (string, error)
 }
 
 // Reconciler keeps a Node's StorageClientNode, its label and its conditions Tuned and StorageReachable.
 type Reconciler struct {
-	// Client reads its own writes: the live gate counts the client nodes that were written a moment ago.
+	// Client reads its own writes: the live gate counts the StorageClientNodes that have just been written.
 	client.Client
 	// Clock dates the condition and measures soaks.
 	Clock clock.PassiveClock
-	// Allow holds the parameters that are accepted beyond the catalogue.
+	// Allow contains the parameters that are accepted in addition to the catalogue.
 	Allow catalogue.AllowList
-	// Fence tells whether the node may get its agent.
+	// Fence reports whether the node may get its agent.
 	Fence Fence
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
-	// AgentNamespace is where the agent's Pods run.
+	// AgentNamespace is the namespace of the agent's Pods.
 	AgentNamespace string
-	// Limits are what live changes keep to whatever a profile says.
+	// Limits are the limits of live changes for all profiles.
 	Limits plan.Limits
-	// Gate keeps what the reconciler sees of all nodes for one node after the other, as in a manager; nil: each looks at all of them.
+	// Gate caches the evaluation of all nodes for nodes that are reconciled one after the other, as in a manager; nil: each node evaluates all of
+	// them.
 	Gate *plan.Gate
-	// Patience holds back what conditions would say of states that pass; the zero Patience holds nothing back.
+	// Patience delays conditions about temporary states; the zero Patience delays none.
 	Patience plan.Patience
 
 	profileSets fleet.ProfileSets
-	// profiles are those that were listed last. profilesChanged counts what the watch of profiles tells of, before it asks for a node.
+	// profiles are the profiles listed last. profilesChanged counts the events of the profile watch, before it requests a node.
 	profiles        *fleet.ProfileSet
 	profilesAt      int64
 	profilesChanged atomic.Int64
@@ -70,11 +71,11 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;create;patch;delete
 
-// Reconcile brings one Node's client node, label and condition to what the profiles want of it.
+// Reconcile updates the StorageClientNode, the label and the conditions of one Node to the declarations of the profiles.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var node corev1.Node
 	if err := r.Get(ctx, req.NamespacedName, &node, client.UnsafeDisableDeepCopy); err != nil {
-		// The client node of a Node that is gone goes by its owner reference.
+		// The owner reference removes the StorageClientNode of a Node that is gone.
 		r.Patience.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -86,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if clientNode != nil && !fleet.Owns(&node, clientNode) {
-		// It speaks of another machine's history, and goes before the garbage collector gets to it.
+		// It belongs to another machine. It is deleted without waiting for the garbage collector.
 		log.FromContext(ctx).Info("Deleting the StorageClientNode of a former Node", "StorageClientNode", clientNode.Name)
 		if err := r.deleteClientNode(ctx, clientNode); err != nil {
 			return reconcile.Result{}, err
@@ -114,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// sooner is the shorter of two times to wait, where 0 is for ever.
+// sooner returns the shorter of two waits, where 0 means forever.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -122,7 +123,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// passGate reads all nodes only where the gate cannot answer without.
+// passGate reads all nodes only if the gate needs them.
 func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next plan.Step) (plan.Step, error) {
 	write, writes := next.(plan.Write)
 	if !writes {
@@ -154,7 +155,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	return s, nil
 }
 
-// readProfiles lists profiles only where the watch has told of a change: thousands of nodes ask.
+// readProfiles lists profiles only if the watch has reported a change, because thousands of nodes need them.
 func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error) {
 	changes := r.profilesChanged.Load()
 	if r.isWatching && r.profiles != nil && r.profilesAt == changes {

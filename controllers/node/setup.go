@@ -25,13 +25,13 @@ import (
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// sourceField is the field by which client nodes are indexed that carry settings of a profile.
+// sourceField is the index field of StorageClientNodes by the profiles of their settings.
 const sourceField = "spec.settings.profile"
 
-// SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts
-// nodes that are on their way, and two that count at once could both go.
+// SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts nodes in progress, and two
+// nodes that count at the same time could both be admitted.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	// The manager has not started, so nothing waits for the context.
+	// The manager has not started, so the call does not block on the context.
 	ctx := context.Background()
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, read.NodeNameField, read.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
@@ -40,7 +40,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("index StorageClientNodes by profile: %w", err)
 	}
 	r.Gate, r.Patience, r.isWatching = &plan.Gate{}, plan.NewPatience(), true
-	// The first of the predicates: it sees what the other leaves out, before a node is asked for.
+	// This is the first predicate: it also sees the events that the other one rejects, before a node is requested.
 	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.profilesChanged.Add(1); return true })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
@@ -68,7 +68,8 @@ func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.
 	return requests
 }
 
-// nodesOfProfile are the nodes that one version of a profile selects, and those that carry settings of it. A change asks for both versions.
+// nodesOfProfile returns the nodes that one version of a profile selects, and the nodes that have its settings. A change is mapped for both
+// versions.
 func (r *Reconciler) nodesOfProfile(ctx context.Context, object client.Object) []reconcile.Request {
 	profile, ok := object.(*v1alpha1.StorageClientProfile)
 	if !ok {
@@ -117,7 +118,7 @@ func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{requestFor(pod.Spec.NodeName)}
 }
 
-// sameConditions reports whether our conditions of a Node are the same.
+// sameConditions reports whether the operator's conditions of a Node are the same.
 func sameConditions(before, after *corev1.Node) bool {
 	return before.UID == after.UID && equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after)) &&
 		equality.Semantic.DeepEqual(fleet.FindStorageReachable(before), fleet.FindStorageReachable(after))

@@ -19,8 +19,8 @@ import (
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// apply carries out a step, in an order that a crash may cut anywhere. It fills in what the fence has to say. wait is when to look at the
-// node again, 0 for never.
+// apply applies a step. A crash after any of its writes is safe. It sets Unfenced to the result of the fence. wait is the time until the next check
+// of the node, 0 for never.
 func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Step) (wait time.Duration, err error) {
 	switch next := next.(type) {
 	case plan.None:
@@ -50,8 +50,8 @@ func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Step
 	return 0, fmt.Errorf("apply step %q: unknown", next)
 }
 
-// createClientNode comes before the label: an agent that comes to the node finds what it is to do, and the fence has
-// something that it can be tried on.
+// createClientNode creates the StorageClientNode before the label: the agent finds its instructions when it starts, and the fence has an object for
+// a trial.
 func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
 	clientNode := &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{
@@ -72,8 +72,8 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 	return r.writeConditions(ctx, *s, clientNode, next.Note)
 }
 
-// changeClientNode writes the conditions before the settings, unless they are held back: what Tuned says of the settings names them, so that
-// nobody takes the time that it bears for the beginning of the soak of others.
+// changeClientNode writes the conditions before the settings, unless they are delayed. Tuned then refers to the new settings, so that its time is
+// not read as the start of the soak of others.
 func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
 	changed := s.ClientNode.DeepCopy()
 	permit, volumes, trial, sample := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial, changed.Spec.Sample
@@ -86,7 +86,7 @@ func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, nex
 	if err != nil {
 		return 0, err
 	}
-	// settings is one value to a JSON merge patch, so the patch holds for the version that was read only.
+	// A JSON merge patch replaces all settings, so the patch is only valid for the version that was read.
 	if _, err := write.PatchSpec(ctx, r, s.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { *spec = changed.Spec }); err != nil {
 		return 0, err
 	}
@@ -102,8 +102,8 @@ func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.
 	return nil
 }
 
-// addLabel brings the agent to a node, where the fence holds. A label that is there stays: to take agents away from the whole
-// fleet because of one answer would be a change too, and a larger one.
+// addLabel schedules the agent on a node if the fence holds. An existing label stays: removing the agents from all nodes because of one result
+// would be an even larger change.
 func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
 	if s.Node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True {
 		return nil
@@ -119,7 +119,7 @@ func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
 	return write.PatchLabel(ctx, r, s.Node.Name, v1alpha1.ManagedLabel, ptr.To(v1alpha1.True))
 }
 
-// removeLabelAndConditions removes them, the last that is ours on a Node.
+// removeLabelAndConditions removes the label and the conditions, the last traces of the operator on a Node.
 func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.Node) error {
 	if _, labelled := node.Labels[v1alpha1.ManagedLabel]; labelled {
 		if err := write.PatchLabel(ctx, r, node.Name, v1alpha1.ManagedLabel, nil); err != nil {
@@ -138,8 +138,8 @@ func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.
 	return r.patchConditions(ctx, node, ours)
 }
 
-// writeConditions writes those of the conditions Tuned and StorageReachable of a managed node that say anything new, but for what may pass:
-// wait is when to look at that again, 0 where nothing is held back.
+// writeConditions writes the conditions Tuned and StorageReachable of a managed node if they have changed, except delayed ones. wait is the time
+// until the next check, 0 if there is no delay.
 func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) (wait time.Duration, err error) {
 	now := r.Clock.Now()
 	var news []any
@@ -163,8 +163,7 @@ func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clien
 	return wait, r.patchConditions(ctx, s.Node, news)
 }
 
-// patchConditions goes by strategic merge, which knows the list's key: the other conditions are the kubelet's and the
-// rollout's.
+// patchConditions uses a strategic merge patch, which merges the list by its key: the other conditions belong to the kubelet and the rollout.
 func (r *Reconciler) patchConditions(ctx context.Context, node *corev1.Node, conditions []any) error {
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
 	if err != nil {

@@ -17,47 +17,46 @@ import (
 )
 
 const (
-	// readEvery is the shortest time between two readings of the cluster where it goes on changing. A reading that took long is followed by
-	// a rest of restShare times as long, maxRest at most.
+	// readEvery is the shortest time between two reads of the cluster while it keeps changing. After a slow read there is a pause of restShare
+	// times its duration, at most maxRest.
 	readEvery = time.Second
 	restShare = 5
 	maxRest   = 10 * time.Second
-	// readingLasts is how long a reading serves while no watch tells of a change: of some things that it holds there is no watch.
+	// readingLasts is the time for which a read is used while no watch reports a change: some of its data has no watch.
 	readingLasts = 2 * time.Second
 )
 
-// cluster is nodes and volumes as all profiles are judged by them.
+// cluster contains the nodes and volumes on which the status of all profiles is based.
 type cluster struct {
 	fleet   fleet.Snapshot
 	volumes *volumeplan.View
-	// paused is whether the manager's namespace is.
+	// paused is true if the manager's namespace is paused.
 	paused bool
-	// served are the profiles that have had a pass by it.
+	// served are the profiles that have had a pass with this read.
 	served map[string]bool
 }
 
-// clusterReader reads the cluster once for the passes over many profiles. It is for one goroutine, but for the count of changes.
+// clusterReader reads the cluster once for the passes over many profiles. Only the count of changes may be used by several goroutines.
 type clusterReader struct {
-	// changes counts what the watches tell of. A watch counts before it asks for a pass, so that this finds the change. isWatching is
-	// false where there is no watch: each pass reads anew.
+	// changes counts the events of the watches. A watch counts an event before it requests a pass, so that the pass sees the change. isWatching is
+	// false if there is no watch: then each pass reads again.
 	changes    atomic.Int64
 	isWatching bool
 
 	profileSets fleet.ProfileSets
 	volumes     *volumesnapshot.Reader
-	// last is the last reading, lastAt when it was done, lastRest for how long it rests after it, and lastChanges how many changes there
-	// were before it.
+	// last is the last read, lastAt the time of its end, lastRest the pause after it, and lastChanges the number of changes before it.
 	last        *cluster
 	lastAt      time.Time
 	lastRest    time.Duration
 	lastChanges int64
 }
 
-// readCluster returns the cluster for a pass over a profile, with that as it was just read or written, and when to make another pass since
-// the cluster has changed after it was read. Without a cluster the pass has to wait for that long.
+// readCluster returns the cluster for a pass over a profile, with the current version of that profile. again is the time until another pass,
+// because the cluster has changed since it was read. If the cluster is nil, the pass must wait for that time.
 //
-// While the cluster goes on changing, each profile has a pass by each reading: hundreds of profiles would otherwise wait for as many
-// readings. Only one that is being deleted goes by what has been read after all that it was told of: its finalizer hangs on it.
+// While the cluster keeps changing, each profile has one pass with each read. Otherwise hundreds of profiles would wait for as many reads. A
+// profile that is being deleted needs a read that includes all reported changes, because its finalizer depends on it.
 func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageClientProfile) (all *cluster, again time.Duration, err error) {
 	c, now := &r.cluster, r.Clock.Now()
 	age := now.Sub(c.lastAt)
@@ -110,7 +109,7 @@ func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// declares reports whether the cluster was read with the profile as it is: what it asks of volumes is compiled there.
+// declares reports whether the cluster was read with the current declaration of the profile, which determines its options for volumes.
 func (c *cluster) declares(profile *v1alpha1.StorageClientProfile) bool {
 	known := c.fleet.Profiles.ByName(profile.Name)
 	return known != nil && match.IsSameDeclaration(known.StorageClientProfile, profile)

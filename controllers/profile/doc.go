@@ -1,4 +1,4 @@
-// Package profile reports on StorageClientProfiles: how far nodes and volumes carry what they declare, and what
-// they wait for. It keeps a profile that is being deleted until nodes and volumes are restored. It writes a profile's
-// finalizers and status and nothing else; spec is the user's.
+// Package profile reports the progress of StorageClientProfiles: the nodes and volumes that have the declared values, and the obstacles for the
+// others. It keeps a profile that is being deleted until nodes and volumes are restored. It writes only the finalizers and the status of a profile;
+// users own spec.
 package profile

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// podsEvery is how often the pods of an awaited volume are read: they only say which to restart.
+	// podsEvery is the interval between reads of the pods of an awaited volume: they only show which pods to restart.
 	podsEvery = time.Minute
-	// podsPage is how many pods are read at a time, maxPodsPages how many times in a namespace.
+	// podsPage is the number of pods in one read, maxPodsPages the number of reads in a namespace.
 	podsPage     = 500
 	maxPodsPages = 4
-	// maxPods is how many pods of a volume are told.
+	// maxPods is the number of pods of a volume that are reported.
 	maxPods = 3
 )
 
-// podReading is who used the volumes that a profile waits for.
+// podReading contains the pods that use the volumes for which a profile waits.
 type podReading struct {
 	claims []types.NamespacedName
 	at     time.Time
 	pods   map[types.NamespacedName][]status.Pod
 }
 
-// findPods tells which pods use PersistentVolumeClaims. It reads past the cache, which holds no pods of users.
+// findPods finds the pods that use PersistentVolumeClaims. It bypasses the cache, which does not contain pods of users.
 func (r *Reconciler) findPods(ctx context.Context, profile string, claims []types.NamespacedName) (map[types.NamespacedName][]status.Pod, error) {
 	last, now := &r.passOf(profile).pods, r.Clock.Now()
 	if slices.Equal(last.claims, claims) && now.Sub(last.at) < podsEvery {
@@ -84,7 +84,8 @@ func usesClaim(pod *corev1.Pod, volumeClaim string) bool {
 	})
 }
 
-// describePod tells what runs a pod. A Deployment is known by its ReplicaSet's name, which ends in the hash that the pod has as a label.
+// describePod describes a pod and its controller. The name of a Deployment is derived from its ReplicaSet's name, which ends in the hash in the
+// pod's label.
 func describePod(pod *corev1.Pod) status.Pod {
 	out, controller := status.Pod{Name: pod.Name}, metav1.GetControllerOf(pod)
 	if controller == nil {

@@ -29,24 +29,24 @@ import (
 )
 
 const (
-	// passEvery is the shortest time between two passes over one profile, and so between two writes of its status: every
-	// report of every node is an event.
+	// passEvery is the shortest time between two passes over one profile, and so between two writes of its status: every report of every node is an
+	// event.
 	passEvery = 2 * time.Second
 	// retryAfter is the pause before a write that met a newer object is tried again.
 	retryAfter = time.Second
-	// fenceEvery is how often a profile asks again for a missing fence, about as long as an answer holds.
+	// fenceEvery is the interval of checks while the fence is missing, about as long as a result is valid.
 	fenceEvery = 30 * time.Second
-	// fenceAtLeastEvery is how often the fence is asked for where nothing happens, about as long as it goes without a trial.
+	// fenceAtLeastEvery is the interval of fence checks without other events, about as long as a trial of the fence is valid.
 	fenceAtLeastEvery = time.Hour
-	// removalEvery is how often a profile that is being deleted asks whether a node has become unreachable.
+	// removalEvery is the interval at which a profile that is being deleted checks for unreachable nodes.
 	removalEvery = 15 * time.Second
-	// maxNote is the longest note that the events API takes, in bytes.
+	// maxNote is the maximum length of a note in the events API, in bytes.
 	maxNote = 1024
-	// eventAction is what events on profiles say was done.
+	// eventAction is the action in events on profiles.
 	eventAction = "Judge"
 )
 
-// Fence says what keeps the agent from being rolled out, and what to do; empty: nothing.
+// Fence returns the reason why the agent is not rolled out, with the remedy; empty if there is none.
 type Fence interface {
 	Missing(ctx context.Context) (string, error)
 }
@@ -54,36 +54,36 @@ type Fence interface {
 // Reconciler keeps a profile's finalizer and status.
 type Reconciler struct {
 	client.Client
-	// APIReader reads past the cache, which holds no pods of users; without it Client does.
+	// APIReader bypasses the cache, which does not contain pods of users. If nil, Client is used.
 	APIReader client.Reader
 	// Clock dates conditions and spaces the passes over a profile.
 	Clock clock.PassiveClock
-	// Recorder tells on the profile how it has come to stand.
+	// Recorder reports changes of a profile's state as events.
 	Recorder events.EventRecorder
-	// Allow holds the parameters that are accepted beyond the catalogue.
+	// Allow contains the parameters that are accepted in addition to the catalogue.
 	Allow catalogue.AllowList
-	// Fence tells whether the agent may be rolled out.
+	// Fence reports whether the agent may be rolled out.
 	Fence Fence
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
-	// AgentNamespace is where the agent's Pods run.
+	// AgentNamespace is the namespace of the agent's Pods.
 	AgentNamespace string
 	// MaxUnavailable is the cluster's budget, for the estimate.
 	MaxUnavailable intstr.IntOrString
-	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster. It goes last.
+	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster. It goes last.
 	ManagerNode string
-	// Probes tells what probes have shown of sets of options; nil: nothing is probed.
+	// Probes returns the results of probes of option sets; nil if there are no probes.
 	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
-	// Volumes is what is known of earlier readings of the volumes, shared with other controllers; nil: nothing is.
+	// Volumes caches results of earlier reads of the volumes, shared with other controllers; nil for a private cache.
 	Volumes *volumesnapshot.Memory
 
-	// What follows is lost without harm. One profile is reconciled at a time.
+	// The loss of the following fields is harmless. One profile is reconciled at a time.
 
 	passes  map[string]*pass
 	cluster clusterReader
 }
 
-// pass is what the next pass over a profile knows of the last one.
+// pass is the state of the last pass that the next pass over a profile needs.
 type pass struct {
 	pace store.Pace
 	pods podReading
@@ -111,7 +111,7 @@ func (r *Reconciler) passOf(profile string) *pass {
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles/status,verbs=patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
 
-// Reconcile brings one profile's finalizer and status up to date.
+// Reconcile updates the finalizer and the status of one profile.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var profile v1alpha1.StorageClientProfile
 	if err := r.Get(ctx, req.NamespacedName, &profile); err != nil {
@@ -134,10 +134,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// reconcile returns when to come back without an event; 0: never.
+// reconcile returns the time until the next pass without an event; 0: never.
 func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageClientProfile) (time.Duration, error) {
 	if profile.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
-		// Nothing of a profile is applied before the finalizer stands: what it changes could otherwise not be restored.
+		// No setting of a profile is applied before it has the finalizer: otherwise its changes could not be restored.
 		if err := r.patchFinalizers(ctx, profile, controllerutil.AddFinalizer); err != nil {
 			return 0, err
 		}
@@ -169,13 +169,13 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	return firstOf(report.RequeueAfter(now), again, fenceAtLeastEvery), nil
 }
 
-// firstOf is the shortest of some times; one that is not positive is none.
+// firstOf returns the shortest of some times, and ignores times that are not positive.
 func firstOf(times ...time.Duration) time.Duration {
 	return slices.Min(slices.DeleteFunc(times, func(d time.Duration) bool { return d <= 0 }))
 }
 
-// readSnapshot reads all that a profile's status rests on, and tells when to read again without an event. It is nil where the cluster was
-// read a moment ago and has changed since.
+// readSnapshot reads all the data for a profile's status, and returns the time until the next read without an event. The snapshot is nil if the
+// cluster was read recently and has changed since.
 func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (*status.Snapshot, time.Duration, error) {
 	s := &status.Snapshot{MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
 	all, again, err := r.readCluster(ctx, profile)
@@ -190,7 +190,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	return s, again, err
 }
 
-// readMemory reads what the rollout remembers: of claims only whether it can write them, of failures those of a profile.
+// readMemory reads the records of the rollout: whether the claims are writable, and the failures of a profile.
 func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.Snapshot) error {
 	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
 		var stored corev1.ConfigMap
@@ -219,8 +219,8 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, profile *v1alpha1.Stor
 	return r.patchFinalizers(ctx, profile, controllerutil.RemoveFinalizer)
 }
 
-// patchFinalizers patches for the version that was read only: finalizers are one value to a JSON merge patch, and other
-// controllers have theirs in it.
+// patchFinalizers patches only the version that was read: a JSON merge patch replaces all finalizers, including the finalizers of other
+// controllers.
 func (r *Reconciler) patchFinalizers(ctx context.Context, profile *v1alpha1.StorageClientProfile, change func(client.Object, string) bool) error {
 	before := profile.DeepCopy()
 	change(profile, v1alpha1.Finalizer)

@@ -22,11 +22,11 @@ import (
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// SetupWithManager registers the reconciler and its watches. Whatever happens to a node or a volume is a reason to
-// reconcile all profiles: they are few, and their writes are spaced.
+// SetupWithManager registers the reconciler and its watches. Any change of a node or a volume triggers a reconcile of all profiles: there are few
+// profiles, and their writes are spaced.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.cluster.isWatching = true
-	// The last of the predicates: it sees what the others let through, before a pass is asked for.
+	// This is the last predicate: it sees the events that the others accept, before a pass is requested.
 	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.cluster.changes.Add(1); return true })
 	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
 	memory := predicate.Funcs{
@@ -61,8 +61,8 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 	return requests
 }
 
-// tellsProfiles leaves out claims that come and go: the nodes tell of them. Of the ConfigMap that holds them a profile says only that it
-// is immutable, of the failures all.
+// tellsProfiles reports whether a change of a ConfigMap concerns the status of profiles. Changes of claims do not, because the nodes show them. A
+// profile reports only whether the ConfigMap of the claims is immutable, but all changes of failures.
 func (r *Reconciler) tellsProfiles(before, after client.Object) bool {
 	if after.GetNamespace() != r.ManagerNamespace {
 		return false
@@ -81,7 +81,7 @@ func isImmutable(object client.Object) bool {
 	return ok && ptr.Deref(config.Immutable, false)
 }
 
-// sameTuned reports whether the condition Tuned has the same reason, which is all that a profile counts of it.
+// sameTuned reports whether the condition Tuned has the same reason. Profiles use no other part of it.
 func sameTuned(before, after *corev1.Node) bool {
 	was, is := fleet.FindTuned(before), fleet.FindTuned(after)
 	return was == nil && is == nil || was != nil && is != nil && was.Reason == is.Reason

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// selectorIndex finds the profiles that may select a node by the node's labels. Of hundreds of profiles, all except a few require a label that the
-// node does not have.
+// selectorIndex finds the profiles that may select a node by the node's labels. Among hundreds of profiles, all except a few require a label that
+// the node does not have.
 type selectorIndex struct {
 	// requiring contains the profiles by one of the labels that they require; any are the profiles that require none.
 	requiring map[label][]*Profile

@@ -14,8 +14,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Condition is a managed node's condition Tuned, and whether it has to be written: not while it says what it said.
-// clientNode is as it will be once the plan is applied.
+// Condition returns the condition Tuned of a managed node, and whether it has changed and must be written. clientNode is the object after the plan
+// is applied.
 func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, now time.Time) (corev1.NodeCondition, bool) {
 	isCurrent := !s.Wanted.Managed || clientNode.Spec.Hash == s.Wanted.Hash
 	verdict := judgeTuned(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
@@ -26,8 +26,8 @@ func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, 
 	return stampTimes(fleet.FindTuned(s.Node), verdict, now)
 }
 
-// judgeTuned says how a managed node stands. isCurrent is whether its client node holds what the profiles want; note says
-// what it waits for where it does not.
+// judgeTuned evaluates the state of a managed node. isCurrent is true if its StorageClientNode has the desired settings of the profiles; otherwise
+// note is the reason for the wait.
 func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isCurrent bool, note string) corev1.NodeCondition {
 	verdict := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: status, Reason: reason, Message: message}
@@ -56,7 +56,7 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	}
 }
 
-// withheldKeys stands for the boot settings that are left out.
+// withheldKeys stands for the settings that require a reboot and are withheld.
 const withheldKeys = "boot settings that had no effect and were removed again"
 
 func failedMessage(report fleet.Report) string {
@@ -97,7 +97,7 @@ func driftedMessage(keys []string) string {
 	return text.List(keys) + " do not have the declared values"
 }
 
-// stampTimes fills in the times of a condition, and reports whether it says anything new. lastHeartbeatTime is the time of the last write.
+// stampTimes sets the times of a condition, and reports whether it has changed. lastHeartbeatTime is the time of the last write.
 func stampTimes(old *corev1.NodeCondition, next corev1.NodeCondition, now time.Time) (corev1.NodeCondition, bool) {
 	at := metav1.NewTime(now)
 	next.LastHeartbeatTime, next.LastTransitionTime = at, at

@@ -11,22 +11,22 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 )
 
-// turnAfter is how often a node asks whether its turn has come.
+// turnAfter is the interval at which a node checks whether its turn has come.
 const turnAfter = 10 * time.Second
 
-// Gate lets a write that changes a host through only where every profile concerned lets the node go now. It is asked for one node at a time,
-// and keeps the last look at all nodes for a moment: thousands that wait ask again and again. A nil Gate looks at all nodes each time.
+// Gate admits a write that changes a host only if every concerned profile admits the node now. It handles one node at a time, and caches the last
+// evaluation of all nodes for a short time, because thousands of waiting nodes check repeatedly. A nil Gate evaluates all nodes each time.
 type Gate struct{ last *round }
 
-// Forget is due once a node has been changed: nothing that was seen before counts its place. The round that has let it go does.
+// Forget must be called when a node is changed: earlier evaluations do not count it. The round that admitted the node already counts it.
 func (g *Gate) Forget(s Snapshot) {
 	if g != nil && g.last != nil && !g.last.gone[s.Node.Name] {
 		g.last = nil
 	}
 }
 
-// Judge asks the rollout rules of every profile concerned, and returns the write, or what the node waits for. It looks at all nodes if the
-// last look gives no answer.
+// Judge checks the rollout rules of every concerned profile, and returns the write, or the reason for which the node waits. It evaluates all nodes
+// again if the last evaluation is not sufficient.
 func (g *Gate) Judge(s Snapshot, next Write, clock func() time.Time, look func() (fleet.Snapshot, error)) (Step, error) {
 	if !next.Gated && !next.Limited || len(concernedProfiles(s)) == 0 {
 		return next, nil
@@ -51,7 +51,7 @@ func (g *Gate) Judge(s Snapshot, next Write, clock func() time.Time, look func()
 	return step, nil
 }
 
-// gateEntry is the node as it stands among a profile's for the gate.
+// gateEntry returns the current input of the node for the gate of a profile.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	own := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
 	entry := fleet.GateEntry(own, s.Node, s.ClientNode, s.Limits.UntunedTaint)
@@ -60,7 +60,7 @@ func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	return entry
 }
 
-// nextTurn is when to ask again: often, and at the end of a soak exactly.
+// nextTurn returns the time until the next check: short, and exactly at the end of a soak.
 func nextTurn(soak time.Duration) time.Duration {
 	if soak > 0 {
 		return min(soak, turnAfter)
@@ -68,8 +68,8 @@ func nextTurn(soak time.Duration) time.Duration {
 	return turnAfter
 }
 
-// concernedProfiles are the profiles whose rollout rules a change of a node's settings has to keep: those that contribute,
-// and those whose settings go.
+// concernedProfiles returns the profiles whose rollout rules apply to a change of a node's settings: the profiles that contribute settings, and the
+// profiles whose settings are removed.
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Wanted.Profiles)
 	for _, source := range fleet.SourcesOf(s.ClientNode) {

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// passingAfter is how long a node applies settings, or its agent is silent, before a condition says so: most nodes are done by then, and
-	// a write on the way would be one that nobody reads.
+	// passingAfter is the time for which a node applies settings, or its agent is silent, before a condition reports it. Most nodes are done by
+	// then, so an earlier write would be useless.
 	passingAfter = 30 * time.Second
-	// rewordAfter is how soon a condition that says so is written again where only its words have changed.
+	// rewordAfter is the minimum time before such a condition is written again if only its message has changed.
 	rewordAfter = 5 * time.Minute
 )
 
-// Patience holds back what conditions would say of states that pass. It remembers since when they have lasted: a manager that has just
-// started waits anew. The zero Patience holds nothing back.
+// Patience delays conditions about temporary states. It records the start of each state: a manager that has just started waits again. The zero
+// Patience delays none.
 type Patience struct {
 	since map[conditionKey]time.Time
 }
@@ -27,18 +27,18 @@ type conditionKey struct {
 	kind corev1.NodeConditionType
 }
 
-// NewPatience returns a patience with a memory.
+// NewPatience returns a Patience that records states.
 func NewPatience() Patience { return Patience{since: map[conditionKey]time.Time{}} }
 
-// Forget is due once a Node is gone.
+// Forget must be called when a Node is gone.
 func (p Patience) Forget(node string) {
 	for _, kind := range []corev1.NodeConditionType{v1alpha1.TunedNodeCondition, v1alpha1.StorageReachableNodeCondition} {
 		delete(p.since, conditionKey{node, kind})
 	}
 }
 
-// Hold is for how long a node's condition is not to be replaced by the next one yet; 0: it may be now. old is the one that stands, nil for
-// none.
+// Hold returns the time for which a node's condition must not be replaced by the next one; 0: replace it now. old is the current condition, nil if
+// there is none.
 func (p Patience) Hold(node string, old *corev1.NodeCondition, next corev1.NodeCondition, now time.Time) time.Duration {
 	if p.since == nil {
 		return 0
@@ -57,8 +57,8 @@ func (p Patience) Hold(node string, old *corev1.NodeCondition, next corev1.NodeC
 	return max(passingAfter-now.Sub(p.since[key]), 0)
 }
 
-// isPassing reports whether a condition speaks of a state that passes by itself.
+// isPassing reports whether a condition describes a temporary state.
 func isPassing(condition corev1.NodeCondition) bool {
-	// StorageReasonAgentSilent is the same word.
+	// StorageReasonAgentSilent has the same value.
 	return condition.Reason == v1alpha1.NodeReasonApplying || condition.Reason == v1alpha1.NodeReasonAgentSilent
 }

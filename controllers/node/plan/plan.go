@@ -1,5 +1,5 @@
-// Package plan decides what one node is due next, whether the live gate lets it go now, and what its condition Tuned says.
-// It has no client and no clock.
+// Package plan decides the next step for one node, whether the live gate admits the node now, and the content of its condition Tuned. It has no
+// client and no clock.
 package plan
 
 import (
@@ -16,35 +16,35 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Step is what a node is due next.
+// Step is the next step for a node.
 type Step interface {
-	// String names the kind of step.
+	// String returns the kind of step.
 	String() string
 }
 
-// Stay leaves client node and label as they are.
+// Stay leaves the StorageClientNode and the label unchanged.
 type Stay struct {
-	// Note says what the node waits for. Empty: nothing.
+	// Note is the reason for which the node waits, empty if it does not wait.
 	Note string
-	// RequeueAfter is when to ask again without an event; 0: not.
+	// RequeueAfter is the time until the next check without an event; 0: never.
 	RequeueAfter time.Duration
 }
 
-// None has nothing of ours on the node, or takes the last of it away.
+// None removes the last traces of the operator from the node, if there are any.
 type None struct{}
 
-// Write gives the client node a new spec, and creates it where there is none.
+// Write updates the spec of the StorageClientNode, or creates the object.
 type Write struct {
-	// Spec is what the client node is to hold; its reboot permit, its volumes and its trial are not ours to write.
+	// Spec is the new spec; other controllers write its reboot permit, volumes and trial.
 	Spec v1alpha1.StorageClientNodeSpec
-	// Gated is set where the step changes settings on the host and has to pass the live gate; Limited where it
-	// only has to keep to the profiles' limit, as a restore does.
+	// Gated is true if the step changes settings on the host and must pass the live gate. Limited is true if only the profiles' limit applies, as
+	// for a restore.
 	Gated, Limited bool
-	// Note says what the node waits for. Empty: nothing.
+	// Note is the reason for which the node waits, empty if it does not wait.
 	Note string
 }
 
-// Remove deletes the client node of a node that is restored, then label and condition.
+// Remove deletes the StorageClientNode of a node that is restored, then label and condition.
 type Remove struct{}
 
 func (Stay) String() string   { return "Stay" }
@@ -58,31 +58,31 @@ const (
 	noteRetained  = "Waiting for the agent to learn which settings to keep"
 )
 
-// Snapshot is all that the plan of one node rests on.
+// Snapshot is the complete input of the plan for one node.
 type Snapshot struct {
 	Node       *corev1.Node
 	ClientNode *v1alpha1.StorageClientNode // nil: none
 	AgentReady bool                        // the agent's Pod on the node is Ready
-	Paused     bool                        // the manager's namespace or the Node is
+	Paused     bool                        // the manager's namespace or the Node is paused
 	Profiles   *fleet.ProfileSet
 	Wanted     fleet.Wanted
-	Report     fleet.Report // empty where ClientNode is nil
-	// Unfenced says why the node gets no agent; empty: it has one, or may get one.
+	Report     fleet.Report // empty if ClientNode is nil
+	// Unfenced is the reason why the node gets no agent; empty if it has one, or may get one.
 	Unfenced string
 	Limits   Limits
 }
 
-// Limits are what live changes keep to whatever a profile says.
+// Limits are the limits of live changes for all profiles.
 type Limits struct {
-	// MaxConcurrentLive is how many nodes of the cluster take a live change at a time: a number, or a percentage of all nodes.
+	// MaxConcurrentLive is the maximum number of nodes in the cluster with a live change at a time: a number, or a percentage of all nodes.
 	MaxConcurrentLive intstr.IntOrString
-	// MinSoak is the least time for which a canary stays well before others follow.
+	// MinSoak is the minimum time for which a canary must stay healthy before other nodes follow.
 	MinSoak time.Duration
-	// UntunedTaint is the key of the taint that a node bears until it is tuned first: no work has come to it.
+	// UntunedTaint is the key of the taint that a node has until it is tuned for the first time: it has no workload yet.
 	UntunedTaint string
 }
 
-// For says what a node is due next.
+// For returns the next step for a node.
 func For(s Snapshot) Step {
 	if s.ClientNode == nil && !s.Wanted.Managed {
 		return None{}
@@ -120,8 +120,8 @@ func (s Snapshot) planSettings() Step {
 	return Write{Spec: spec, Gated: s.ClientNode.Spec.Hash != spec.Hash || s.ClientNode.Spec.Release}
 }
 
-// planWithheld takes boot settings back that a reboot did not bring. They are restored whatever their profile says of
-// removal, since they never were in force: the agent has to know that before they go.
+// planWithheld removes settings that a reboot did not make effective. They are restored regardless of the profile's removal policy, because they
+// were never effective: the agent must have that policy before they are removed.
 func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []string) Step {
 	isWithheld := func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) }
 	spec.Settings = slices.DeleteFunc(slices.Clone(spec.Settings), isWithheld)
@@ -146,8 +146,8 @@ func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []strin
 	return Write{Spec: spec, Note: note}
 }
 
-// planRelease leads a node that no profile wants any more to the end: the agent restores what is not to be retained,
-// a reboot that a profile asks for rids the node of boot arguments, and then the client node goes.
+// planRelease plans the release of a node that no profile selects any longer. The agent restores the settings that are not retained, a reboot that
+// a profile requests removes kernel arguments, and then the StorageClientNode is deleted.
 func (s Snapshot) planRelease() Step {
 	spec, changed := s.withCurrentPolicies(s.ClientNode.Spec.Settings)
 	spec.Release = true
@@ -169,12 +169,12 @@ func (s Snapshot) planRelease() Step {
 	return Remove{}
 }
 
-// isUnobserved reports whether the agent has yet to see the spec as it stands.
+// isUnobserved reports whether the agent has not seen the current spec yet.
 func (s Snapshot) isUnobserved() bool {
 	return s.ClientNode.Status.ObservedGeneration < s.ClientNode.Generation
 }
 
-// droppedSettings are the settings in force that a new list no longer holds.
+// droppedSettings returns the current settings that are not in the new list.
 func (s Snapshot) droppedSettings(settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
 	var dropped []v1alpha1.NodeSetting
 	for _, old := range s.ClientNode.Spec.Settings {
@@ -185,8 +185,8 @@ func (s Snapshot) droppedSettings(settings []v1alpha1.NodeSetting) []v1alpha1.No
 	return dropped
 }
 
-// withCurrentPolicies is the spec in force in which the given settings carry onRemoval as their profiles have it now, and
-// whether that differs. The agent has to know before a setting goes: afterwards there is nobody to ask.
+// withCurrentPolicies returns the current spec with onRemoval of the given settings updated from their profiles, and whether that is a change. The
+// agent must have the policy before a setting is removed, because it is not available afterwards.
 func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.StorageClientNodeSpec, bool) {
 	spec := *s.ClientNode.Spec.DeepCopy()
 	changed := false
@@ -214,10 +214,10 @@ func (s Snapshot) wantsRestoreReboot() bool {
 	return false
 }
 
-// sameSpec compares what this package writes, and only that.
+// sameSpec compares only the fields that this package writes.
 func sameSpec(a, b v1alpha1.StorageClientNodeSpec) bool {
 	a.RebootPermit, b.RebootPermit = nil, nil
-	// Whether it was the canary of these settings is said once, with them.
+	// Canary is written once, together with the settings.
 	a.Canary, b.Canary = false, false
 	a.Volumes, b.Volumes = nil, nil
 	a.Trial, b.Trial = nil, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// restores are the nodes that carry settings of a profile, and those of them that are being restored. Nodes that are unreachable do not
-// count as such, nor do those where it has failed: they would keep all others from being restored.
+// restores contains the limit for a profile, and the number of its nodes that are being restored. Unreachable nodes and nodes with a failed restore
+// do not count: they would block the restore of all others.
 type restores struct{ limit, releasing int }
 
 func restoresOf(all fleet.Snapshot, profile *fleet.Profile) *restores {
@@ -31,7 +31,7 @@ func restoresOf(all fleet.Snapshot, profile *fleet.Profile) *restores {
 	return out
 }
 
-// note says why one more has to wait; empty: it need not.
+// note returns the reason why another node must wait; empty if it need not.
 func (r *restores) note() string {
 	if r.releasing < r.limit {
 		return ""
@@ -39,7 +39,7 @@ func (r *restores) note() string {
 	return fmt.Sprintf("Restore: waiting for its turn, at most %s at a time", text.Count(r.limit, "node"))
 }
 
-// hasFailedToRestore reports whether the agent has said of the release that something could not be restored.
+// hasFailedToRestore reports whether the agent has reported for the release that a setting could not be restored.
 func hasFailedToRestore(clientNode *v1alpha1.StorageClientNode) bool {
 	return clientNode.Status.ObservedGeneration >= clientNode.Generation &&
 		slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool { return standing.Of(s, false) == standing.Failed })

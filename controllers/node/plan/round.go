@@ -13,53 +13,53 @@ import (
 )
 
 const (
-	// VerdictAge is for how long a round makes nodes wait: each of thousands that wait would otherwise ask for all of them.
+	// VerdictAge is the time for which a round makes nodes wait: otherwise each of thousands of waiting nodes would read all nodes.
 	VerdictAge = time.Second
-	// RoundAge is for how long a round lets others follow the first, if the look at all nodes took no longer than a tenth of it; otherwise for
-	// ten times as long as the look, MaxRoundAge at most. Each of thousands that may go would otherwise look at all of them; what is seen to
-	// fail later than that stops the next one.
+	// RoundAge is the time for which a round admits more nodes after the first, if the evaluation of all nodes took no longer than a tenth of it.
+	// Otherwise the time is ten times as long as the evaluation, at most MaxRoundAge. Without it, each of thousands of admissible nodes would
+	// evaluate all nodes. A later failure stops the next round.
 	RoundAge = 250 * time.Millisecond
-	// MaxRoundAge is the upper bound of that.
+	// MaxRoundAge is the maximum of that time.
 	MaxRoundAge = time.Second
 	roundShare  = 10
 )
 
-// round is what one look at all nodes says of those who may go now: there is room for all of them at once, as long as nothing else is
-// changed in between.
+// round is one evaluation of all nodes. It decides which nodes may change now: there is room for all of them at once, if nothing else changes in
+// between.
 type round struct {
 	limits Limits
 	all    fleet.Snapshot
 	at     time.Time
-	// age is for how long others may follow. isNew is set for the node that all others were looked at for.
+	// age is the time for which more nodes may follow. isNew is true while the round handles the node that caused the evaluation.
 	age   time.Duration
 	isNew bool
-	// gates and cluster, what all profiles together keep to when it begins, are looked at once somebody asks, like the nodes by name.
+	// gates, byName and cluster, the limit of all profiles at the start of the round, are computed when first needed.
 	gates   func() fleet.Gates
 	cluster func() *livegate.Cluster
 	byName  func() map[string]*corev1.Node
-	// verdicts and restores are those that were asked for, by profile.
+	// verdicts and restores are the results so far, by profile.
 	verdicts map[string]verdict
 	restores map[string]*restores
-	// gone are those that it has let go.
+	// gone are the nodes that the round has admitted.
 	gone map[string]bool
 }
 
-// verdict is what the gate said of a profile's nodes.
+// verdict is the decision of the gate about a profile's nodes.
 type verdict struct {
 	livegate.Decision
-	// nodes are what it was said of.
+	// nodes are the nodes on which the decision is based.
 	nodes map[string]*livegate.Node
-	// isQueueSeen is set once those were admitted that wait only for nodes that cannot go.
+	// isQueueSeen is true once nodes were admitted that wait only for nodes that cannot change.
 	isQueueSeen bool
 }
 
-// knows reports whether the verdict was said of the node as it is.
+// knows reports whether the verdict is based on the current state of the node.
 func (v verdict) knows(node livegate.Node) bool {
 	then, known := v.nodes[node.Name]
 	return known && *then == node
 }
 
-// lasts reports whether what the verdict refuses is still refused at this age: not after a moment, nor once a soak is over.
+// lasts reports whether a rejection by the verdict is still valid at this age: not after VerdictAge, nor once a soak is over.
 func (v verdict) lasts(age time.Duration) bool {
 	return age < VerdictAge && (v.Next == 0 || age < v.Next)
 }
@@ -83,19 +83,19 @@ func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	return r
 }
 
-// shows reports whether the round is of these profiles, and of a moment ago.
+// shows reports whether the round is recent and has this set of profiles.
 func (r *round) shows(profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(r.at)
 	return r.all.Profiles == profiles && age >= 0 && age < VerdictAge
 }
 
-// mayLetGo reports whether the round may let a node go: the one that it is for, and others after the first one.
+// mayLetGo reports whether the round may admit a node: the node that caused it, and more nodes after the first.
 func (r *round) mayLetGo(now time.Time) bool {
 	return r.isNew || len(r.gone) > 0 && now.Sub(r.at) < r.age
 }
 
-// judge asks every profile concerned. It returns nil where the round does not show the node as it is, has become too old, or has no place for
-// it: then all nodes have to be read.
+// judge checks every concerned profile. It returns nil if the round does not have the current state of the node, is too old, or has no room for the
+// node: then all nodes must be read.
 func (r *round) judge(s Snapshot, next Write, now time.Time) Step {
 	if next.Limited {
 		return r.judgeRestore(s, next, now)
@@ -118,7 +118,7 @@ func (r *round) judge(s Snapshot, next Write, now time.Time) Step {
 	return next
 }
 
-// judgeRestore is judge for a restore: what comes back is known to work, so there is no canary, but the limit holds.
+// judgeRestore is judge for a restore: the original values are known to work, so there is no canary, but the limit applies.
 func (r *round) judgeRestore(s Snapshot, next Write, now time.Time) Step {
 	profiles := concernedProfiles(s)
 	for _, name := range profiles {
@@ -136,7 +136,8 @@ func (r *round) judgeRestore(s Snapshot, next Write, now time.Time) Step {
 	return next
 }
 
-// verdictFor is the verdict on a profile's nodes. Before the first node goes, it also admits those that wait only for nodes that cannot go.
+// verdictFor returns the verdict on a profile's nodes. Before the first node is admitted, it also admits nodes that wait only for nodes that cannot
+// change.
 func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
 	v := r.verdictOf(profile)
 	if !v.Admitted[name] && len(r.gone) == 0 && !v.isQueueSeen {
@@ -147,7 +148,7 @@ func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
 	return v
 }
 
-// verdictOf asks the gate of a profile, once.
+// verdictOf computes the verdict of a profile's gate once.
 func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	if v, asked := r.verdicts[profile.Name]; asked {
 		return v
@@ -163,7 +164,7 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	return v
 }
 
-// restoresOf counts those of a profile, once.
+// restoresOf counts the restores of a profile once.
 func (r *round) restoresOf(profile *fleet.Profile) *restores {
 	if r.restores[profile.Name] == nil {
 		r.restores[profile.Name] = restoresOf(r.all, profile)
@@ -171,14 +172,14 @@ func (r *round) restoresOf(profile *fleet.Profile) *restores {
 	return r.restores[profile.Name]
 }
 
-// showsAsItIs reports whether the round was begun with the node's client node as it is.
+// showsAsItIs reports whether the round was started with the current version of the node's StorageClientNode.
 func (r *round) showsAsItIs(s Snapshot) bool {
 	then := r.all.ClientNodes[s.Node.Name]
 	return then != nil && s.ClientNode != nil && then.UID == s.ClientNode.UID && then.ResourceVersion == s.ClientNode.ResourceVersion && !r.gone[s.Node.Name]
 }
 
-// letGo reports whether a node that every profile lets go may go. The first one always may, even out of its turn, in the place of one
-// that cannot; those who follow go in their turn, as long as the cluster has places.
+// letGo reports whether a node that every profile admits may change. The first node always may, even ahead of its turn, instead of a node that
+// cannot. The following nodes change in their turn, while the cluster has room.
 func (r *round) letGo(node string, inTurn bool) bool {
 	if len(r.gone) > 0 && (!inTurn || r.gone[node] || r.cluster().Running+len(r.gone) >= r.cluster().Limit) {
 		return false
@@ -187,7 +188,7 @@ func (r *round) letGo(node string, inTurn bool) bool {
 	return true
 }
 
-// mayGo reports whether a node that one profile would let go is let go by all the others that it concerns.
+// mayGo reports whether a node that one profile would admit is admitted by all the others that concern it.
 func (r *round) mayGo(name string, by *fleet.Profile) bool {
 	node, clientNode := r.byName()[name], r.all.ClientNodes[name]
 	wanted := r.all.Profiles.Wanted(node, clientNode)
@@ -199,8 +200,8 @@ func (r *round) mayGo(name string, by *fleet.Profile) bool {
 	return true
 }
 
-// countRunning counts the nodes of the cluster that have been given settings and have not taken them. Those that failed have put
-// back what they could, and a node whose agent is silent holds up its profile, but not for long the cluster.
+// countRunning counts the nodes of the cluster that have been given settings and have not applied them. Failed nodes do not count, because they
+// have reverted their settings if possible. A node with a silent agent delays its profile, but delays the cluster only for a limited time.
 func countRunning(managed []livegate.Node, now time.Time) (running int) {
 	for i := range managed {
 		node := &managed[i]

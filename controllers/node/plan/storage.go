@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// StorageCondition is a managed node's condition StorageReachable, and whether it has to be written: not while it says what it said.
+// StorageCondition returns the condition StorageReachable of a managed node, and whether it has changed and must be written.
 func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now time.Time) (corev1.NodeCondition, bool) {
 	verdict := judgeStorage(clientNode, agentpod.WhySilent(s.Node, clientNode, s.AgentReady))
 	if s.Unfenced != "" {
@@ -23,8 +23,8 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 	return stampTimes(fleet.FindStorageReachable(s.Node), verdict, now)
 }
 
-// judgeStorage calls storage unreachable that answers some requests as well (Stuck), and that answers with stale handles: pods hang or fail
-// on it no less than on storage that answers nothing, and whoever goes by the condition has no other one.
+// judgeStorage also reports storage as unreachable if it responds to some requests (Stuck), or responds with stale handles. Pods hang or fail on it
+// as on storage that does not respond, and users of the condition have no other one.
 func judgeStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.NodeCondition {
 	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
 	failing := fleet.FailingServers(clientNode)
@@ -49,7 +49,7 @@ func judgeStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.
 	return verdict
 }
 
-// failingText names servers, those that answer nothing first, with what uses them.
+// failingText describes servers and their users. Servers that do not respond at all come first.
 func failingText(failing []v1alpha1.ServerStatus) string {
 	sorted := slices.Clone(failing)
 	slices.SortStableFunc(sorted, func(a, b v1alpha1.ServerStatus) int {

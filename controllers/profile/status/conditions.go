@@ -19,7 +19,7 @@ const policyNever = "rollout.reboot.policy is Never"
 
 const modePlan = "Mode Plan changes nothing"
 
-// needsApproval is what reboots wait for that nobody has approved.
+// needsApproval is the message for reboots that wait for an approval.
 const needsApproval = "The plan needs approval"
 
 // verdict is a condition without its times.
@@ -50,17 +50,17 @@ func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
 	return verdict{status, reason, message, hasCommand}
 }
 
-// rest says of a node that waits for its reboot, by the reason in its note, whether the rollout goes on by itself.
+// rest classifies a node that waits for its reboot, by the reason in its note, if the rollout does not continue on its own.
 type rest int
 
 const (
-	// byChoice is for nodes that somebody keeps from a reboot on purpose: exceptions.
+	// byChoice is for nodes that a user intentionally keeps from a reboot: exceptions.
 	byChoice rest = iota + 1
-	// forSomebody is for nodes that are rebooted once somebody has seen to what the note says.
+	// forSomebody is for nodes that are rebooted once a user has resolved the problem in the note.
 	forSomebody
 )
 
-// restOf holds the reasons with which the rollout does not go on by itself.
+// restOf contains the reasons with which the rollout does not continue on its own.
 var restOf = map[string]rest{
 	v1alpha1.RolloutReasonNeverDisrupt:      byChoice,
 	v1alpha1.RolloutReasonNodePaused:        byChoice,
@@ -74,7 +74,7 @@ var restOf = map[string]rest{
 	v1alpha1.ReasonInvalid:                  forSomebody,
 }
 
-// conditions are all six, in the order in which kstatus and people should meet them.
+// conditions returns all six conditions, in the best order for kstatus and for users.
 func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
 	stalled := r.judgeStalled()
 	list := []metav1.Condition{}
@@ -129,7 +129,7 @@ func (r Report) judgeStalled() verdict {
 	return r.judgeLeft()
 }
 
-// judgeStuck is Stalled where all that is left are reboots, and none of them begins before somebody has seen to something.
+// judgeStuck returns the condition Stalled if only reboots are left and each of them needs a user action first.
 func (r Report) judgeStuck() verdict {
 	goesOn := slices.ContainsFunc(r.coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
 	if goesOn || r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue {
@@ -141,8 +141,7 @@ func (r Report) judgeStuck() verdict {
 	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
 }
 
-// judgeLeft is Stalled where nothing is on its way: nothing more happens then, and what keeps Ready from being True is for somebody
-// to see to.
+// judgeLeft returns the condition Stalled if no change is in progress: then a user must resolve everything that prevents Ready.
 func (r Report) judgeLeft() verdict {
 	conflict := r.judgeConflict()
 	switch {
@@ -176,15 +175,15 @@ func (r Report) judgeReady(stalled verdict) verdict {
 	case r.isUnfinished():
 		return r.progress(metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	}
-	// What is left for somebody to see to is Stalled.
+	// Problems that a user must resolve are in Stalled.
 	if exceptions := r.exceptionsMessage(); exceptions != "" {
 		return asTrue(v1alpha1.ReasonReadyWithExceptions, exceptions)
 	}
 	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonUpToDate)
 }
 
-// exceptionsMessage names the nodes that cannot take settings, those where other files override them, with the files, those that
-// nobody reboots, and the volumes that are left as they are. Empty: there are none.
+// exceptionsMessage lists the exceptions, empty if there are none: nodes that do not support settings, nodes where other files override settings
+// (with these files), nodes that are intentionally not rebooted, and volumes that are left unchanged.
 func (r Report) exceptionsMessage() string {
 	var parts []string
 	if len(r.staged) > 0 {
@@ -205,20 +204,20 @@ func (r Report) exceptionsMessage() string {
 	return strings.Join(parts, "; ")
 }
 
-// isUnfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
-// back in service is on its way too.
+// isUnfinished reports whether nodes or volumes are in progress, or should be. This includes a node that has the declared settings but is not back
+// in service.
 func (r Report) isUnfinished() bool {
 	return r.isChanging() || r.awaitsEvidence() || len(r.coming) > 0 || r.nodes.counts.Disrupted > 0
 }
 
-// isChanging is unfinished, reboots aside. A node whose canary has failed waits for somebody and is not on its way, and neither is a
-// volume that is blocked, or whose options have yet to be seen to work.
+// isChanging is isUnfinished without reboots. Nodes that wait for a user because their canary has failed do not count. Neither do blocked volumes,
+// or volumes whose options are not proven yet.
 func (r Report) isChanging() bool {
 	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
 }
 
-// rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
-// covers makes none due: no policy and no approval speaks of it.
+// rebootHold returns the rule of the profile that prevents due reboots, empty if there is none. Settings without a plan hash make no reboot due,
+// because no policy and no approval applies to them.
 func (r Report) rebootHold() string {
 	switch {
 	case len(r.nodes.planned) == 0:
@@ -230,13 +229,14 @@ func (r Report) rebootHold() string {
 	return ""
 }
 
-// awaitsApproval reports whether reboots are due that need an approval, which the plan does not have.
+// awaitsApproval reports whether due reboots need an approval that the plan does not have.
 func (r Report) awaitsApproval() bool {
 	return len(r.nodes.planned) > 0 && r.profile.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootOnApproval &&
 		!fleet.IsPlanApproved(r.profile.StorageClientProfile)
 }
 
-// whyStaged says why nobody reboots a pending node as things stand; empty: the rollout will, or would but for the profile's own pause.
+// whyStaged returns the reason why a pending node is not rebooted now; empty if the rollout reboots it, or would do so without the pause of the
+// profile.
 func (r Report) whyStaged(w wait) string {
 	switch {
 	case w.kept != "":
@@ -251,7 +251,7 @@ func (r Report) whyStaged(w wait) string {
 	return ""
 }
 
-// describeWaits names the nodes that say the same together.
+// describeWaits groups the nodes by message.
 func describeWaits(waits []wait) []string {
 	nodes := map[string][]string{}
 	for _, w := range waits {
@@ -272,7 +272,7 @@ func namesOf(waits []wait) []string {
 	return nodes
 }
 
-// keptNodes are the pending nodes that the rollout does not reboot, and why.
+// keptNodes returns the pending nodes that the rollout does not reboot, with the reason.
 func (r Report) keptNodes() []string {
 	var nodes []string
 	for _, pending := range r.nodes.pending {
@@ -304,7 +304,7 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 	return r.judgeWaiting()
 }
 
-// judgeWaiting is Reconciling where all that is left are reboots: it names what keeps every one of them waiting, if it is one thing.
+// judgeWaiting returns the condition Reconciling if only reboots are left. It contains the reason for the wait if all of them have the same one.
 func (r Report) judgeWaiting() verdict {
 	reason := r.coming[0].reason
 	for _, pending := range r.coming {
@@ -337,7 +337,7 @@ func (r Report) staleMessage() string {
 	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.stale.Count, named)
 }
 
-// judgePaused is the condition Paused; all is true where the manager's namespace is paused.
+// judgePaused returns the condition Paused; all is true if the manager's namespace is paused.
 func judgePaused(profile *fleet.Profile, all bool) verdict {
 	switch {
 	case profile.Spec.Mode == v1alpha1.ModePlan:
@@ -365,8 +365,8 @@ func (r Report) judgeConflict() verdict {
 	return asFalse(v1alpha1.ReasonNoConflict, "")
 }
 
-// progressMessage tells in a sentence how far nodes and volumes are, what keeps the others waiting, and which nodes these are: what
-// somebody may have to see to first, since a long one is cut. hasCommand is true if it contains the command to type.
+// progressMessage describes the progress of nodes and volumes, the obstacles for the others, and the nodes that have them. Problems for the user
+// come first, because a long message is cut. hasCommand is true if it contains the command to type.
 func (r Report) progressMessage() (message string, hasCommand bool) {
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
@@ -393,7 +393,7 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored), hasCommand
 }
 
-// waitMessage tells what nodes wait for, those out of service first: they are what somebody may have to see to.
+// waitMessage describes the reasons for which nodes wait. Nodes that are out of service come first: a user may have to act on them.
 func (r Report) waitMessage() string {
 	disrupted := map[string]bool{}
 	for _, w := range r.nodes.disrupted {
@@ -409,7 +409,7 @@ func (r Report) waitMessage() string {
 	return strings.Join(parts, "; ")
 }
 
-// groupByMessage names the nodes that say the same together.
+// groupByMessage groups the nodes by reason and message.
 func groupByMessage(waits []wait) []string {
 	nodes := map[string][]string{}
 	for _, w := range waits {
@@ -462,7 +462,8 @@ func (r Report) removalMessage() string {
 	return strings.ToUpper(message[:1]) + message[1:]
 }
 
-// leftOutText says how many volumes no rule selects though one may mean them; empty: none. The advice names their drivers.
+// leftOutText counts the volumes that no rule selects although a rule may be meant for them; empty if there are none. The advice lists their
+// drivers.
 func (r Report) leftOutText() string {
 	if len(r.volumes.LeftOut) == 0 {
 		return ""

@@ -12,20 +12,19 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Pod is a pod that uses a volume that is to be mounted.
+// Pod is a pod that uses a volume that must be mounted.
 type Pod struct {
 	Name string
-	// Controller is what runs it, as kubectl takes it: deployment/web. Empty where kubectl cannot restart it.
+	// Controller is the pod's controller in the form of kubectl: deployment/web. Empty if kubectl cannot restart it.
 	Controller string
-	// Bare is whether nothing makes another one once it is deleted.
+	// Bare is true if no controller creates the pod again after its deletion.
 	Bare bool
 }
 
-// awaitsEvidence reports whether all that volumes wait for is a mount.
+// awaitsEvidence reports whether volumes only wait for a mount.
 func (r Report) awaitsEvidence() bool { return r.volumes.AwaitsEvidence(r.now) }
 
-// AwaitedClaims are the PersistentVolumeClaims of the volumes that are to be mounted, where nothing goes on without. Who uses them is
-// to be told.
+// AwaitedClaims returns the PersistentVolumeClaims of the volumes that must be mounted before anything continues. Their pods are reported.
 func (r Report) AwaitedClaims() []types.NamespacedName {
 	if !r.awaitsEvidence() || r.IsDeleting() {
 		return nil
@@ -39,13 +38,13 @@ func (r Report) AwaitedClaims() []types.NamespacedName {
 	return out
 }
 
-// WithPods is the report with the pods that use the awaited volumes.
+// WithPods returns the report with the pods that use the awaited volumes.
 func (r Report) WithPods(pods map[types.NamespacedName][]Pod) Report {
 	r.pods = pods
 	return r
 }
 
-// evidenceMessage says which mount is waited for, and how to give it, in about so many bytes. hasCommand is true if it contains a command.
+// evidenceMessage describes the awaited mount and how to cause it, in approximately room bytes. hasCommand is true if it contains a command.
 func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 	awaited := r.volumes.Evidence
 	names := make([]string, len(awaited.Volumes))
@@ -68,7 +67,7 @@ func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 	return message + ": no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed", false
 }
 
-// maxNames is how many bytes the names of volumes have, one aside.
+// maxNames is the maximum length of the names of volumes, in bytes; a single name may be longer.
 const maxNames = 60
 
 func waitText(volumes int32) string {
@@ -78,8 +77,8 @@ func waitText(volumes int32) string {
 	return fmt.Sprintf("%d volumes wait", volumes)
 }
 
-// remedyFor says how to have a volume mounted anew, with as many of the ways and of what is to be known as there is room for; empty
-// where no pod uses it. hasCommand is true if it contains a command.
+// remedyFor describes how to mount a volume again, with as many commands and notes as fit; empty if no pod uses it. hasCommand is true if it
+// contains a command.
 func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCommand bool) {
 	pods := r.pods[v.VolumeClaim]
 	if len(pods) == 0 {
@@ -104,7 +103,7 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 		remedy = restart + ": " + commands[0]
 	}
 	if len(remedy) > room {
-		// No half of a command.
+		// An incomplete command would be useless.
 		return restart, false
 	}
 	var notes []string
@@ -122,7 +121,7 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 	return remedy, slices.ContainsFunc(pods, func(p Pod) bool { return !p.Bare })
 }
 
-// evidenceDue is in how long a soak ends after which only a mount goes on; 0: none does.
+// evidenceDue returns the time until the end of a soak after which only a mount continues the change; 0 if there is none.
 func (r Report) evidenceDue(now time.Time) time.Duration {
 	if r.volumes.Evidence.Waiting == 0 {
 		return 0

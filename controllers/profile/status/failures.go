@@ -14,19 +14,20 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxLostNodes is how many nodes status.lostNodes names.
+// maxLostNodes is the maximum number of nodes in status.lostNodes.
 const maxLostNodes = 20
 
-// recalled is what is remembered of a profile's failures beyond what its nodes say.
+// recalled contains the recorded failures of a profile that its nodes do not show.
 type recalled struct {
-	// lost are failed nodes that are gone, the latest first; more is how many failed before those that are named.
+	// lost are failed nodes that are gone, the latest first; more is the number of earlier failures that are not named.
 	lost []v1alpha1.LostNode
 	more int
-	// failed are nodes that are there and have failed although their note says something else now.
+	// failed are existing nodes that have failed although their current note is different.
 	failed []string
 }
 
-// recallFailures finds what counts of a profile's remembered failures: what its nodes are to have now; all of it while it has none.
+// recallFailures finds the recorded failures of a profile that count: failures of the current boot hashes of its nodes; all of them while it has no
+// nodes.
 func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha1.ProfileFailures) recalled {
 	var out recalled
 	if len(failures.Boots) == 0 || profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
@@ -67,7 +68,7 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 	return out
 }
 
-// targetOf is what a failure of a client node speaks of.
+// targetOf returns the target of a StorageClientNode to which a failure refers.
 func targetOf(clientNode *v1alpha1.StorageClientNode) string {
 	if clientNode.Spec.Release {
 		return "release-" + clientNode.Spec.BootHash
@@ -75,7 +76,7 @@ func targetOf(clientNode *v1alpha1.StorageClientNode) string {
 	return clientNode.Spec.BootHash
 }
 
-// isStillFailed reports whether a remembered failure of a node that is there is not over, whatever its note says.
+// isStillFailed reports whether a recorded failure of an existing node is not over, regardless of its note.
 func isStillFailed(clientNode *v1alpha1.StorageClientNode, bootHash string) bool {
 	if clientNode == nil || clientNode.Status.Rollout == nil {
 		return true
@@ -89,7 +90,7 @@ func isStillFailed(clientNode *v1alpha1.StorageClientNode, bootHash string) bool
 	return targetOf(clientNode) == bootHash
 }
 
-// addRecalled counts what is remembered with what the nodes say.
+// addRecalled adds the recorded failures to the counts.
 func (t *tally) addRecalled(r recalled) {
 	for _, name := range r.failed {
 		if !slices.Contains(t.failed, name) {
@@ -105,8 +106,8 @@ func (t *tally) addRecalled(r recalled) {
 	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]
 }
 
-// failedMessage names the failed nodes, and the way to go on where some of them are gone: nothing more will come of those. hasCommand is
-// true if it contains that way.
+// failedMessage lists the failed nodes. If some of them are gone, it also explains how to continue, because these nodes cannot recover. hasCommand
+// is true if it contains that command.
 func (r Report) failedMessage() (message string, hasCommand bool) {
 	message = "Failed on " + text.List(r.nodes.failed)
 	if r.nodes.failedBefore > 0 {

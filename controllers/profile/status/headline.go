@@ -8,15 +8,15 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Change is something that an event tells of a profile: a condition that says something else than before.
+// Change is a condition that has changed, for an event on the profile.
 type Change struct {
-	// Kind is Normal, or Warning where somebody has to see to it.
+	// Kind is Normal, or Warning if a user must act.
 	Kind string
 	metav1.Condition
 }
 
-// Changes are what has changed between two sets of conditions: how the profile stands, then conflicts and stale mounts that have
-// come up. A message that is another one alone is no change: an event for each step of each node would be too many.
+// Changes returns the changes between two sets of conditions: the state of the profile, then new conflicts and stale mounts. A new message alone is
+// no change: an event for each step of each node would be too many.
 func Changes(before, after []metav1.Condition) []Change {
 	var out []Change
 	main := headline(after)
@@ -36,7 +36,7 @@ func Changes(before, after []metav1.Condition) []Change {
 	return out
 }
 
-// headline is the condition that tells most of how a profile stands, nil where it has none.
+// headline returns the condition that best describes the state of a profile, nil if it has none.
 func headline(conditions []metav1.Condition) *metav1.Condition {
 	for _, name := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReady, v1alpha1.ConditionPaused, v1alpha1.ConditionReconciling} {
 		if meta.IsStatusConditionTrue(conditions, name) {

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// immutableMessage says which of the rollout's ConfigMaps cannot be written and what to type, where nodes of the profile wait for such a
-// write; empty: none does.
+// immutableMessage names the immutable ConfigMaps of the rollout, with the command to run, if nodes of the profile wait for such a write; otherwise
+// empty.
 func (r Report) immutableMessage() string {
 	names := r.snapshot.Immutable
 	if len(names) == 0 || !r.waitsForRollout() {
@@ -19,7 +19,7 @@ func (r Report) immutableMessage() string {
 		r.snapshot.ManagerNamespace, strings.Join(names, " "))
 }
 
-// waitsForRollout reports whether a node of the profile is to be disrupted, or to return to service.
+// waitsForRollout reports whether a node of the profile must be disrupted, or must return to service.
 func (r Report) waitsForRollout() bool {
 	switch {
 	case r.IsDeleting():

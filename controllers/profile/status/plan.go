@@ -17,11 +17,11 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// maxExamples is how many nodes status.plan names.
+// maxExamples is the maximum number of nodes in status.plan.
 const maxExamples = 20
 
-// planStatus tells which reboots are due, in the order of the rollout, and what keeps them waiting. old is the plan as the
-// status has it, for the generation that is observed there.
+// planStatus returns the due reboots, in the order of the rollout, and the reason for which they wait. old is the plan in the current status, for
+// the generation that is observed there.
 func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1alpha1.Plan {
 	due, free := r.plannedInOrder()
 	next := v1alpha1.Plan{
@@ -33,7 +33,7 @@ func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1a
 	if free == 0 || !r.canEstimate() {
 		return next
 	}
-	// An estimate that moves with the clock would make a write of every pass.
+	// An estimate that moves with the clock would cause a write in every pass.
 	if old.EstimatedCompletion != nil && old.EstimatedCompletion.After(now) && observed == r.profile.Generation {
 		next.EstimatedCompletion = old.EstimatedCompletion
 		if equality.Semantic.DeepEqual(old, next) {
@@ -47,8 +47,7 @@ func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1a
 	return next
 }
 
-// plannedInOrder are the nodes that the plan reboots, in the order of the rollout, and how many of them nothing on the Node keeps
-// from that.
+// plannedInOrder returns the nodes that the plan reboots, in the order of the rollout. free is the number of them whose Node does not prevent it.
 func (r Report) plannedInOrder() (names []string, free int) {
 	if len(r.nodes.planned) == 0 || r.invalidReason != "" {
 		return nil, 0
@@ -70,15 +69,15 @@ func (r Report) plannedInOrder() (names []string, free int) {
 	return names, free
 }
 
-// canEstimate reports whether an estimate makes sense. In mode Plan, and while an approval is missing, it is the one of a
-// rollout that would begin now; nobody can tell when a pause or a failure ends.
+// canEstimate reports whether an estimate makes sense. In mode Plan, and while an approval is missing, it assumes a rollout that starts now. The
+// end of a pause or a failure is unknown.
 func (r Report) canEstimate() bool {
 	never := r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever
 	paused := !r.isPlanMode() && r.paused.status == metav1.ConditionTrue
 	return !never && !paused && r.judgeStalled().status != metav1.ConditionTrue
 }
 
-// limitedBy tells what keeps the next reboot waiting; empty: nothing does.
+// limitedBy returns the reason for which the next reboot waits; empty if there is none.
 func (r Report) limitedBy(now time.Time) string {
 	if kept := r.keptNodes(); len(r.nodes.planned) == 0 && len(kept) > 0 {
 		return "Not rebooted: " + text.Join(kept, ", ")
@@ -100,8 +99,8 @@ func (r Report) limitedBy(now time.Time) string {
 	return ""
 }
 
-// nextWindow adds when the profile's windows open next, where they are closed: what the planner says of it is to be seen
-// only once nothing else keeps the reboots waiting.
+// nextWindow adds the time at which the profile's windows next open, if they are closed. The planner reports it only if no other reason delays the
+// reboots.
 func (r Report) nextWindow(now time.Time) string {
 	open, again := r.windowsAt(now)
 	if open || r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever {
@@ -110,8 +109,7 @@ func (r Report) nextWindow(now time.Time) string {
 	return "; next window opens at " + again.UTC().Format(time.RFC3339)
 }
 
-// windowsAt tells whether the profile's windows are open, and when that may change. Windows that cannot be read make the
-// profile Stalled.
+// windowsAt reports whether the profile's windows are open, and when that may change. A profile with invalid windows is Stalled.
 func (r Report) windowsAt(now time.Time) (open bool, again time.Time) {
 	set, err := windows.ParseSet(r.profile.Spec.Rollout.Windows)
 	if err != nil {
@@ -120,8 +118,7 @@ func (r Report) windowsAt(now time.Time) (open bool, again time.Time) {
 	return set.At(now)
 }
 
-// RequeueAfter is in how long the status reads otherwise although nothing has changed: when windows open or close, or a soak ends.
-// 0: never.
+// RequeueAfter returns the time until the status changes without an event: windows open or close, or a soak ends. 0: never.
 func (r Report) RequeueAfter(now time.Time) time.Duration {
 	after := r.evidenceDue(now)
 	if len(r.nodes.planned) == 0 {

@@ -15,11 +15,11 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// silentAfter is how long an agent has to be silent before its node counts as unreachable: a pod of the agent that is
-// being replaced is silent too.
+// silentAfter is the time for which an agent must be silent before its node counts as unreachable: a pod of the agent that is being replaced is
+// silent too.
 const silentAfter = time.Minute
 
-// What is still to be done on nodes; the names follow.
+// Remaining work on nodes; the names follow.
 const (
 	agentLabelLeft  = "agent label not yet removed from "
 	rolloutHasIt    = "waiting for the rollout to release "
@@ -30,11 +30,11 @@ const (
 	rebootRequired  = "waiting for the reboot that restoreReboot requires: "
 )
 
-// removal is what a profile that is being deleted still waits for.
+// removal contains the remaining work for a profile that is being deleted.
 type removal struct {
-	// nodes are what it waits for, by what is still to be done.
+	// nodes are the nodes with remaining work, by that work.
 	nodes map[string][]string
-	// unreachable cannot be reached, or are ignored, and will restore when they can.
+	// unreachable are nodes that cannot be reached, or are ignored. They are restored when they can be.
 	unreachable []string
 }
 
@@ -46,8 +46,8 @@ func (m removal) messages() []string {
 	return out
 }
 
-// findRemaining asks every node that a profile selects or that carries settings of it. Nodes that are gone, or cannot be
-// reached and know what to do, do not keep the profile.
+// findRemaining finds the remaining work on every node that a profile selects or that has its settings. Nodes that are gone do not keep the
+// profile. Neither do unreachable nodes that already have their instructions.
 func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) removal {
 	var found removal
 	for _, node := range all.Concerned(profile) {
@@ -70,7 +70,7 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 	return found
 }
 
-// isReporting reports whether a node's agent is to be believed, or has been silent for a short time only.
+// isReporting reports whether the reports of a node's agent are current, or the agent has been silent only for a short time.
 func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, now time.Time) bool {
 	if agentpod.WhySilent(node, clientNode, ready) == "" {
 		return true
@@ -82,12 +82,12 @@ func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, read
 	return now.Sub(condition.LastTransitionTime.Time) < silentAfter
 }
 
-// isRestoreSent reports whether a client node already says all that its agent needs to know once the profile is gone.
+// isRestoreSent reports whether a StorageClientNode already has all the instructions that its agent needs after the profile is gone.
 func isRestoreSent(profile *fleet.Profile, clientNode *v1alpha1.StorageClientNode) bool {
 	return clientNode.Spec.Release || !fleet.CarriesSettingsOf(profile.Name, clientNode)
 }
 
-// remainingOn says what is still to be done on a node; empty: nothing.
+// remainingOn returns the remaining work on a node; empty if there is none.
 func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, reachable bool) string {
 	switch {
 	case clientNode == nil && node.Labels[v1alpha1.ManagedLabel] != "":
@@ -112,7 +112,7 @@ func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1
 	return leftoversOn(profile, clientNode)
 }
 
-// leftoversOn says what a node that other profiles go on with still has of settings that are gone from its client node.
+// leftoversOn returns the remaining work on a node that other profiles still use, for settings that are no longer in its StorageClientNode.
 func leftoversOn(profile *fleet.Profile, clientNode *v1alpha1.StorageClientNode) string {
 	if clientNode.Status.ObservedGeneration < clientNode.Generation || clientNode.Status.Hash != clientNode.Spec.Hash {
 		return restoringNode

@@ -11,10 +11,11 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxMessage is how many bytes a message has at most: three lines of a terminal with 80 columns.
+// maxMessage is the maximum length of a message in bytes: three lines of a terminal with 80 columns.
 const maxMessage = 240
 
-// tell is what a condition says: how it is, and what to type. What to type stays whole where the rest has to be cut.
+// tell returns the message of a condition: the state, and the command to run. If the message is too long, the state is cut and the command stays
+// complete.
 func (r Report) tell(v verdict) string {
 	if v.message == "" {
 		return ""
@@ -40,7 +41,7 @@ func (r Report) tell(v verdict) string {
 	return text.CutBytes(v.message, maxMessage-len("; "+next)) + "; " + next
 }
 
-// whatNext is what somebody does next who reads a condition, empty where there is nothing to do or the message says it.
+// whatNext returns the next action for the reader of a condition, empty if there is none or the message contains it.
 func (r Report) whatNext(v verdict) string {
 	if v.status == metav1.ConditionUnknown || v.hasCommand {
 		return ""
@@ -78,7 +79,7 @@ func (r Report) whatNext(v verdict) string {
 	return ""
 }
 
-// whereMore is where the whole of a message stands that is too long.
+// whereMore returns the command that shows the complete text of a long message.
 func (r Report) whereMore(v verdict) string {
 	if v.reason == v1alpha1.ReasonInvalid {
 		return r.plugin("more", "plan")
@@ -90,7 +91,7 @@ func (r Report) approveNext() string {
 	return fmt.Sprintf("%s --plan %s", r.plugin("next", "approve"), nodesettings.PlanHash(r.profile.StorageClientProfile))
 }
 
-// resumeNext ends the pause of the profile, or that of everything.
+// resumeNext returns the command that ends the pause of the profile, or the global pause.
 func (r Report) resumeNext() string {
 	if !pause.Annotated(r.profile) {
 		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager, r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)

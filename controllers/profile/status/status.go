@@ -1,5 +1,5 @@
-// Package status works out a profile's status from a snapshot: how far nodes and volumes carry what the profile declares,
-// what they wait for, and which reboots are due. It has no client and no clock.
+// Package status derives a profile's status from a snapshot: the progress of nodes and volumes, the reasons for which they wait, and the due
+// reboots. It has no client and no clock.
 package status
 
 import (
@@ -18,52 +18,53 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// Snapshot is all that a profile's status rests on.
+// Snapshot is the complete input of a profile's status.
 type Snapshot struct {
-	// All are all nodes, with all profiles.
+	// All contains all nodes, with all profiles.
 	All fleet.Snapshot
-	// Volumes are all volumes; nil: they could not be read.
+	// Volumes contains all volumes; nil if they could not be read.
 	Volumes *plan.View
-	// PausedAll is whether the manager's namespace is paused.
+	// PausedAll is true if the manager's namespace is paused.
 	PausedAll bool
-	// FenceMissing says what of the agent's fence is missing.
+	// FenceMissing is the missing part of the agent's fence.
 	FenceMissing string
 	// MaxUnavailable is the cluster's budget.
 	MaxUnavailable intstr.IntOrString
-	// Failures is what is remembered of the profile's failed nodes, FailuresUnread says why that cannot be read.
+	// Failures are the recorded failures of the profile; FailuresUnread is the reason why they cannot be read.
 	Failures       v1alpha1.ProfileFailures
 	FailuresUnread string
-	// Immutable names those of the rollout's ConfigMaps, claims and failures, that are immutable, ManagerNamespace is where they are.
+	// Immutable contains the names of the immutable ConfigMaps of the rollout (claims, failures); ManagerNamespace is their namespace.
 	Immutable        []string
 	ManagerNamespace string
-	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster.
+	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster.
 	ManagerNode string
 }
 
-// Report is how a profile stands.
+// Report is the state of a profile.
 type Report struct {
 	snapshot Snapshot
 	profile  *fleet.Profile
-	// invalidReason and invalidMessage say why nothing of the profile may be applied; empty: it may.
+	// invalidReason and invalidMessage contain the reason why the profile may not be applied; empty if it may.
 	invalidReason, invalidMessage string
 	nodes                         tally
 	volumes                       plan.Summary
-	// paused is the condition Paused. coming are the pending nodes that will be rebooted as things stand, staged the others, with why.
+	// paused is the condition Paused. coming are the pending nodes that will be rebooted under the current rules, staged the others with the
+	// reason.
 	paused         verdict
 	coming, staged []wait
-	// now is when that was judged, and pods use the volumes that are to be mounted: see WithPods.
+	// now is the time of the evaluation; pods use the volumes that must be mounted: see WithPods.
 	now   time.Time
 	pods  map[types.NamespacedName][]Pod
 	stale plan.Stale
-	// advice is what the rules across settings say.
+	// advice contains the results of the rules across settings.
 	advice []v1alpha1.Advice
-	// limits bound the rollout beyond the profile's own rules.
+	// limits are the limits of the rollout in addition to the profile's rules.
 	limits overview.Fleet
-	// removal is what a profile that is being deleted waits for.
+	// removal is the remaining work of a profile that is being deleted.
 	removal removal
 }
 
-// Judge says how the profile of that name stands.
+// Judge returns the report on the named profile.
 func Judge(name string, s Snapshot, now time.Time) Report {
 	profile := s.All.Profiles.ByName(name)
 	r := Report{
@@ -92,7 +93,7 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 	return r
 }
 
-// Status is what to write; old is what the profile has now.
+// Status returns the new status; old is the current status of the profile.
 func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v1alpha1.StorageClientProfileStatus {
 	next := *old.DeepCopy()
 	generation := r.profile.Generation
@@ -109,10 +110,10 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 	return next
 }
 
-// IsDeleting reports whether the profile is on its way out.
+// IsDeleting reports whether the profile is being deleted.
 func (r Report) IsDeleting() bool { return r.profile.Standing == match.Leaving }
 
-// IsReleased reports whether nothing keeps a profile that is being deleted any longer.
+// IsReleased reports whether a profile that is being deleted is no longer needed.
 func (r Report) IsReleased() bool {
 	if len(r.removal.nodes) > 0 || len(r.volumes.Unrestored) > 0 {
 		return false
@@ -121,5 +122,5 @@ func (r Report) IsReleased() bool {
 	return retain || (!r.profile.Paused && !r.snapshot.PausedAll)
 }
 
-// Unreachable are the nodes that a deleted profile leaves to restore when they can be reached.
+// Unreachable returns the nodes that are restored after the profile is gone, when they can be reached.
 func (r Report) Unreachable() []string { return r.removal.unreachable }

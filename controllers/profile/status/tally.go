@@ -19,48 +19,48 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// wait is a node that the rollout disrupts, or that waits for a boot, and what its note says.
+// wait is a node that the rollout disrupts, or that waits for a boot, with the text of its note.
 type wait struct {
 	node, reason, message string
-	// due is true where the node is to be rebooted: it waits for something that a plan hash covers.
+	// due is true if the node must be rebooted: it waits for a setting that a plan hash covers.
 	due bool
-	// kept says why the rollout does not reboot the node for that as it stands, empty if it does.
+	// kept is the reason why the rollout does not reboot the node for it now, empty if it does.
 	kept string
 }
 
-// planned is a node that the plan reboots; held says what on the Node keeps it from that for now.
+// planned is a node that the plan reboots; held is the reason on the Node that prevents it for now.
 type planned struct{ node, held string }
 
-// tally is what a profile's nodes come to. Lists hold names in the order of the nodes' names.
+// tally contains the counts and lists of a profile's nodes. Lists are in the order of the nodes' names.
 type tally struct {
 	counts v1alpha1.NodeCounts
-	// behind have not taken the settings yet, silent have no agent report that can be believed, ignored are left alone.
+	// behind have not applied the settings yet, silent have no current agent report, ignored are not managed.
 	behind, silent, ignored, failed, drifted, exceptions []string
-	// shadowed are those of the exceptions where other files override settings, overrides what they override, by which file.
+	// shadowed are the exceptions where other files override settings, overrides are these settings and files.
 	shadowed, overrides []string
-	// failedBefore is how many failed before those that are named, lost are those of them that are gone, the latest first.
+	// failedBefore is the number of earlier failures that are not named; lost are the failed nodes that are gone, the latest first.
 	failedBefore int
 	lost         []v1alpha1.LostNode
-	// stuck are those of behind that wait for a live canary that has failed.
+	// stuck is the subset of behind that waits for a failed live canary.
 	stuck []string
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
-	// planned are those that the plan reboots: it tells of all, whether or not they have been given their settings yet.
+	// planned are the nodes that the plan reboots, whether or not they have been given their settings yet.
 	planned []planned
 	// held are behind and paused: by the Node's annotation, or with another profile.
 	held []wait
-	// disrupted are those that the rollout disrupts, with what it does there or waits for.
+	// disrupted are the nodes that the rollout disrupts, with its current step or the reason for a wait.
 	disrupted []wait
-	// conflicts say which keys profiles of equal priority disagree about, once each.
+	// conflicts describe the keys about which profiles of equal priority disagree, once each.
 	conflicts []string
-	// turns place all nodes that the profile may change in the order of the rollout.
+	// turns contains the order of the rollout for all nodes that the profile may change.
 	turns       []order.Turn
 	managerNode string
-	// reported is how many nodes' agents report.
+	// reported is the number of nodes whose agents report.
 	reported int
 }
 
-// countNodes counts every node that a profile selects. managerNode is the manager's own.
+// countNodes counts every node that a profile selects. managerNode is the node of the manager.
 func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
 	sum := tally{managerNode: managerNode}
 	inPlanMode := profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan
@@ -113,7 +113,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	case report.Silent != "":
 		t.silent = append(t.silent, node.Name)
 	case profile.Standing == match.Held:
-		// An invalid profile: whatever the node carries is not what it declares.
+		// The profile is invalid: the settings of the node do not come from its current declaration.
 	case !hasTaken(profile.Name, wanted, clientNode):
 		t.addBehind(profile, node, clientNode, all)
 	case report.Has(standing.Applying, standing.Proving, standing.Unproven):
@@ -123,15 +123,14 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	}
 }
 
-// isTuned is fleet's, but for whether the node applies what other profiles have changed.
+// isTuned is IsTuned of package fleet, but ignores whether the node still applies changes of other profiles.
 func isTuned(report fleet.Report) bool {
 	report.Applying = false
 	return report.IsTuned()
 }
 
-// hasTaken reports whether a node holds the settings of one profile, no more and no less, and its agent has reported on them. What
-// the agent puts back of settings that are gone shows in the hash alone, and that is of all profiles of the node: it counts where
-// there is no other.
+// hasTaken reports whether a node has exactly the settings of one profile, and its agent has reported on them. The restore of removed settings
+// shows only in the hash, which covers all profiles of the node. So the hash counts only if the node has no other profile.
 func hasTaken(profile string, wanted fleet.Wanted, clientNode *v1alpha1.StorageClientNode) bool {
 	if clientNode.Spec.Release || clientNode.Status.ObservedGeneration == 0 {
 		return false
@@ -157,7 +156,7 @@ func hasTaken(profile string, wanted fleet.Wanted, clientNode *v1alpha1.StorageC
 	})
 }
 
-// addBehind notes a node that has not taken its settings yet. Where it is paused, it will not before somebody ends that.
+// addBehind records a node that has not applied its settings yet. If it is paused, it will not apply them before the pause ends.
 func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, all fleet.Snapshot) {
 	if profile.Standing == match.Held {
 		return
@@ -173,7 +172,7 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	}
 }
 
-// addStuck finds the nodes that get no settings, since their canary has failed, though fewer nodes have failed than would stop the profile.
+// addStuck finds the nodes that get no settings because their canary has failed, although the failure threshold of the profile is not reached.
 func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Time) {
 	if len(t.failed) == 0 || len(t.behind) == 0 {
 		return
@@ -183,7 +182,7 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
 }
 
-// addPlan notes a node that the plan reboots. The plugin's "plan" goes by the same.
+// addPlan records a node that the plan reboots. The plugin command "plan" uses the same logic.
 func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted, all fleet.Snapshot,
 ) (reboot overview.Reboot, due bool) {
 	reboot, due = overview.RebootOf(profile.StorageClientProfile, node, all.Nodes, wanted.Result, clientNode)
@@ -219,7 +218,7 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 	return failed
 }
 
-// addExceptions parts what the node cannot take from what other files override.
+// addExceptions separates settings that the node does not support from settings that other files override.
 func (t *tally) addExceptions(node string, report fleet.Report) {
 	if report.Has(standing.Unavailable) {
 		t.exceptions = append(t.exceptions, node)
@@ -233,7 +232,7 @@ func (t *tally) addExceptions(node string, report fleet.Report) {
 	}
 }
 
-// addPending notes what of the profile waits for a boot, and whether the node is rebooted for it.
+// addPending records the settings of the profile that wait for a boot, and whether the node is rebooted for them.
 func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, all fleet.Snapshot) {
 	pending := report.Keys(standing.PendingReboot)
 	if len(pending) == 0 {
@@ -249,14 +248,14 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 		waiting.due = waiting.kept == ""
 	}
 	t.pending = append(t.pending, waiting)
-	// A node that gets no boot of the rollout's is no canary.
+	// A node that the rollout does not reboot is no canary.
 	if last := &t.turns[len(t.turns)-1]; waiting.kept != "" {
 		last.Blocked = true
 	}
 }
 
-// isStillHeld reports whether what keeps a node from its reboot on purpose, by its note, still does: the note is as old as the last pass
-// of the rollout. Of other reasons it says nothing.
+// isStillHeld reports whether the intentional reason in a node's note still prevents its reboot: the note is as old as the last pass of the
+// rollout. It returns true for all other reasons.
 func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, all fleet.Snapshot) bool {
 	if restOf[reason] != byChoice {
 		return true
@@ -275,7 +274,7 @@ func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageC
 	})
 }
 
-// dispute notes the keys that the profile and others of its priority disagree about, and reports whether there are any.
+// addConflicts records the keys about which the profile and others of its priority disagree, and reports whether there are any.
 func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
 	disputed := false
 	for _, conflict := range wanted.Conflicts {
@@ -299,12 +298,12 @@ func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
 	return disputed
 }
 
-// place notes where a node stands in the order of the rollout.
+// addTurn records the place of a node in the order of the rollout.
 func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
 	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
 }
 
-// addPlanned counts a node of a profile in mode Plan: what it would need, had it to carry the settings. all has the profile act.
+// addPlanned counts a node of a profile in mode Plan, as if the node had to have the settings. In all, the profile is active.
 func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
 	clientNode := all.ClientNodes[node.Name]
@@ -340,7 +339,7 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 	}
 }
 
-// disruptedFor reports whether the mark on a Node says that it is out of service for a profile.
+// isDisruptedFor reports whether the annotation on a Node shows that it is out of service for a profile.
 func isDisruptedFor(profile string, node *corev1.Node) bool {
 	mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]
 	if !marked {

@@ -1,5 +1,5 @@
-// Package drift sends events on Nodes about what something else has changed of their settings: the value found, and the
-// value that the agent has set again. Agents send no events; it goes by what they count in their status.
+// Package drift sends events on Nodes about settings that another program or user has changed: the value found, and the value that the agent has
+// set again. Agents send no events; the package uses the counts in their status.
 package drift
 
 import (
@@ -19,15 +19,15 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	// eventHealed is set when something else had changed a setting and the agent has set it again. The note names the value
-	// found and the value that is back.
+	// eventHealed is set when another program or user had changed a setting and the agent has set it again. The note names the value found and the
+	// value that was set again.
 	eventHealed = "SettingDriftHealed"
-	// eventDrifted is set when a setting is not as declared and stays so: something else changes it again and again, another
-	// file would win at the next boot, or the agent could not set it again.
+	// eventDrifted is set when a setting does not have its declared value and stays that way: another program changes it repeatedly, another file
+	// would override it at the next boot, or the agent could not set it again.
 	eventDrifted = "SettingDrifted"
 )
 
-// maxNote is the longest note that the events API takes.
+// maxNote is the maximum length of a note in the events API.
 const maxNote = 1024
 
 // Reporter watches StorageClientNodes.
@@ -40,8 +40,8 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	return watch.ClientNodeUpdates(mgr, r.ReportChanges)
 }
 
-// ReportChanges sends one event for each setting whose count has grown, or that has begun to be other than declared, between
-// two versions of a client node.
+// ReportChanges sends one event for each setting whose drift count has grown, or that no longer has its declared value, between two versions of a
+// StorageClientNode.
 func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 	old := map[string]*v1alpha1.SettingStatus{}
 	for i := range before.Status.Settings {
@@ -72,7 +72,7 @@ func changeText(s v1alpha1.SettingStatus, healed int32) string {
 	return fmt.Sprintf("Something else changed %s to %q%s", s.Key, s.Drift.LastObserved, timesText(healed))
 }
 
-// timesText says how often, where that is more than once.
+// timesText returns the number of times, empty for one.
 func timesText(n int32) string {
 	if n == 1 {
 		return ""

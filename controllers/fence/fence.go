@@ -1,5 +1,5 @@
-// Package fence tells whether the cluster fences the node agent in: whether an agent may write the status of its own
-// StorageClientNode and nothing else. The policy is not compared with what it should say. It is tried.
+// Package fence checks whether the cluster fences the node agent: an agent may write only the status of the StorageClientNode of its node. The
+// package does not compare the policy with its expected content, but tests it with dry-run requests.
 package fence
 
 import (
@@ -20,20 +20,19 @@ import (
 )
 
 const (
-	// RecheckAfter is how long it takes to notice that the policy or its binding has changed, and when a fence that does not
-	// hold is tried again. They are not watched: in a cluster without their API, an informer for them would never start.
+	// RecheckAfter is the interval at which changes of the policy or its binding are noticed, and at which a failed fence is tried again. They are
+	// not watched: in a cluster without their API, an informer for them would never start.
 	RecheckAfter = 30 * time.Second
-	// TryAfter is how long the answers of a fence that holds are believed, if policy and binding stay as they are: roles and
-	// other admission plugins change too.
+	// TryAfter is the time for which a successful trial is valid, if policy and binding do not change: roles and other admission plugins can also
+	// change.
 	TryAfter = time.Hour
 )
 
-// Fence tells whether the cluster fences the node agent in: where it does not, no node gets an agent. It may be shared by
-// controllers.
+// Fence checks whether the cluster fences the node agent. If it does not, no node gets an agent. Several controllers may share it.
 type Fence struct {
-	// APIReader reads past the cache.
+	// APIReader bypasses the cache.
 	APIReader client.Reader
-	// AsAgent returns a client whose requests the API server takes for those of a node's agent. See Impersonate.
+	// AsAgent returns a client that sends requests as the agent of a node. See Impersonate.
 	AsAgent func(node string) (client.Client, error)
 	// Clock measures RecheckAfter and TryAfter.
 	Clock clock.PassiveClock
@@ -41,17 +40,17 @@ type Fence struct {
 	mu      sync.Mutex
 	found   found
 	checked time.Time // when policy and binding were last read
-	missing string    // what they lacked; empty where nothing
+	missing string    // the defect found in them; empty if there is none
 	tried   trial
 }
 
 type found struct{ policy, binding string }
 
-// trial is what a trial came to.
+// trial is the result of a trial.
 type trial struct {
 	of    found
 	at    time.Time
-	wrong string // the answer that was wrong, and what to do; empty: none
+	wrong string // the wrong response, with the remedy; empty if there is none
 }
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=storage-client-node-agent,verbs=get
@@ -59,9 +58,8 @@ type trial struct {
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=storage-client-node-agent,verbs=impersonate,namespace=storage-client-agent
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=userextras/authentication.kubernetes.io/node-name,verbs=impersonate
 
-// Missing says what of the fence is not there or does not hold, and what to do; empty: it holds. Before there is a first
-// StorageClientNode there is nothing to try it on, and nothing that an agent could write: then policy and binding only
-// have to be there.
+// Missing returns the part of the fence that is missing or does not hold, with the remedy; empty if the fence holds. Without a StorageClientNode, a
+// trial is impossible, and an agent has no object to write. In that case, only policy and binding must exist.
 func (f *Fence) Missing(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +102,7 @@ func (f *Fence) isTried(now time.Time) bool {
 	return now.Sub(f.tried.at) < TryAfter
 }
 
-// subject returns the client node that the fence is tried on, nil where there is none.
+// subject returns the StorageClientNode for the trial, nil if there is none.
 func (f *Fence) subject(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	var clientNodes v1alpha1.StorageClientNodeList
 	if err := f.APIReader.List(ctx, &clientNodes, client.Limit(1)); err != nil {
@@ -116,8 +114,8 @@ func (f *Fence) subject(ctx context.Context) (*v1alpha1.StorageClientNode, error
 	return &clientNodes.Items[0], nil
 }
 
-// find reads policy and binding, and says which of them is missing, or that it leaves out what no trial would show: a trial
-// is about one StorageClientNode.
+// find reads policy and binding, and returns a message if one of them is missing. It also reports an exclusion that a trial would not detect,
+// because a trial uses one StorageClientNode.
 func (f *Fence) find(ctx context.Context) (string, error) {
 	key := client.ObjectKey{Name: v1alpha1.AgentPolicy}
 	var policy admissionv1.ValidatingAdmissionPolicy
@@ -152,7 +150,7 @@ func versionOf(object client.Object) string {
 	return string(object.GetUID()) + "/" + object.GetResourceVersion()
 }
 
-// selectsSome reports whether one StorageClientNode may be matched where another is not.
+// selectsSome reports whether the resources can match one StorageClientNode but not another.
 func selectsSome(resources *admissionv1.MatchResources) bool {
 	if resources == nil {
 		return false

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// agentUser is who the node agents are to the API server. The policy names it too.
+	// agentUser is the user name of the node agents at the API server. The policy also contains it.
 	agentUser = "system:serviceaccount:" + v1alpha1.AgentNamespace + ":" + v1alpha1.AgentServiceAccount
-	// nodeNameExtra says which node a token's Pod runs on (k8s.io/apiserver/pkg/authentication/serviceaccount, NodeNameKey).
+	// nodeNameExtra is the key for the node of a token's Pod (k8s.io/apiserver/pkg/authentication/serviceaccount, NodeNameKey).
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
-	// trialHash is no hash of ours: with it, a patch of status.hash would always change something.
+	// trialHash is never a real hash: a patch of status.hash with it always changes the object.
 	trialHash = "trial-of-the-fence"
 )
 
-// Impersonate returns what Fence.AsAgent needs. The manager may impersonate the agent's service account and a node's name,
-// not a Pod's, and the policy takes what comes without a Pod for dry runs only.
+// Impersonate returns a function for Fence.AsAgent. The manager may impersonate the agent's service account and a node's name, but not a Pod's. The
+// policy accepts requests without a Pod only as dry runs.
 func Impersonate(config *rest.Config, scheme *runtime.Scheme, mapper meta.RESTMapper) func(node string) (client.Client, error) {
 	return func(node string) (client.Client, error) {
 		asAgent := rest.CopyConfig(config)
@@ -41,11 +41,11 @@ func Impersonate(config *rest.Config, scheme *runtime.Scheme, mapper meta.RESTMa
 	}
 }
 
-// question is one dry run as an agent, and the answer that a fence gives that holds.
+// question is one dry-run request as an agent, with the response of a working fence.
 type question struct {
-	// does is what the agent tries, for messages: "writes ...".
+	// does is the action of the agent, for messages: "writes ...".
 	does string
-	// as is the node whose agent asks.
+	// as is the node whose agent sends the request.
 	as          string
 	subresource bool
 	patch       map[string]any
@@ -56,16 +56,16 @@ type answer int
 
 const (
 	admitted answer = iota
-	// refused by whatever fences: the agent's role, or the policy.
+	// The agent's role or the policy must reject the request.
 	refused
-	// refusedByPolicy is by ours, which is not known to hold where somebody else refuses first.
+	// The operator's policy must reject the request. If something else rejects it first, the policy is not proven.
 	refusedByPolicy
 )
 
-// questions are asked one after the other. All are about one client node.
+// questions returns the requests of a trial in order. All of them use one StorageClientNode.
 func questions(clientNode *v1alpha1.StorageClientNode) []question {
 	name := clientNode.Name
-	// No Node has this name, which begins with its own.
+	// No Node has this name: the suffix is added to the name of an existing Node.
 	other := name + ".other"
 	var attempts int32
 	if clientNode.Status.Rollout != nil {
@@ -90,7 +90,7 @@ func questions(clientNode *v1alpha1.StorageClientNode) []question {
 	}
 }
 
-// try asks all questions until an answer is wrong, and says which; empty: none.
+// try sends all requests until a response is wrong, and returns that response; empty if there is none.
 func (f *Fence) try(ctx context.Context, clientNode *v1alpha1.StorageClientNode) (string, error) {
 	for _, q := range questions(clientNode) {
 		agent, err := f.AsAgent(q.as)
@@ -118,7 +118,7 @@ func (q question) ask(ctx context.Context, agent client.Client, name string) err
 	return agent.Patch(ctx, target, change, client.DryRunAll, owner)
 }
 
-// judge says what was wrong with an answer. An error is no answer: the question has to be asked again.
+// judge returns the fault of a response. An error means that there is no result: the request must be repeated.
 func (q question) judge(err error) (string, error) {
 	switch {
 	case isNoAnswer(err):
@@ -138,8 +138,8 @@ func (q question) judge(err error) (string, error) {
 		kindPolicy, v1alpha1.AgentPolicy, q.does, applyAgain, err), nil
 }
 
-// isNoAnswer reports whether the API server did not get to an answer: the network, an overload, or an object that went away
-// or was written meanwhile.
+// isNoAnswer reports whether the API server did not evaluate the request: because of the network, an overload, or an object that was deleted or
+// written in the meantime.
 func isNoAnswer(err error) bool {
 	if err == nil {
 		return false
@@ -150,14 +150,14 @@ func isNoAnswer(err error) bool {
 		apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err)
 }
 
-// isImpersonationRefused goes by the resources that the API server asks the right to impersonate for, which are in no
-// refusal of a patch (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+// isImpersonationRefused checks for the words in the API server's rejection of an impersonation, which are in no rejection of a patch
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func isImpersonationRefused(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate resource")
 }
 
-// isRefusedByPolicy goes by the words with which the API server passes a policy's refusal on: nothing else in the answer says
-// whose it is (k8s.io/apiserver/pkg/admission/plugin/policy/validating, dispatcher.Dispatch).
+// isRefusedByPolicy checks for the text that the API server puts before a policy's rejection. No other part of the response identifies the policy
+// (k8s.io/apiserver/pkg/admission/plugin/policy/validating, dispatcher.Dispatch).
 func isRefusedByPolicy(err error) bool {
 	return strings.Contains(err.Error(), fmt.Sprintf("%s '%s' with binding '%s' denied request: ", kindPolicy, v1alpha1.AgentPolicy, v1alpha1.AgentPolicy))
 }

@@ -1,5 +1,5 @@
-// Package health sends events on Nodes about storage servers that fall silent, and that answer again. Agents send no events; it goes
-// by what they report in status.servers.
+// Package health sends events on Nodes about storage servers that stop responding, and that respond again. Agents send no events; the package uses
+// their reports in status.servers.
 package health
 
 import (
@@ -22,22 +22,21 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	// eventUnreachable is set when a storage server has left requests of the node without an answer for a minute. The note says since
-	// when, what to check, and which volumes and how many pods are affected.
+	// eventUnreachable is set when requests of the node to a storage server have been pending for a minute. The note contains the start of the
+	// failure, the checks to make, the affected volumes and the number of affected pods.
 	eventUnreachable = "StorageUnreachable"
-	// eventReachable is set when a server that did so owes no answer any more.
+	// eventReachable is set when such a server has no overdue requests anymore.
 	eventReachable = "StorageReachable"
-	// eventForgotten is set when a server keeps forgetting the node's NFSv4 client: another client calls itself the same.
+	// eventForgotten is set when a server keeps forgetting the node's NFSv4 client: another client uses the same client ID.
 	eventForgotten = "StorageClientForgotten"
-	// eventStale is set when a storage server answers, but every request of a mount for files that it had has ended with an error for a
-	// minute. The note says which volumes and how many pods are affected.
+	// eventStale is set when a storage server responds, but every request of a mount for its open files has failed for a minute. The note contains
+	// the affected volumes and the number of affected pods.
 	eventStale = "StorageHandlesStale"
-	// eventNamesake is set when the node's NFSv4 client begins to introduce itself by the same name as other nodes' clients. The note names
-	// them.
+	// eventNamesake is set when the node's NFSv4 client starts to use the same client name as other nodes' clients. The note names these nodes.
 	eventNamesake = "StorageClientNamesake"
 )
 
-// maxNote is the longest note that the events API takes.
+// maxNote is the maximum length of a note in the events API.
 const maxNote = 1024
 
 // Reporter watches StorageClientNodes.
@@ -52,13 +51,13 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	return watch.ClientNodeUpdates(mgr, r.ReportChanges)
 }
 
-// serverKey names one server of a node.
+// serverKey identifies one server of a node.
 type serverKey struct {
 	server   string
 	protocol v1alpha1.ServerProtocol
 }
 
-// ReportChanges sends one event for each server that has begun or ceased to fail a node between two versions of its client node.
+// ReportChanges sends one event for each server that has started or stopped failing for a node between two versions of its StorageClientNode.
 func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 	was := map[serverKey]v1alpha1.ServerStatus{}
 	for _, s := range before.Status.Servers {
@@ -86,7 +85,7 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 	}
 }
 
-// reportNamesakes tells of nodes that call themselves the same. Where they cannot be read, the metric and the plugin still tell.
+// reportNamesakes reports nodes with the same client name. If they cannot be read, the metric and the plugin still report them.
 func (r *Reporter) reportNamesakes(clientNode *v1alpha1.StorageClientNode) {
 	var list v1alpha1.StorageClientNodeList
 	// An event handler gets no context. The list comes from the cache, which the manager has filled before it leads.

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// collectTimeout bounds one read of the cache, which answers at once unless it is still being filled.
+	// collectTimeout limits one read of the cache, which responds at once unless it is still being filled.
 	collectTimeout = 5 * time.Second
-	// maxFailedNodes bounds the one metric that names nodes. A rollout stops long before.
+	// maxFailedNodes limits the one metric that names nodes. A rollout stops long before.
 	maxFailedNodes = 100
 )
 
@@ -106,11 +106,11 @@ type Collector struct {
 	Reader client.Reader
 	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
 	MaxUnavailable intstr.IntOrString
-	// ManagerNamespace holds the budget's claims, AgentNamespace the agent's Pods.
+	// ManagerNamespace is the namespace of the budget's claims, AgentNamespace the namespace of the agent's Pods.
 	ManagerNamespace, AgentNamespace string
-	// Leading is closed once this manager leads; nothing is reported before.
+	// Leading is closed once this manager leads; no metric is reported before.
 	Leading <-chan struct{}
-	// Log takes what could not be read.
+	// Log receives read errors.
 	Log logr.Logger
 }
 
@@ -125,14 +125,14 @@ func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reports what the cache holds. What cannot be read is left out: an error here would cost the whole scrape.
+// Collect reports the data in the cache. Data that cannot be read is omitted, because an error here would fail the whole scrape.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	select {
 	case <-c.Leading:
 	default:
 		return
 	}
-	// Prometheus hands no context to a collector.
+	// Prometheus passes no context to a collector.
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	success := 1.0
@@ -145,7 +145,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	sink{out}.gauge(collected, success)
 }
 
-// sink takes gauges.
+// sink sends gauges.
 type sink struct{ out chan<- prometheus.Metric }
 
 func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
@@ -192,7 +192,7 @@ func numberOf(is bool) float64 {
 	return 0
 }
 
-// tally is what all nodes come to.
+// tally contains the totals of all nodes.
 type tally struct {
 	managed, silent int
 	phases          map[v1alpha1.RolloutPhase]int
@@ -203,7 +203,7 @@ type tally struct {
 
 type failure struct{ node, reason string }
 
-// newTally shows a phase or state that no node is in as 0, and not as absent.
+// newTally initializes all phases and states, so that those without nodes are reported as 0 and not as absent.
 func newTally() tally {
 	t := tally{phases: map[v1alpha1.RolloutPhase]int{}, states: map[v1alpha1.SettingState]int{}, servers: map[serverKey]*serverTally{}}
 	for _, phase := range []v1alpha1.RolloutPhase{
@@ -221,7 +221,7 @@ func newTally() tally {
 	return t
 }
 
-// addNode tells whether what the node's agent reported can be believed.
+// addNode adds a node. believed is true if the report of the node's agent is current.
 func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, agentReady bool) (believed bool) {
 	t.managed++
 	believed = agentpod.WhySilent(node, clientNode, agentReady) == ""
@@ -284,7 +284,7 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	return nil
 }
 
-// findLost finds the nodes that failed and are gone. Several profiles may name the same.
+// findLost finds the nodes that failed and are gone. Several profiles may name the same node.
 func findLost(profiles []v1alpha1.StorageClientProfile) []failure {
 	var out []failure
 	for i := range profiles {
@@ -295,7 +295,7 @@ func findLost(profiles []v1alpha1.StorageClientProfile) []failure {
 	return out
 }
 
-// collectClaims counts none where there is no budget yet: the first rollout makes it.
+// collectClaims reports zero claims if there is no budget yet: the first rollout creates it.
 func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 	var budget corev1.ConfigMap
 	key := client.ObjectKey{Namespace: c.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
@@ -307,7 +307,7 @@ func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 	for _, value := range budget.Data {
 		claim, err := v1alpha1.DecodeDisruption(value)
 		if err != nil || claim.Since.IsZero() {
-			continue // it counts, and the rollout's log says what is wrong with it
+			continue // it counts, and the rollout logs the problem
 		}
 		if oldest.IsZero() || claim.Since.Time.Before(oldest) {
 			oldest = claim.Since.Time

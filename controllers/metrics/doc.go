@@ -1,7 +1,7 @@
-// Package metrics tells Prometheus how profiles, nodes and the rollout stand. What stands is read from the manager's
-// cache at each scrape, so that it never differs from the objects; what happens is counted from the changes of
-// StorageClientNodes. Only the manager that leads reports: sums over replicas count nothing twice.
+// Package metrics exports the state of profiles, nodes and the rollout to Prometheus. States are read from the manager's cache at each scrape, so
+// that they never differ from the objects. Events are counted from the changes of StorageClientNodes. Only the leading manager reports: sums over
+// replicas count everything once.
 //
-// Labels are bounded: profiles, and the words of the API. The one that names nodes is for those that have failed, and
-// for so many at most. docs/reference.md is made from the declarations here.
+// Labels are bounded: profiles, and the words of the API. Only one label names nodes; it covers failed nodes, up to a maximum. docs/reference.md is
+// generated from the declarations here.
 package metrics

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxServers bounds how many storage servers are told of, maxNamesakes how many names that nodes share.
+	// maxServers is the maximum number of storage servers in the metrics, maxNamesakes the maximum number of client names that nodes share.
 	maxServers   = 200
 	maxNamesakes = 100
 )
@@ -24,7 +24,7 @@ type serverKey struct {
 type serverTally struct {
 	states                  map[v1alpha1.ServerState]int
 	connections, forgetting int
-	// stale are nodes whose mounts have stale handles.
+	// stale is the number of nodes whose mounts have stale handles.
 	stale   int
 	failing bool
 }
@@ -72,7 +72,7 @@ func (s sink) addServers(servers map[serverKey]*serverTally) {
 	}
 }
 
-// addServerMap adds what the plugin's server map shows as well, of servers that managed nodes mount volumes from.
+// addServerMap adds the data of the plugin's server map, for servers whose volumes managed nodes mount.
 func (s sink) addServerMap(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.StorageClientProfile) {
 	servers := servermap.Build(clientNodes, profiles)
 	for _, server := range servers[:min(len(servers), maxServers)] {

@@ -10,13 +10,13 @@ import (
 	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
-// Reporter adds the metrics to a manager. It reads what the controllers read, and needs no rights of its own.
+// Reporter adds the metrics to a manager. It reads only objects that the controllers read, and needs no additional rights.
 type Reporter struct {
-	// Registry is what the manager serves.
+	// Registry is the registry that the manager serves.
 	Registry prometheus.Registerer
 	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
 	MaxUnavailable intstr.IntOrString
-	// ManagerNamespace holds the budget's claims, AgentNamespace the agent's Pods.
+	// ManagerNamespace is the namespace of the budget's claims, AgentNamespace the namespace of the agent's Pods.
 	ManagerNamespace, AgentNamespace string
 }
 

@@ -18,7 +18,7 @@ const (
 	resultFailed    = "failed"
 )
 
-// Transitions counts what happens to nodes, from one version of their client nodes to the next.
+// Transitions counts changes of nodes, from one version of their StorageClientNodes to the next.
 type Transitions struct {
 	drains, reboots *prometheus.HistogramVec
 	failures        *prometheus.CounterVec
@@ -81,7 +81,7 @@ func (t *Transitions) collectors() []prometheus.Collector {
 	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift, t.inVain}
 }
 
-// CountChanges counts what has happened to a node between two versions of its client node.
+// CountChanges counts the changes of a node between two versions of its StorageClientNode.
 func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	t.countDrift(before.Status.Settings, after.Status.Settings)
 	was, is := before.Status.Rollout, after.Status.Rollout
@@ -104,7 +104,7 @@ func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	}
 }
 
-// isInVain reports whether a drain has just ended without a reboot: before its permit, or with a permit that was taken back.
+// isInVain reports whether a drain has just finished without a reboot: before its permit, or with a withdrawn permit.
 func isInVain(was, is v1alpha1.RolloutPhase) bool {
 	switch is {
 	case v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling:
@@ -115,7 +115,7 @@ func isInVain(was, is v1alpha1.RolloutPhase) bool {
 	return was == v1alpha1.RolloutDraining
 }
 
-// phaseDuration is the time that the earlier phase took.
+// phaseDuration returns the duration of the earlier phase.
 func phaseDuration(was, is *v1alpha1.RolloutStatus) (time.Duration, bool) {
 	if was.Since == nil || is.Since == nil || is.Since.Before(was.Since) {
 		return 0, false
@@ -135,7 +135,7 @@ func drainResult(is *v1alpha1.RolloutStatus) string {
 	return resultWithdrawn
 }
 
-// rebootResult is done where the node has come back: it settles, or is up to date at once.
+// rebootResult returns resultDone if the node has come back: it settles, or is up to date at once.
 func rebootResult(phase v1alpha1.RolloutPhase) string {
 	switch phase {
 	case v1alpha1.RolloutSettling, v1alpha1.RolloutUpToDate:

@@ -1,4 +1,4 @@
-// Package objects lists objects of the cluster without copies: those that a manager's cache holds, as all who read share them.
+// Package objects lists objects of the cluster without copies: the objects of a manager's cache, which all readers share.
 package objects
 
 import (
@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// All lists objects, which are not to be changed. If reader is a client that ShareCache has made, they are the cache's own: a list holds
-// copies of all that an object is at its first level, which of tens of thousands are tens of megabytes for each pass. list tells the kind.
+// All lists objects, which the caller must not change. If reader is a client from ShareCache, the objects belong to the cache: an ordinary list
+// contains shallow copies, which are tens of megabytes in each pass for tens of thousands of objects. The type of list determines the kind.
 func All[T client.Object](ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) ([]T, error) {
 	if sharing, ok := reader.(*sharingClient); ok {
 		store, options, err := sharing.storeOf(ctx, list, opts)
@@ -43,7 +43,7 @@ func All[T client.Object](ctx context.Context, reader client.Reader, list client
 	})
 }
 
-// objectsOf returns those of a namespace; an empty one stands for all.
+// objectsOf returns the objects of a namespace; an empty one stands for all.
 func objectsOf[T client.Object](objects []any, namespace string) ([]T, error) {
 	out := make([]T, 0, len(objects))
 	for _, cached := range objects {
@@ -58,7 +58,7 @@ func objectsOf[T client.Object](objects []any, namespace string) ([]T, error) {
 	return out, nil
 }
 
-// ShareCache makes a manager's client of which All gets the cache's own objects. It is a client.NewClientFunc.
+// ShareCache creates a manager's client whose cached objects All can use without copies. It is a client.NewClientFunc.
 func ShareCache(config *rest.Config, options client.Options) (client.Client, error) {
 	cached, err := client.New(config, options)
 	if err != nil {
@@ -71,15 +71,15 @@ func ShareCache(config *rest.Config, options client.Options) (client.Client, err
 	return &sharingClient{Client: cached, informers: informers}, nil
 }
 
-// sharingClient has All read the informers' stores.
+// sharingClient lets All read the stores of the informers.
 type sharingClient struct {
 	client.Client
 
 	informers cache.Informers
 }
 
-// storeOf returns the store that holds all objects of a kind, once it has what was written by this client. It is nil for a part of them by
-// labels or fields, and for a kind of which the cache holds only some namespaces: the client lists these.
+// storeOf returns the store of all objects of a kind, once it contains the writes of this client. It is nil for lists with a label or field
+// selector, and for kinds of which the cache contains only some namespaces: the client lists these.
 func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opts []client.ListOption) (toolscache.Store, *client.ListOptions, error) {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	if options.LabelSelector != nil || options.FieldSelector != nil {
@@ -97,7 +97,7 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opt
 	if !ok {
 		return nil, options, nil
 	}
-	// To list one waits for what was written.
+	// A list of one object waits for the writes.
 	return whole.GetIndexer(), options, c.List(ctx, list, append(slices.Clone(opts), client.UnsafeDisableDeepCopy, client.Limit(1))...)
 }
 

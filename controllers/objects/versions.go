@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ListVersions asks the API server for the resource versions of all objects of a kind, by name, and for nothing else of them: one of the
-// same version is the same. kind is that of the list, of objects without a namespace.
+// ListVersions requests only the resource versions of all objects of a kind from the API server, by name: objects of the same version are equal.
+// kind is the kind of the list, for objects without a namespace.
 func ListVersions(ctx context.Context, live client.Reader, kind schema.GroupVersionKind) (map[string]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
@@ -26,7 +26,7 @@ func ListVersions(ctx context.Context, live client.Reader, kind schema.GroupVers
 	return versions, nil
 }
 
-// FindOutdated names the objects that are not known in the version that there is: newer, new or gone.
+// FindOutdated returns the names of objects whose known version is not current: the object is newer, new or gone.
 func FindOutdated[T client.Object](versions map[string]string, known map[string]T) sets.Set[string] {
 	out := sets.New[string]()
 	for name, version := range versions {

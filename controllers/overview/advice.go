@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// AdviceInput is what the rules of package advice may know of a profile: the nodes that it selects with what their agents
-// report, the servers of the volumes that it matches, and the volumes that it leaves out.
+// AdviceInput returns the input about a profile for the rules of package advice: the nodes that it selects with the reports of their agents, the
+// servers of the volumes that it matches, and the volumes that it leaves out.
 func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
 	servers []advice.Server, leftOut []advice.LeftOut,
 ) advice.Input {
@@ -20,7 +20,7 @@ func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, cl
 	return AdviceAbout(profile, selected, clientNodes, servers, leftOut)
 }
 
-// AdviceAbout is AdviceInput where it is known which nodes the profile selects.
+// AdviceAbout is AdviceInput for a known list of selected nodes.
 func AdviceAbout(profile *v1alpha1.StorageClientProfile, selected []*corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
 	servers []advice.Server, leftOut []advice.LeftOut,
 ) advice.Input {

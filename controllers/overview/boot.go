@@ -16,8 +16,8 @@ import (
 
 const onlyControlPlane = "the only control-plane node is not rebooted by the rollout; reboot it by hand"
 
-// RebootOf is what a profile's plan says of one node. due is false where the node needs no boot for settings of that profile. wanted
-// is what all profiles want of the node, clientNode is nil where no agent has reported.
+// RebootOf returns the plan of a profile for one node. due is false if the node needs no boot for settings of that profile. wanted contains the
+// desired settings of all profiles for the node; clientNode is nil if no agent has reported.
 func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []*corev1.Node, wanted nodesettings.Result,
 	clientNode *v1alpha1.StorageClientNode,
 ) (reboot Reboot, due bool) {
@@ -31,13 +31,13 @@ func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []*
 	return reboot, true
 }
 
-// SettingsOf are the settings among these that come from a profile.
+// SettingsOf returns the settings that come from a profile.
 func SettingsOf(profile string, settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
 	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return s.Profile != profile })
 }
 
-// WhyNotRebooted says why the rollout would not reboot a node for boot settings among these, empty if it would: the node would not
-// be accepted after the boot, its boot loader is not proven, or nothing would stand in for it.
+// WhyNotRebooted returns the reason why the rollout would not reboot a node for its settings that require a reboot, empty if it would. Possible
+// reasons: the node would not be accepted after the boot, its boot loader is not proven, or it is the only control-plane node.
 func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	if obstacles := standingOf(settings, clientNode).Obstacles(); len(obstacles) > 0 {
 		return standing.Describe(obstacles)
@@ -52,8 +52,8 @@ func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.N
 	return ""
 }
 
-// standingOf returns the standing of settings that a node would have, by the reports on these very values, and of those that its agent
-// could not restore.
+// standingOf returns the state that settings would have on a node, based on the reports about exactly these values, and includes the settings that
+// its agent could not restore.
 func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) standing.Report {
 	if clientNode == nil {
 		return standing.Report{}
@@ -73,8 +73,8 @@ func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageCli
 	return standing.Read(&v1alpha1.StorageClientNodeSpec{Settings: settings}, &known, "")
 }
 
-// rebootsFor says why a node would reboot for what comes from a profile: a boot setting that it is not known to have in force, or
-// one to be rid of where the profile asks for that.
+// rebootsFor returns the reasons of a profile for a reboot of a node: settings that require a reboot and are not known to be effective, and
+// settings to remove if the profile requests a reboot for that.
 func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
 	var why []string
 	for _, s := range settings {
@@ -96,7 +96,7 @@ func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.Node
 	return why
 }
 
-// bootReason is empty for a setting that is in force, and for one that the node cannot take: it is never staged.
+// bootReason returns the reason of one setting; empty if it is effective, or if the node does not support it, because it is then never staged.
 func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
 	if clientNode == nil {

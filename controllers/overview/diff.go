@@ -10,39 +10,39 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// Difference is a setting that a profile wants otherwise than it is in force.
+// Difference is a setting whose value on a node differs from the value that a profile declares.
 type Difference struct {
 	Key string `json:"key"`
-	// Wanted is empty for a setting that the profile no longer declares; OnRemoval says what becomes of that one.
+	// Wanted is empty for a setting that the profile no longer declares; OnRemoval is the policy for its removal.
 	Wanted    string                  `json:"wanted"`
 	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
-	// InForce is what the node's agent read last, empty where it has not read this setting yet: Read is false then.
+	// InForce is the last value that the node's agent read. It is empty, and Read is false, if the agent has not read this setting yet.
 	InForce     string                 `json:"inForce"`
 	Read        bool                   `json:"read"`
 	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
-	// State and Message are the agent's, where it knows the wanted value already.
+	// State and Message are reported by the agent, if it already has the desired value.
 	State   v1alpha1.SettingState `json:"state,omitempty"`
 	Message string                `json:"message,omitempty"`
 }
 
-// DiffGroup are nodes with the same differences.
+// DiffGroup contains nodes with the same differences.
 type DiffGroup struct {
 	// Nodes are sorted.
 	Nodes    []string     `json:"nodes"`
 	Settings []Difference `json:"settings"`
 }
 
-// Diff is what a profile wants of its nodes against what is in force.
+// Diff compares the settings that a profile declares for its nodes with the current values.
 type Diff struct {
-	// Refused says why nothing of the profile may be applied, empty if it may.
+	// Refused is the reason why the profile may not be applied, empty if it may.
 	Refused string      `json:"refused,omitempty"`
 	Groups  []DiffGroup `json:"groups,omitempty"`
-	// Same are the nodes that have everything as the profile wants it, sorted.
+	// Same are the nodes that have all values that the profile declares, sorted.
 	Same []string `json:"same,omitempty"`
 }
 
-// DiffNodes compares a profile with its nodes, whether or not it acts: settings that it is the source of, and those that nodes
-// carry of it and that it no longer declares. The group with the most nodes comes first.
+// DiffNodes compares a profile with its nodes, whether or not the profile is active. It covers the settings that come from the profile, and
+// settings of the profile on nodes that it no longer declares. The group with the most nodes comes first.
 func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 	preview := Plan(profile, c)
 	if preview.Refused != "" {
@@ -71,7 +71,7 @@ func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 	return out
 }
 
-// differencesOn are sorted by key.
+// differencesOn returns the differences sorted by key.
 func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wanted []v1alpha1.NodeSetting) []Difference {
 	var carried []v1alpha1.NodeSetting
 	observed := map[string]v1alpha1.SettingStatus{}
@@ -100,7 +100,7 @@ func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wante
 	return out
 }
 
-// hasValue says whether a value is in force: the agent says so of the value that it was told, and of any other the numbers do.
+// hasValue reports whether a value is effective: the agent reports it for its desired value; for any other value, the numbers are compared.
 func hasValue(s v1alpha1.SettingStatus, wanted string) bool {
 	isEffective := standing.Of(s, false) == standing.Effective
 	return isEffective && (s.Desired == wanted || s.Observed == wanted)

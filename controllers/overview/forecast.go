@@ -10,39 +10,36 @@ import (
 )
 
 const (
-	// NominalDrain is what a drain takes where nothing holds it up. It is for orientation, and was not measured on
-	// anybody's nodes.
+	// NominalDrain is the time of a drain without delays. It is an assumption for orientation, not a measurement.
 	NominalDrain = 2 * time.Minute
-	// NominalBoot is what a boot takes: a virtual machine boots in one to three minutes, a server with much memory takes
-	// longer.
+	// NominalBoot is the time of a boot: a virtual machine boots in one to three minutes, a server with much memory takes longer.
 	NominalBoot = 3 * time.Minute
-	// maxOpenings is how many openings of the windows a forecast looks ahead.
+	// maxOpenings is the maximum number of window openings in a forecast.
 	maxOpenings = 1000
 )
 
-// Fleet is what bounds a rollout beyond the profile's own rules.
+// Fleet contains the limits of a rollout in addition to the profile's rules.
 type Fleet struct {
-	// Matched is how many nodes the profile selects, All how many the cluster has.
+	// Matched is the number of nodes that the profile selects, All the number of nodes in the cluster.
 	Matched, All int
 	// MaxUnavailable is the cluster's budget, the manager's --max-unavailable.
 	MaxUnavailable intstr.IntOrString
 }
 
-// Forecast tells when reboots can happen at the earliest. Both times are zero where the windows never open.
+// Forecast contains the earliest times of reboots. Both times are zero if the windows never open.
 type Forecast struct {
-	// First is when the first node may be cordoned, as far as the windows go.
+	// First is the earliest time for the cordon of the first node, based on the windows.
 	First time.Time
-	// Last is when the last node can be back in service; zero too where that is more than a thousand openings away, or no
+	// Last is the earliest time at which the last node is back in service. It is also zero if that is more than a thousand openings away, or if no
 	// opening lasts as long as a nominal drain.
 	Last time.Time
 }
 
-// ForecastReboots tells when a number of reboots can happen at the earliest, had they been allowed now. It is a lower bound,
-// derived as follows: the smaller of rollout.maxUnavailable and the cluster's budget go at a time, as a wave. Each wave
-// takes NominalDrain and NominalBoot, with the profile's settleSeconds and drain.excludeFromLoadBalancersSeconds. A wave
-// is drained while the profile's windows are open: one whose drain does not end before they close begins at the next
-// opening, while boots and settling finish outside. The canary's soak, zones in turn, other profiles' rules,
-// retries and pods that are slow to go come on top.
+// ForecastReboots returns the earliest times for a number of reboots that are allowed from now on. The result is a lower bound. Nodes reboot in
+// waves, as many at a time as the smaller of rollout.maxUnavailable and the cluster's budget. Each wave takes NominalDrain and NominalBoot, with
+// the profile's settleSeconds and drain.excludeFromLoadBalancersSeconds. Waves are drained while the profile's windows are open. A wave whose drain
+// would not finish before they close starts at the next opening; boots and settling finish outside. Additional delays are not included: the
+// canary's soak, zones in turn, other profiles' rules, retries, and slow pods.
 func ForecastReboots(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, now time.Time) Forecast {
 	open, err := windows.ParseSet(profile.Spec.Rollout.Windows)
 	if err != nil {
@@ -81,7 +78,7 @@ func ForecastReboots(profile *v1alpha1.StorageClientProfile, reboots int, fleet 
 	return out
 }
 
-// wavesWithin is how many waves, one after the other, end their drain within a time.
+// wavesWithin returns the number of consecutive waves that finish their drain within a time.
 func wavesWithin(within, drain, wave time.Duration) int {
 	if within < drain {
 		return 0
@@ -89,8 +86,8 @@ func wavesWithin(within, drain, wave time.Duration) int {
 	return int((within-drain)/wave) + 1
 }
 
-// nextOpenSpan is the first time, from a moment on, in which windows are open without a break. It is followed for as long as is
-// asked for; a zero end: always open from there on. Both are zero where they never open.
+// nextOpenSpan returns the first span after a time in which windows are open without a break. It follows the span for at least the duration enough;
+// a zero end means that the windows stay open. Both are zero if they never open.
 func nextOpenSpan(set windows.Set, from time.Time, enough time.Duration) (begin, end time.Time) {
 	open, again := set.At(from)
 	begin = from

@@ -1,5 +1,5 @@
-// Package overview tells people what a profile means for nodes: how they stand, and what it would do to them. It is
-// pure, and asks the same code as the manager.
+// Package overview shows users the effect of a profile on nodes: their current state, and the planned changes. It is pure, and shares its code with
+// the manager.
 package overview
 
 import (
@@ -20,28 +20,28 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// Cluster is what the answers rest on.
+// Cluster is the input of all functions.
 type Cluster struct {
 	Profiles           []v1alpha1.StorageClientProfile
 	Nodes              []corev1.Node
 	StorageClientNodes []v1alpha1.StorageClientNode
-	// Allow is the allow-list that the manager runs with.
+	// Allow is the manager's allow-list.
 	Allow catalogue.AllowList
-	// MaxUnavailable is the cluster's budget that the manager runs with.
+	// MaxUnavailable is the cluster's budget, as set for the manager.
 	MaxUnavailable intstr.IntOrString
-	// ManagerNode is the node that the manager's own Pod runs on, empty if there is none or it is not known.
+	// ManagerNode is the node that runs the manager's Pod, empty if there is none or it is unknown.
 	ManagerNode string
-	// Now is the time that forecasts begin at.
+	// Now is the start time of forecasts.
 	Now time.Time
 }
 
-// noPhase stands for the phase of a node that no rollout speaks of.
+// noPhase stands for the phase of a node without a rollout note.
 const noPhase = "-"
 
-// Node is how one node stands.
+// Node is the state of one node.
 type Node struct {
 	Name string `json:"name"`
-	// Phase, Reason and Message are the rollout's, or the Node's condition Tuned where no rollout speaks.
+	// Phase, Reason and Message come from the rollout's note, or from the Node's condition Tuned if there is no note.
 	Phase   string       `json:"phase"`
 	Reason  string       `json:"reason,omitempty"`
 	Message string       `json:"message,omitempty"`
@@ -59,7 +59,7 @@ type Deviation struct {
 	Nodes []string `json:"nodes"`
 }
 
-// Nodes are the nodes that a profile selects, and those that still carry settings of it, sorted by name.
+// Nodes returns the nodes that a profile selects, and the nodes that still have its settings, sorted by name.
 func Nodes(profile *v1alpha1.StorageClientProfile, c Cluster) []Node {
 	var nodes []Node
 	for _, m := range membersOf(profile, c) {
@@ -68,7 +68,7 @@ func Nodes(profile *v1alpha1.StorageClientProfile, c Cluster) []Node {
 	return nodes
 }
 
-// Deviations are the profile's settings that failed, drifted or are exceptions, by key.
+// Deviations returns the profile's settings that failed, drifted or are exceptions, by key.
 func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 	var out []Deviation
 	for _, m := range membersOf(profile, c) {
@@ -124,7 +124,7 @@ func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	return out
 }
 
-// NoteText returns the text of a note, with the API server's answer if it rejected a write.
+// NoteText returns the text of a note, with the error of the API server if it rejected a write.
 func NoteText(r *v1alpha1.RolloutStatus) string {
 	if r.Refusal == "" {
 		return r.Message
@@ -140,7 +140,7 @@ func statusOf(m member) Node {
 	if m.clientNode != nil && m.clientNode.Status.Rollout != nil && m.clientNode.Status.Rollout.Phase != "" {
 		r := m.clientNode.Status.Rollout
 		if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && isInService(r.Phase) {
-			// A drain that has only begun is in no note yet.
+			// A drain that has only just started is not in the note yet.
 			return Node{Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node", Since: mark.Since.DeepCopy()}
 		}
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: NoteText(r), Since: r.Since}

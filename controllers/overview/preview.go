@@ -17,52 +17,52 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// Group are nodes that get the same settings.
+// Group contains nodes that get the same settings.
 type Group struct {
 	Hash     string                 `json:"hash"`
 	BootHash string                 `json:"bootHash,omitempty"`
 	Settings []v1alpha1.NodeSetting `json:"settings"`
-	// Conflicts say where profiles of equal priority disagree, sorted.
+	// Conflicts describe the disagreements of profiles with equal priority, sorted.
 	Conflicts []string `json:"conflicts,omitempty"`
 	// Nodes are sorted.
 	Nodes []string `json:"nodes"`
 }
 
-// Reboot is a node that would reboot, and why.
+// Reboot is a node that would reboot, with the reasons.
 type Reboot struct {
 	Node string `json:"node"`
 	// Zone is the node's, empty if it has none.
 	Zone string   `json:"zone,omitempty"`
 	Why  []string `json:"why"`
-	// Held says why the node cannot go as it stands, empty if it can.
+	// Held is the reason why the node currently cannot be rebooted, empty if it can.
 	Held string `json:"held,omitempty"`
-	// Refused is true where the rollout does not reboot the node for this at all.
+	// Refused is true if the rollout never reboots the node for this.
 	Refused bool `json:"-"`
 }
 
-// Preview is what a profile would do to its nodes if it acted.
+// Preview contains the changes to the nodes of a profile, as if the profile were active.
 type Preview struct {
-	// Refused says why nothing of the profile may be applied, empty if it may.
+	// Refused is the reason why the profile may not be applied, empty if it may.
 	Refused string  `json:"refused,omitempty"`
 	Groups  []Group `json:"groups,omitempty"`
-	// Reboots are in the order of the rollout: the canary first, then zone by zone, the manager's own node last. Those
-	// that cannot go come after all others.
+	// Reboots are in the order of the rollout: the canary first, then zone by zone, the manager's node last. Nodes that currently cannot be
+	// rebooted come after all others.
 	Reboots []Reboot `json:"reboots,omitempty"`
-	// NotRebooted are nodes that lack a boot setting and that the rollout does not reboot for it; Held says why. They are in the
-	// same order.
+	// NotRebooted are nodes that lack a setting which requires a reboot, but that the rollout does not reboot for it; Held is the reason. They are
+	// in the same order.
 	NotRebooted []Reboot `json:"notRebooted,omitempty"`
-	// Earliest is when the first node may go, as far as the profile's windows tell; nil if no node would, or they never open.
+	// Earliest is the earliest time for the first node, based on the profile's windows; nil if no node would reboot, or the windows never open.
 	Earliest *metav1.Time `json:"earliest,omitempty"`
-	// EstimatedCompletion is when all of them can be done at the earliest, see ForecastReboots.
+	// EstimatedCompletion is the earliest time at which all of them can be done, see ForecastReboots.
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// PlanHash is what an approval names, empty if the profile has no boot settings.
+	// PlanHash is the hash that an approval must name, empty if the profile has no settings that require a reboot.
 	PlanHash string `json:"planHash,omitempty"`
-	// Approved is true where that plan is approved already.
+	// Approved is true if that plan is already approved.
 	Approved bool `json:"approved,omitempty"`
 }
 
-// Plan tells what the profile would do, whether or not it is in mode Plan or paused. Nodes that the profile no longer
-// selects, and what it would restore on them, are not part of it.
+// Plan returns the changes that the profile would make, even if it is in mode Plan or paused. It does not include nodes that the profile no longer
+// selects, nor the restores on them.
 func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	if reason, message := match.Check(profile, c.Allow); reason != "" {
 		return Preview{Refused: reason + ": " + message}
@@ -91,7 +91,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	return out
 }
 
-// orderReboots lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
+// orderReboots lists the reboots in the order of the rollout. All nodes count for the choice of the canary.
 func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
 	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
 		reboot, due := reboots[turn.Name]
@@ -105,7 +105,7 @@ func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []o
 	}
 }
 
-// addForecast tells when nodes would go, where the profile reboots any.
+// addForecast adds the times of the reboots, if the profile reboots any node.
 func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster, matched int) {
 	free := 0
 	for _, r := range p.Reboots {
@@ -123,7 +123,7 @@ func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster,
 	}
 }
 
-// estimateInStatus is the manager's estimate of this very plan, which knows how the manager was started; nil: there is none.
+// estimateInStatus returns the manager's estimate of exactly this plan, which includes the flags of the manager; nil if there is none.
 func (p *Preview) estimateInStatus(profile *v1alpha1.StorageClientProfile, now time.Time) *metav1.Time {
 	status := profile.Status
 	if status.ObservedGeneration != profile.Generation || status.Plan.Hash != p.PlanHash || int(status.Plan.NodesToReboot) != len(p.Reboots) ||
@@ -140,8 +140,8 @@ func whenKnown(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.Truncate(time.Second)}
 }
 
-// TurnOf is what a node's place in the order of the rollout hangs on. managerNode is the manager's own, empty if it is
-// not known.
+// TurnOf returns the data that determines a node's place in the order of the rollout. managerNode is the node of the manager, empty if it is
+// unknown.
 func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	return order.Turn{
 		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
@@ -149,8 +149,7 @@ func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	}
 }
 
-// holdOn says what on the Node keeps the rollout from it, empty if nothing does. A node that the rollout has claimed has
-// no hold.
+// holdOn returns the obstacle to the rollout on the Node, empty if there is none. Its own cordon of a claimed node is no obstacle.
 func holdOn(node *corev1.Node) string {
 	_, ours := node.Annotations[v1alpha1.DisruptionAnnotation]
 	switch {
@@ -168,7 +167,7 @@ func holdOn(node *corev1.Node) string {
 	return ""
 }
 
-// Acting is the profile as it would be in mode Enforce, taken up by the manager, and not paused.
+// Acting returns a copy of the profile in mode Enforce, with the manager's finalizer, and not paused.
 func Acting(profile *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfile {
 	enforced := profile.DeepCopy()
 	enforced.Spec.Mode, enforced.Spec.Paused = v1alpha1.ModeEnforce, false

@@ -7,23 +7,23 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
-// Standing is how one node stands on its way to what a profile declares.
+// Standing is the progress of one node towards the declarations of a profile.
 type Standing struct {
 	Node
 	// Zone is the node's, empty if it has none or its Node may not be read.
 	Zone string `json:"zone,omitempty"`
-	// Done is true where nothing is left to do for the node.
+	// Done is true if no work is left on the node.
 	Done bool `json:"done"`
 }
 
-// Standings are the nodes of a profile as Nodes has them, each with its zone, and whether it is done: the rollout calls it
-// up to date, and its agent has read every value back.
+// Standings returns the nodes of a profile as Nodes does, with their zones. A node is done if the rollout reports it as up to date, and its agent
+// has verified every value.
 func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 	var out []Standing
 	for _, m := range membersOf(profile, c) {
 		s := Standing{Node: statusOf(m), Zone: m.node.Labels[corev1.LabelTopologyZone]}
 		tuned := fleet.FindTuned(m.node)
-		// The condition is not written for what passes within seconds.
+		// The condition is not written for states that last only seconds.
 		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue &&
 			(m.clientNode == nil || fleet.ReportOf(m.node, m.clientNode, true, "").IsTaken())
 		switch {
@@ -41,7 +41,7 @@ func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 	return out
 }
 
-// NodesOf makes Nodes of client nodes, for users who may not list Nodes: they have names, and nothing else.
+// NodesOf returns Nodes for StorageClientNodes, for users who may not list Nodes. They only have names.
 func NodesOf(clientNodes []v1alpha1.StorageClientNode) []corev1.Node {
 	out := make([]corev1.Node, len(clientNodes))
 	for i := range clientNodes {

@@ -21,36 +21,36 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// SettingChange is a setting that a node is to have, and has not been told of as it will be.
+// SettingChange is a setting whose desired value on a node will change.
 type SettingChange struct {
 	Key string `json:"key"`
-	// Old is the value that the node has been told, New the one that it will be told; nil: none. A boot argument may have an
-	// empty value.
+	// Old is the value in the current node spec, New the value in the new one; nil if the setting is absent. A kernel argument may have an empty
+	// value.
 	Old *string `json:"old"`
 	New *string `json:"new"`
-	// Profile is the one that the new value is of; where there is none, the one that the old value was of.
+	// Profile is the source of the new value, or of the old value if there is no new one.
 	Profile string `json:"profile"`
-	// TakesEffect is when a new value does.
+	// TakesEffect is the time at which a new value takes effect.
 	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
-	// OnRemoval is what becomes of the setting when it goes; of one that goes, what becomes of it now.
+	// OnRemoval is the policy for a later removal of the setting; for a setting that is removed now, the policy that applies now.
 	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval"`
 }
 
-// NodeChange are nodes whose settings change in the same way.
+// NodeChange contains nodes whose settings change in the same way.
 type NodeChange struct {
 	// Nodes are sorted.
 	Nodes    []string        `json:"nodes"`
 	Settings []SettingChange `json:"settings"`
 }
 
-// JointReboot is a node that would reboot, for which profiles.
+// JointReboot is a node that would reboot, with its profiles.
 type JointReboot struct {
 	Reboot
-	// Profiles are those that the boot is for, by descending priority: the first one's drain options count.
+	// Profiles are the profiles that need the boot, by descending priority: the drain options of the first one apply.
 	Profiles []string `json:"profiles"`
 }
 
-// Dispute is a key that profiles of equal priority disagree about, and where.
+// Dispute is a key about which profiles of equal priority disagree, with its nodes.
 type Dispute struct {
 	// Text names key, values and profiles.
 	Text string `json:"text"`
@@ -58,44 +58,45 @@ type Dispute struct {
 	Nodes []string `json:"nodes"`
 }
 
-// Share is what one of several profiles has in what they do together.
+// Share is the part of one profile in the joint plan of several.
 type Share struct {
 	Profile string `json:"profile"`
-	// Refused says why nothing of the profile may be applied, empty if it may.
+	// Refused is the reason why the profile may not be applied, empty if it may.
 	Refused string `json:"refused,omitempty"`
-	// Matched is how many nodes it selects, Changed on how many of them settings of it come or go, Rebooted how many reboot for it.
+	// Matched is the number of nodes that it selects, Changed the number on which its settings are added or removed, Rebooted the number that
+	// reboot for it.
 	Matched  int `json:"matched"`
 	Changed  int `json:"changed"`
 	Rebooted int `json:"rebooted"`
-	// Earliest and EstimatedCompletion are those of its reboots, see Preview.
+	// Earliest and EstimatedCompletion are the times of its reboots, see Preview.
 	Earliest            *metav1.Time `json:"earliest,omitempty"`
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// PlanHash is what an approval names, Approved whether it is approved already.
+	// PlanHash is the hash that an approval must name; Approved is true if the plan is already approved.
 	PlanHash string `json:"planHash,omitempty"`
 	Approved bool   `json:"approved,omitempty"`
 }
 
-// Together is what several profiles would do to the nodes at once.
+// Together contains the joint changes of several profiles to the nodes.
 type Together struct {
-	// Shares are in the order of the names that were asked for.
+	// Shares are in the order of the requested names.
 	Shares []Share `json:"profiles"`
-	// Changes are sorted by how many nodes they concern, the most first.
+	// Changes are sorted by the number of their nodes, the largest first.
 	Changes []NodeChange `json:"changes,omitempty"`
-	// Reboots are by their first profile's priority, and there in the order of its rollout.
+	// Reboots are sorted by the priority of their first profile, then by the order of its rollout.
 	Reboots []JointReboot `json:"reboots,omitempty"`
-	// NotRebooted are nodes that lack a boot setting and that the rollout does not reboot for it; Held says why.
+	// NotRebooted are nodes that lack a setting which requires a reboot, but that the rollout does not reboot for it; Held is the reason.
 	NotRebooted []JointReboot `json:"notRebooted,omitempty"`
-	// Conflicts are those that the profiles have a part in, also with others in the cluster.
+	// Conflicts are the conflicts in which the profiles take part, including conflicts with other profiles in the cluster.
 	Conflicts []Dispute `json:"conflicts,omitempty"`
-	// AtOnce is how many nodes the cluster's budget lets go at a time.
+	// AtOnce is the number of nodes that the cluster's budget allows at a time.
 	AtOnce int `json:"atOnce"`
-	// EstimatedCompletion is when all reboots can be done at the earliest: no profile before its own time, and all of them
-	// within the cluster's budget. It is nil where nobody can tell.
+	// EstimatedCompletion is the earliest time at which all reboots can be done: no profile before its own time, and all of them within the
+	// cluster's budget. It is nil if unknown.
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
 }
 
-// PlanTogether tells what profiles of these names do to the nodes at once, beside all others in c, whether or not they are in mode
-// Plan or paused. What nodes have been told is compared with what they will be told. What other profiles do is left out.
+// PlanTogether returns the joint changes of the named profiles to the nodes, together with all other profiles in c, even if the named profiles are
+// in mode Plan or paused. It compares the current node specs with the new ones, and omits changes by other profiles.
 func PlanTogether(names []string, c Cluster) Together {
 	t := &together{Cluster: c, ours: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles)}
 	for i := range t.all {
@@ -116,26 +117,26 @@ func PlanTogether(names []string, c Cluster) Together {
 	return t.result(names)
 }
 
-// together holds one plan of several profiles.
+// together is the joint plan of several profiles.
 type together struct {
 	Cluster
-	// nodes are those of the cluster by name.
+	// nodes are the nodes of the cluster by name.
 	nodes []*corev1.Node
 	all   []v1alpha1.StorageClientProfile
 	view  *fleet.ProfileSet
-	// ours are the profiles that were asked for and may be applied.
+	// ours are the requested profiles that may be applied.
 	ours    map[string]*v1alpha1.StorageClientProfile
 	shares  map[string]*Share
 	changes []NodeChange
-	// groups finds a change by what it changes.
+	// groups finds a NodeChange by its content.
 	groups   map[string]int
 	disputes []Dispute
-	// turns are the places of a profile's nodes, reboots the nodes that are due, by name.
+	// turns are the places of a profile's nodes; reboots are the nodes that are due, by name.
 	turns   map[string][]order.Turn
 	reboots map[string]JointReboot
 }
 
-// PointersTo points to the objects of a list.
+// PointersTo returns pointers to the objects of a list.
 func PointersTo[T any](list []T) []*T {
 	out := make([]*T, len(list))
 	for i := range list {
@@ -144,7 +145,7 @@ func PointersTo[T any](list []T) []*T {
 	return out
 }
 
-// actingTogether returns all profiles, those of the names as they would be in mode Enforce, taken up by the manager.
+// actingTogether returns all profiles, and the named ones as if they were in mode Enforce and had the manager's finalizer.
 func actingTogether(names []string, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	out := slices.Clone(all)
 	for i := range out {
@@ -196,8 +197,7 @@ func addTo[K comparable, V any](all map[K][]V, key K, value V) map[K][]V {
 	return all
 }
 
-// changesOf are the changes from what a node was told to what it will be, as far as profiles of ours have a part in them. Both are
-// sorted by key.
+// changesOf returns the changes from the current to the new settings of a node in which the requested profiles take part, sorted by key.
 func (t *together) changesOf(told, wanted []v1alpha1.NodeSetting) []SettingChange {
 	next := make(map[string]v1alpha1.NodeSetting, len(wanted))
 	for _, s := range wanted {
@@ -225,7 +225,7 @@ func (t *together) changesOf(told, wanted []v1alpha1.NodeSetting) []SettingChang
 	return out
 }
 
-// onRemoval is what becomes of a setting that goes: its own rule, which the agent has journalled.
+// onRemoval returns the policy for a setting that is removed: the policy of the setting itself, which is in the journal of the agent.
 func (t *together) onRemoval(s v1alpha1.NodeSetting) v1alpha1.DeletionPolicy {
 	return cmp.Or(s.OnRemoval, v1alpha1.DeletionRestore)
 }
@@ -256,7 +256,7 @@ func (t *together) addChange(node string, settings []SettingChange) {
 	t.changes = append(t.changes, NodeChange{Nodes: []string{node}, Settings: settings})
 }
 
-// valueOf keeps an empty value and none apart.
+// valueOf distinguishes an empty value from no value.
 func valueOf(value *string) string {
 	if value == nil {
 		return "none"
@@ -278,8 +278,8 @@ func (t *together) addDispute(text, node string) {
 	t.disputes = append(t.disputes, Dispute{Text: text, Nodes: []string{node}})
 }
 
-// addReboot notes the node where it is to boot for profiles of ours, as far as they may reboot it. What other profiles boot it for
-// comes with it: one boot is for all.
+// addReboot records a node that must boot for the requested profiles, if they may reboot it. The needs of other profiles are included, because one
+// boot serves all of them.
 func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted) {
 	joint, isOurs, never := JointReboot{}, false, ""
 	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
@@ -306,8 +306,8 @@ func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	t.reboots[node.Name] = joint
 }
 
-// sourcesOf are the profiles whose settings a node has been told or will be, by descending priority, and on a tie the longest drain
-// first, as the rollout has it.
+// sourcesOf returns the profiles in the current or the new settings of a node, by descending priority. If the priority is equal, the longest drain
+// comes first, as in the rollout.
 func (t *together) sourcesOf(clientNode *v1alpha1.StorageClientNode, wanted []v1alpha1.NodeSetting) []string {
 	names := map[string]bool{}
 	if clientNode != nil {
@@ -357,7 +357,7 @@ func (t *together) result(names []string) Together {
 	return out
 }
 
-// orderReboots lists each node under the first of its profiles, in the order of that one's rollout.
+// orderReboots lists each node under the first of its profiles, in the order of that profile's rollout.
 func (t *together) orderReboots(out *Together) {
 	leading := slices.SortedFunc(maps.Keys(t.turns), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.priorityOf(b), t.priorityOf(a)), strings.Compare(a, b))
@@ -371,13 +371,13 @@ func (t *together) orderReboots(out *Together) {
 			t.listReboot(turn.Name, out)
 		}
 	}
-	// Nodes that no profile of ours selects any more boot to be rid of what they had.
+	// Nodes that the requested profiles no longer select boot to remove their old settings.
 	for _, node := range slices.Sorted(maps.Keys(t.reboots)) {
 		t.listReboot(node, out)
 	}
 }
 
-// listReboot moves one node from those that are due into the list that it belongs to.
+// listReboot moves a due node into its list.
 func (t *together) listReboot(node string, out *Together) {
 	reboot, due := t.reboots[node]
 	if !due {
@@ -396,7 +396,7 @@ func (t *together) listReboot(node string, out *Together) {
 	}
 }
 
-// forecast fills in when a profile's reboots can be, and returns the end; zero where there is none, or nobody can tell.
+// forecast sets the times of a profile's reboots, and returns the end; zero if there are no reboots or the end is unknown.
 func (t *together) forecast(share *Share) time.Time {
 	p := t.ours[share.Profile]
 	if p == nil || share.Rebooted == 0 {
@@ -407,7 +407,7 @@ func (t *together) forecast(share *Share) time.Time {
 	return f.Last
 }
 
-// clusterForecast is when all reboots can be done as far as the cluster's budget goes, zero where there are none.
+// clusterForecast returns the earliest time at which all reboots can be done within the cluster's budget, zero if there are none.
 func (t *together) clusterForecast(reboots []JointReboot) time.Time {
 	free := 0
 	for _, r := range reboots {

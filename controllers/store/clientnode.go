@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// clientNodes keeps the texts and lists that the StorageClientNodes of a cache share.
+// clientNodes contains the strings and lists that the StorageClientNodes of a cache share.
 type clientNodes struct {
 	texts    *Pool[string]
 	settings *Pool[[]v1alpha1.NodeSetting]
@@ -21,9 +21,9 @@ type clientNodes struct {
 	volumes *Pool[[]v1alpha1.NodeVolume]
 }
 
-// NewClientNodeTransform returns the transform of the manager's cache of StorageClientNodes. Of a node's mounts it keeps what is compared
-// with volumes, and of mounts of no volume the server alone. It drops the conditions, which are for others. Equal texts and lists of
-// thousands of nodes are kept once. Objects of the cache are therefore patched and never updated.
+// NewClientNodeTransform returns the transform of the manager's cache of StorageClientNodes. It keeps only the fields of a node's mounts that are
+// compared with volumes, and only server and protocol for mounts without a volume. It drops the conditions, which are for other readers. Equal
+// strings and lists of thousands of nodes are stored once. For these reasons, objects of the cache are patched and never updated.
 func NewClientNodeTransform() func(object any) (any, error) {
 	c := &clientNodes{
 		texts: NewPool[string](maxTexts), settings: NewPool[[]v1alpha1.NodeSetting](maxLists), reports: NewPool[[]v1alpha1.SettingStatus](maxLists),
@@ -52,7 +52,7 @@ func (c *clientNodes) keep(clientNode *v1alpha1.StorageClientNode) {
 	clientNode.Status.Settings = c.keptReports(clientNode.Status.Settings)
 }
 
-// shared returns the one copy of a text.
+// shared returns the shared copy of a string.
 func shared[S ~string](c *clientNodes, text S) S {
 	return S(c.texts.Share(string(text), func() string { return string(text) }))
 }
@@ -65,7 +65,7 @@ func keyOfSettings(settings []v1alpha1.NodeSetting) string {
 	return key.String()
 }
 
-// keptReports are what nodes of one kind report alike, but for a drift, which is one node's.
+// keptReports returns the shared reports of nodes of the same kind. Reports with a drift belong to one node and are not shared.
 func (c *clientNodes) keptReports(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
 	var key strings.Builder
 	for _, s := range reports {
@@ -111,8 +111,8 @@ func (c *clientNodes) keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.Mount
 	return kept
 }
 
-// keepVersion has the versions of a node's object share a list that has not changed in between: while a report is on its way to all who
-// read, both versions are there. A list that has changed is copied: decoding leaves room behind it.
+// keepVersion lets the versions of a node's object share a list that has not changed: while all readers receive a report, both versions exist. A
+// list that has changed is copied, because decoding leaves unused capacity behind it.
 func keepVersion[T any](last *Pool[[]T], node string, list []T) []T {
 	if len(list) == 0 {
 		return nil
@@ -125,7 +125,7 @@ func keepVersion[T any](last *Pool[[]T], node string, list []T) []T {
 	})
 }
 
-// sharedList is the one copy of a list of options: of tens of thousands of mounts few have different ones.
+// sharedList returns the shared copy of mount options: tens of thousands of mounts have only a few different sets.
 func (c *clientNodes) sharedList(options []string) []string {
 	if len(options) == 0 {
 		return options

@@ -1,29 +1,29 @@
-// Package store keeps what controllers remember of the cluster: a Pool one value for each key, a Memo one for as long as what it was made from
-// stays the same, a Pace when something was done last. Pure rooms may use it. It reads nothing: packages read and objects do.
+// Package store contains caches for controllers. A Pool keeps one value for each key, a Memo keeps a value while its source is unchanged, and a
+// Pace keeps the time of the last run. Packages without side effects may use it. It does not read the cluster: packages read and objects do.
 //
-// All that is remembered, and what makes it stale. The loss of any of it costs time alone.
+// The following table lists all caches and the events that make them stale. The loss of a cache costs only time.
 //
 //	internal/fleet ProfileSets      profiles as checked, their set    another declaration or plan of a profile
 //	internal/fleet ProfileSet       merges of settings                is part of one set, which is never changed
 //	volume/judge Compiler           profiles as compiled, all of them another declaration, pause of everything, or followed class
 //	volume/judge Profiles           merges of options, parts          is part of one version of all profiles
-//	volume/judge Memory             volumes as judged                 another version of volume, claim, class, entry, or of a profile concerned
+//	volume/judge Memory             evaluated volumes                 another version of volume, claim, class, entry, or of a profile concerned
 //	volume/ledger Reader            pages as parsed                   another version of the page
-//	store clientNodes, volume       equal texts and lists             nothing: they are equal
+//	store clientNodes, volume       equal strings and lists           never: they are equal
 //	profile, trial, volume, nodevolumes  Pace of the passes           time
 //
-// What other types remember, since it is no value by a key:
+// State in other types, because it is not a value for a key:
 //
-//	node/plan Gate                  one look at all nodes             a second; a change of another node; another set of profiles
-//	node/plan Patience              since when a state lasts          the state passes
-//	node Reconciler                 the last set of profiles          the watch of profiles tells of one: a list for each of thousands of nodes costs more
-//	profile clusterReader           one reading for all profiles      the watches tell of a change, and the rest after the reading is over
-//	profile pass                    who uses awaited volumes          a minute: Pods are read past the cache
-//	volume/judge Memory.last        what differs between two versions another two versions: without it an edit has all volumes judged again
-//	volume/judge Others             volumes by server, for webhooks   the watch of volumes tells of one
-//	volume Reconciler               refusals, inspections, events     minutes; nothing was written since
-//	nodevolumes Reconciler          since when windows are carried    the node carries another
-//	trial Reconciler, Results       trials on their way, probes       the trial or the declared list is gone
-//	fence Fence, webhook serving    the fence's answer, a certificate seconds; another version of the Secret
-//	internal/fleet Snapshot         nodes by profile                  is part of one reading
+//	node/plan Gate                  one evaluation of all nodes       a second; a change of another node; another set of profiles
+//	node/plan Patience              start of each state               the end of the state
+//	node Reconciler                 the last set of profiles          an event of the profile watch: a list for each of thousands of nodes costs more
+//	profile clusterReader           one read for all profiles         a change reported by the watches, after the pause that follows a read
+//	profile pass                    pods of awaited volumes           a minute: Pods are read without the cache
+//	volume/judge Memory.last        difference between two versions   another two versions: without it, an edit causes an evaluation of all volumes
+//	volume/judge Others             volumes by server, for webhooks   an event of the volume watch
+//	volume Reconciler               rejections, inspections, events   minutes; no write since
+//	nodevolumes Reconciler          start of the current windows      other windows on the node
+//	trial Reconciler, Results       trials in progress, probes        the trial or the declared mount options are gone
+//	fence Fence, webhook serving    result of the fence, certificate  seconds; another version of the Secret
+//	internal/fleet Snapshot         nodes by profile                  is part of one read
 package store

@@ -1,13 +1,13 @@
 package store
 
-// Basis is what a value was made from.
+// Basis is the source of a value.
 type Basis[B any] interface {
-	// IsSame reports whether the same would be made from the other one, which is newer.
+	// IsSame reports whether the newer basis would produce the same value.
 	IsSame(newer B) bool
 }
 
-// Memo keeps a value for each key as long as the value's basis stays the same. It is for any number of goroutines. The zero value keeps the
-// values of all keys: see Limit.
+// Memo keeps a value for each key while the value's basis is unchanged. It is safe for concurrent use. The zero value keeps the values of all keys:
+// see Limit.
 type Memo[B Basis[B], V any] struct{ pool Pool[made[B, V]] }
 
 type made[B, V any] struct {
@@ -15,8 +15,8 @@ type made[B, V any] struct {
 	value V
 }
 
-// Get returns the value of a key. It calls create if there is none, or one that was made from something else. The memo keeps the newest
-// basis: a comparison by version is short.
+// Get returns the value of a key. It calls create if there is no value, or if its basis has changed. The memo keeps the newest basis, so that
+// comparisons by version stay short.
 func (m *Memo[B, V]) Get(key string, from B, create func() V) V {
 	return m.pool.Update(key, func(known made[B, V], found bool) made[B, V] {
 		if found && known.from.IsSame(from) {
@@ -26,5 +26,5 @@ func (m *Memo[B, V]) Get(key string, from B, create func() V) V {
 	}).value
 }
 
-// Limit has the memo keep the values of so many keys, and of as many that were not asked for since.
+// Limit sets the number of keys whose values the memo keeps. It also keeps as many values that have not been requested since.
 func (m *Memo[B, V]) Limit(keys int) { m.pool.Limit(keys) }

@@ -2,11 +2,10 @@ package store
 
 import "time"
 
-// Pace spaces what is done again and again. The zero value lets it begin.
+// Pace spaces repeated work. The zero value allows the first run.
 type Pace struct{ last time.Time }
 
-// Left returns for how long the next one has to wait, with this much time between two; 0: it may begin. A clock that went back keeps
-// nothing waiting.
+// Left returns the time until the next run, at the given interval; 0: it may start. A clock that was set back does not delay a run.
 func (p *Pace) Left(every time.Duration, now time.Time) time.Duration {
 	if left := p.last.Add(every).Sub(now); left > 0 && left <= every {
 		return left
@@ -14,7 +13,7 @@ func (p *Pace) Left(every time.Duration, now time.Time) time.Duration {
 	return 0
 }
 
-// Begin returns what Left does, and notes the time if the next one begins.
+// Begin returns the result of Left, and records the time if the next run starts.
 func (p *Pace) Begin(every time.Duration, now time.Time) time.Duration {
 	left := p.Left(every, now)
 	if left == 0 {

@@ -2,15 +2,15 @@ package store
 
 import "sync"
 
-// Limits of pools: beyond them a pool forgets values that were not shared for that long.
+// Limits of pools. A larger pool drops values that have not been shared for a long time.
 const (
 	maxTexts = 1 << 16
 	maxLists = 1 << 10
 	maxNodes = 1 << 13
 )
 
-// Pool keeps one value for each key, which nothing changes. It is for any number of goroutines. The zero value keeps all values: use NewPool
-// or Limit. (Package unique drops a string as soon as nothing holds its handle; the objects of a cache hold strings.)
+// Pool keeps one immutable value for each key. It is safe for concurrent use. The zero value keeps all values: use NewPool or Limit. (Package
+// unique drops a string as soon as its handle is no longer referenced, but the objects of a cache only contain strings.)
 type Pool[V any] struct {
 	mutex      sync.Mutex
 	size       int
@@ -20,7 +20,7 @@ type Pool[V any] struct {
 // NewPool returns a pool of at most two generations of size values each. A value that is not shared again is dropped after these.
 func NewPool[V any](size int) *Pool[V] { return &Pool[V]{size: size} }
 
-// Share returns the one value of a key. It calls create if there is none yet.
+// Share returns the value of a key. It calls create if there is none yet.
 func (p *Pool[V]) Share(key string, create func() V) V {
 	return p.Update(key, func(known V, found bool) V {
 		if found {
@@ -30,7 +30,7 @@ func (p *Pool[V]) Share(key string, create func() V) V {
 	})
 }
 
-// Update keeps what change makes of the value of a key, and returns it.
+// Update replaces the value of a key by the result of change, and returns it.
 func (p *Pool[V]) Update(key string, change func(known V, found bool) V) V {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -48,7 +48,7 @@ func (p *Pool[V]) Update(key string, change func(known V, found bool) V) V {
 	return value
 }
 
-// Limit has the pool keep two generations of size values each from now on.
+// Limit sets the size of the pool to two generations of size values each.
 func (p *Pool[V]) Limit(size int) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -22,8 +22,8 @@ const (
 	// eventHealed is set when another program or user had changed a setting and the agent has set it again. The note names the value found and the
 	// value that was set again.
 	eventHealed = "SettingDriftHealed"
-	// eventDrifted is set when a setting does not have its declared value and stays that way: another program changes it repeatedly, another file
-	// would override it at the next boot, or the agent could not set it again.
+	// eventDrifted is set when a setting does not have its declared value and stays that way. Causes: another program changes it repeatedly,
+	// another file overrides it at the next boot, or the agent could not set it again.
 	eventDrifted = "SettingDrifted"
 )
 

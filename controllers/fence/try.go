@@ -138,7 +138,7 @@ func (q question) judge(err error) (string, error) {
 		kindPolicy, v1alpha1.AgentPolicy, q.does, applyAgain, err), nil
 }
 
-// isNoAnswer reports whether the API server did not evaluate the request: because of the network, an overload, or an object that was deleted or
+// isNoAnswer reports whether the API server did not evaluate the request. Causes: the network, an overload, or an object that was deleted or
 // written in the meantime.
 func isNoAnswer(err error) bool {
 	if err == nil {

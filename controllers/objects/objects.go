@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// All lists objects, which the caller must not change. If reader is a client from ShareCache, the objects belong to the cache: an ordinary list
-// contains shallow copies, which are tens of megabytes in each pass for tens of thousands of objects. The type of list determines the kind.
+// All lists objects, which the caller must not change. If reader is a client from ShareCache, the objects belong to the cache. An ordinary list
+// contains shallow copies: with tens of thousands of objects, these are tens of megabytes in each pass. The type of list determines the kind.
 func All[T client.Object](ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) ([]T, error) {
 	if sharing, ok := reader.(*sharingClient); ok {
 		store, options, err := sharing.storeOf(ctx, list, opts)

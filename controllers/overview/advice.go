@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// AdviceInput returns the input about a profile for the rules of package advice: the nodes that it selects with the reports of their agents, the
-// servers of the volumes that it matches, and the volumes that it leaves out.
+// AdviceInput returns the input about a profile for the rules of package advice. It contains the selected nodes with the reports of their agents,
+// the servers of the matched volumes, and the volumes that are left out.
 func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
 	servers []advice.Server, leftOut []advice.LeftOut,
 ) advice.Input {

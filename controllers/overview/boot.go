@@ -52,8 +52,8 @@ func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.N
 	return ""
 }
 
-// standingOf returns the state that settings would have on a node, based on the reports about exactly these values, and includes the settings that
-// its agent could not restore.
+// standingOf returns the state that settings would have on a node, based on the reports about exactly these values. It includes the settings that
+// the agent could not restore.
 func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) standing.Report {
 	if clientNode == nil {
 		return standing.Report{}
@@ -73,8 +73,8 @@ func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageCli
 	return standing.Read(&v1alpha1.StorageClientNodeSpec{Settings: settings}, &known, "")
 }
 
-// rebootsFor returns the reasons of a profile for a reboot of a node: settings that require a reboot and are not known to be effective, and
-// settings to remove if the profile requests a reboot for that.
+// rebootsFor returns the reasons of a profile for a reboot of a node. These are settings that require a reboot and are not known to be effective.
+// If the profile requests reboots for removals, settings to remove are included.
 func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
 	var why []string
 	for _, s := range settings {

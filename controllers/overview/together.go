@@ -95,8 +95,8 @@ type Together struct {
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
 }
 
-// PlanTogether returns the joint changes of the named profiles to the nodes, together with all other profiles in c, even if the named profiles are
-// in mode Plan or paused. It compares the current node specs with the new ones, and omits changes by other profiles.
+// PlanTogether returns the joint changes of the named profiles to the nodes, even if these profiles are in mode Plan or paused. The other profiles
+// in c apply as well. It compares the current node specs with the new ones, and omits changes by other profiles.
 func PlanTogether(names []string, c Cluster) Together {
 	t := &together{Cluster: c, ours: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles)}
 	for i := range t.all {

@@ -26,7 +26,7 @@ const (
 	// settings.
 	eventFailed = "NodeFailed"
 	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or cloud had marked
-	// it for removal before: it counts as failed.
+	// it for removal before. The node counts as failed.
 	eventNodeLost = "NodeLost"
 	// eventWriteRefused is set when the API server rejects a write that the node's next step needs. The note contains the error.
 	eventWriteRefused = "WriteRefused"

@@ -208,8 +208,8 @@ func (p *pass) observeDrains(observe func(plan.Drain)) {
 	}
 }
 
-// claimNodes claims nodes after all other steps, including nodes for which other nodes have just freed budget, and takes the first steps on them:
-// the API server has accepted the claims, and all nodes were read live in this pass.
+// claimNodes claims nodes after all other steps, including nodes for which other nodes have just freed budget. It then takes the first steps on
+// them: the API server has accepted the claims, and all nodes were read live in this pass.
 func (p *pass) claimNodes(ctx context.Context) {
 	if p.live == nil && slices.ContainsFunc(p.plan.Steps, isRelease) && p.planAgain() {
 		return
@@ -444,7 +444,7 @@ func earlierOf(a, b time.Time) time.Time {
 }
 
 // writeNotes writes the notes that have changed. It writes notes of nodes that are out of service at once, and at most the given number of other
-// notes in a pass, so that a thousand waiting nodes do not delay the next step. Canaries come first: their soak starts with the note.
+// notes in a pass. So a thousand waiting nodes do not delay the next step. Canaries come first: their soak starts with the note.
 func (p *pass) writeNotes(ctx context.Context, most int) {
 	var outOfService, canaries, inService []string
 	isCanary := p.session.Names(func(n *plan.Node) bool { return n.ClientNode != nil && n.ClientNode.Spec.Canary })

@@ -1,5 +1,5 @@
-// Package store contains caches for controllers. A Pool keeps one value for each key, a Memo keeps a value while its source is unchanged, and a
-// Pace keeps the time of the last run. Packages without side effects may use it. It does not read the cluster: packages read and objects do.
+// Package store contains caches for controllers. A Pool keeps one value for each key. A Memo keeps a value while its source is unchanged. A Pace
+// keeps the time of the last run. Packages without side effects may use it. It does not read the cluster: packages read and objects do.
 //
 // The following table lists all caches and the events that make them stale. The loss of a cache costs only time.
 //

@@ -71,8 +71,8 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 }
 
 // IsWritable reports whether a StorageClientNode may get a new generation now for a change that is no setting. The agent must have seen the
-// previous generation and must be alive to see the new one, so that a caller waiting for the agent to see the spec waits only briefly. Nodes that
-// the rollout disrupts, and nodes that are being released, are not writable.
+// previous generation and must be alive to see the new one. So a caller that waits for the agent to see the spec waits only briefly. Nodes that the
+// rollout disrupts, and nodes that are being released, are not writable.
 func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
 	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
 		agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&

@@ -134,7 +134,7 @@ func (d *Decision) AdmitQueued(canGo func(name string) bool) {
 	}
 }
 
-// Admit decides for all nodes of a profile. Nodes with equal desired settings form a group, and each group is proven on its members: a canary whose
+// Admit decides for all nodes of a profile. Nodes with equal desired settings form a group, and each group is proven on its members. A canary whose
 // settings another profile overrides is no proof for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	gate := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{

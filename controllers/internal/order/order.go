@@ -29,8 +29,8 @@ type Turn struct {
 	Blocked bool
 }
 
-// Compare sorts nodes in the order of the rollout: zone by zone, nodes without a zone last, the oldest first within a zone, and the manager's node
-// after all others.
+// Compare sorts nodes in the order of the rollout: zone by zone, nodes without a zone last. Within a zone, the oldest node is first. The manager's
+// node comes after all others.
 func (t Turn) Compare(other Turn) int {
 	return cmp.Or(
 		compareBool(t.Manager, other.Manager), compareBool(t.Zone == "", other.Zone == ""), cmp.Compare(t.Zone, other.Zone),
@@ -38,8 +38,8 @@ func (t Turn) Compare(other Turn) int {
 	)
 }
 
-// InTurn returns the nodes of a profile in the order in which the rollout reboots them if there are no other delays: the canaries of its groups,
-// then the others. rule is the profile's, with defaults.
+// InTurn returns the nodes of a profile in the order in which the rollout reboots them without other delays: the canaries of its groups, then the
+// others. rule is the profile's, with defaults.
 func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	const canary, other, blocked = 0, 1, 2
 	chosen := LabelMatcher(rule.NodeSelector)

@@ -15,9 +15,9 @@ import (
 const (
 	// VerdictAge is the time for which a round makes nodes wait: otherwise each of thousands of waiting nodes would read all nodes.
 	VerdictAge = time.Second
-	// RoundAge is the time for which a round admits more nodes after the first, if the evaluation of all nodes took no longer than a tenth of it.
-	// Otherwise the time is ten times as long as the evaluation, at most MaxRoundAge. Without it, each of thousands of admissible nodes would
-	// evaluate all nodes. A later failure stops the next round.
+	// RoundAge is the time for which a round admits more nodes after the first, if evaluating all nodes took at most a tenth of it. Otherwise the
+	// time is ten times as long as the evaluation, at most MaxRoundAge. Without it, each of thousands of admissible nodes would evaluate all nodes.
+	// A later failure stops the next round.
 	RoundAge = 250 * time.Millisecond
 	// MaxRoundAge is the maximum of that time.
 	MaxRoundAge = time.Second
@@ -94,8 +94,8 @@ func (r *round) mayLetGo(now time.Time) bool {
 	return r.isNew || len(r.gone) > 0 && now.Sub(r.at) < r.age
 }
 
-// judge checks every concerned profile. It returns nil if the round does not have the current state of the node, is too old, or has no room for the
-// node: then all nodes must be read.
+// judge checks every concerned profile. It returns nil, and all nodes must be read, if the round is too old, has no room for the node, or does not
+// have its current state.
 func (r *round) judge(s Snapshot, next Write, now time.Time) Step {
 	if next.Limited {
 		return r.judgeRestore(s, next, now)

@@ -182,8 +182,8 @@ func (r Report) judgeReady(stalled verdict) verdict {
 	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonUpToDate)
 }
 
-// exceptionsMessage lists the exceptions, empty if there are none: nodes that do not support settings, nodes where other files override settings
-// (with these files), nodes that are intentionally not rebooted, and volumes that are left unchanged.
+// exceptionsMessage lists the exceptions, empty if there are none. Exceptions are nodes that do not support settings, nodes where other files
+// override settings (with these files), nodes that are intentionally not rebooted, and unchanged volumes.
 func (r Report) exceptionsMessage() string {
 	var parts []string
 	if len(r.staged) > 0 {

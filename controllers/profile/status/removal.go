@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// silentAfter is the time for which an agent must be silent before its node counts as unreachable: a pod of the agent that is being replaced is
+// silentAfter is the time for which an agent must be silent before its node counts as unreachable. A pod of the agent that is being replaced is
 // silent too.
 const silentAfter = time.Minute
 

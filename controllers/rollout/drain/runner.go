@@ -61,7 +61,7 @@ func (r *Runner) Wait() {
 	r.wait.Wait()
 }
 
-// Drain evicts the pods of a node that may be evicted, unless a run is in progress, and reports the progress: the remaining pods, and the latest
+// Drain evicts the pods of a node that may be evicted, unless a run is in progress. It returns the progress: the remaining pods, and the latest
 // responses of the server. It evicts no pod while the node has a pod that may not be evicted, because the drain could not finish. It also evicts no
 // pod while it must wait for a pod, because the drain may not finish. options are the options of the profile, with defaults. evicted is the number
 // of pods that have been evicted before, including evictions by an earlier manager.

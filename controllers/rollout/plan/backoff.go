@@ -24,7 +24,7 @@ const (
 const LookPause = time.Minute
 
 // PassOver returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion
-// postpone the node only once: they may have finished by the next attempt, and if every node runs such pods, one node must be first.
+// postpone the node only once: they may have finished by the next attempt. If every node runs such pods, one node must be first.
 func (s *Session) PassOver(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, pass bool) {
 	n := s.find(node)
 	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {

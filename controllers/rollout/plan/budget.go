@@ -111,7 +111,7 @@ func (n *nodeState) whyBudgetUsed() string {
 func (b *budget) isSpent() bool { return len(b.users) >= b.limit }
 
 // checkBudget rejects a node while the budget of the cluster, or of a profile that needs its reboot, is used up. Only the messages of the first
-// nodes in the queue list the users of the budget: the messages of thousands of nodes must not change with every claim.
+// nodes in the queue list the users of the budget. The messages of thousands of nodes must not change with every claim.
 func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	const detailed = 3
 	spent, whose := (*budget)(nil), ""

@@ -168,8 +168,8 @@ func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time,
 }
 
 // lacksBootSettings reports whether a setting that requires a reboot is not effective on the node, exceptions aside. If no reboot is due, the
-// rollout will not reboot for it: the setting has failed, or it waits for a boot that someone else starts, for example with an unproven boot
-// loader.
+// rollout will not reboot for it. The setting has failed, or it waits for a boot by another user, for example because the boot loader is not
+// proven.
 func (n *nodeState) lacksBootSettings() bool { return len(onlyBootSettings(n.settings.Missing())) > 0 }
 
 // cannotBeCanary reports whether a node cannot be a canary. A node that is disrupted, or that only soaks, stays in the canary. If others are about

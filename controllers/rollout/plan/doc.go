@@ -1,8 +1,8 @@
 // Package plan decides the next steps of the rollout. It has no client, no clock and no memory. Its input is a Snapshot of the API objects; its
 // output is ordered steps and a note for every node. A caller that applied only some of the steps, or none, makes a new plan.
 //
-// Facts that cannot be observed again are written ahead into status.rollout (step WriteNote): the start of an attempt, the failure of a node, the
-// timeout of a drain. All other facts, most importantly the boot ID, are read each time.
+// Facts that cannot be observed again are written ahead into status.rollout (step WriteNote). These are the start of an attempt, the failure of a
+// node, and the timeout of a drain. All other facts, most importantly the boot ID, are read each time.
 //
 // Decisions that are not in the API's documentation:
 //
@@ -14,18 +14,18 @@
 //   - If a user removes the operator's annotation from a cordoned node, the user owns the cordon from then on.
 //   - A failure is kept until the boot hash changes, the node has the desired settings after all, or a user requests a retry. It is recorded in
 //     an object that outlives the node (failures.go), before any step that removes the facts from which it is derived.
-//   - A Node that disappears while it has a permit has failed, unless others had marked it for removal while it was Ready: a node that is down
-//     after its permit may be removed because of the reboot. The claim names the permit before it is given, so that no crash loses a failure. The
-//     UID of the Node prevents a second count. If the manager crashes between the two writes and the Node is deleted before the next pass, this
-//     counts as a failure although no permit was given. That is rare, and the safe choice.
+//   - A Node that disappears while it has a permit has failed, unless others had marked it for removal while it was Ready. A later mark does not
+//     count, because a node that is down may be removed because of the reboot. The claim names the permit before it is given, so that no crash
+//     loses a failure. The UID of the Node prevents a second count. If the manager crashes between the two writes and the Node is deleted before
+//     the next pass, this counts as a failure although no permit was given. That is rare, and the safe choice.
 //   - A retry is honored once for each value. The notes of existing nodes are reset first, then the recorded failures are cleared. Until then no
 //     new disruption starts. Permits are counted for each boot hash, and the count is never reset while the hash stays: a node gets at most
 //     MaxAttempts reboots.
 //   - A timed-out drain, a removed cordon and a rejected permit are no failures of the node.
 //   - After a drain that finished without a reboot, the node gets a pause that doubles each time (backoff.go), and other nodes are preferred as
 //     canary. A drain that a pause or a window stopped does not count. Pods that run to completion postpone a node once.
-//   - The canary of a change consists of the first nodes that get the same settings that require a reboot from a profile, so that each combination
-//     of settings has its evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
+//   - The canary of a change consists of the first nodes with the same boot hash in a profile, so that each combination of settings has its
+//     evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
 //   - A disruption may start while a window is open, regardless of the time that is left. When the window closes, nodes without a permit are
 //     released, and nodes with a permit finish.
 //   - Zones in turn: no node of a profile is claimed while nodes of the profile are disrupted in another zone. A node that cannot be rebooted

@@ -16,7 +16,7 @@ import (
 // Limits of the recorded failures. Failures beyond them are counted but no longer named.
 const (
 	// maxFailedNodes is the number of nodes that are named for a profile and a boot hash. maxOldBoots is the number of outdated boot hashes that
-	// are kept for a profile: no node should have them now, they come from former settings of other profiles.
+	// are kept for a profile. No node should have them now: they come from former settings of other profiles.
 	maxFailedNodes = 50
 	maxOldBoots    = 20
 	// maxFailureMessage is in characters.
@@ -263,7 +263,7 @@ func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit 
 	return out
 }
 
-// describePermit updates the permit in a claim. A mark for removal by others counts only if the node was Ready at that time: a node that is down
+// describePermit updates the permit in a claim. A mark for removal by others counts only if the node was Ready at that time. A node that is down
 // after its permit may be removed because of the reboot.
 func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
 	failed := p.finalNote(n).Phase == v1alpha1.RolloutFailed
@@ -367,8 +367,8 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 	return out
 }
 
-// isOver reports whether a recorded failure is over, because the existing node shows it: the node has the desired settings after all, should have
-// other settings, or has left the profile. A different note, for example after an uncordon, does not end a failure.
+// isOver reports whether an existing node shows that its recorded failure is over. The node has the desired settings after all, should have other
+// settings, or has left the profile. A different note, for example after an uncordon, does not end a failure.
 func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) bool {
 	n := p.find(failed.Name)
 	switch {

@@ -214,7 +214,7 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 }
 
 // whyControlPlaneOut returns the reason why a control-plane node is out of service, empty if it is in service. A Ready node that another user or
-// controller has cordoned is in service: "drain evicts or deletes all pods except mirror pods"
+// controller has cordoned is in service. "drain evicts or deletes all pods except mirror pods"
 // (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its etcd member votes until the node goes down. Some clusters keep their
 // control plane cordoned permanently.
 func (n *nodeState) whyControlPlaneOut() string {

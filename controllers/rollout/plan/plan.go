@@ -227,8 +227,7 @@ func isOutOfService(phase v1alpha1.RolloutPhase) bool {
 	return !slices.Contains([]v1alpha1.RolloutPhase{"", v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting}, phase)
 }
 
-// drainReason returns the reason for which the drain of the node waits: from its note, or from its annotation if the note does not show the drain
-// yet.
+// drainReason returns the reason for which the drain of the node waits: from its note, or from its annotation if the note is older.
 func (n *nodeState) drainReason() string {
 	if n.isCordonedByUs() && !isOutOfService(n.note.Phase) {
 		return v1alpha1.RolloutReasonDraining

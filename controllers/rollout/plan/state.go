@@ -92,7 +92,7 @@ func (s *Session) stateOf(node *Node) nodeState {
 }
 
 // tunedOf returns the time since which the node has had its settings. A restart of the agent does not change it, nor do settings that the agent has
-// not reported yet: the time of other settings counts for no soak. Settings that do not stay healthy start again.
+// not reported yet. The time of other settings counts for no soak. Settings that do not stay healthy start again.
 func (s *Session) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
 	if n.ClientNode == nil {
 		return nil

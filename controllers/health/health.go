@@ -25,12 +25,12 @@ const (
 	// eventUnreachable is set when requests of the node to a storage server have been pending for a minute. The note contains the start of the
 	// failure, the checks to make, the affected volumes and the number of affected pods.
 	eventUnreachable = "StorageUnreachable"
-	// eventReachable is set when such a server has no overdue requests anymore.
+	// eventReachable is set when a storage server that had stopped responding has no overdue requests anymore.
 	eventReachable = "StorageReachable"
 	// eventForgotten is set when a server keeps forgetting the node's NFSv4 client: another client uses the same client ID.
 	eventForgotten = "StorageClientForgotten"
-	// eventStale is set when a storage server responds, but every request of a mount for its open files has failed for a minute. The note contains
-	// the affected volumes and the number of affected pods.
+	// eventStale is set when a storage server responds, but every request of a mount with existing file handles has failed for a minute. The note
+	// contains the affected volumes and the number of affected pods.
 	eventStale = "StorageHandlesStale"
 	// eventNamesake is set when the node's NFSv4 client starts to use the same client name as other nodes' clients. The note names these nodes.
 	eventNamesake = "StorageClientNamesake"

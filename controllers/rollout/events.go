@@ -12,21 +12,21 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	// eventProgress is set on the profile, at most once a minute. It lists the Nodes that have since been cordoned for the profile, that may
-	// reboot, and that are in service again with all values verified.
+	// eventProgress is the progress of a rollout, set on the profile at most once a minute. The note lists the Nodes since the last event:
+	// cordoned, permitted to reboot, and in service again with all values verified.
 	eventProgress = "RolloutProgress"
 	// eventDrainBlocked is set when a PodDisruptionBudget or the drain's own rules keep a pod on the Node. The note names both.
 	eventDrainBlocked = "DrainBlocked"
 	// eventDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	eventDrainTimedOut = "DrainTimedOut"
-	// eventHostBusy is set when the agent delays a reboot because a process on its host must not be interrupted. It is also set when the node
-	// returns to service because of that process. The note names it.
+	// eventHostBusy is set when the agent delays a reboot because work on its host must not be interrupted, and when the node returns to service
+	// for that reason. The note names the work.
 	eventHostBusy = "HostBusy"
 	// eventFailed is set when the node changes to phase Failed. The note contains the reason; the rollout makes no further attempt for these
 	// settings.
 	eventFailed = "NodeFailed"
-	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or cloud had marked
-	// it for removal before. The node counts as failed.
+	// eventNodeLost is set when a Node was deleted or replaced while it had a reboot permit. The event is on the profile, and the node counts as
+	// failed. It is not set if an autoscaler or cloud had marked the Node for removal before.
 	eventNodeLost = "NodeLost"
 	// eventWriteRefused is set when the API server rejects a write that the node's next step needs. The note contains the error.
 	eventWriteRefused = "WriteRefused"

@@ -46,7 +46,6 @@ type Fence struct {
 
 type found struct{ policy, binding string }
 
-// trial is the result of a trial.
 type trial struct {
 	of    found
 	at    time.Time

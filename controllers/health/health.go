@@ -51,7 +51,6 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	return watch.ClientNodeUpdates(mgr, r.ReportChanges)
 }
 
-// serverKey identifies one server of a node.
 type serverKey struct {
 	server   string
 	protocol v1alpha1.ServerProtocol

@@ -145,7 +145,6 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	sink{out}.gauge(collected, success)
 }
 
-// sink sends gauges.
 type sink struct{ out chan<- prometheus.Metric }
 
 func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
@@ -192,7 +191,6 @@ func numberOf(is bool) float64 {
 	return 0
 }
 
-// tally contains the totals of all nodes.
 type tally struct {
 	managed, silent int
 	phases          map[v1alpha1.RolloutPhase]int

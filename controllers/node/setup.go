@@ -97,7 +97,6 @@ func (r *Reconciler) nodesOfProfile(ctx context.Context, object client.Object) [
 	return requests
 }
 
-// indexSources is the index function of sourceField.
 func indexSources(object client.Object) []string {
 	clientNode, ok := object.(*v1alpha1.StorageClientNode)
 	if !ok {

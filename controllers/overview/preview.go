@@ -105,7 +105,6 @@ func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []o
 	}
 }
 
-// addForecast adds the times of the reboots, if the profile reboots any node.
 func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster, matched int) {
 	free := 0
 	for _, r := range p.Reboots {

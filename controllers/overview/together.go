@@ -117,7 +117,6 @@ func PlanTogether(names []string, c Cluster) Together {
 	return t.result(names)
 }
 
-// together is the joint plan of several profiles.
 type together struct {
 	Cluster
 	// nodes are the nodes of the cluster by name.
@@ -377,7 +376,6 @@ func (t *together) orderReboots(out *Together) {
 	}
 }
 
-// listReboot moves a due node into its list.
 func (t *together) listReboot(node string, out *Together) {
 	reboot, due := t.reboots[node]
 	if !due {

@@ -15,7 +15,6 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// fieldOwner is the field manager of every write.
 const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
 // applyStep applies one step. The resource version of the objects behind the decision makes the step fail if an object has changed since.

@@ -29,7 +29,6 @@ const maxBackOff = 10 * time.Second
 // gatherFor is the time for which changes are gathered before a pass: nodes of a wave come back together, and then share the writes to the claims.
 const gatherFor = 250 * time.Millisecond
 
-// theRequest is the one request.
 var theRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
 
 // SetupWithManager registers the reconciler, its drains and its watches.

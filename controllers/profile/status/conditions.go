@@ -38,13 +38,11 @@ func asFalse(reason, message string) verdict {
 	return verdict{metav1.ConditionFalse, reason, message, false}
 }
 
-// failed returns a verdict about the failed nodes.
 func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
 	message, hasCommand := r.failedMessage()
 	return verdict{status, reason, message, hasCommand}
 }
 
-// progress returns a verdict about the progress of nodes and volumes.
 func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
 	message, hasCommand := r.progressMessage()
 	return verdict{status, reason, message, hasCommand}
@@ -432,7 +430,6 @@ func withIgnored(message string, ignored []string) string {
 	return message + "; ignored: " + text.List(ignored)
 }
 
-// removing returns a verdict about a profile that is being deleted.
 func (r Report) removing(status metav1.ConditionStatus) verdict {
 	return verdict{status, v1alpha1.ReasonRestoring, r.removalMessage(), r.immutableMessage() != ""}
 }

@@ -90,7 +90,6 @@ func isStillFailed(clientNode *v1alpha1.StorageClientNode, bootHash string) bool
 	return targetOf(clientNode) == bootHash
 }
 
-// addRecalled adds the recorded failures to the counts.
 func (t *tally) addRecalled(r recalled) {
 	for _, name := range r.failed {
 		if !slices.Contains(t.failed, name) {

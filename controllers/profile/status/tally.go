@@ -298,7 +298,6 @@ func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
 	return disputed
 }
 
-// addTurn records the place of a node in the order of the rollout.
 func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
 	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
 }

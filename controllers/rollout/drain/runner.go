@@ -31,7 +31,6 @@ type Runner struct {
 	wait  sync.WaitGroup
 }
 
-// nodeDrain is the state of the runs over a node.
 type nodeDrain struct {
 	// cancel stops the current run, nil if there is none.
 	cancel context.CancelFunc

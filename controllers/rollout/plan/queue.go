@@ -104,7 +104,6 @@ type lineKey struct {
 	profile string
 }
 
-// queue contains the waiting nodes.
 type queue map[lineKey]*line
 
 // newQueue counts the share of the cluster's budget that each profile uses, and finds the last time at which each profile used it. Nodes that are

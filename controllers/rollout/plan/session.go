@@ -192,7 +192,7 @@ type Rules struct {
 	Paused bool
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
-	// WantedBootHashes are the boot hashes that the profiles desire, by node.
+	// WantedBootHashes are the desired boot hashes by node, merged from the profiles.
 	WantedBootHashes map[string]string
 }
 

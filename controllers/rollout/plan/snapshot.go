@@ -114,7 +114,7 @@ type ClientNode struct {
 	// UID and Generation are the object's.
 	UID        string
 	Generation int64
-	// WantedBootHash is the boot hash that the profiles desire now. The spec follows when the live rollout permits it.
+	// WantedBootHash is the desired boot hash, merged from the current profiles. The spec follows when the live rollout permits it.
 	WantedBootHash string
 	// Withheld are settings that the spec omits because a permitted reboot did not make them effective.
 	Withheld []string

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// Where the kernel tells its memory, and the TCP sockets of the host's network namespace.
+// Files with the memory size and with the TCP sockets of the host network namespace.
 const (
 	meminfoFile  = "/proc/meminfo"
 	sockstatFile = "/proc/1/net/sockstat"
@@ -21,8 +21,7 @@ var (
 	tcpInUse = regexp.MustCompile(`(?m)^TCP: inuse (\d+) `)
 )
 
-// adviseOn adds what is known of the profiles' values on this machine. In an image nothing is known of the machines
-// that boot it.
+// adviseOn adds advice about the values of the profiles on this machine. For an image, the machines that boot it are unknown.
 func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientProfile) {
 	node := advice.Node{Name: "this machine", Kernel: r.KernelVersion}
 	if !r.Image {
@@ -36,7 +35,7 @@ func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientPro
 	}
 }
 
-// numberIn is the number that a pattern finds in a file, 0 where there is none: no advice is worth a failure.
+// numberIn returns the number that a pattern matches in a file. Zero if there is none, because missing advice must not be an error.
 func numberIn(fs host.FS, file string, pattern *regexp.Regexp) int64 {
 	text, err := fs.ReadValue(file)
 	found := pattern.FindStringSubmatch(text)

@@ -1,6 +1,6 @@
-// Package agent is the loop of the node agent: it compares what one node is declared to hold with what the node
-// holds, applies what is live, stages what needs a boot, reports, and reboots where it has a permit. It knows one
-// node and one client node, and everything that it has to remember is in the client node, in the journal and in the boot ID.
+// Package agent implements the reconcile loop of the node agent. It compares the desired settings of one node with the host and applies
+// live settings. It stages settings that require a boot, reports the status, and reboots the host when it has a permit. All state that
+// must survive a restart is in the StorageClientNode, the journal, and the boot ID.
 package agent
 
 import (
@@ -20,41 +20,41 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// stalledAfter is how long one pass may take: every command is bounded to three minutes.
+// stalledAfter is the maximum duration of one pass. Each command has a timeout of three minutes.
 const stalledAfter = 15 * time.Minute
 
-// API is what the loop needs of the API server. Package apiclient is it.
+// API is the part of the API client that the loop uses. Package apiclient implements it.
 type API interface {
 	permit.API
 	reporter.API
-	// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until
-	// the context is done.
+	// Follow calls changed with the current StorageClientNode and on every change, until the context is done. The argument is nil if the
+	// object does not exist.
 	Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode))
 }
 
-// Config is what an agent is made of.
+// Config contains the dependencies of an agent.
 type Config struct {
-	// Host is the machine.
+	// Host is the machine that the agent changes.
 	Host Host
-	// API is the way to the client node.
+	// API reads and writes the StorageClientNode.
 	API API
-	// Allowed is what is admitted beyond the catalogue.
+	// Allowed extends the catalogue of permitted settings.
 	Allowed Allowed
-	// Clock tells the time.
+	// Clock is the source of the current time.
 	Clock clock.Clock
 }
 
-// Agent is the loop for one node.
+// Agent runs the loop for one node.
 type Agent struct {
 	parts
 	api API
-	// woken holds one entry if something that ran beside the loop has ended.
+	// woken contains one entry if background work has finished.
 	woken chan struct{}
-	// passAt is when the last pass ended, in nanoseconds by the boot clock.
+	// passAt is the end of the last pass, in nanoseconds of the boot clock.
 	passAt atomic.Int64
 }
 
-// New returns the agent of a node. It reads the boot ID and the kernel's version, and changes nothing.
+// New returns the agent of a node. It reads the boot ID and the kernel version, and does not change the host.
 func New(config Config) (*Agent, error) {
 	machine := config.Host.Machine
 	boot, err := machine.readBoot()
@@ -85,7 +85,7 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-// startBeside runs something beside the loop, which makes a pass once it has ended.
+// startBeside runs work in the background and triggers a pass when it is done.
 func (a *Agent) startBeside(work func()) {
 	go func() {
 		work()
@@ -98,27 +98,27 @@ func (a *Agent) startBeside(work func()) {
 
 func (a *Agent) notePass() { a.passAt.Store(int64(a.settings.machine.fromNow(0))) }
 
-// Ready reports whether a status has been written since the start.
+// Ready reports whether the agent has written a status since it started.
 func (a *Agent) Ready() bool { return a.reporter.Ready() }
 
-// Alive reports whether the agent still makes passes.
+// Alive reports whether the loop still makes passes.
 func (a *Agent) Alive() bool {
 	return a.settings.machine.until(time.Duration(a.passAt.Load())+stalledAfter) > 0
 }
 
-// Metrics are the agent's own counters, how the node's settings stand, and whether its storage servers answer it.
+// Metrics returns the collectors of the agent: drift counters, setting states, and the state of the storage servers.
 func (a *Agent) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{a.settings.drift, &a.settings.metrics, a.servers.Metrics()}
 }
 
-// Run makes passes until the context is done. Its end changes nothing on the host, but for what is not confirmed: that goes back.
+// Run makes passes until the context is done. On exit it reverts unconfirmed settings and leaves the rest of the host unchanged.
 func (a *Agent) Run(ctx context.Context) {
 	clientNodes := make(chan *v1alpha1.StorageClientNode, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		a.api.Follow(ctx, func(clientNode *v1alpha1.StorageClientNode) {
-			// Only the newest counts. Nobody else sends.
+			// Keep only the newest object. This is the only sender.
 			select {
 			case <-clientNodes:
 			default:

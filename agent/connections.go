@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// retestWithin is for how long the same connections are tried once the settings are back.
+	// retestWithin is the time to test the same connections after the settings are reverted.
 	retestWithin = 30 * time.Second
-	// proofPause lies between two attempts to prove settings.
+	// proofPause is the pause between two attempts to prove settings.
 	proofPause = 2 * time.Second
-	// maxAsked is how many of the servers that a node mounts from are asked before it is said that none answers.
+	// maxAsked is the maximum number of mounted servers to test before the agent reports that none responds.
 	maxAsked = 3
 )
 
-// chooseServer returns a server that the host mounts from and that answers a new connection now, so that it can be told
-// later whether a setting has taken that away; ok is false where the host mounts from none over TCP.
+// chooseServer returns a mounted server that accepts a new connection now. A later failure can then be attributed to a setting. ok is
+// false if the host has no mounts over TCP.
 func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bool, err error) {
 	servers, err := m.Servers()
 	if err != nil || len(servers) == 0 {
@@ -40,7 +40,7 @@ func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bo
 	return server, true, errors.New("no server that this node mounts from answers a new connection: " + strings.Join(silent, "; "))
 }
 
-// failure is a new connection that did not work.
+// failure is a new connection that failed.
 type failure struct {
 	to  string
 	err error
@@ -54,14 +54,14 @@ func describeFailures(failures []failure) string {
 	return text.Cut(strings.Join(all, "; "), bounds.Message/2)
 }
 
-// workAgain are those of the failures whose connections are not among the failures now.
+// workAgain returns the failures in before whose connections now work.
 func workAgain(before, now []failure) []failure {
 	return slices.DeleteFunc(slices.Clone(before), func(f failure) bool {
 		return slices.ContainsFunc(now, func(n failure) bool { return n.to == f.to })
 	})
 }
 
-// brokeNote says of settings that were put back what did not work with them, and works without.
+// brokeNote returns the message for reverted settings that broke connections, if the connections work again.
 func brokeNote(keys []string, broken []failure) string {
 	together := ""
 	if len(keys) > 1 {
@@ -70,7 +70,7 @@ func brokeNote(keys []string, broken []failure) string {
 	return fmt.Sprintf("took new connections away, put back: %s%s; they work again without it", together, describeFailures(broken))
 }
 
-// outageNote says of settings that were put back that they may not have been the cause.
+// outageNote returns the message for reverted settings that may not have caused the failures.
 func outageNote(failures []failure) string {
 	if len(failures) == 0 {
 		return "put back: it could not be proven in time"

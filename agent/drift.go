@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// driftInterval is how often all settings are read back.
+	// driftInterval is the interval between full reads of all settings.
 	driftInterval = time.Minute
-	// maxRetry bounds the doubled wait before something that failed is tried again.
+	// maxRetry is the maximum delay before a failed step is tried again. The delay doubles after each failure.
 	maxRetry = 16 * driftInterval
-	// maxHeals is how often a setting is set again within healWindow. Where drift comes back more often, something else owns the setting.
+	// maxHeals is the maximum number of resets of one setting within healWindow. More frequent drift means that another program owns the
+	// setting.
 	maxHeals   = 5
 	healWindow = time.Hour
 
 	leftAloneMessage = "something else keeps changing it: reset 5 times within an hour, left alone now"
 )
 
-// waitAfter returns the wait before the next attempt, doubled with each earlier failure in a row.
+// waitAfter returns the delay before the next attempt. It doubles with each consecutive failure.
 func waitAfter(failures int) time.Duration { return min(driftInterval<<min(failures, 8), maxRetry) }
 
-// healTimes remembers by key when drift was healed.
+// healTimes contains the times of recent heals by key.
 type healTimes map[string][]time.Time
 
-// mayHeal tells whether a drifted setting may be healed once more, and remembers that it was.
+// mayHeal reports whether a drifted setting may be healed again. If so, it records the heal.
 func (h healTimes) mayHeal(key string, now time.Time) bool {
 	var recent []time.Time
 	for _, at := range h[key] {
@@ -48,10 +49,10 @@ func (h healTimes) mayHeal(key string, now time.Time) bool {
 	return allowed
 }
 
-// healed remembers by key what was undone of others' changes. The client node's status keeps it over a restart.
+// healed contains the reverted changes of other programs by key. It survives a restart in the status of the StorageClientNode.
 type healed map[string]v1alpha1.Drift
 
-// healedIn is what the status of a client node has of earlier runs.
+// healedIn returns the drift that earlier runs recorded in the status.
 func healedIn(clientNode *v1alpha1.StorageClientNode) healed {
 	h := healed{}
 	if clientNode != nil {
@@ -64,25 +65,24 @@ func healedIn(clientNode *v1alpha1.StorageClientNode) healed {
 	return h
 }
 
-// keepDeclared forgets what is no longer declared.
+// keepDeclared removes keys that are no longer declared.
 func (h healed) keepDeclared(settings []v1alpha1.NodeSetting) {
 	maps.DeleteFunc(h, func(key string, _ v1alpha1.Drift) bool {
 		return !slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 	})
 }
 
-// addDrift notes that a setting is set again, and what was found.
+// addDrift records that a drifted setting is set again, and its observed value.
 func (h healed) addDrift(key string, found host.Observation, now time.Time) {
 	observed := found.Observed
 	if observed == "" || observed == found.Desired {
-		// The value in force is right, and what keeps it for the next boot is not.
+		// The current value is correct, but its persistent file or boot entry is not.
 		observed = cmp.Or(found.Message, observed)
 	}
 	h[key] = v1alpha1.Drift{Count: h[key].Count + 1, LastTime: metav1.NewTime(now.Truncate(time.Second)), LastObserved: text.Cut(observed, bounds.Observed)}
 }
 
-// keepFailures takes failures over from the pass before: they stand until it has been tried again, unless a setting
-// has come right by itself.
+// keepFailures copies failures from the previous pass. They remain until the next attempt, unless the setting has recovered.
 func (p *pass) keepFailures(before []v1alpha1.SettingStatus) {
 	for _, was := range before {
 		it := p.item(was.Key)
@@ -92,8 +92,7 @@ func (p *pass) keepFailures(before []v1alpha1.SettingStatus) {
 	}
 }
 
-// hasMoreToDo tells whether there is more to do than to read back: something to put back, or a setting that could
-// not work here before and can now.
+// hasMoreToDo reports whether a restore is pending or a setting can now work that was unsupported before.
 func (p *pass) hasMoreToDo() bool {
 	return len(p.only(func(it *item) bool {
 		return it.restore != nil && it.failed == "" || it.unrecorded && it.unconfirmed == nil && !it.isSkipped()

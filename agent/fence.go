@@ -14,15 +14,15 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// AllowFile is the host's own list of what is admitted beyond the catalogue: one regular expression on canonical
-// keys a line, and comments that begin with "#".
+// AllowFile lists additional keys that this host permits. Each line is one regular expression for canonical keys. Comment lines start
+// with "#".
 const AllowFile = "/etc/storage-client/allow.conf"
 
-// Allowed is what an administrator admits beyond the catalogue.
+// Allowed contains the keys and directories that an administrator permits in addition to the catalogue.
 type Allowed struct {
-	// Parameters admit keys: regular expressions that match a whole canonical key.
+	// Parameters are regular expressions that match a whole canonical key.
 	Parameters []string
-	// Filesystems are directories at and below which mount options of host file systems may be set.
+	// Filesystems are directories. Mount options of host file systems may be set at and below them.
 	Filesystems []string
 }
 
@@ -34,21 +34,20 @@ func (a Allowed) list() (catalogue.AllowList, error) {
 	return list.WithFilesystems(a.Filesystems)
 }
 
-// fence is the last word on what is applied.
+// fence makes the final decision about which settings are applied.
 type fence struct {
 	subjects map[string]bool
 	allowed  catalogue.AllowList
-	// unconfirmed are values by key that took new connections away, and unconfirmedNote says so.
+	// unconfirmed contains, by key, the values that broke new connections. unconfirmedNote is their message.
 	unconfirmed     map[string]string
 	unconfirmedNote string
-	// note says why the host's list does not count.
+	// note is the reason why AllowFile is ignored.
 	note string
-	// restoresOnly is the reason why nothing may be changed except to restore it. Empty if settings may be changed.
+	// restoresOnly is the reason why settings can only be restored. Empty if settings may be changed.
 	restoresOnly string
 }
 
-// newFence reads the host's list again, so that a change to it counts without a restart. A list that cannot be read
-// admits nothing.
+// newFence reads AllowFile again, so that a change applies without a restart. An unreadable file permits nothing.
 func newFence(files host.FS, subjects []host.Subject, allowed Allowed) (fence, error) {
 	f := fence{subjects: map[string]bool{}}
 	for _, subject := range subjects {
@@ -89,16 +88,16 @@ type refusal struct {
 	message string
 }
 
-// volumeName is what a PersistentVolume may be called.
+// volumeName matches the name of a PersistentVolume.
 var volumeName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
 
-// Bounds of a volume's read-ahead in KiB, as the API has them.
+// Limits of a volume's read-ahead in KiB, as in the API.
 const (
 	minReadAhead = 4
 	maxReadAhead = 1 << 20
 )
 
-// checkVolume returns nil for a volume whose read-ahead may be set. Nothing else of a volume ever reaches the host.
+// checkVolume returns nil if the read-ahead of the volume may be set. No other field of a volume reaches the host.
 func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 	size := *volume.ReadAheadKiB
 	switch {
@@ -112,8 +111,8 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 	return nil
 }
 
-// checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
-// manager may know more than this agent. So is a mount point that this node does not admit. A value that is wrong for a known key is Failed.
+// checkSetting returns nil if the setting may be applied. An unknown key is Unsupported, because a newer manager may know more keys than
+// this agent. A mount point that this node does not permit is also Unsupported. An invalid value of a known key is Failed.
 func (f fence) checkSetting(key, value string) *refusal {
 	if refused := f.refusalOf(key, value, f.allowed.Check(key, value)); refused != nil {
 		return refused
@@ -129,8 +128,8 @@ func (f fence) refuseChange() *refusal {
 	return &refusal{state: v1alpha1.SettingFailed, message: notChanged(f.restoresOnly)}
 }
 
-// checkInForce is checkSetting for a value that this host has had applied before. An agent's upgrade takes no value back
-// because its catalogue would not accept it anew.
+// checkInForce is checkSetting for a value that was applied on this host before. An agent upgrade must not revert a value only
+// because the catalogue no longer accepts it.
 func (f fence) checkInForce(key, value string) *refusal {
 	return f.refusalOf(key, value, f.allowed.CheckInForce(key, value))
 }
@@ -154,10 +153,10 @@ func (f fence) refusalOf(key, value string, err error) *refusal {
 	return nil
 }
 
-// notChanged is the message of a setting that is not changed because only restoring is possible.
+// notChanged returns the message of a setting that is unchanged because only restoring is possible.
 func notChanged(reason string) string { return "not changed: " + reason }
 
-// isChangeDue reports whether a setting that the host holds already needs a change by the agent all the same.
+// isChangeDue reports whether the agent must still change a setting that is already on the host.
 func isChangeDue(o host.Observation) bool {
 	waitsForAgent := o.Effect == host.Reboot || o.Effect == host.Action
 	return o.State == host.Drifted || o.State == host.Pending && waitsForAgent

@@ -29,31 +29,31 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// Modules are the kernel modules of a machine. modprobe.Subject is them.
+// Modules are the kernel modules of a machine. modprobe.Subject implements it.
 type Modules interface {
 	mounted.Modules
-	// SetNodeUID tells the UID of the Node, from which the identity of its NFSv4 client is worked out.
+	// SetNodeUID sets the UID of the Node. The identity of its NFSv4 client derives from it.
 	SetNodeUID(uid string)
 }
 
-// Host is one machine as the loop knows it. All of it has to be set; NewHost does so.
+// Host contains the interfaces to one machine. All fields are required; NewHost sets them.
 type Host struct {
 	Machine
 	// Mounts reads the mount table.
 	Mounts mounted.Reader
-	// Modules report what connections that are made now would get.
+	// Modules reports the module parameters that apply to new connections.
 	Modules Modules
 	// Rebooter reboots the machine.
 	Rebooter permit.Rebooter
-	// Health reads what tells whether the storage servers answer.
+	// Health reads the data for the health of the storage servers.
 	Health servers.Reader
-	// Probe hands an order to the node's trial runner. It is orders.NoRunner for a machine that has none.
+	// Probe sends an order to the trial runner of the node. Set it to orders.NoRunner if the machine has none.
 	Probe orders.Runner
-	// Sample reads what the mounts do over a window.
+	// Sample measures the mounts over a time span.
 	Sample orders.Sampler
 }
 
-// NewHost puts the subjects of this build together for the machine whose file system and commands are given. It has no trial runner.
+// NewHost returns the Host for a file system and a command runner, with all subjects of this build. It has no trial runner.
 func NewHost(fs host.FS, runner host.Runner, rebooter permit.Rebooter, kubeletDir string) Host {
 	machine, reader, modules := assemble(fs, runner, kubeletDir)
 	return Host{
@@ -63,7 +63,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter permit.Rebooter, kubeletDi
 	}
 }
 
-// NewMachine is NewHost without what the loop alone needs.
+// NewMachine returns the Machine of NewHost, without the parts that only the loop needs.
 func NewMachine(fs host.FS, runner host.Runner, kubeletDir string) Machine {
 	machine, _, _ := assemble(fs, runner, kubeletDir)
 	return machine
@@ -83,12 +83,11 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 	return Machine{
 		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Ask,
 		Subjects: []host.Subject{
-			// Before the sysctls: what is declared wins over what a profile of tuned sets, when both are set and when
-			// both are put back.
+			// tuned comes before sysctl: declared sysctls override the tuned profile, both when they are set and when they are restored.
 			tuned.New(fs, runner),
 			sysctl.New(fs),
 			modules,
-			// Volumes before types: what they decide about is nothing to the type.
+			// Volumes come before types: the type skips mounts that have a value for their volume.
 			byVolume,
 			byType,
 			nfsmountconf.New(fs, differencesOf(mountoptions.NFS)),
@@ -111,7 +110,7 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 	}, reader, modules
 }
 
-// differencesOf tells by their names which of the wanted options a mount with the observed ones does not have.
+// differencesOf returns a function that lists the desired options that differ from the observed mount options, by name.
 func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []string) []string {
 	return func(wanted, observed []string) []string {
 		var names []string
@@ -122,7 +121,7 @@ func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []strin
 	}
 }
 
-// hashSize asks the catalogue what a kernel makes of a hash table's size.
+// hashSize returns the size of a hash table that the kernel allocates for a requested size.
 func hashSize(name string, entries, memory uint64) (granted uint64, clamped bool) {
 	grant, known := catalogue.HashSize(
 		name, int64(min(entries, math.MaxInt64)), int64(min(memory, math.MaxInt64)), int64(os.Getpagesize()))

@@ -22,27 +22,26 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// Local carries settings out on one machine without a cluster: the same subjects, journal and fence as the loop, and
-// a report in the place of the status. It never reboots. The machine may be the tree of an image, in which no kernel
-// runs.
+// Local applies settings on one machine without a cluster. It uses the same subjects, journal, and fence as the loop, and returns a
+// report instead of a status. It never reboots. The machine may be an image tree without a running kernel.
 type Local struct {
-	// Machine is what is changed. For Plan and Observe, its file system is to be read-only.
+	// Machine is the machine to change. For Plan and Observe, its file system must be read-only.
 	Machine Machine
-	// Allowed is what is admitted beyond the catalogue, as in Config.
+	// Allowed extends the catalogue, as in Config.
 	Allowed Allowed
-	// NoConfirm keeps settings that touch the network without a proof over new connections.
+	// NoConfirm keeps settings that affect the network without a proof over new connections.
 	NoConfirm bool
-	// Clock waits between the attempts of a proof. The proof's end is by the host's boot clock.
+	// Clock times the pause between attempts of a proof. The deadline of the proof uses the boot clock of the host.
 	Clock clock.Clock
 }
 
-// ImageRunner keeps commands that would talk to a running system away from an image: the kernel, the daemons and the
-// mounts that such a command finds are those of the machine that the image is made on.
+// ImageRunner rejects commands that need a running system. In an image, such a command would reach the kernel, daemons, and mounts of the
+// build machine.
 type ImageRunner struct {
 	host.Runner
 }
 
-// imageCommands work on files of the tree alone.
+// imageCommands only change files in the tree.
 var imageCommands = []string{"grub-mkconfig", "grub2-mkconfig", "grubby"}
 
 // Run implements host.Runner.
@@ -53,13 +52,12 @@ func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	return r.Runner.Run(ctx, argv...)
 }
 
-// Plan says how the host stands against the profiles and what Apply would do. It changes nothing.
+// Plan compares the host with the profiles and reports the changes that Apply would make. It does not change the host.
 func (l Local) Plan(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	return l.compareHost(ctx, report.Plan, profiles)
 }
 
-// Observe says how the host stands against the profiles, or without any against what was applied last. It changes
-// nothing.
+// Observe compares the host with the profiles, or with the last applied settings if there are no profiles. It does not change the host.
 func (l Local) Observe(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	return l.compareHost(ctx, report.Observe, profiles)
 }
@@ -88,7 +86,7 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 	return r, nil
 }
 
-// settingOf is how a wanted setting stands before anything is done.
+// settingOf returns the state of a desired setting before any change.
 func settingOf(command string, p *pass, it *item) report.Setting {
 	s := report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile}
 	if command != report.Plan {
@@ -105,13 +103,13 @@ func settingOf(command string, p *pass, it *item) report.Setting {
 		s.Action = report.Set
 	}
 	if s.State == v1alpha1.SettingDrifted && it.unrecorded {
-		// Nobody has changed what was never set.
+		// A setting that was never applied cannot drift.
 		s.State = v1alpha1.SettingPending
 	}
 	return s
 }
 
-// restoreSettingOf is how a setting stands that the journal holds and nobody declares any more.
+// restoreSettingOf returns the state of a journalled setting that no profile declares.
 func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) report.Setting {
 	status := v1alpha1.SettingStatus{
 		Key: it.key, Desired: it.restore.Value, Original: it.restore.Value, TakesEffect: catalogue.Effect(it.key),
@@ -132,7 +130,7 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) r
 	return s
 }
 
-// Apply makes the host hold what the profiles declare, and puts back what they no longer do.
+// Apply applies the settings that the profiles declare, and restores settings that they no longer declare.
 func (l Local) Apply(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	r, spec, err := l.beginReport(report.Apply, profiles)
 	if err != nil {
@@ -142,8 +140,7 @@ func (l Local) Apply(ctx context.Context, profiles []v1alpha1.StorageClientProfi
 	return r, err
 }
 
-// Restore puts back what the journal holds, but for what is to be retained. Profiles, where they are given, have the
-// last word on that.
+// Restore restores all journalled settings except for retained ones. If profiles are given, their removal policy takes precedence.
 func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	r, spec, err := l.beginReport(report.Restore, profiles)
 	if err != nil {
@@ -173,7 +170,7 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 		}
 	}
 	p.forgetRestored(spec.Release)
-	// A new boot menu may have shown that the present one cannot be replaced.
+	// Writing a new boot menu may have revealed that it cannot be replaced.
 	r.Bootloader = bootloaderStatus(l.Machine.Bootloader())
 	for _, it := range p.only((*item).isWanted) {
 		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile})
@@ -193,7 +190,7 @@ func (l Local) carryOut(ctx context.Context, spec v1alpha1.StorageClientNodeSpec
 	return p, p.carryOut(ctx)
 }
 
-// beginReport validates and merges the profiles. Nothing may be changed where it returns an error.
+// beginReport validates and merges the profiles. After an error, the host must not be changed.
 func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
 	var spec v1alpha1.StorageClientNodeSpec
 	r := report.Report{
@@ -228,7 +225,7 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	return r, spec, nil
 }
 
-// journalledSettings are what the journal says was applied last.
+// journalledSettings returns the settings that were applied last, according to the journal.
 func journalledSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
 	var journalled []v1alpha1.NodeSetting
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
@@ -245,8 +242,8 @@ func journalledSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting
 	return journalled
 }
 
-// journalledVolumes are the volumes whose read-ahead an agent in a cluster has set. They are not for profiles on one machine to
-// decide about, but go back with everything else.
+// journalledVolumes returns the volumes whose read-ahead an agent in a cluster has set. Profiles cannot change them here, but Restore
+// restores them with all other settings.
 func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
 	var journalled []v1alpha1.NodeVolume
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
@@ -258,7 +255,7 @@ func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
 	return journalled
 }
 
-// validateProfiles refuses what the manager would make Stalled, in the same words.
+// validateProfiles rejects the profiles that the manager would mark as Stalled, with the same messages.
 func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
 	allow, err := l.Allowed.list()
 	if err != nil {
@@ -305,10 +302,10 @@ func sumUp(r *report.Report) {
 	r.Judge()
 }
 
-// noServerNote is why nothing can be proven on a machine without a cluster.
+// noServerNote is the message if no server is available for a proof.
 const noServerNote = "not set: this machine mounts from no server over TCP, so no new connection can prove it: mount one first, or use --no-confirm"
 
-// proofOf says how a setting is proven before it is kept, "" where it needs no proof.
+// proofOf returns a description of the proof of a setting. Empty if the setting needs no proof.
 func (l Local) proofOf(p *pass, it *item) string {
 	if !p.needsProof(it) {
 		return ""
@@ -323,8 +320,8 @@ func (l Local) proofOf(p *pass, it *item) string {
 	return fmt.Sprintf("kept once a new connection to %s has worked within %s, else put back", servers[0], confirmWithin)
 }
 
-// confirm sets what is to be proven, asks a server over new connections, and keeps it or puts it back. It returns the pass that
-// has come of it.
+// confirm sets the unconfirmed settings and tests a server over new connections. Then it keeps or reverts the settings. It returns the
+// resulting pass.
 func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
 	server, ok, err := l.Machine.chooseServer(ctx)
 	if err != nil {
@@ -352,9 +349,9 @@ func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1al
 	return p, l.giveUp(ctx, p, u, r.BootID, failure{server.String(), broken}, server)
 }
 
-// giveUp puts back what was not confirmed, and finds out whether the settings were the cause.
+// giveUp reverts the unconfirmed settings and determines whether they were the cause of the failure.
 func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootID string, broken failure, server connect.Server) error {
-	// Whoever stops the command wants the old values all the more.
+	// The old values must be restored even if the user stops the command.
 	settled := context.WithoutCancel(ctx)
 	if err := l.Machine.endUnconfirmed(settled, bootID, l.Machine.Journal.Abandon); err != nil {
 		return err
@@ -372,7 +369,7 @@ func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootI
 	return nil
 }
 
-// askWhile asks a server over new connections until one works, as long as there is time. It returns why the last did not work.
+// askWhile opens new connections to a server until one works or hasTime returns false. It returns the last error.
 func (l Local) askWhile(ctx context.Context, server connect.Server, hasTime func() bool) error {
 	for {
 		err := l.Machine.AskServer(ctx, server)

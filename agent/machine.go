@@ -20,29 +20,29 @@ const (
 	kernelVersionFile = "/proc/sys/kernel/osrelease"
 )
 
-// Machine is what settings are applied to. All of it has to be set.
+// Machine is the machine that settings are applied to. All exported fields are required.
 type Machine struct {
-	// FS is the machine's file system.
+	// FS is the file system of the machine.
 	FS host.FS
-	// BootClock is the machine's clock that cannot be set. The time to prove a live value is measured by it.
+	// BootClock is the monotonic clock of the machine, which cannot be set. It measures the time to prove a live value.
 	BootClock host.BootClock
-	// Subjects serve the settings, in the order in which they are applied.
+	// Subjects apply the settings, in this order.
 	Subjects []host.Subject
-	// Journal keeps the originals.
+	// Journal contains the original values.
 	Journal *journal.Journal
-	// Bootloader tells how the kernel command line is kept.
+	// Bootloader detects the boot loader that keeps the kernel command line.
 	Bootloader func() bootloader.Detection
-	// Servers lists the servers that the machine mounts from over TCP. AskServer makes a new connection to one and waits for an answer.
+	// Servers lists the TCP servers that the machine mounts from. AskServer opens a new connection to one and waits for a response.
 	Servers   func() ([]connect.Server, error)
 	AskServer func(ctx context.Context, server connect.Server) error
 
-	// unchecked is true where settings are kept without a proof over new connections.
+	// unchecked is true if settings are kept without a proof over new connections.
 	unchecked bool
-	// attended is true where an agent stays on the machine, and looks after it when it has booted.
+	// attended is true if an agent runs on the machine after the next boot.
 	attended bool
 }
 
-// boot is what does not change until the next boot.
+// boot contains the values that are constant during one boot.
 type boot struct {
 	id, kernelVersion string
 }
@@ -70,7 +70,7 @@ func (m Machine) fromNow(d time.Duration) time.Duration {
 	return now + d
 }
 
-// until returns the time that is left until a time by the boot clock. None is left if the clock cannot be read.
+// until returns the remaining time until a boot clock time. Zero if the clock cannot be read.
 func (m Machine) until(at time.Duration) time.Duration {
 	now, err := m.BootClock.SinceBoot()
 	if err != nil {
@@ -79,7 +79,7 @@ func (m Machine) until(at time.Duration) time.Duration {
 	return max(at-now, 0)
 }
 
-// subjectOf returns the subject of a key, nil if this agent does not support it.
+// subjectOf returns the subject of a key. Nil if this agent does not support it.
 func (m Machine) subjectOf(key string) host.Subject {
 	name := catalogue.Key(key).Subject()
 	for _, subject := range m.Subjects {
@@ -95,7 +95,7 @@ func (m Machine) setterOf(key string) host.Setter {
 	return setter
 }
 
-// attendBoots tells the subjects whether an agent will be there after the next boot.
+// attendBoots sets on all subjects whether an agent runs after the next boot.
 func (m Machine) attendBoots(attended bool) {
 	for _, subject := range m.Subjects {
 		if attender, ok := subject.(host.Attender); ok {
@@ -104,7 +104,7 @@ func (m Machine) attendBoots(attended bool) {
 	}
 }
 
-// confineSubjects tells the subjects which places of the host they may touch.
+// confineSubjects sets the host paths that the subjects may change.
 func (m Machine) confineSubjects(f fence) {
 	for _, subject := range m.Subjects {
 		if confined, ok := subject.(host.Confined); ok {
@@ -113,7 +113,7 @@ func (m Machine) confineSubjects(f fence) {
 	}
 }
 
-// takeOverFiles gives files of ours that an earlier release wrote the names that this one has for them.
+// takeOverFiles renames files that an earlier release of the operator created under other names.
 func (m Machine) takeOverFiles() {
 	if m.FS.IsReadOnly() {
 		return
@@ -125,7 +125,7 @@ func (m Machine) takeOverFiles() {
 	}
 }
 
-// rearmTrial makes the next boot one that is tried once, where one is to be.
+// rearmTrial makes the next boot a trial boot if one is staged.
 func (m Machine) rearmTrial() error {
 	for _, subject := range m.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
@@ -137,7 +137,7 @@ func (m Machine) rearmTrial() error {
 	return nil
 }
 
-// bootloaderStatus is what the status and a report say of a boot loader.
+// bootloaderStatus returns the API form of a detected boot loader, for the status and the report.
 func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
 	return v1alpha1.Bootloader{
 		Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: text.Cut(found.Message, bounds.Message),

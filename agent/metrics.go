@@ -19,20 +19,20 @@ var (
 		[]string{"key", "place"}, nil)
 )
 
-// settingMetrics tells of the settings as they were last observed. Scrapes read it while a pass goes on.
+// settingMetrics exports the last observed state of the settings. A scrape may read it during a pass.
 type settingMetrics struct {
 	observed atomic.Pointer[[]v1alpha1.SettingStatus]
 }
 
 func (m *settingMetrics) note(settings []v1alpha1.SettingStatus) { m.observed.Store(&settings) }
 
-// Describe sends all descriptors.
+// Describe implements prometheus.Collector.
 func (*settingMetrics) Describe(descriptors chan<- *prometheus.Desc) {
 	descriptors <- settingState
 	descriptors <- settingValue
 }
 
-// Collect reports all settings; none before the first pass.
+// Collect implements prometheus.Collector. It returns no metrics before the first pass.
 func (m *settingMetrics) Collect(out chan<- prometheus.Metric) {
 	settings := m.observed.Load()
 	if settings == nil {

@@ -12,25 +12,25 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// outcome is how the node stands after a pass.
+// outcome is the state of the node after a pass.
 type outcome struct {
 	// settings are sorted by key.
 	settings []v1alpha1.SettingStatus
-	// rebootBy are the keys that wait for a boot.
+	// rebootBy contains the keys that wait for a boot.
 	rebootBy []string
-	// drifted are the keys that can be healed without a disruption: live values, and what our files and the boot
-	// menu hold. A boot setting is Pending then, and waits for the rollout.
+	// drifted contains the keys that can be healed without disruption: live values, files of the operator, and boot menu entries. A
+	// setting that requires a reboot is then Pending and waits for the rollout.
 	drifted []string
-	// volumes holds by volume how its read-ahead stands.
+	// volumes is the read-ahead state by volume.
 	volumes map[string]mounted.ReadAhead
-	// carriedOut is false where nothing could be tried.
+	// carriedOut is false if no setting could be tried.
 	carriedOut bool
 	restored   bool
-	// failed is true where trying again may help.
+	// failed is true if another attempt may help.
 	failed bool
 }
 
-// refuseAll is the outcome where nothing may be changed.
+// refuseAll returns the outcome of a pass that must not change the host.
 func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	out := outcome{failed: true}
 	for _, setting := range spec.Settings {
@@ -42,7 +42,7 @@ func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	return out
 }
 
-// sumUp sums up. It is the one place where states are turned into decisions.
+// sumUp returns the outcome of the pass. It is the only place that converts states to decisions.
 func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 	out := outcome{carriedOut: true, restored: spec.Release}
 	for _, it := range p.only((*item).isWanted) {
@@ -64,9 +64,9 @@ func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 	return out
 }
 
-// withoutUnproven takes boot arguments out of what the node is rebooted for, where that has never been tried with its
-// boot loader: they are staged, stay Pending, and come with the next boot that somebody else decides on. If only restoring is
-// possible, the node is rebooted for nothing: the agent would reject the permit.
+// withoutUnproven removes kernel arguments from rebootBy if the boot loader is not proven. They are staged, stay Pending, and apply at
+// the next boot that another user or controller starts. If only restoring is possible, it clears rebootBy, because the agent would reject
+// the permit.
 func (p *pass) withoutUnproven(out *outcome) {
 	if p.restoresOnly != "" {
 		out.rebootBy = nil
@@ -108,8 +108,8 @@ func (out *outcome) addVolumes(p *pass) {
 	}
 }
 
-// addRestore adds a setting that is being put back. One that the spec still names, but the fence refuses, has its
-// status already, and no node is rebooted to be rid of it.
+// addRestore adds the status of a setting that is being restored. A setting that the fence rejects but the spec still contains already
+// has a status. The node is not rebooted to remove it.
 func (out *outcome) addRestore(it *item, p *pass) {
 	status := p.restoreStatus(it)
 	out.restored = out.restored && status.State != v1alpha1.SettingFailed
@@ -126,7 +126,7 @@ func (out *outcome) addRestore(it *item, p *pass) {
 	out.addStatus(status)
 }
 
-// statusOf is the status of a setting by what its subject answered.
+// statusOf returns the status of a setting from the observation of its subject.
 func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
 	status := v1alpha1.SettingStatus{
 		Key:         it.key,
@@ -163,13 +163,13 @@ func (p *pass) wantedStatus(it *item) v1alpha1.SettingStatus {
 	return status
 }
 
-// awaited holds the event that a Pending setting waits for, by its effect. An action waits for none.
+// awaited maps the effect of a Pending setting to the event that it waits for. EffectAction has no event.
 var awaited = map[v1alpha1.SettingEffect]v1alpha1.SettingWait{
 	v1alpha1.EffectReboot: v1alpha1.WaitsForBoot, v1alpha1.EffectNextMount: v1alpha1.WaitsForMount,
 	v1alpha1.EffectNewTransport: v1alpha1.WaitsForTransport, v1alpha1.EffectLive: v1alpha1.WaitsForModule,
 }
 
-// waitsFor returns what a setting waits for, empty if it is not Pending.
+// waitsFor returns the event that a setting waits for. Empty if it is not Pending.
 func (p *pass) waitsFor(status v1alpha1.SettingStatus, isUnconfirmed bool) v1alpha1.SettingWait {
 	switch {
 	case status.State != v1alpha1.SettingPending:
@@ -191,7 +191,7 @@ func (p *pass) restoreStatus(it *item) v1alpha1.SettingStatus {
 	return status
 }
 
-// originalValue is the first value. Of a setting that this very pass has taken up, its entry has it.
+// originalValue returns the original value. For a setting that is new in this pass, it comes from the new entry.
 func (it *item) originalValue() string {
 	if it.isJournalled || it.entry == nil {
 		return it.journalled.Original.Value

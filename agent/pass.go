@@ -10,21 +10,21 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// pass is one comparison of what is wanted with what is, and what comes of it.
+// pass compares the desired settings with the host once and holds the result.
 type pass struct {
 	plan
 	machine Machine
-	// compared is true once the originals are read that settings to be at least something are worked out from.
+	// compared is true once the originals of at-least settings have been read. Their effective values derive from these originals.
 	compared bool
-	// unconfirmedNote is how the proof of what is unconfirmed stands.
+	// unconfirmedNote describes the progress of the proof of unconfirmed settings.
 	unconfirmedNote string
-	// proving is true while the unconfirmed settings are set, and new connections are made to confirm them.
+	// proving is true while the unconfirmed settings are set and new connections test them.
 	proving bool
-	// restoresOnly is that of the fence.
+	// restoresOnly is a copy of fence.restoresOnly.
 	restoresOnly string
 }
 
-// beginPass reads journal and fence and decides. An error means that nothing may be changed.
+// beginPass reads the journal and the fence, and creates the plan. After an error, the host must not be changed.
 func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*pass, error) {
 	if err := m.Journal.Load(); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed)
 	if m.attended {
 		f.unconfirmed, f.unconfirmedNote = m.Journal.Refused(spec.Hash)
 	}
-	// A released host has no agent any more.
+	// No agent runs on a released host after the next boot.
 	m.attendBoots(m.attended && !spec.Release)
 	p := &pass{plan: makePlan(spec, m.Journal.Entries(), f), machine: m, restoresOnly: f.restoresOnly}
 	p.leaveLeastToKernels()
@@ -55,8 +55,8 @@ func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed)
 	return p, nil
 }
 
-// leaveLeastToKernels sets aside in an image what is to be at least something: its file would lower what a later kernel has by
-// itself, and only an agent on the running machine can tell.
+// leaveLeastToKernels skips at-least settings in an image. Their file could lower the default of a later kernel. Only an agent on the
+// running machine can compare the two values.
 func (p *pass) leaveLeastToKernels() {
 	if !p.machine.FS.IsImage() {
 		return
@@ -69,8 +69,7 @@ func (p *pass) leaveLeastToKernels() {
 	}
 }
 
-// carryOut brings the host to what is wanted. Nothing is changed on the host unless what was in force before is in
-// the journal, durably.
+// carryOut applies the desired settings to the host. It changes a setting only after the journal has durably recorded the original value.
 func (p *pass) carryOut(ctx context.Context) error {
 	p.observeAll(ctx)
 	p.partUnconfirmed()
@@ -85,7 +84,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// observeAll reads every setting back, and sets those aside that cannot work here and have never been changed.
+// observeAll reads every setting back. It skips unchanged settings that cannot work on this host.
 func (p *pass) observeAll(ctx context.Context) {
 	p.compareWithKernel(ctx)
 	for _, subject := range p.machine.Subjects {
@@ -101,7 +100,7 @@ func (p *pass) observeAll(ctx context.Context) {
 	}
 }
 
-// observedSettingsOf are what the host is to hold, and what it is to hold once that is proven.
+// observedSettingsOf returns the desired settings of a subject, including the unconfirmed ones.
 func (p *pass) observedSettingsOf(subject string) []host.Setting {
 	settings := p.settingsOf(subject, func(it *item) bool { return it.unconfirmed != nil })
 	for _, it := range p.of(subject) {
@@ -112,7 +111,7 @@ func (p *pass) observedSettingsOf(subject string) []host.Setting {
 	return settings
 }
 
-// compareWithKernel reads, before anything is observed or changed, the originals of new settings that are to be at least something.
+// compareWithKernel reads the originals of new at-least settings, before any setting is observed or changed.
 func (p *pass) compareWithKernel(ctx context.Context) {
 	if p.compared {
 		return
@@ -121,7 +120,7 @@ func (p *pass) compareWithKernel(ctx context.Context) {
 	p.readOriginalsOf(ctx, (*item).isAtLeast)
 }
 
-// readOriginalsOf reads the originals of those settings that are asked for and have never been changed.
+// readOriginalsOf reads the originals of unchanged settings that match the filter.
 func (p *pass) readOriginalsOf(ctx context.Context, asked func(*item) bool) {
 	for _, subject := range p.machine.Subjects {
 		for _, it := range p.of(subject.Name()) {
@@ -138,7 +137,8 @@ func (p *pass) readOriginalsOf(ctx context.Context, asked func(*item) bool) {
 	}
 }
 
-// ofCounterpart is the original of a setting whose counterpart we have changed already: what is in force now is our own doing.
+// ofCounterpart returns the original of a setting. If the agent has already changed the counterpart, the current value is a side effect
+// and the original is in the journal entry of the counterpart.
 func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Original) host.Original {
 	coupled, ok := subject.(host.Coupled)
 	if !ok {
@@ -162,8 +162,8 @@ func (p *pass) recordEntries() error {
 	return p.machine.Journal.Record(entries)
 }
 
-// applySubject hands a subject all that it is to hold, and then what it is to put back. If only restoring is possible, the
-// subjects that have nothing to put back are not called.
+// applySubject applies all desired settings of a subject, then restores the originals of dropped settings. If only restoring is possible,
+// it skips subjects without originals to restore.
 func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 	settings, originals := p.settingsOf(subject.Name(), (*item).isSkipped), map[string]host.Original{}
 	for _, it := range p.of(subject.Name()) {
@@ -193,7 +193,7 @@ func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 	}
 }
 
-// followMounts brings settings that the host holds already to mounts that have come since.
+// followMounts applies the settings that are already on the host to new mounts.
 func (p *pass) followMounts(ctx context.Context) {
 	if p.restoresOnly != "" {
 		return
@@ -209,9 +209,9 @@ func (p *pass) followMounts(ctx context.Context) {
 	}
 }
 
-// forgetRestored takes out of the journal what is back as it was. On release that includes what only waits for new
-// transports or mounts: the setting is back, and the agent will not be there to see the last mount go. A boot argument
-// that is still in force stays in the journal: nothing else could tell it from an original.
+// forgetRestored removes restored settings from the journal. On release this includes settings that wait only for new transports or
+// mounts: they are restored, and no agent remains to observe the last unmount. A kernel argument that is still effective stays in the
+// journal. Without the entry, it would look like an original.
 func (p *pass) forgetRestored(release bool) {
 	var keys []string
 	for key, it := range p.plan {
@@ -228,14 +228,14 @@ func (p *pass) forgetRestored(release bool) {
 	}
 }
 
-// partUnconfirmed parts what needs new connections to prove it from what the host is to hold: of such a setting the host goes on
-// holding what it held. What the journal has as applied is proven, by an earlier build or boot if not by this one; what is in
-// force already needs no proof, only the file.
+// partUnconfirmed separates the settings that new connections must prove. The host keeps their previous values until then. A value that
+// the journal records as applied is already proven, if not by this build or boot then by an earlier one. A value that is already
+// effective needs only its file, not a proof.
 func (p *pass) partUnconfirmed() {
 	for _, it := range p.only(p.needsProof) {
 		it.unconfirmed, it.entry = it.entry, nil
 		if it.isJournalled {
-			// Whom it belongs to may have changed all the same.
+			// The owner may have changed even if the value is the same.
 			held := *it.unconfirmed
 			held.Applied = it.journalled.Applied
 			it.entry = &held

@@ -14,41 +14,41 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// plan holds by key what the host is to hold and what is to be restored, worked out from the spec and the journal alone.
+// plan contains, by key, the settings to apply and the originals to restore. It is computed only from the spec and the journal.
 type plan map[string]*item
 
 type item struct {
 	key, name string
-	// wanted is the setting of the spec; nil for a key that the spec does not have, and on release.
+	// wanted is the setting in the spec. Nil on release and for a key that is not in the spec.
 	wanted *v1alpha1.NodeSetting
-	// journalled is the journal's entry as it was at the beginning. Without one, isJournalled is false and it is empty.
+	// journalled is the journal entry at the start of the pass. Empty if isJournalled is false.
 	journalled   journal.Entry
 	isJournalled bool
-	// entry is what is to be on the host: what the spec wants, or what is retained.
+	// entry is the desired entry on the host: the value from the spec, or a retained value.
 	entry *journal.Entry
-	// unrecorded is true for an entry that has never been changed: its original is still to be read.
+	// unrecorded is true if the setting has never been changed. Its original has not been read yet.
 	unrecorded bool
-	// restore is the original of what is no longer wanted.
+	// restore is the original of a setting that is no longer desired.
 	restore *host.Original
-	// refused is why the fence keeps the setting of the spec out.
+	// refused is the reason why the fence rejects the setting.
 	refused *refusal
-	// unsupported is true for an unrecorded key that cannot work here: it is neither journalled nor applied, only observed.
+	// unsupported is true if an unrecorded key cannot work on this host. It is observed, but neither journalled nor applied.
 	unsupported bool
-	// unconfirmed is what is to be kept only once new connections have proven it.
+	// unconfirmed is the entry that is kept only after new connections have proven it.
 	unconfirmed *journal.Entry
-	// failed is why the setting was not applied or not restored.
+	// failed is the reason why the setting was not applied or restored.
 	failed string
-	// observed is what was observed of the setting, restored what of one that is being restored.
+	// observed is the observation of the desired value, restored the result of restoring the original.
 	observed, restored answer
 }
 
-// answer is what a subject answered of a setting, if it did.
+// answer is the observation that a subject returned. given is false if there is none.
 type answer struct {
 	host.Observation
 	given bool
 }
 
-// makePlan decides for every key of the spec and of the journal.
+// makePlan returns the plan for every key of the spec and of the journal.
 func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal.Entry, f fence) plan {
 	p := plan{}
 	for key, entry := range journalled {
@@ -60,7 +60,7 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 		if !spec.Release {
 			p.item(setting.Key).wantSetting(setting, f)
 		} else if it := p[setting.Key]; it != nil {
-			// The policy may have been changed together with the release.
+			// The removal policy may have changed together with the release.
 			it.journalled.Retain = setting.OnRemoval == v1alpha1.DeletionRetain
 		}
 	}
@@ -94,9 +94,9 @@ func (p plan) of(subject string) []*item {
 	return p.only(func(it *item) bool { _, is := catalogue.Key(it.key).In(subject); return is })
 }
 
-// wantSetting takes up a setting of the spec. Where the fence refuses the new value, the host keeps the last one that was
-// accepted, as long as that still is. Mount options that were admitted before their mount point was refused stay, too, unless they can
-// keep the node from coming up: then they are put back, which takes a file away and mounts nothing.
+// wantSetting adds a setting of the spec to the plan. If the fence rejects the new value, the host keeps the last accepted value while
+// the fence still accepts it. Mount options also stay if they were accepted before their mount point was rejected. The exception is
+// options that can prevent the node from booting. They are restored, which only removes a file and does not mount anything.
 func (it *item) wantSetting(setting *v1alpha1.NodeSetting, f fence) {
 	held := it.journalled
 	it.wanted = setting
@@ -124,7 +124,7 @@ func (it *item) wantSetting(setting *v1alpha1.NodeSetting, f fence) {
 	}
 }
 
-// wantVolume takes up the read-ahead of a volume. It is not among the settings: mounts tell of it.
+// wantVolume adds the read-ahead of a volume to the plan. It is reported with the mounts, not with the settings.
 func (p plan) wantVolume(volume v1alpha1.NodeVolume, f fence) {
 	if volume.ReadAheadKiB == nil {
 		return
@@ -147,17 +147,17 @@ func (p plan) wantVolume(volume v1alpha1.NodeVolume, f fence) {
 	it.entry = &journal.Entry{Original: held.Original, Applied: size}
 }
 
-// volumeKey is the key of a volume's read-ahead, for the journal and the subject alone: no object may name it.
+// volumeKey returns the key of a volume's read-ahead. Only the journal and the subject use it; API objects must not.
 func volumeKey(volume string) string { return catalogue.KeyOf(readahead.VolumesName, volume) }
 
 func volumeOf(key string) (string, bool) { return catalogue.Key(key).In(readahead.VolumesName) }
 
-// onlyVolumes leaves aside all but the read-ahead of volumes.
+// onlyVolumes removes all items except for the read-ahead of volumes.
 func (p plan) onlyVolumes() {
 	maps.DeleteFunc(p, func(key string, _ *item) bool { _, ok := volumeOf(key); return !ok })
 }
 
-// dropSetting decides on a key that the journal holds and the spec does not want, or no longer may.
+// dropSetting handles a journalled key that the spec does not contain or the fence no longer permits.
 func (it *item) dropSetting(f fence) {
 	held := it.journalled
 	if held.Retain && (f.checkInForce(it.key, held.Applied) == nil || f.allowed.MayStay(it.key, held.Applied)) {
@@ -170,21 +170,21 @@ func (it *item) dropSetting(f fence) {
 
 func (it *item) isWanted() bool { return it.wanted != nil }
 
-// isDropped reports whether a setting is to be restored that the spec no longer has.
+// isDropped reports whether the setting must be restored because the spec no longer contains it.
 func (it *item) isDropped() bool { return it.restore != nil && it.wanted == nil }
 
-// isSkipped reports whether an entry is neither journalled nor applied.
+// isSkipped reports whether the entry is neither journalled nor applied.
 func (it *item) isSkipped() bool { return it.unsupported || it.unrecorded && it.failed != "" }
 
-// isAtLeast reports whether a sysctl is only to be raised.
+// isAtLeast reports whether the setting is a sysctl that is only raised, never lowered.
 func (it *item) isAtLeast() bool { return it.entry != nil && hostSetting(it.name, *it.entry).AtLeast }
 
-// isSettable reports whether an unconfirmed setting can be tried: it works here, and has not failed.
+// isSettable reports whether an unconfirmed setting can be tried: the host supports it, and it has not failed.
 func (it *item) isSettable() bool {
 	return it.unconfirmed != nil && it.failed == "" && !slices.Contains(untouchedStates, it.observed.State)
 }
 
-// settingsOf returns what a subject is to hold, sorted by name. Items for which omit is true are left out.
+// settingsOf returns the desired settings of a subject, sorted by name. It omits items for which omit returns true.
 func (p plan) settingsOf(subject string, omit func(*item) bool) []host.Setting {
 	var settings []host.Setting
 	for _, it := range p.of(subject) {
@@ -195,8 +195,8 @@ func (p plan) settingsOf(subject string, omit func(*item) bool) []host.Setting {
 	return settings
 }
 
-// hostSetting is a setting as the host is to have it. What is to be at least so much is worked out from the original, which the
-// journal keeps: the same at every pass, whatever is in force by now.
+// hostSetting returns the setting in the form that a subject applies. The value of an at-least setting is derived from the original in
+// the journal. It is the same in every pass, regardless of the current value.
 func hostSetting(name string, entry journal.Entry) host.Setting {
 	wanted := catalogue.ParseValue(entry.Applied)
 	if wanted.AtLeast {
@@ -205,5 +205,5 @@ func hostSetting(name string, entry journal.Entry) host.Setting {
 	return host.Setting{Name: name, Value: wanted.Text, AtLeast: wanted.AtLeast}
 }
 
-// untouchedStates are the states of a setting that has not been touched and need not be.
+// untouchedStates are the states in which a setting was not changed and no change is needed.
 var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}

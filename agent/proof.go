@@ -14,53 +14,54 @@ import (
 
 const (
 	proofTimeout = 10 * time.Second
-	// proofJitter is the most by which the first attempt waits on all nodes but the canary: they are many at a time.
+	// proofJitter is the maximum delay of the first attempt. It applies to all nodes except the canary, because many of them start
+	// together.
 	proofJitter = 5 * time.Second
-	// canarySize and fleetSize are how much is read from the API server, in bytes, on a canary and elsewhere.
+	// canarySize and fleetSize are the bytes read from the API server, on a canary and on all other nodes.
 	canarySize = 1 << 20
 	fleetSize  = 64 << 10
 
 	apiServer = "API server"
 )
 
-// proof proves live settings over new connections before they are kept. What must outlive the agent is in the journal.
+// proof tests live settings over new connections before they are kept. State that must outlive the agent is in the journal.
 type proof struct {
 	machine Machine
 	clock   clock.Clock
 	bootID  string
 	jitter  func(time.Duration) time.Duration
-	// recovered is true once nothing of an earlier agent's is left unconfirmed.
+	// recovered is true once no settings of an earlier agent are unconfirmed.
 	recovered bool
 	confirmation
 }
 
-// confirmation is how far the proof of one spec's settings has come.
+// confirmation is the progress of the proof of one spec.
 type confirmation struct {
-	// server is asked as well, where there is one.
+	// server is tested in addition to the API server if hasServer is true.
 	server    connect.Server
 	hasServer bool
-	// nextAt is when the next attempt is due, retestUntil until when connections are tried after the settings were put back. All
-	// times are by the boot clock.
+	// nextAt is the time of the next attempt. retestUntil is the end of the connection tests after a revert. All times are boot clock
+	// times.
 	nextAt, retestUntil time.Duration
-	// failures are what did not work at the last attempt with the settings in force.
+	// failures are the connections that failed in the last attempt with the new settings effective.
 	failures []failure
-	// outages counts the times in a row that it was not the settings, outage says what it was, and retryAt when to try again.
+	// outages counts consecutive failures that the settings did not cause. outage describes the last one, and retryAt is the next attempt.
 	outages int
 	outage  string
 	retryAt time.Duration
 }
 
-// judges are what a proof calls of the loop: prove reads that many bytes from the API server over a new connection and declares the
-// status over another, and note has the status say how what is being proven stands.
+// judges contains the callbacks of a proof. prove reads size bytes from the API server over one new connection, and writes the status
+// over another. note sets the message of the settings under test.
 type judges struct {
 	prove func(ctx context.Context, size int64) error
 	note  func(message string)
 }
 
-// recover is the first thing that an agent does on a host: it ends what an agent before it has set and did not prove.
+// recover reverts the settings that an earlier agent set and did not prove. It runs before everything else on a host.
 func (p *proof) recover(ctx context.Context) {
 	if p.recovered || p.machine.Journal.Load() != nil {
-		// Every pass says so where nothing may be changed.
+		// If the journal cannot be loaded, every pass reports it.
 		return
 	}
 	if err := p.machine.endInterrupted(ctx, p.bootID); err != nil {
@@ -70,7 +71,7 @@ func (p *proof) recover(ctx context.Context) {
 	p.recovered = true
 }
 
-// abandon puts back what is being proven, since nobody wants it any more, or nobody will be there to prove it.
+// abandon reverts the settings under test: they are no longer desired, or the agent stops.
 func (p *proof) abandon(ctx context.Context) error {
 	return p.machine.endUnconfirmed(ctx, p.bootID, p.machine.Journal.Abandon)
 }
@@ -81,7 +82,7 @@ func (p *proof) isOpen() bool {
 	return open
 }
 
-// due returns when the next attempt is due; zero if the proof cannot continue yet.
+// due returns the time of the next attempt. Zero if the proof cannot continue yet.
 func (p *proof) due() time.Time {
 	if !p.recovered {
 		return time.Time{}
@@ -89,15 +90,15 @@ func (p *proof) due() time.Time {
 	return p.clock.Now().Add(p.machine.until(p.nextAt))
 }
 
-// awaitsFirst reports whether settings are about to be proven for the first time: the proof itself writes the status, seconds later, and a
-// write of its own would say the same.
+// awaitsFirst reports whether the first attempt of a proof is pending. That attempt writes the status seconds later, so a separate write
+// is redundant.
 func (p *proof) awaitsFirst() bool {
 	u, open := p.machine.unconfirmed()
 	return open && !u.PutBack && len(p.failures) == 0 && p.machine.until(p.nextAt) > 0
 }
 
-// begin sets what is to be proven, where that can be done now, and else notes why not. Nothing is set while a permit is undecided: what is
-// proven reports the status, which would answer the permit.
+// begin sets the unconfirmed settings, or records the reason for a delay. It sets nothing while a permit is undecided, because a proof
+// writes the status and thereby decides the permit.
 func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageClientNodeSpec, permitUndecided bool) error {
 	switch {
 	case !pass.hasUnconfirmed():
@@ -131,13 +132,13 @@ func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageCli
 	return nil
 }
 
-// delay has what is to be proven wait, longer each time in a row.
+// delay postpones the proof. The delay grows with each consecutive call.
 func (p *proof) delay(reason string) {
 	p.outage, p.retryAt = reason, p.machine.fromNow(waitAfter(p.outages))
 	p.outages++
 }
 
-// run goes on with the proof of what is unconfirmed, where that is due. It reports whether the proof has ended, with the journal saying how.
+// run continues the proof if an attempt is due. It reports whether the proof has finished; the journal contains the result.
 func (p *proof) run(ctx context.Context, canary bool, j judges) bool {
 	u, open := p.machine.unconfirmed()
 	if !open || !p.recovered || p.machine.until(p.nextAt) > 0 {
@@ -169,7 +170,7 @@ func (p *proof) run(ctx context.Context, canary bool, j judges) bool {
 	return p.retest(ctx, canary, j)
 }
 
-// keep has the journal hold what was proven. The files follow.
+// keep confirms the proven settings in the journal. The caller then writes their files.
 func (p *proof) keep(ctx context.Context) bool {
 	if err := p.machine.Journal.Confirm(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "Cannot note in the journal that settings are confirmed, trying again")
@@ -179,7 +180,8 @@ func (p *proof) keep(ctx context.Context) bool {
 	return true
 }
 
-// retest tells the settings from an outage that is somebody else's: they are back, and the same connections work now, or still do not.
+// retest determines whether the settings or an unrelated outage broke the connections. The settings are reverted, and the same
+// connections are tested again.
 func (p *proof) retest(ctx context.Context, canary bool, j judges) bool {
 	u, _ := p.machine.unconfirmed()
 	broken := p.failures
@@ -203,7 +205,7 @@ func (p *proof) retest(ctx context.Context, canary bool, j judges) bool {
 	return err == nil
 }
 
-// tryConnections makes new connections, and returns those that did not work.
+// tryConnections opens new connections and returns the failures.
 func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary bool, j judges) []failure {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -212,7 +214,7 @@ func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary
 	if canary {
 		size = canarySize
 	}
-	// The mounted server first: it answers within its own time, and what is left is the API server's.
+	// Test the mounted server first. It has its own timeout, and the API server gets the remaining time.
 	if p.hasServer {
 		if err := p.machine.AskServer(ctx, p.server); err != nil {
 			failures = append(failures, failure{p.server.String(), err})

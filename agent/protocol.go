@@ -18,11 +18,11 @@ import (
 
 const maxVersion = 128
 
-// parts are the parts of an agent, which know nothing of each other, and what all of them are about.
+// parts contains the parts of an agent and their shared state. The parts do not depend on each other.
 type parts struct {
 	clock clock.Clock
 	boot  boot
-	// clientNode is the newest one known; nil where there is none.
+	// clientNode is the newest known object. Nil if there is none.
 	clientNode *v1alpha1.StorageClientNode
 
 	settings *settings
@@ -35,13 +35,13 @@ type parts struct {
 	modules  Modules
 }
 
-// run makes one pass. Its order is the protocol of the agent: any step may be the last before a crash, and the next agent begins at the
-// first one. Each part does what is due for it, and what a part needs of another is handed to it here.
+// run makes one pass. The order of its steps is the protocol of the agent. A crash may follow any step, and the next agent starts at step
+// 1. Each part does its due work, and run passes data between the parts.
 func (p *parts) run(ctx context.Context) {
-	// 1. What an earlier agent set and did not prove goes back before all else, with or without an API server: nobody proves it any more.
+	// 1. Revert settings that an earlier agent set and did not prove, even if the API server is unavailable.
 	p.settings.proof.recover(ctx)
 
-	// 2. Without a client node nothing is declared. Nothing is changed and nothing reported, and what is being proven goes back.
+	// 2. Without a StorageClientNode, revert the settings under test. Do not report, and do not change anything else.
 	if p.clientNode == nil {
 		if err := p.settings.proof.abandon(ctx); err != nil {
 			logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed, trying again")
@@ -49,36 +49,36 @@ func (p *parts) run(ctx context.Context) {
 		return
 	}
 
-	// 3. Mounts come before settings: a new one gets the settings that the host holds already at once, and is no drift.
+	// 3. Process mounts before settings. A new mount immediately gets the current settings and is not drift.
 	if p.mounts.Run() && p.settings.followMounts(ctx, p.clientNode) {
 		p.mounts.Read()
 	}
 
-	// 4. Servers are read beside the loop. They rest on no other part, and name the mounts of this pass.
+	// 4. Read servers in the background. They do not depend on other parts and refer to the mounts of this pass.
 	p.servers.Run(ctx, p.clientNode.Status)
 
-	// 5. Settings follow the spec before anything is said of it. What a permit has still to decide, a proof must not report.
+	// 5. Apply settings before the report. A proof must not report a spec whose permit is undecided.
 	undecided := p.permit.IsOpen(p.clientNode.Spec.RebootPermit)
 	if p.settings.run(ctx, p.clientNode, undecided) {
 		p.mounts.Read()
 	}
 
-	// 6. A proof that was begun goes on. It writes the status itself, over the connections that prove: kept or refused, settings are applied
-	// again.
+	// 6. Continue a proof in progress. It writes the status over the test connections. After the result, kept or rejected, settings are
+	// applied again.
 	p.settings.prove(ctx, p.clientNode, undecided, func(ctx context.Context, size int64) error {
 		return p.reporter.Prove(ctx, size, p.currentStatus())
 	})
 
-	// 7. Orders change nothing on the host. They come after the settings that they are measured with, and before a permit, which ends them.
+	// 7. Run orders. They do not change the host. They measure the applied settings, and a permit stops them.
 	p.trial.Run(ctx, p.clientNode)
 	p.sample.Run(ctx, p.clientNode)
 
-	// 8. A permit rests on how the settings stand now. While it is undecided nothing is reported.
+	// 8. Decide on a permit from the current state of the settings. Do not report while it is undecided.
 	if p.permit.Run(ctx, p.clientNode, p.settings.forPermit()) == permit.Undecided {
 		return
 	}
 
-	// 9. The report is last, and speaks of all that was done. One that a first proof is about to write is left to it.
+	// 9. Report the result of all steps. If a first proof is about to write the status, skip the report.
 	status := p.currentStatus()
 	p.settings.metrics.note(status.Settings)
 	if !p.settings.proof.awaitsFirst() {
@@ -86,7 +86,7 @@ func (p *parts) run(ctx context.Context) {
 	}
 }
 
-// takeClientNode takes over the client node as the watch shows it. One that was created again has nothing to do with the old one.
+// takeClientNode stores the newest StorageClientNode. A new UID is a new object and resets all parts.
 func (p *parts) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	if p.clientNode == nil || clientNode == nil || p.clientNode.UID != clientNode.UID {
 		p.settings.forget(clientNode)
@@ -101,7 +101,7 @@ func (p *parts) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	}
 }
 
-// nodeUIDOf is the UID of the Node that a client node belongs to; empty where it belongs to none.
+// nodeUIDOf returns the UID of the owning Node. Empty if there is none.
 func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
 	for _, owner := range clientNode.OwnerReferences {
 		if owner.Kind == "Node" {
@@ -124,8 +124,8 @@ func (p *parts) currentStatus() v1alpha1.StorageClientNodeStatus {
 	return status
 }
 
-// wakeAt is when something is due again. Orders have no time of their own: what they started beside the loop wakes it, and the mounts do
-// before a sample is given up.
+// wakeAt returns the time of the next pass. Orders have no due time: their background work wakes the loop, and the mount
+// interval ends before a sample times out.
 func (p *parts) wakeAt() time.Time {
 	if p.clientNode == nil {
 		return p.clock.Now().Add(driftInterval)

@@ -19,20 +19,20 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Bounds of the status, in characters and items.
+// Limits of the status, in characters and items.
 const (
 	maxValue    = 256
 	maxSettings = 512
 	maxRebootBy = 64
 )
 
-// settings are the node's settings: what is declared of them, and how they stand.
+// settings applies the settings of the node and tracks their state.
 type settings struct {
 	machine Machine
 	allowed Allowed
 	proof   proof
 
-	// applied is the version of spec that outcome speaks of, declared what it says of settings.
+	// applied is the spec version that outcome describes. declared is its declaration.
 	applied  version
 	declared declaration
 	outcome  outcome
@@ -47,7 +47,7 @@ type settings struct {
 	metrics    settingMetrics
 }
 
-// version names one spec of one client node.
+// version identifies one spec of one StorageClientNode.
 type version struct {
 	uid        types.UID
 	generation int64
@@ -57,7 +57,7 @@ func versionOf(clientNode *v1alpha1.StorageClientNode) version {
 	return version{uid: clientNode.UID, generation: clientNode.Generation}
 }
 
-// declaration is all of a spec but its volumes and orders: if only these change, neither the count of heals nor a wait is reset.
+// declaration is a spec without volumes and orders. A change to only those two resets neither the heal counts nor a wait.
 type declaration struct {
 	Settings        []v1alpha1.NodeSetting
 	Hash, BootHash  string
@@ -83,13 +83,14 @@ func newSettings(machine Machine, allowed Allowed, clock clock.Clock, bootID str
 	}
 }
 
-// forget forgets what was applied: there is another client node, or none, whose status tells what was healed.
+// forget clears the applied version: the StorageClientNode was replaced or deleted. The heal history comes from the status of the new
+// one.
 func (s *settings) forget(clientNode *v1alpha1.StorageClientNode) {
 	s.applied, s.healed = version{}, healedIn(clientNode)
 }
 
-// due returns when something is due for the settings; zero if they wait for something else. Nothing else is changed while it is to be seen
-// what a change does.
+// due returns the time of the next work on the settings. Zero if they wait for another event. While a proof is open, nothing else
+// changes, so that the effect of a change is observable.
 func (s *settings) due() time.Time {
 	if s.proof.isOpen() {
 		return s.proof.due()
@@ -97,7 +98,7 @@ func (s *settings) due() time.Time {
 	return s.driftAt
 }
 
-// run applies a new spec, and checks for drift in between. It reports whether the read-ahead of mounts may have changed.
+// run applies a new spec and checks for drift in between. It reports whether the read-ahead of mounts may have changed.
 func (s *settings) run(ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool) bool {
 	now, declared, current := s.proof.clock.Now(), declarationOf(&clientNode.Spec), versionOf(clientNode)
 	switch {
@@ -123,7 +124,7 @@ func (s *settings) run(ctx context.Context, clientNode *v1alpha1.StorageClientNo
 	return len(s.outcome.volumes) > 0
 }
 
-// apply brings the host to what the spec wants.
+// apply applies the desired settings to the host.
 func (s *settings) apply(ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool) {
 	log, spec := logr.FromContextOrDiscard(ctx), clientNode.Spec
 	p, err := s.machine.beginPass(spec, s.allowed)
@@ -150,7 +151,7 @@ func (s *settings) apply(ctx context.Context, clientNode *v1alpha1.StorageClient
 	}
 }
 
-// applyVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else. It reports whether it could.
+// applyVolumes applies only the desired read-ahead of volumes. It reports whether it succeeded.
 func (s *settings) applyVolumes(ctx context.Context, spec v1alpha1.StorageClientNodeSpec) bool {
 	p, err := s.machine.beginPass(spec, s.allowed)
 	if err == nil {
@@ -170,7 +171,7 @@ func (s *settings) applyVolumes(ctx context.Context, spec v1alpha1.StorageClient
 	return true
 }
 
-// keepOutcome keeps an outcome, and when to try again where something failed.
+// keepOutcome saves an outcome. If it contains a failure, it also schedules the next attempt.
 func (s *settings) keepOutcome(out outcome) {
 	s.outcome = out
 	if !out.failed {
@@ -181,9 +182,8 @@ func (s *settings) keepOutcome(out outcome) {
 	s.retries++
 }
 
-// followMounts brings settings to new mounts without waiting for the next check for drift. A mount that is new is no drift, so nothing is
-// healed here, and nothing counted. What stands in the way is reported by the next check. It reports whether the read-ahead of mounts may
-// have changed.
+// followMounts applies settings to new mounts without waiting for the next drift check. A new mount is not drift and does not
+// count as a heal. The next drift check reports any obstacle. It reports whether the read-ahead of mounts may have changed.
 func (s *settings) followMounts(ctx context.Context, clientNode *v1alpha1.StorageClientNode) bool {
 	if s.applied != versionOf(clientNode) {
 		return false
@@ -194,8 +194,8 @@ func (s *settings) followMounts(ctx context.Context, clientNode *v1alpha1.Storag
 	return len(s.outcome.volumes) > 0
 }
 
-// checkDrift reads every setting back. Drift is healed where that disrupts nothing: live values are set again, and a boot argument that has
-// gone from the menu is staged again. What is not in force after that is left to the rollout.
+// checkDrift reads every setting back. It heals drift if that is not disruptive: it sets live values again, and stages kernel arguments
+// again that are missing from the boot menu. The rollout handles the remaining differences.
 func (s *settings) checkDrift(ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool) {
 	spec := clientNode.Spec
 	p, err := s.machine.beginPass(spec, s.allowed)
@@ -226,8 +226,8 @@ func (s *settings) checkDrift(ctx context.Context, clientNode *v1alpha1.StorageC
 	}
 }
 
-// sortDrift parts what is healed from what drifts too often. The read-ahead of volumes neither counts nor is ever left alone: of a new
-// mount, the host's own rule for its type may come after us.
+// sortDrift separates settings to heal from settings that drift too often. The read-ahead of volumes has no limit: after a mount, the
+// host's udev rule for the filesystem type may override it.
 func (s *settings) sortDrift(p *pass, drifted []string, now time.Time) (heal, alone []string) {
 	for _, key := range drifted {
 		_, ofVolume := volumeOf(key)
@@ -245,14 +245,14 @@ func (s *settings) sortDrift(p *pass, drifted []string, now time.Time) (heal, al
 	return heal, alone
 }
 
-// prove goes on with the proof of what is unconfirmed. Once that has ended the files follow.
+// prove continues the proof of unconfirmed settings. When the proof finishes, it applies the settings again to write their files.
 func (s *settings) prove(ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool, prove func(context.Context, int64) error) {
 	if s.proof.run(ctx, clientNode.Spec.Canary, judges{prove: prove, note: s.noteUnconfirmed}) {
 		s.apply(ctx, clientNode, permitUndecided)
 	}
 }
 
-// noteUnconfirmed has the status say how what is being proven stands.
+// noteUnconfirmed sets the message of the settings under test in the status.
 func (s *settings) noteUnconfirmed(message string) {
 	u, _ := s.machine.unconfirmed()
 	for i := range s.outcome.settings {
@@ -262,15 +262,15 @@ func (s *settings) noteUnconfirmed(message string) {
 	}
 }
 
-// forPermit returns what a permit rests on.
+// forPermit returns the settings state that a permit decision needs.
 func (s *settings) forPermit() permit.Settings {
 	return permit.Settings{
 		Statuses: s.outcome.settings, RebootBy: s.outcome.rebootBy, CarriedOut: s.outcome.carriedOut, RestoresOnly: s.machine.restoresOnly(),
 	}
 }
 
-// report sets what is reported of the settings. The hash is reported whenever the settings were gone through, failed ones included: it says
-// which settings the states speak of, and the states say how they stand.
+// report sets the settings fields of the status. It reports the hash once all settings were processed, including failed ones. The hash
+// identifies the settings that the states refer to.
 func (s *settings) report(status *v1alpha1.StorageClientNodeStatus, hash string) {
 	status.ObservedGeneration = s.applied.generation
 	if s.outcome.carriedOut {

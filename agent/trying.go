@@ -10,13 +10,13 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// hasUnconfirmed tells whether there is something to set and prove.
+// hasUnconfirmed reports whether any setting must be set and proven.
 func (p *pass) hasUnconfirmed() bool {
 	return len(p.only((*item).isSettable)) > 0
 }
 
-// setUnconfirmed sets what is to be proven. What is in force before is in the journal first, durably. The time for the proof begins once
-// all of it is set: tuned alone may take a minute to start.
+// setUnconfirmed sets the settings that need a proof. The journal durably records the previous values first. The proof time starts after
+// all settings are set, because tuned alone may take a minute to start.
 func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
 	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Settings: map[string]journal.UnconfirmedSetting{}}
 	for _, it := range p.only((*item).isSettable) {
@@ -50,7 +50,8 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 	return p.machine.Journal.SetUnconfirmed(u)
 }
 
-// setAll sets what the journal holds as unconfirmed. What the kernel refuses is put back at once, and is no longer part of it.
+// setAll sets the unconfirmed settings of the journal. If the kernel rejects a value, it immediately restores the setting and removes it
+// from the proof.
 func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 	refused := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
 	for _, subject := range p.machine.Subjects {
@@ -83,7 +84,7 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 	return nil
 }
 
-// failUnconfirmed has all that was to be proven fail, and keeps the rest.
+// failUnconfirmed marks all settings that need a proof as failed. Other settings are unchanged.
 func (p *pass) failUnconfirmed(reason string) {
 	for _, it := range p.only((*item).isSettable) {
 		it.failed = reason

@@ -14,11 +14,11 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// confirmWithin is how long unconfirmed settings stay in force once all are set. It ends before the kubelet's liveness probes, which are new
-// connections too, end an agent that they no longer reach: three of them 20 s apart, 5 s each.
+// confirmWithin is the time that unconfirmed settings stay effective after all are set. It is shorter than the time until the kubelet
+// restarts an unreachable agent. Liveness probes are new connections too: three of them, 20 s apart, with a 5 s timeout.
 const confirmWithin = 40 * time.Second
 
-// setDeadline sets the end of a proof that starts now. What has no end by the boot clock is not tried.
+// setDeadline sets the deadline of a proof that starts now. It returns an error if the boot clock cannot be read.
 func (m Machine) setDeadline(u *journal.Unconfirmed, now time.Time) error {
 	sinceBoot, err := m.BootClock.SinceBoot()
 	if err != nil {
@@ -28,9 +28,9 @@ func (m Machine) setDeadline(u *journal.Unconfirmed, now time.Time) error {
 	return nil
 }
 
-// timeToProve returns the time that is left to prove the unconfirmed settings. None is left in another boot, if the boot clock
-// cannot be read, and if the journal has no deadline by that clock or one that no proof has: an agent of an earlier release,
-// another time namespace or an editor wrote it.
+// timeToProve returns the time that is left to prove the unconfirmed settings. It is zero after another boot or if the boot clock cannot
+// be read. It is also zero if the deadline is missing or too late. Then an earlier release, another time namespace, or an editor wrote
+// it.
 func (m Machine) timeToProve(u journal.Unconfirmed, bootID string) time.Duration {
 	left := m.until(u.DeadlineSinceBoot)
 	if u.BootID != bootID || left > confirmWithin {
@@ -39,8 +39,8 @@ func (m Machine) timeToProve(u journal.Unconfirmed, bootID string) time.Duration
 	return left
 }
 
-// restoreAll puts back what was in force before the unconfirmed settings were set. After a boot only what has outlived it is to
-// be put back. A newer agent may set values of any subject unconfirmed.
+// restoreAll restores the values from before the unconfirmed settings were set. After a boot, it restores only values that survive a
+// boot. A newer agent may set unconfirmed values of any subject.
 func (m Machine) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bool) error {
 	var wrong []string
 	for _, subject := range m.Subjects {
@@ -69,8 +69,8 @@ func (m Machine) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot
 	return nil
 }
 
-// unconfirmed returns the settings that are set and not confirmed. It ignores a record that holds only settings of a newer agent:
-// that stays in the journal for an agent that supports them.
+// unconfirmed returns the settings that are set and not confirmed. It ignores a record with only settings of a newer agent. That record
+// stays in the journal for an agent that supports them.
 func (m Machine) unconfirmed() (u journal.Unconfirmed, open bool) {
 	u, open = m.Journal.Unconfirmed()
 	left := len(m.unsupported(u))
@@ -84,8 +84,7 @@ func (m Machine) unsupported(u journal.Unconfirmed) map[string]journal.Unconfirm
 	return left
 }
 
-// restoresOnly returns the reason why nothing may be changed on the host except to restore it. It is empty if settings may be
-// changed.
+// restoresOnly returns the reason why settings on the host can only be restored. Empty if settings may be changed.
 func (m Machine) restoresOnly() string {
 	if err := m.Journal.MayChange(); err != nil {
 		return err.Error()
@@ -97,7 +96,7 @@ func (m Machine) restoresOnly() string {
 	return ""
 }
 
-// putBackUnconfirmed puts the unconfirmed settings back and has the journal say so. There may be none.
+// putBackUnconfirmed reverts the unconfirmed settings, if any, and records that in the journal.
 func (m Machine) putBackUnconfirmed(ctx context.Context, bootID string) error {
 	u, open := m.unconfirmed()
 	if !open || u.PutBack {
@@ -116,12 +115,12 @@ func (m Machine) putBackUnconfirmed(ctx context.Context, bootID string) error {
 
 const interruptedNote = "its proof over new connections was cut short twice, by the end of the agent or of the boot; put back"
 
-// endInterrupted puts back what an agent that is gone, or a boot that is over, has left unconfirmed. The journal is to be loaded.
+// endInterrupted reverts the settings that an earlier agent or boot left unconfirmed. The journal must be loaded.
 func (m Machine) endInterrupted(ctx context.Context, bootID string) error {
 	return m.endUnconfirmed(ctx, bootID, func() error { return m.Journal.Interrupt(interruptedNote) })
 }
 
-// endUnconfirmed reverts the unconfirmed settings, and then ends them in the journal.
+// endUnconfirmed reverts the unconfirmed settings, then closes their record in the journal.
 func (m Machine) endUnconfirmed(ctx context.Context, bootID string, end func() error) error {
 	if _, open := m.unconfirmed(); !open {
 		return nil
@@ -130,7 +129,7 @@ func (m Machine) endUnconfirmed(ctx context.Context, bootID string, end func() e
 		return err
 	}
 	if _, open := m.unconfirmed(); !open {
-		// What is left is for an agent that supports it.
+		// The remaining settings need an agent that supports them.
 		return nil
 	}
 	return end()

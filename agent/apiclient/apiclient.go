@@ -1,5 +1,4 @@
-// Package apiclient is a node agent's way to the API server: its own StorageClientNode and nothing else, without
-// a cache.
+// Package apiclient is the API client of a node agent. It accesses only its own StorageClientNode and has no cache.
 package apiclient
 
 import (
@@ -28,36 +27,36 @@ import (
 const (
 	resource = "storageclientnodes"
 
-	// A watch is ended by the server after a time between watchTimeout and twice that, so that many agents do not
-	// come back together.
+	// The server closes a watch after a random time between watchTimeout and twice that time, so that many agents do not reconnect
+	// together.
 	watchTimeout = 5 * time.Minute
-	// After an error or the end of a watch the next try waits, from minDelay, doubled each time, to maxDelay, each
-	// with up to as much again. A watch that has lasted for maxDelay starts again at minDelay.
+	// After an error or the end of a watch, the delay before the next attempt doubles from minDelay to maxDelay. A random time of up to
+	// the same length is added. After a watch that lasted for maxDelay, the delay starts again at minDelay.
 	minDelay = 500 * time.Millisecond
 	maxDelay = 30 * time.Second
 )
 
-// All that a node agent may do: read StorageClientNodes and write their status. The policy in config/agent narrows the writing
-// to the agent's own node, which RBAC cannot express. There is no right on Nodes or Pods.
+// A node agent may only read StorageClientNodes and write their status. RBAC cannot limit writes to the agent's node; the admission
+// policy in config/agent does. The agent has no permissions on Nodes or Pods.
 // +kubebuilder:rbac:roleName=storage-client-node-agent,groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
 // +kubebuilder:rbac:roleName=storage-client-node-agent,groups=tuning.storageclient.dev,resources=storageclientnodes/status,verbs=patch;update
 
-// Client reads and follows one StorageClientNode and writes its status.
+// Client reads and watches one StorageClientNode and writes its status.
 type Client struct {
 	rest rest.Interface
-	// fresh makes a connection for every request.
+	// fresh opens a new connection for every request.
 	fresh rest.Interface
 	name  string
 	clock clock.Clock
 }
 
-// New returns a client for the StorageClientNode of that name.
+// New returns a client for the StorageClientNode with the given name.
 func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("build scheme: %w", err)
 	}
-	// Status, which the server answers errors with.
+	// The server returns errors as Status objects.
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	config = rest.CopyConfig(config)
 	config.GroupVersion = &v1alpha1.GroupVersion
@@ -75,7 +74,7 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	return &Client{rest: client, fresh: fresh, name: name, clock: c}, nil
 }
 
-// Get reads the client node from the API server, not from a cache.
+// Get reads the StorageClientNode from the API server, not from a cache.
 func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -86,9 +85,8 @@ func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	return clientNode, nil
 }
 
-// ApplyStatus declares the status by server-side apply and returns the client node as it is then. rollout, which is not
-// the agent's, is to be nil. With a resource version the write is refused as a conflict where the client node
-// has changed since.
+// ApplyStatus sets the status with server-side apply and returns the resulting StorageClientNode. status.rollout belongs to the manager
+// and must be nil. With a resource version, the write returns a conflict if the object has changed since that version.
 func (c *Client) ApplyStatus(
 	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 ) (*v1alpha1.StorageClientNode, error) {
@@ -118,8 +116,8 @@ func (c *Client) applyStatus(
 	return clientNode, nil
 }
 
-// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until the
-// context is done.
+// Follow calls changed with the current StorageClientNode and on every change, until the context is done. The argument is nil if the
+// object does not exist.
 func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
 	delay := minDelay
 	for ctx.Err() == nil {
@@ -139,7 +137,7 @@ func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClien
 	}
 }
 
-// listAndWatch ends without an error when the server ends the watch.
+// listAndWatch returns nil when the server closes the watch.
 func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) error {
 	version, err := c.listNode(ctx, changed)
 	if err != nil {
@@ -162,7 +160,7 @@ func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.Storag
 	return nil
 }
 
-// listNode reads from the store, not from the server's cache: a desired state must never go back in time.
+// listNode reads from the store, not from the server's cache, because the desired state must never go back in time.
 func (c *Client) listNode(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

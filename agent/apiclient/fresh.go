@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requestTimeout bounds a single read or write.
+// requestTimeout is the timeout of a single read or write.
 const requestTimeout = 30 * time.Second
 
-// freshClient returns a client that makes a connection for every request: no connection is kept alive, and requests of HTTP/2
-// would share one.
+// freshClient returns a client that opens a new connection for every request. It disables keep-alive, and HTTP/2, whose requests would
+// share a connection.
 func freshClient(config *rest.Config) (rest.Interface, error) {
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {

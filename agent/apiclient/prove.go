@@ -10,14 +10,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// provingPath is the largest document that every API server has for whoever may ask it at all.
+// provingPath is the largest document that every API server serves to all authenticated users.
 const provingPath = "/openapi/v2"
 
-// Every authenticated user may read it by the API server's own role system:discovery, unless that was changed.
+// By default, the built-in role system:discovery permits it for every authenticated user.
 // +kubebuilder:rbac:roleName=storage-client-node-agent,urls=/openapi/v2,verbs=get
 
-// Prove makes a new connection to the API server and reads that many bytes over it, or all there is where that is less, and
-// declares the status over another. What is read is not kept.
+// Prove reads up to size bytes from the API server over one new connection and discards them. It writes the status over another new
+// connection.
 func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
 	began := c.clock.Now()
 	body, err := c.fresh.Get().AbsPath(provingPath).SetHeader("Accept", "application/json").SetHeader("Accept-Encoding", "identity").Stream(ctx)

@@ -1,4 +1,4 @@
-// Package bounds has the bounds of a StorageClientNode's status, as the API has them: the parts of the agent that report keep to them.
+// Package bounds contains the API limits of the StorageClientNode status, for the parts of the agent that report it.
 package bounds
 
 import (
@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bounds of texts in characters.
+// Limits of strings, in characters.
 const (
 	Message    = 1024
 	Observed   = 1024
@@ -17,13 +17,13 @@ const (
 	Word       = 32
 )
 
-// Options is the most mount options of one mount.
+// Options is the maximum number of mount options of one mount.
 const Options = 64
 
-// First returns the first entries of a list, at most n.
+// First returns at most the first n entries of a list.
 func First[T any](list []T, n int) []T { return list[:min(len(list), n)] }
 
-// Time returns a time in whole seconds, as the API has it; nil if it is zero.
+// Time returns a time in whole seconds, as in the API. Nil if it is zero.
 func Time(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil

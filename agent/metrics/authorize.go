@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	// reviewPath is where a caller's own rights are asked for: every authenticated user may (system:basic-user).
+	// reviewPath is the API path to review one's own permissions. Every authenticated user may use it (system:basic-user).
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	// reviewTimeout bounds one question, maxAnswer the bytes of its answer.
+	// reviewTimeout is the timeout of one access review. maxAnswer is the size limit of the response, in bytes.
 	reviewTimeout = 10 * time.Second
 	maxAnswer     = 1 << 20
-	// A verdict is believed for so long, so that a scrape costs the API server nothing, and a right that is taken away is
-	// gone soon.
+	// A decision is cached for this time. Scrapes then rarely query the API server, and a revoked permission takes effect soon.
 	believed = time.Minute
-	// No more callers are remembered, and no more questions asked in questionSpan: whoever sends made-up tokens must not have all
-	// agents ask the API server about them.
+	// Limits of cached callers, and of access reviews in each questionSpan. Otherwise, a client with invalid tokens could make all agents
+	// send reviews to the API server.
 	maxCallers    = 32
 	maxQuestions  = 10
 	questionSpan  = 10 * time.Second
 	maxTokenBytes = 16 << 10
 )
 
-// errTooMany is said where the API server has been asked too often of late.
+// errTooMany is returned if there were too many recent access reviews.
 var errTooMany = errors.New("too many callers of late; try again later")
 
-// Authorizer lets those read metrics whom the API server lets read /metrics. It asks with the caller's own token, so that the
-// agent needs no right to ask whose a token is or what others may do. A token goes nowhere else and is not kept: its hash is.
+// Authorizer allows a caller to read metrics if the API server allows it to read /metrics. It uses the caller's token for the request, so
+// the agent needs no permission for token or access reviews of others. The token is not sent anywhere else; only its hash is stored.
 type Authorizer struct {
 	client *http.Client
 	host   string
@@ -51,13 +50,13 @@ type Authorizer struct {
 	askedFrom time.Time
 }
 
-// verdict is the status of the answer, and until when it holds.
+// verdict is the HTTP status of a decision and its expiry time.
 type verdict struct {
 	status int
 	until  time.Time
 }
 
-// NewAuthorizer asks the API server of a client configuration, without the credentials of that.
+// NewAuthorizer returns an Authorizer for the API server of a client configuration. It does not use the credentials in the configuration.
 func NewAuthorizer(config *rest.Config, c clock.PassiveClock) (*Authorizer, error) {
 	config = rest.AnonymousClientConfig(config)
 	client, err := rest.HTTPClientFor(config)
@@ -72,8 +71,8 @@ func NewAuthorizer(config *rest.Config, c clock.PassiveClock) (*Authorizer, erro
 	return &Authorizer{client: client, host: strings.TrimSuffix(host.String(), "/"), clock: c, verdicts: map[[sha256.Size]byte]verdict{}}, nil
 }
 
-// Guard serves what is behind it to callers who may read /metrics, 401 to those whom the API server does not know and 403 to the
-// others.
+// Guard serves behind to callers who may read /metrics. It returns 401 if the API server cannot authenticate the caller, and 403
+// otherwise.
 func (a *Authorizer) Guard(behind http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -96,13 +95,13 @@ func (a *Authorizer) Guard(behind http.Handler) http.Handler {
 	})
 }
 
-// refuse ends the connection too: there are few.
+// refuse also closes the connection, because their number is limited.
 func refuse(w http.ResponseWriter, why string, status int) {
 	w.Header().Set("Connection", "close")
 	http.Error(w, why, status)
 }
 
-// judge returns OK, Unauthorized or Forbidden. One caller at a time is asked about.
+// judge returns OK, Unauthorized, or Forbidden. It runs one access review at a time.
 func (a *Authorizer) judge(ctx context.Context, token string) (int, error) {
 	key := sha256.Sum256([]byte(token))
 	a.mu.Lock()
@@ -129,7 +128,7 @@ func (a *Authorizer) judge(ctx context.Context, token string) (int, error) {
 	return status, nil
 }
 
-// accessReview is a SelfSubjectAccessReview, as far as this asks and reads it.
+// accessReview contains the fields of a SelfSubjectAccessReview that the agent uses.
 type accessReview struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

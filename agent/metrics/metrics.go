@@ -1,6 +1,6 @@
-// Package metrics tells Prometheus what only the node knows: how the NFS mounts of volumes fare, operation by operation.
-// node_exporter has counters of NFS too, but no volume, no options asked for against options in force, and one mount
-// for each export. docs/reference.md is made from the declarations here.
+// Package metrics exports data that only the node has: the performance of NFS mounts of volumes, by operation. The NFS metrics of
+// node_exporter do not contain the volume, the requested and effective options, or more than one mount of an export. docs/reference.md is
+// generated from the declarations in this package.
 package metrics
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// Off is the address that stands for no metrics.
+// Off is the address value that disables metrics.
 const Off = "0"
 
-// maxSuperblocks bounds what one node reports. With the ten operations that a mount typically sees it is 9,000 series.
+// maxSuperblocks is the maximum number of superblocks that one node reports. With ten operations for each mount, that is 9,000 series.
 const maxSuperblocks = 128
 
 var (
@@ -53,20 +53,20 @@ var (
 	collected = prometheus.NewDesc("storageclient_mounts_success", "1 where the host's mounts could be read, else 0.", nil, nil)
 )
 
-// SuperblockReader reads the host's NFS superblocks. mounts.Reader is it.
+// SuperblockReader reads the NFS superblocks of the host. mounts.Reader implements it.
 type SuperblockReader interface {
 	Superblocks() ([]mounts.Superblock, error)
 }
 
-// Collector reads the host's mounts at each scrape, and no mount point itself: a server that is gone delays nothing.
+// Collector reads the mount data of the host at each scrape. It does not access mount points, so an unavailable server causes no delay.
 type Collector struct {
-	// Mounts reads the mounts.
+	// Mounts reads the superblocks.
 	Mounts SuperblockReader
-	// Log takes what could not be read.
+	// Log records read errors.
 	Log logr.Logger
 }
 
-// Describe sends all descriptors.
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		mountInfo, nconnect, connections, slotLimit, readAhead, readBytes, writtenBytes, operations, operationErrors,
@@ -76,7 +76,7 @@ func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reports all superblocks.
+// Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	s := sink{out}
 	blocks, err := c.Mounts.Superblocks()
@@ -102,7 +102,7 @@ func (s sink) sendCounter(d *prometheus.Desc, value float64, labels ...string) {
 	s.sendMetric(d, prometheus.CounterValue, value, labels)
 }
 
-// sendMetric leaves out what has a label that is not UTF-8, as an export's name may be, rather than failing the scrape.
+// sendMetric skips metrics with a label that is not valid UTF-8, such as the name of an export. They would make the scrape fail.
 func (s sink) sendMetric(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels []string) {
 	if m, err := prometheus.NewConstMetric(d, kind, value, labels...); err == nil {
 		s.out <- m
@@ -147,7 +147,7 @@ func (s sink) sendOperation(o mounts.Operation, labels []string) {
 	s.sendCounter(executionTime, o.Execution.Seconds(), labels...)
 }
 
-// NewHandler serves the metrics of the given collectors, to one scraper at a time.
+// NewHandler returns a handler for the metrics of the given collectors. It serves one scrape at a time.
 func NewHandler(collectors ...prometheus.Collector) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range collectors {
@@ -158,8 +158,8 @@ func NewHandler(collectors ...prometheus.Collector) (http.Handler, error) {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1, DisableCompression: true}), nil
 }
 
-// CheckAddress accepts Off, and an address and port of the loopback interface. The agent is in the node's network, so whoever else
-// asks has to say who he is: see CheckSecureAddress.
+// CheckAddress accepts Off, or a loopback address with a port. The agent is in the host network, so callers at other addresses must
+// authenticate: see CheckSecureAddress.
 func CheckAddress(address string) error {
 	if address == Off {
 		return nil
@@ -174,8 +174,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// CheckSecureAddress accepts an address and port of the node. It takes no name, and no address that stands for all of them: a node
-// may be in networks that nobody thinks of.
+// CheckSecureAddress accepts an IP address of the node with a port. It rejects host names and unspecified addresses, because a node may
+// be connected to unexpected networks.
 func CheckSecureAddress(address string) error {
 	ip, err := parseAddress(address)
 	if err != nil {

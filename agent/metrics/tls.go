@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// A certificate is made anew renewBefore it ends, so that none needs a restart.
+	// A certificate is renewed renewBefore its expiry, without a restart.
 	certificateLife = 365 * 24 * time.Hour
 	renewBefore     = 30 * 24 * time.Hour
-	// maxConnections bounds what callers can have the agent hold at a time.
+	// maxConnections is the maximum number of concurrent connections.
 	maxConnections = 16
 )
 
-// TLSConfig serves HTTP/1.1 with a certificate that the agent signs itself: what is told is encrypted, and who tells it is not
-// proven. No key is ever written to a file.
+// TLSConfig returns a server configuration for HTTP/1.1 with a self-signed certificate. It encrypts the data but does not prove the
+// identity of the agent. The private key is never written to a file.
 func TLSConfig(nodeName, address string, c clock.PassiveClock) *tls.Config {
 	maker := &certificates{nodeName: nodeName, address: address, clock: c}
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: maker.current}
@@ -68,7 +68,7 @@ func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "storage-client-node-agent"}, DNSNames: []string{c.nodeName},
-		// A node's clock may be behind.
+		// A node's clock may be slow.
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -88,7 +88,7 @@ func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// Limited accepts no more than maxConnections at a time; others wait in the kernel's queue.
+// Limited accepts at most maxConnections connections at a time. Other connections wait in the kernel's queue.
 func Limited(listener net.Listener) net.Listener {
 	return netutil.LimitListener(listener, maxConnections)
 }

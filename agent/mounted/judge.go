@@ -16,47 +16,47 @@ import (
 
 const (
 	maxDifferences = 3
-	// maxNamedPods is how many pods a message names by their UIDs.
+	// maxNamedPods is the maximum number of pod UIDs in a message.
 	maxNamedPods = 12
 )
 
-// slotKeys are the settings that a transport takes its limit from when it is made.
+// slotKeys are the settings that set the limit of a new transport.
 var slotKeys = []string{
 	catalogue.ModuleKey("sunrpc", "tcp_max_slot_table_entries"), catalogue.ModuleKey("sunrpc", "tcp_slot_table_entries"),
 }
 
-// sessionKey is the setting that a session takes its number of slots from when it is made.
+// sessionKey is the setting that sets the number of slots of a new session.
 var sessionKey = catalogue.ModuleKey("nfs", "max_session_slots")
 
-// Modules report what a connection that is made now would get. modprobe.Subject is it.
+// Modules reports the module parameters that apply to new connections. modprobe.Subject implements it.
 type Modules interface {
-	// SlotLimit is how many requests a new transport may have in flight, NFSv3 and 4.0 only.
+	// SlotLimit returns the maximum number of requests in flight on a new transport, for NFSv3 and NFSv4.0 only.
 	SlotLimit() (int, error)
-	// OldSessions are the sessions that are older than the number of slots that is set.
+	// OldSessions returns the sessions that are older than the current number of slots.
 	OldSessions() ([]mounts.Session, error)
 }
 
-// ReadAhead says why the read-ahead of a volume is not as declared; empty if it is.
+// ReadAhead contains the reason why the read-ahead of a volume differs from its declared value. Message is empty if it does not differ.
 type ReadAhead struct {
 	Message string
-	// Failed is true if it could be set.
+	// Failed is true if the value was rejected, failed, or drifted. False if this node does not support it.
 	Failed bool
 }
 
-// judge says of mounts how they stand towards what the volumes want.
+// judge compares mounts with the declared values of their volumes.
 type judge struct {
 	volumes map[string]v1alpha1.NodeVolume
-	// readAhead holds by volume how its read-ahead stands.
+	// readAhead is the read-ahead state by volume.
 	readAhead map[string]ReadAhead
-	// slotLimit is what a new transport would get; 0 where no profile declares it, or nobody knows.
+	// slotLimit is the limit of a new transport. Zero if unknown, or if no profile declares it.
 	slotLimit int
-	// oldSessions are the clients whose session is older than the number of slots that is set; none where no profile declares it.
+	// oldSessions contains the clients whose session is older than the current number of slots. Empty if no profile declares the number.
 	oldSessions []string
-	// clients holds the mounts that share connections, by client.
+	// clients contains the mounts that share connections, by client.
 	clients map[string][]mounts.Mount
 }
 
-// newJudge gathers what is to be known of all mounts before one can be judged.
+// newJudge collects the data of all mounts that a comparison of one mount needs.
 func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead, all []mounts.Mount, modules Modules) *judge {
 	j := &judge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: readAhead, clients: map[string][]mounts.Mount{}}
 	if spec.Release || len(spec.Volumes) == 0 {
@@ -74,7 +74,7 @@ func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhe
 		return slices.ContainsFunc(spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
 	}
 	if declares(slotKeys...) {
-		// A limit that cannot be read is 0.
+		// The limit is 0 if it cannot be read.
 		j.slotLimit, _ = modules.SlotLimit()
 	}
 	if declares(sessionKey) {
@@ -106,8 +106,8 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	return state, text.Cut(strings.Join(sentences, "; "), bounds.Message)
 }
 
-// findDifferences tells in what a mount was not made as wanted, parted into what is its own, and what it shares with all
-// mounts of the server: it stays until the last of these is gone.
+// findDifferences returns the differences between a mount and the desired options. own belongs to this mount. shared belongs to all
+// mounts of the server and stays until the last of them is unmounted.
 func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)
 	open := false
@@ -120,7 +120,7 @@ func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []
 	for _, d := range mountoptions.Outdated(m.Protocol, wanted, m.Options) {
 		switch {
 		case d.Option == nconnect && open:
-			// What is open counts, and not what the kernel shows as asked for: connections come and go by hand too.
+			// The number of open connections decides, not the option in the mount table. Connections can also be added and removed manually.
 		case m.Client != "" && protocol.Effect(d.Option) == v1alpha1.EffectNewTransport:
 			shared = append(shared, d.String())
 		default:
@@ -138,12 +138,12 @@ func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []
 
 const nconnect = "nconnect"
 
-// obeysSlotTable is false for sessions, whose transports have no limit of their own.
+// obeysSlotTable reports whether the slot table limits the mount. Transports of sessions have no separate limit.
 func obeysSlotTable(m mounts.Mount) bool {
 	return m.Client != "" && (!strings.HasPrefix(m.Protocol, "NFSv4.") || m.Protocol == "NFSv4.0")
 }
 
-// describeHolders names the mount that opened the connections of a client, and who has to go before others can be opened.
+// describeHolders returns the mount that opened the connections of a client, and the pods and mounts that keep them open.
 func (j *judge) describeHolders(m mounts.Mount) string {
 	var pods, hosts []string
 	first := "mount " + m.First

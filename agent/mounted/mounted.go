@@ -1,4 +1,4 @@
-// Package mounted follows what is mounted on one node, and reports how it compares with what the volumes declare.
+// Package mounted monitors the mounts of one node and compares them with the declarations for their volumes.
 package mounted
 
 import (
@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// Interval is how often the mount table is looked at: a drain waits for the last mount to go.
+	// Interval is the interval between reads of the mount table. It is short because a drain waits for the last unmount.
 	Interval = 5 * time.Second
-	// fullInterval is how often the mounts are read with all their numbers.
+	// fullInterval is the interval between reads of all mount counters.
 	fullInterval = time.Minute
 )
 
-// Bounds of status.mounts.
+// Limits of status.mounts.
 const (
 	maxOption = 256
 	maxPods   = 64
 	maxMounts = 128
 )
 
-// Reader reads the host's mounts. mounts.Reader is it.
+// Reader reads the mounts of the host. mounts.Reader implements it.
 type Reader interface {
-	// Read reads the mounts with all that is known of them.
+	// Read returns the mounts with all available data.
 	Read() (mounts.Table, error)
-	// Busy reads the busy mounts alone, and how many lines of the mount table could not be read.
+	// Busy returns only the busy mounts, and the number of malformed lines in the mount table.
 	Busy() (busy []mounts.Busy, malformed int, err error)
 }
 
-// Watch follows the mounts.
+// Watch monitors the mounts.
 type Watch struct {
 	reader  Reader
 	modules Modules
 	clock   clock.Clock
-	// table is what was mounted when it could be read last, err why it cannot be read now.
+	// table is the result of the last successful read. err is the current read error.
 	table mounts.Table
 	err   error
-	// tableAt is when the table is looked at next, fullAt when it is read even if the busy mounts are the same.
+	// tableAt is the time of the next read of the mount table. fullAt is the time of the next full read, even without changes.
 	tableAt, fullAt time.Time
-	// sightings tell since when what is mounted is.
+	// sightings contains the mount time of each superblock.
 	sightings sightings
 }
 
@@ -56,11 +56,11 @@ func New(reader Reader, modules Modules, clock clock.Clock) *Watch {
 	return &Watch{reader: reader, modules: modules, clock: clock}
 }
 
-// Due returns when the mount table is looked at next.
+// Due returns the time of the next read of the mount table.
 func (w *Watch) Due() time.Time { return w.tableAt }
 
-// Run looks at the mount table when that is due, and reads all of the mounts' numbers if it has changed or a minute has passed. It
-// reports whether all was read.
+// Run reads the mount table when it is due. If the table has changed or a minute has passed, it reads all mount data. It reports whether
+// this full read succeeded.
 func (w *Watch) Run() bool {
 	now := w.clock.Now()
 	if now.Before(w.tableAt) {
@@ -77,7 +77,7 @@ func (w *Watch) Run() bool {
 	return w.err == nil
 }
 
-// Read reads the mounts with all their numbers.
+// Read reads the mounts with all data.
 func (w *Watch) Read() {
 	table, err := w.reader.Read()
 	if w.err = err; err == nil {
@@ -87,11 +87,11 @@ func (w *Watch) Read() {
 	}
 }
 
-// Mounts returns what was mounted when it was read last.
+// Mounts returns the mounts of the last successful read.
 func (w *Watch) Mounts() []mounts.Mount { return w.table.Mounts }
 
-// FindBusy reads the mount table at this very moment, and says what of it must not be interrupted by a reboot; empty if nothing is. It
-// ignores the pods with these UIDs.
+// FindBusy reads the mount table now and describes the mounts that a reboot must not interrupt. Empty if there are none. It ignores
+// mounts of the pods with the given UIDs.
 func (w *Watch) FindBusy(ignored []string) string {
 	busy, malformed, err := w.reader.Busy()
 	if err != nil {
@@ -112,18 +112,18 @@ func (w *Watch) FindBusy(ignored []string) string {
 	return "still mounted: " + host.ListNames(points)
 }
 
-// Report sets what is reported of the mounts. ReadAhead holds by volume how its read-ahead stands.
+// Report sets the mount fields of the status. readAhead is the read-ahead state by volume.
 func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead) {
 	status.Mounts, status.MountsOmitted = statusesOf(w.table.Mounts, newJudge(spec, readAhead, w.table.Mounts, w.modules), w.sightings)
 	status.BusyMounts, status.BusyMountsOmitted = busyStatuses(w.table.Busy)
 	status.BusyMountsOmitted += int32(w.table.Malformed)
 	if w.err != nil {
-		// What is mounted is not known, and that holds a reboot back as well.
+		// The mounts are unknown, which also blocks a reboot.
 		status.BusyMountsOmitted++
 	}
 }
 
-// statusesOf keeps network mounts rather than others where there are too many.
+// statusesOf prefers network mounts if there are too many mounts.
 func statusesOf(all []mounts.Mount, j *judge, since sightings) (list []v1alpha1.MountStatus, omitted int32) {
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
@@ -181,7 +181,7 @@ func busyStatuses(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) 
 	return boundList(list, func(m v1alpha1.BusyMount) string { return m.MountPoint })
 }
 
-// boundList keeps the first entry of each mount point, as many as the status may have.
+// boundList keeps the first entry of each mount point, up to maxMounts entries.
 func boundList[T any](all []T, point func(T) string) (list []T, omitted int32) {
 	seen := map[string]bool{}
 	for _, m := range all {

@@ -7,21 +7,23 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// clockSlack is by how many seconds an age may lag behind: it is rounded down.
+// clockSlack is the tolerance for the age of a mount, in seconds, because the age is rounded down.
 const clockSlack = 2
 
-// sightings remember since when superblocks have been mounted, so that what is said of one changes only with it.
+// sightings contains the mount time of superblocks. The reported time of a superblock stays the same until it is mounted again.
 type sightings struct {
 	byDevice map[string]sighting
-	// readAt is when all mounts were read last, seenAt when the volumes' mount points were last the same as then; zero: never.
+	// readAt is the time of the last full read. seenAt is the last time that the mount points of the volumes were unchanged. Zero if
+	// never.
 	readAt, seenAt time.Time
 }
 
 type sighting struct {
-	// since is when it was mounted, zero where that is not known; used is whether an operation on it has ended since.
+	// since is the mount time, zero if unknown. used is true if an operation on the superblock has completed since then.
 	since time.Time
 	used  bool
-	// ids and points are its mounts, age is the kernel's, -1 for none, and before what its counter stood at when it was seen first.
+	// ids and points identify its mounts. age is the age from the kernel in seconds, -1 if unknown. before is the counter at the first
+	// sighting.
 	ids, points []string
 	age         int
 	before      uint64
@@ -39,7 +41,7 @@ func (s *sightings) noteMounts(all []mounts.Mount, now time.Time) {
 	s.byDevice, s.readAt, s.seenAt = found, now, now
 }
 
-// noteUnchanged says that the volumes are mounted where they were.
+// noteUnchanged records that the mount points of the volumes are unchanged.
 func (s *sightings) noteUnchanged(now time.Time) { s.seenAt = now }
 
 func (s *sightings) sightingOf(same []mounts.Mount, now time.Time) sighting {
@@ -64,7 +66,7 @@ func (s *sightings) sightingOf(same []mounts.Mount, now time.Time) sighting {
 	return is
 }
 
-// isStill says whether a superblock is the one that was there before, by its age or, where it has none, by its mounts.
+// isStill reports whether a superblock is the same as before. It compares the age or, if unknown, the mount IDs.
 func (s sighting) isStill(now sighting, elapsed time.Duration) bool {
 	if s.age >= 0 && now.age >= 0 {
 		return now.age+clockSlack >= s.age+int(elapsed.Seconds())
@@ -72,8 +74,8 @@ func (s sighting) isStill(now sighting, elapsed time.Duration) bool {
 	return slices.ContainsFunc(now.ids, func(id string) bool { return slices.Contains(s.ids, id) })
 }
 
-// lastWithout is when the superblock was certainly not mounted yet. Where volumes' mount points come and go is seen more often than
-// all mounts are read.
+// lastWithout returns the last time at which the superblock was not mounted. Changes to the mount points of volumes are detected more
+// often than full reads run.
 func (s *sightings) lastWithout(same []mounts.Mount, was sighting) time.Time {
 	for _, m := range same {
 		if m.Volume != "" && !slices.Contains(was.points, m.MountPoint) {

@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// clonePassTimeout is less than the Pod of a clone may live: what was too long is told.
+	// clonePassTimeout is shorter than the lifetime of a clone's Pod, so that the Pod can still report the timeout.
 	clonePassTimeout = 8 * time.Minute
-	// cloneStays is how long a clone stays mounted at least: its node's agent reports it in that time, without which nothing counts.
+	// cloneStays is the minimum time that a clone stays mounted. The agent of its node must report the mount in this time for a valid
+	// pass.
 	cloneStays = mounted.Interval + reporter.Interval + 10*time.Second
 )
 
-// RunClonePass does the work of one pass in the Pod of a clone, which is mounted at a directory, and stays until the node's agent has
-// reported the mount.
+// RunClonePass runs the work of one pass in the Pod of a clone that is mounted at dir. It returns only after the agent of the node has
+// had time to report the mount.
 func RunClonePass(ctx context.Context, dir string, work probe.Work) v1alpha1.ClonePass {
 	return runClonePass(ctx, clonePassTimeout, cloneStays, func(ctx context.Context) ([]probe.Phase, int, error) {
 		return probe.RunOnClone(ctx, dir, boundWork(work))

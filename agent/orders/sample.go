@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Bounds of status.sample. With those of one sample, the first always fits into maxSampleBytes.
+// Limits of status.sample. Together with the limits of one sample, the first sample always fits into maxSampleBytes.
 const (
 	maxSampleBytes       = 64 << 10
 	maxSampleMounts      = 32
@@ -28,30 +28,31 @@ const (
 	maxSampleOperations  = 80
 	maxSampleConnections = 16
 	maxSampleVolumes     = 8
-	// maxSampleFrame is more than all that stands in status.sample beside its mounts.
+	// maxSampleFrame is an upper limit for all fields of status.sample except for the mounts.
 	maxSampleFrame = 512
 )
 
-// sampleReadingLimit is how long the two readings may take beside the window. They run beside the loop, which never waits for them.
+// sampleReadingLimit is the time limit for the two readings, in addition to the window. They run in the background, and the loop never
+// waits.
 const sampleReadingLimit = 30 * time.Second
 
-// Sampler reads what the mounts do over a window, from counters alone.
+// Sampler measures the mounts over a window. It reads only counters.
 type Sampler func(ctx context.Context, window time.Duration) ([]recommend.Sample, error)
 
-// Sample is the one sample that a node takes.
+// Sample runs at most one sample on a node.
 type Sample struct {
-	// Start runs something beside the loop, which makes a pass once it has ended.
+	// Start runs work in the background and triggers a pass when it is done.
 	Start func(func())
 
 	sampler Sampler
 	clock   clock.Clock
-	// status is what is reported; nil where nothing is asked.
+	// status is the reported status. Nil if there is no request.
 	status *v1alpha1.NodeSampleStatus
-	// volumes are those that are asked for, endsBy is when the sample is given up.
+	// volumes are the requested volumes. endsBy is the timeout of the sample.
 	volumes []string
 	endsBy  time.Time
-	// cancel ends the window that is under way, and its reading comes over readings; nil where none is. A reading that does not end keeps
-	// it: there is never more than one.
+	// cancel stops the current window, whose result arrives on readings. Nil if there is none. It is kept until the reading returns, so
+	// there is never more than one.
 	cancel   context.CancelFunc
 	readings chan sampleReading
 }
@@ -63,17 +64,17 @@ type sampleReading struct {
 	err     error
 }
 
-// NewSample returns the sample of a node that is asked for none yet.
+// NewSample returns a Sample without a request.
 func NewSample(sampler Sampler, clock clock.Clock, start func(func())) *Sample {
 	return &Sample{Start: start, sampler: sampler, clock: clock, readings: make(chan sampleReading, 1)}
 }
 
-// Report sets what is reported of the sample.
+// Report sets the sample field of the status.
 func (s *Sample) Report(status *v1alpha1.StorageClientNodeStatus) {
 	status.Sample = s.status.DeepCopy()
 }
 
-// Run takes in what was read, and does what is due. A request is answered once: by this agent, or by the one before.
+// Run processes results and does the due work. A request is handled only once, by this agent or by the previous one.
 func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	for len(s.readings) > 0 {
 		s.takeReading(<-s.readings)
@@ -97,7 +98,7 @@ func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	}
 }
 
-// beginIfPossible begins the window of a request that no agent has begun to answer.
+// beginIfPossible starts the window of a new request.
 func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample, now time.Time) {
 	why := refuseSample(order)
 	switch {
@@ -109,16 +110,16 @@ func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample,
 	case s.cancel == nil:
 		s.begin(ctx, order, now)
 	}
-	// A reading of a request before this one has been cancelled, and still has to end.
+	// Otherwise, the canceled reading of a previous request has not finished yet.
 }
 
-// What a request may name, as the API has it.
+// Valid names in a request, as in the API.
 var (
 	sampleID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
 	sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
 )
 
-// refuseSample says why a request is not answered, whoever wrote it; empty where it is.
+// refuseSample returns the reason for rejecting a request, regardless of its author. Empty if it is valid.
 func refuseSample(order v1alpha1.NodeSample) string {
 	switch {
 	case !sampleID.MatchString(order.ID):
@@ -132,20 +133,20 @@ func refuseSample(order v1alpha1.NodeSample) string {
 	return ""
 }
 
-// End ends a window that is under way, and forgets the request.
+// End stops the current window and clears the request.
 func (s *Sample) End() {
 	s.cancelReading()
 	s.status, s.volumes = nil, nil
 }
 
-// cancelReading tells the reading to end. It still counts as under way until it has.
+// cancelReading cancels the reading. It counts as in progress until it returns.
 func (s *Sample) cancelReading() {
 	if s.cancel != nil {
 		s.cancel()
 	}
 }
 
-// fail ends the sample and reports why there is none.
+// fail stops the sample and reports the reason.
 func (s *Sample) fail(id, why string) {
 	s.cancelReading()
 	s.status = &v1alpha1.NodeSampleStatus{ID: id, Phase: v1alpha1.SampleFailed, Message: text.Cut(why, bounds.Message)}
@@ -163,7 +164,7 @@ func (s *Sample) begin(ctx context.Context, order v1alpha1.NodeSample, now time.
 	})
 }
 
-// takeReading answers with what the window has shown, unless nobody waits for it any more.
+// takeReading sets the status from the result, unless the request has been replaced or removed.
 func (s *Sample) takeReading(r sampleReading) {
 	s.cancel()
 	s.cancel = nil
@@ -184,7 +185,7 @@ func (s *Sample) takeReading(r sampleReading) {
 	}
 }
 
-// boundSamples are the samples of the volumes' mounts, as many as fit into the status.
+// boundSamples returns the samples of the mounts of the given volumes, up to the limits of the status.
 func boundSamples(samples []recommend.Sample, volumes []string) (list []v1alpha1.MountSample, omitted int32, err error) {
 	size, seen := 0, map[string]bool{}
 	for _, s := range samples {
@@ -211,7 +212,7 @@ func boundSamples(samples []recommend.Sample, volumes []string) (list []v1alpha1
 	return list, omitted, nil
 }
 
-// boundSample keeps the API's bounds. Of more kinds of operations than there are room for, the rarest go.
+// boundSample applies the limits of the API. If there are too many kinds of operations, it drops the rarest.
 func boundSample(m *v1alpha1.MountSample) {
 	m.MountPoint, m.Export = text.Cut(m.MountPoint, bounds.MountPoint), text.Cut(m.Export, bounds.MountPoint)
 	m.Server, m.Protocol = text.Cut(m.Server, bounds.Name), text.Cut(m.Protocol, bounds.Word)

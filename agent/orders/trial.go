@@ -1,5 +1,5 @@
-// Package orders carries out what a StorageClientNode orders of one node once: a trial, which its trial runner mounts, and a sample of what
-// its mounts do. Both run beside the agent's loop.
+// Package orders runs the one-time orders of a StorageClientNode: a trial, whose mounts the trial runner makes, and a sample of the
+// mounts. Both run in the background.
 package orders
 
 import (
@@ -20,41 +20,41 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Bounds of status.trial: with them all of it stays below 16 KiB.
+// Limits of status.trial. They keep its total size below 16 KiB.
 const (
 	maxTrialMessage = 4096
 	maxOwnMessage   = 1024
 	maxProofMessage = 512
 	maxTrialOption  = 64
 	maxIdentifier   = 128
-	// maxPassesMessage is that of a result with passes, in bytes.
+	// maxPassesMessage is the limit for the message of a result with passes, in bytes.
 	maxPassesMessage = 1024
 )
 
-// runnerRetry is the pause before a trial runner is asked again that is not there yet, or is busy.
+// runnerRetry is the pause before another call to a trial runner that is missing or busy.
 const runnerRetry = 2 * time.Second
 
-// Runner hands an order to the node's trial runner and waits for the result.
+// Runner sends an order to the trial runner of the node and waits for the result.
 type Runner func(ctx context.Context, order probe.Order) (probe.Result, error)
 
-// NoRunner is the Runner of a machine that has none.
+// NoRunner is the Runner of a machine without a trial runner.
 func NoRunner(context.Context, probe.Order) (probe.Result, error) {
 	return probe.Result{}, errors.New("this node's agent has no trial runner")
 }
 
-// Trial is the one trial that a node carries out.
+// Trial runs at most one trial on a node.
 type Trial struct {
-	// Start runs something beside the loop, which makes a pass once it has ended: a trial takes long, and nothing else waits for it.
+	// Start runs work in the background and triggers a pass when it is done. A trial takes long, and other work must not wait for it.
 	Start func(func())
 
 	runner Runner
 	clock  clock.Clock
-	// status is what is reported; nil where there is no order.
+	// status is the reported status. Nil if there is no order.
 	status *v1alpha1.NodeTrialStatus
-	// cancel ends the order that is being carried out, and its answer comes over answers; nil where none is.
+	// cancel stops the current order, whose result arrives on answers. Nil if there is none.
 	cancel  context.CancelFunc
 	answers chan trialAnswer
-	// asksOtherwise is true if the order's options query the server in another way than the volume's own do.
+	// asksOtherwise is true if the options of the order query the server differently than the original options of the volume.
 	asksOtherwise bool
 }
 
@@ -63,16 +63,16 @@ type trialAnswer struct {
 	err    error
 }
 
-// NewTrial returns the trial of a node that has no order yet.
+// NewTrial returns a Trial without an order.
 func NewTrial(runner Runner, clock clock.Clock, start func(func())) *Trial {
 	return &Trial{Start: start, runner: runner, clock: clock}
 }
 
-// Report sets what is reported of the trial.
+// Report sets the trial field of the status.
 func (t *Trial) Report(status *v1alpha1.StorageClientNodeStatus) { status.Trial = t.status.DeepCopy() }
 
-// Run begins what is ordered, once, and forgets what is ordered no more. An order that an agent before this one has not brought to an end
-// begins anew: it leaves nothing behind.
+// Run starts a new order once and clears an order that was removed. It restarts an order that the previous agent did not finish, which
+// leaves no traces.
 func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	select {
 	case answer := <-t.answers:
@@ -104,7 +104,7 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 	t.begin(ctx, *order)
 }
 
-// isWantedElsewhere reports whether the node is to be rebooted or left: that does not wait for a trial.
+// isWantedElsewhere reports whether the node must be rebooted or released, which takes precedence over a trial.
 func isWantedElsewhere(spec *v1alpha1.StorageClientNodeSpec) bool {
 	return spec.Trial.Kind == v1alpha1.TrialTrial && (spec.RebootPermit != nil || spec.Release)
 }
@@ -113,7 +113,7 @@ func voidTrial(id, message string) *v1alpha1.NodeTrialStatus {
 	return &v1alpha1.NodeTrialStatus{ID: id, Phase: v1alpha1.TrialVoid, Message: message}
 }
 
-// End ends an order that is being carried out, and forgets it.
+// End stops and clears the current order.
 func (t *Trial) End() {
 	if t.cancel != nil {
 		t.cancel()
@@ -152,7 +152,7 @@ func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.
 	}
 }
 
-// takeAnswer takes the result of the order that is waited for. A result counts only with all of its proofs.
+// takeAnswer sets the status from the result of the current order. A result is only valid with all of its proofs.
 func (t *Trial) takeAnswer(answer trialAnswer) {
 	t.cancel()
 	t.cancel, t.answers = nil, nil
@@ -160,7 +160,7 @@ func (t *Trial) takeAnswer(answer trialAnswer) {
 	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
 	status.Passes = trialPasses(r.Passes)
 	for _, option := range bounds.First(r.Observed, bounds.Options) {
-		// Of several mounts, those of the last one tell nothing.
+		// After several passes, the options of the last mount are not meaningful.
 		if len(status.Passes) == 0 {
 			status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
 		}
@@ -187,7 +187,7 @@ func (t *Trial) takeAnswer(answer trialAnswer) {
 	}
 }
 
-// nameCauses sets the causes of failed mounts, which the kernel's and the server's words tell.
+// nameCauses sets the causes of failed mounts from the error messages of the kernel and the server.
 func (t *Trial) nameCauses(r probe.Result) {
 	if r.Succeeded {
 		return
@@ -199,7 +199,7 @@ func (t *Trial) nameCauses(r probe.Result) {
 	}
 }
 
-// trialProofs leaves out what the API does not know: the runner is another process.
+// trialProofs drops proof types that the API does not define, because the runner is a separate process.
 func trialProofs(proofs []probe.Proof) []v1alpha1.TrialProof {
 	var list []v1alpha1.TrialProof
 	seen := map[v1alpha1.TrialProofType]bool{}
@@ -218,7 +218,7 @@ func trialProofs(proofs []probe.Proof) []v1alpha1.TrialProof {
 	return list
 }
 
-// What an order may name, as the API has it.
+// Valid names in an order, as in the API.
 var (
 	trialID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
 	trialServer = regexp.MustCompile(`\A([A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})\z`)
@@ -232,8 +232,8 @@ const (
 	maxUserID       = 1<<31 - 1
 )
 
-// refuseTrial says why an order is not carried out, whoever wrote it; empty where it is. Its options are held to what this agent's own
-// tables accept, as those of a profile are.
+// refuseTrial returns the reason for rejecting an order, regardless of its author. Empty if it is valid. The options must be valid
+// according to this agent's tables, as in a profile.
 func refuseTrial(order v1alpha1.NodeTrial) string {
 	switch {
 	case order.Kind != v1alpha1.TrialProbe && order.Kind != v1alpha1.TrialTrial:

@@ -14,15 +14,15 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// What a trial's work may take of a server, in each phase of a pass.
+// Limits of a trial's load on a server, for each phase of a pass.
 const (
 	maxTrialEntries = 20000
 	maxTrialBytes   = 256 << 20
-	// maxRandomBytes is less: each block is a request of its own that is waited for.
+	// maxRandomBytes is lower because each block is a separate synchronous request.
 	maxRandomBytes = 16 << 20
 )
 
-// What an order for work may say, as the API has it.
+// Limits for the work of an order, as in the API.
 const (
 	maxWorkPath      = 512
 	maxPauseSeconds  = 60
@@ -31,7 +31,7 @@ const (
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
 
-// refuseWork says why the work of an order is not done; empty where it is, or there is none.
+// refuseWork returns the reason for rejecting the work of an order. Empty if it is valid or there is none.
 func refuseWork(order v1alpha1.NodeTrial) string {
 	work := order.Work
 	if order.Kind == v1alpha1.TrialProbe {
@@ -84,7 +84,7 @@ func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string
 	return out
 }
 
-// boundWork bounds what the work may take of a server.
+// boundWork sets the limits of the load on a server.
 func boundWork(work probe.Work) probe.Work {
 	work.MaxEntries, work.MaxBytes = maxTrialEntries, maxTrialBytes
 	if work.Name == string(v1alpha1.WorkloadReadRandom) {
@@ -93,10 +93,10 @@ func boundWork(work probe.Work) probe.Work {
 	return work
 }
 
-// counter is a number as the API has it.
+// counter converts a number to the type that the API uses.
 func counter(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// trialPasses are passes as the API takes them: the runner is another process.
+// trialPasses converts valid passes to the API type. It validates them because the runner is a separate process.
 func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
 	var list []v1alpha1.TrialPass
 	for _, p := range bounds.First(passes, v1alpha1.MaxOrderPasses) {

@@ -1,4 +1,4 @@
-// Package permit answers the reboot permit of one node's StorageClientNode, and reboots the host with it.
+// Package permit decides on the reboot permit of a StorageClientNode, and reboots the host with it.
 package permit
 
 import (
@@ -21,27 +21,27 @@ import (
 )
 
 const (
-	// holdersInterval is how often the host is asked whether it is free for a reboot that it holds back.
+	// holdersInterval is the interval between checks of a host that is too busy to reboot.
 	holdersInterval = 15 * time.Second
-	// maxAnnounce is how often the write of Started is tried again when another writer has written in between, as the manager does with
-	// its part of the status.
+	// maxAnnounce is the maximum number of attempts to write Started. An attempt fails if another writer, such as the manager, updates the
+	// object in between.
 	maxAnnounce = 5
 )
 
-// Rebooter reboots the host. reboot.Logind is it.
+// Rebooter reboots the host. reboot.Logind implements it.
 type Rebooter interface {
-	// FindHolders names what on the host a reboot must not interrupt. An error means that it is not known.
+	// FindHolders returns the names of work on the host that a reboot must not interrupt. An error means that they are unknown.
 	FindHolders(ctx context.Context) ([]string, error)
-	// Reboot returns once the host has agreed to go down.
+	// Reboot returns after the host has accepted the shutdown.
 	Reboot(ctx context.Context) error
 }
 
-// API reads the client node live, not from a cache.
+// API reads the StorageClientNode live, not from a cache.
 type API interface {
 	Get(ctx context.Context) (*v1alpha1.StorageClientNode, error)
 }
 
-// Config is what a permit is answered with. All of it has to be set.
+// Config contains the dependencies of a Permit. All fields are required.
 type Config struct {
 	API      API
 	Clock    clock.Clock
@@ -49,50 +49,51 @@ type Config struct {
 	Journal  *journal.Journal
 	Rebooter Rebooter
 	Reporter *reporter.Reporter
-	// FindBusy says what of the host's mounts a reboot must not interrupt, without the pods with these UIDs; empty if nothing.
+	// FindBusy describes the mounts that a reboot must not interrupt, except for mounts of the pods with the given UIDs. Empty if there
+	// are none.
 	FindBusy func(ignoredPods []string) string
-	// RearmTrial makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has been
-	// staged so: an earlier boot, or another user, may have used the trial up.
+	// RearmTrial makes sure that a node that fails to boot falls back to its old boot entry, if a trial boot is staged. An earlier boot or
+	// another user may have used up the trial.
 	RearmTrial func() error
-	// Announce writes the status, with what is reported of the permit, on this very version of the client node.
+	// Announce writes the status, including the permit, to exactly this version of the StorageClientNode.
 	Announce func(ctx context.Context, resourceVersion string) error
 }
 
-// Permit is what became of the permit that the client node has.
+// Permit is the state of the current reboot permit.
 type Permit struct {
 	Config
-	// status is what is reported; nil if there is no permit. While it waits, holdersAt is when the host is asked again.
+	// status is the reported status. Nil if there is no permit. holdersAt is the time of the next host check while the permit waits.
 	status    *v1alpha1.RebootStatus
 	holdersAt time.Time
 }
 
-// New returns the permit of a node that has none yet.
+// New returns a Permit without a current permit.
 func New(config Config) *Permit { return &Permit{Config: config} }
 
-// Settings are how the node's settings stand.
+// Settings is the state of the node settings.
 type Settings struct {
 	Statuses []v1alpha1.SettingStatus
-	// RebootBy are the keys that wait for a boot.
+	// RebootBy contains the keys that wait for a boot.
 	RebootBy []string
-	// CarriedOut is false if nothing could be tried, RestoresOnly the reason why nothing may be changed except to restore it.
+	// CarriedOut is false if no setting could be tried. RestoresOnly is the reason why settings can only be restored.
 	CarriedOut   bool
 	RestoresOnly string
 }
 
-// Answer is how far the answer to a permit has come.
+// Answer is the state of the decision on a permit.
 type Answer int
 
 const (
 	// None means that there is no permit.
 	None Answer = iota
-	// Answered means that a report says what became of the permit.
+	// Answered means that a status with the decision exists.
 	Answered
-	// Undecided means that nothing must be reported: once the permit's generation is reported without Started, the manager may take the
-	// permit back.
+	// Undecided means that the agent must not report a status. If the generation of the permit is reported without Started, the manager
+	// may withdraw the permit.
 	Undecided
 )
 
-// Due returns when a permit that waits for the host is decided again; zero if none does.
+// Due returns the time of the next decision on a permit that waits for the host. Zero if no permit waits.
 func (p *Permit) Due() time.Time {
 	if p.status == nil || p.status.Phase != v1alpha1.RebootWaiting {
 		return time.Time{}
@@ -100,23 +101,23 @@ func (p *Permit) Due() time.Time {
 	return p.holdersAt
 }
 
-// Forget forgets the permit: it is of another client node.
+// Forget clears the permit, which belongs to another StorageClientNode.
 func (p *Permit) Forget() { p.status = nil }
 
-// IsOpen reports whether there is a permit that has no answer yet.
+// IsOpen reports whether there is an undecided permit.
 func (p *Permit) IsOpen(permit *v1alpha1.RebootPermit) bool {
 	return permit != nil && (p.status == nil || p.status.PermitID != permit.ID)
 }
 
-// Report sets what is reported of the permit.
+// Report sets the reboot status.
 func (p *Permit) Report(status *v1alpha1.StorageClientNodeStatus) {
 	if status.Reboot = p.status.DeepCopy(); status.Reboot != nil {
 		status.Reboot.Message = text.Cut(status.Reboot.Message, bounds.Message)
 	}
 }
 
-// Run answers the permit that the client node has. Every answer is final but one: a permit that waits for the host is decided anew each
-// time that the host is asked, from a live read on, and announce has the last word on whether it still stands.
+// Run decides on the permit of the StorageClientNode. Every decision is final, except for Waiting. A permit that waits for the host is
+// decided again at each host check, starting with a live read. The announce step then verifies that the permit is still valid.
 func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode, settings Settings) Answer {
 	permit := clientNode.Spec.RebootPermit
 	if permit == nil {
@@ -137,7 +138,7 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode, the permit waits", "permit", permit.ID)
 	}
 	if err != nil || !isSame(live, clientNode) {
-		// The watch brings what is newer, to be carried out first.
+		// The watch delivers the newer object. It must be applied first.
 		p.Reporter.NoteFailed()
 		return Undecided
 	}
@@ -171,8 +172,8 @@ func isSame(a, b *v1alpha1.StorageClientNode) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }
 
-// findAnswer returns what became of a permit before this agent started, or nil. One that is used up in this very boot has not brought a
-// reboot, and must not bring one any more.
+// findAnswer returns the result of a permit from before this agent started. Nil if there is none. A permit that was used in the current
+// boot did not cause a reboot and must not cause one later.
 func (p *Permit) findAnswer(clientNode *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
 	usedIn, used := p.Journal.UsedPermit(id)
 	if used && usedIn != p.BootID {
@@ -199,10 +200,10 @@ func started(id string) *v1alpha1.RebootStatus {
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
 }
 
-// FindObjection returns the reason why the host must not be rebooted with the permit, empty if there is none.
+// FindObjection returns the reason why the permit must not reboot the host. Empty if there is none.
 func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settings) string {
 	permit := live.Spec.RebootPermit
-	// The manager asks the same before it claims the node.
+	// The manager makes the same check before it claims the node.
 	report := standing.Read(&live.Spec, &v1alpha1.StorageClientNodeStatus{Settings: settings.Statuses, RebootRequiredBy: settings.RebootBy}, "")
 	switch obstacles := report.Obstacles(); {
 	case permit.BootHash != live.Spec.BootHash:
@@ -221,7 +222,7 @@ func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settin
 	return p.FindBusy(permit.IgnorePodUIDs)
 }
 
-// askHost returns what on the host must not be interrupted, or why that is not known.
+// askHost returns the work that a reboot must not interrupt, or the reason why it is unknown.
 func (p *Permit) askHost(ctx context.Context) string {
 	holders, err := p.Rebooter.FindHolders(ctx)
 	if err != nil {
@@ -230,7 +231,7 @@ func (p *Permit) askHost(ctx context.Context) string {
 	return text.Join(holders, "; ")
 }
 
-// use uses the permit up and reboots. Every way out but a reboot leaves the permit used up.
+// use marks the permit as used and reboots the host. The permit stays used even if the reboot fails.
 func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebootBy []string) *v1alpha1.RebootStatus {
 	id := live.Spec.RebootPermit.ID
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
@@ -250,8 +251,8 @@ func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebo
 	return started(id)
 }
 
-// announce writes Started on the very client node that has the permit: the resource version makes it impossible that the manager takes the
-// permit back at the same time. If another write comes in between, the permit is looked at again.
+// announce writes Started to the object that contains the permit. The resource version prevents a concurrent withdrawal of the permit by
+// the manager. After a conflicting write, it checks the permit again.
 func (p *Permit) announce(ctx context.Context, live *v1alpha1.StorageClientNode) error {
 	wanted := live
 	for attempt := 1; ; attempt++ {

@@ -1,5 +1,5 @@
-// Package report is what the node agent's commands for one machine say: how each declared setting stands, what is to
-// be done about it or was done, and whether a reboot is needed.
+// Package report contains the result of the node agent's commands for one machine: the state of each declared setting, the planned or
+// completed action, and whether a reboot is required.
 package report
 
 import (
@@ -17,47 +17,47 @@ const (
 	Restore = "restore"
 )
 
-// Action is what "plan" says that "apply" would do about a setting.
+// Action is the change that "apply" would make to a setting, according to "plan".
 type Action string
 
-// Actions. The zero value means that nothing is to be done.
+// Actions. The zero value means that no change is needed.
 const (
-	// Set writes a live value and the file that keeps it, or that file alone.
+	// Set writes a live value and its persistent file, or only the file.
 	Set Action = "Set"
-	// Stage puts an argument into the boot menu, or an option of a module that is loaded at boot into its file.
+	// Stage adds a kernel argument to the boot menu, or writes the option file of a module that is loaded at boot.
 	Stage Action = "Stage"
-	// Do does an action, e.g. a flush.
+	// Do runs an action, such as a flush.
 	Do Action = "Do"
-	// PutBack brings the original back.
+	// PutBack restores the original.
 	PutBack Action = "PutBack"
-	// Leave touches nothing: what is declared cannot work here, and the message says why.
+	// Leave makes no change, because the declared value cannot work on this host. The message contains the reason.
 	Leave Action = "Leave"
 )
 
-// Setting is how one setting stands.
+// Setting is the state of one setting.
 type Setting struct {
 	v1alpha1.SettingStatus
-	// Profile is the profile that it comes from.
+	// Profile is the name of the profile that declares it.
 	Profile string `json:"profile,omitempty"`
-	// Action is what is to be done; of "plan" alone.
+	// Action is the planned change. Set only by "plan".
 	Action Action `json:"action,omitempty"`
-	// Proof says how it is proven before it is kept; of "plan" alone, and of what touches the network.
+	// Proof describes the proof that is required before the value is kept. Set only by "plan", for settings that affect the network.
 	Proof string `json:"proof,omitempty"`
 }
 
-// Conflict is a key on which profiles of equal priority disagree.
+// Conflict is a key for which profiles of equal priority declare different values.
 type Conflict struct {
 	Key      string   `json:"key"`
 	Profiles []string `json:"profiles"`
 	Values   []string `json:"values"`
-	// Kept is the value that stays; empty where the key is left out.
+	// Kept is the value that remains. Empty if the key is omitted.
 	Kept string `json:"kept,omitempty"`
 }
 
-// Advice is what a profile's values mean together and on this machine.
+// Advice is advice about the values of a profile, in combination and on this machine.
 type Advice struct {
 	v1alpha1.Advice
-	// Profile is the profile that it is about.
+	// Profile is the name of the profile.
 	Profile string `json:"profile"`
 }
 
@@ -65,33 +65,32 @@ type Advice struct {
 type Report struct {
 	Command  string `json:"command"`
 	HostRoot string `json:"hostRoot"`
-	// Image is true where the host's root is a tree without a running kernel: live values were not touched.
+	// Image is true if the host root is a tree without a running kernel. Live values are then unchanged.
 	Image         bool                `json:"image"`
 	BootID        string              `json:"bootID,omitempty"`
 	KernelVersion string              `json:"kernelVersion,omitempty"`
 	Bootloader    v1alpha1.Bootloader `json:"bootloader"`
-	// Profiles are the names of the profiles given, in the order in which they were given.
+	// Profiles are the names of the given profiles, in the given order.
 	Profiles []string `json:"profiles,omitempty"`
-	// Hash is that of the merged settings, as in a StorageClientNode.
+	// Hash is the hash of the merged settings, as in a StorageClientNode.
 	Hash     string    `json:"hash,omitempty"`
 	Settings []Setting `json:"settings,omitempty"`
-	// RebootRequired is true where something takes effect at the next boot, and for "plan" would after "apply".
+	// RebootRequired is true if settings take effect at the next boot. For "plan", it describes the state after "apply".
 	RebootRequired   bool     `json:"rebootRequired"`
 	RebootRequiredBy []string `json:"rebootRequiredBy,omitempty"`
-	// Conflicts and Omitted are keys that are not decided, and that do not fit.
+	// Conflicts are undecided keys. Omitted are the keys beyond the maximum number of settings.
 	Conflicts []Conflict `json:"conflicts,omitempty"`
 	Omitted   []string   `json:"omitted,omitempty"`
-	// Warnings are about fields of the profiles that work and may not do what is expected, or do nothing here.
+	// Warnings are about valid profile fields that may not have the expected effect, or have no effect on this machine.
 	Warnings []string `json:"warnings,omitempty"`
-	// Advice is by profile, what hurts first. It never keeps anything from being applied.
+	// Advice is grouped by profile, most severe first. It never prevents a setting from being applied.
 	Advice []Advice `json:"advice,omitempty"`
-	// AsDeclared is false where something declared is not so, and will not be by itself or by a boot.
+	// AsDeclared is false if a setting differs from its declaration and will not reach it on its own or at a boot.
 	AsDeclared bool `json:"asDeclared"`
 }
 
-// Judge sets AsDeclared from what else the report says. What waits for a boot, or for new transports, is as declared
-// to "apply" and in an image, and not to "observe", which tells what is in force. To "plan" all is that "apply" can
-// bring about.
+// Judge sets AsDeclared from the other fields. A setting that waits for a boot or for new transports counts as declared for "apply" and
+// in an image. It does not count for "observe", which reports effective values. For "plan", every setting counts that "apply" can set.
 func (r *Report) Judge() {
 	wrong := func(s Setting) bool { return !r.isGood(standing.Of(s.SettingStatus, false)) }
 	r.AsDeclared = len(r.Conflicts) == 0 && len(r.Omitted) == 0 && !slices.ContainsFunc(r.Settings, wrong)

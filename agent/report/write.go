@@ -14,15 +14,15 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Formats are what Write knows.
+// Formats are the supported formats of Write.
 var Formats = []string{"text", "json", "yaml"}
 
-// Write writes the report as text, JSON or YAML.
+// Write writes the report as text, JSON, or YAML.
 func (r Report) Write(w io.Writer, format string) error {
 	return Encode(w, format, r, func() ([]byte, error) { return r.renderText(), nil })
 }
 
-// Encode writes a report of any kind in one of the formats, as text by the given function.
+// Encode writes a report of any type in the given format. renderText renders the text format.
 func Encode(w io.Writer, format string, report any, renderText func() ([]byte, error)) error {
 	var data []byte
 	var err error
@@ -76,7 +76,7 @@ func (r Report) renderText() []byte {
 	return b.Bytes()
 }
 
-// writeAdvice shows what hurts or is probably not meant, and names what is only worth knowing.
+// writeAdvice prints advice about likely problems in full. For informational advice, it prints only the IDs.
 func (r Report) writeAdvice(b *bytes.Buffer) {
 	var worthKnowing []string
 	for _, a := range r.Advice {
@@ -117,7 +117,7 @@ func (r Report) writeTable(b *bytes.Buffer) {
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	// A buffer takes everything.
+	// A write to a buffer cannot fail.
 	_ = t.Flush()
 	for _, s := range r.Settings {
 		for _, note := range []string{s.Message, s.Proof} {
@@ -135,7 +135,7 @@ func orDash(text string) string {
 	return text
 }
 
-// verdictText sums up in one or two lines.
+// verdictText returns a summary in one or two lines.
 func (r Report) verdictText() string {
 	text := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Conditions sums up a status for whoever goes by conditions. CarriedOut is whether the settings were gone through, former the conditions
-// reported last: one that stays keeps its time.
+// Conditions returns the conditions that summarize a status. carriedOut is true if all settings were processed. former are the last
+// reported conditions: an unchanged condition keeps its transition time.
 func Conditions(
 	spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool, former []metav1.Condition, now time.Time,
 ) []metav1.Condition {
@@ -32,7 +32,7 @@ func Conditions(
 	return conditions
 }
 
-// judgeReady has the reasons of the Node condition Tuned, by what the agent alone can tell.
+// judgeReady returns the Ready condition. It uses the reasons of the Node condition Tuned that depend only on the data of the agent.
 func judgeReady(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool) metav1.Condition {
 	verdict := func(is metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ClientNodeConditionReady, Status: is, Reason: reason, Message: message}

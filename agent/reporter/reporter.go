@@ -1,4 +1,4 @@
-// Package reporter decides when a node agent writes the status of its StorageClientNode, and writes it.
+// Package reporter schedules and writes the status of a node agent's StorageClientNode.
 package reporter
 
 import (
@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// Interval is the least time between two status writes that no one waits for.
+	// Interval is the minimum time between two status writes that are not urgent.
 	Interval = 10 * time.Second
-	// A write that failed is tried again from minBackoff on, doubled each time, to maxBackoff.
+	// After a failed write, the delay doubles from minBackoff to maxBackoff.
 	minBackoff = time.Second
 	maxBackoff = 32 * time.Second
 )
 
-// API writes the status, all but rollout. Package apiclient does.
+// API writes the status, except for status.rollout. Package apiclient implements it.
 type API interface {
-	// Prove makes a new connection to the API server and reads that many bytes over it, or all there is where that is less,
-	// and declares the status over another.
+	// Prove reads up to size bytes from the API server over one new connection, and writes the status over another.
 	Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error
-	// ApplyStatus declares the status. With a resource version, the write is a conflict where the client node has changed since.
+	// ApplyStatus writes the status. With a resource version, it returns a conflict if the StorageClientNode has changed since that
+	// version.
 	ApplyStatus(
 		ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 	) (*v1alpha1.StorageClientNode, error)
@@ -41,28 +41,28 @@ type Reporter struct {
 	api   API
 	clock clock.Clock
 	ready atomic.Bool
-	// last is what was written last; nil before the first time.
+	// last is the last written status. Nil before the first write.
 	last *v1alpha1.StorageClientNodeStatus
-	// nextAt is when the next write may be that no one waits for; waiting is true while one is held back.
+	// nextAt is the earliest time of the next write that is not urgent. waiting is true while such a write is delayed.
 	nextAt  time.Time
 	waiting bool
-	// tryAt is when the API server is tried again after failures in a row.
+	// tryAt is the time of the next attempt after consecutive failures.
 	tryAt    time.Time
 	failures int
 }
 
-// New returns a reporter that has written nothing yet.
+// New returns a reporter without a written status.
 func New(api API, clock clock.Clock) *Reporter { return &Reporter{api: api, clock: clock} }
 
 // Ready reports whether a status has been written since the start.
 func (r *Reporter) Ready() bool { return r.ready.Load() }
 
-// Forget forgets what was written: there is another client node, or none.
+// Forget clears the written status, because the StorageClientNode was replaced or deleted.
 func (r *Reporter) Forget() {
 	r.last, r.nextAt, r.waiting, r.tryAt, r.failures = nil, time.Time{}, false, time.Time{}, 0
 }
 
-// Former returns the conditions that were reported last, by an agent before this one too.
+// Former returns the last reported conditions, including those from an earlier agent.
 func (r *Reporter) Former(clientNode *v1alpha1.StorageClientNode) []metav1.Condition {
 	if r.last != nil {
 		return r.last.Conditions
@@ -70,7 +70,7 @@ func (r *Reporter) Former(clientNode *v1alpha1.StorageClientNode) []metav1.Condi
 	return clientNode.Status.Conditions
 }
 
-// Due returns when a write that is held back, or has failed, is due; zero if none is.
+// Due returns the time of a delayed or failed write. Zero if there is none.
 func (r *Reporter) Due() time.Time {
 	switch {
 	case !r.tryAt.IsZero():
@@ -81,17 +81,17 @@ func (r *Reporter) Due() time.Time {
 	return time.Time{}
 }
 
-// MayTry reports whether the API server may be tried again.
+// MayTry reports whether the backoff after failures has passed.
 func (r *Reporter) MayTry() bool { return !r.clock.Now().Before(r.tryAt) }
 
-// NoteFailed has the API server left alone for a while, longer each time in a row.
+// NoteFailed starts a backoff for the API server, which grows with each consecutive failure.
 func (r *Reporter) NoteFailed() {
 	backoff := min(minBackoff<<min(r.failures, 8), maxBackoff)
 	r.tryAt = r.clock.Now().Add(backoff + rand.N(backoff/4))
 	r.failures++
 }
 
-// Run writes the status if that is due.
+// Run writes the status if a write is due.
 func (r *Reporter) Run(ctx context.Context, status v1alpha1.StorageClientNodeStatus) {
 	if !r.isDue(status) {
 		return
@@ -104,7 +104,7 @@ func (r *Reporter) Run(ctx context.Context, status v1alpha1.StorageClientNodeSta
 	}
 }
 
-// Announce writes the status at once, with a resource version on that version of the client node alone.
+// Announce writes the status immediately. With a resource version, it writes only to that version of the StorageClientNode.
 func (r *Reporter) Announce(ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string) error {
 	_, err := r.api.ApplyStatus(ctx, status, resourceVersion)
 	if err == nil {
@@ -113,7 +113,7 @@ func (r *Reporter) Announce(ctx context.Context, status v1alpha1.StorageClientNo
 	return err
 }
 
-// Prove writes the status at once, over a new connection, and reads that many bytes from the API server over another.
+// Prove writes the status immediately over a new connection, and reads size bytes from the API server over another.
 func (r *Reporter) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
 	err := r.api.Prove(ctx, size, status)
 	if err == nil {
@@ -138,7 +138,7 @@ func (r *Reporter) isDue(status v1alpha1.StorageClientNodeStatus) bool {
 	return !r.waiting && r.MayTry()
 }
 
-// IsUrgent reports whether the rollout, or a user who has asked for it, waits for a change of the status.
+// IsUrgent reports whether the rollout or a user waits for a change of the status.
 func IsUrgent(former, status v1alpha1.StorageClientNodeStatus) bool {
 	idle := func(s v1alpha1.StorageClientNodeStatus) bool {
 		return len(s.BusyMounts) == 0 && s.BusyMountsOmitted == 0
@@ -150,7 +150,7 @@ func IsUrgent(former, status v1alpha1.StorageClientNodeStatus) bool {
 		idle(status) && !idle(former) || countUnconfirmed(former) != countUnconfirmed(status) || failingServers(former) != failingServers(status)
 }
 
-// failingServers names the servers that do not answer, with their states.
+// failingServers returns the names and states of servers that do not respond.
 func failingServers(status v1alpha1.StorageClientNodeStatus) string {
 	var names []string
 	for _, s := range status.Servers {
@@ -161,7 +161,7 @@ func failingServers(status v1alpha1.StorageClientNodeStatus) string {
 	return strings.Join(names, ",")
 }
 
-// countUnconfirmed counts the settings that new connections have yet to confirm.
+// countUnconfirmed counts the settings that new connections have not confirmed yet.
 func countUnconfirmed(status v1alpha1.StorageClientNodeStatus) (n int) {
 	for _, s := range status.Settings {
 		switch standing.Of(s, false) {

@@ -1,4 +1,4 @@
-// Package sample reads what the mounts of one machine do over a window of time. It reads counters only, and never touches a mount.
+// Package sample measures the mounts of one machine over a time window. It reads only counters and never accesses a mount.
 package sample
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// Mounts reads what the kernel counts.
+// Mounts reads the kernel counters.
 type Mounts interface {
 	Read() (mounts.Table, error)
 	Superblocks() ([]mounts.Superblock, error)
@@ -32,8 +32,8 @@ type Sampler struct {
 	Clock   clock.Clock
 }
 
-// Take samples all network and XFS mounts, one superblock each, sorted by server, export and mount point. A mount that comes or goes
-// within the window is left out.
+// Take samples all network and XFS mounts, one superblock each, sorted by server, export, and mount point. It skips mounts that appear or
+// disappear during the window.
 func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
 	before, err := s.read()
 	if err != nil {
@@ -53,8 +53,8 @@ func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sa
 	return samples, nil
 }
 
-// addRoundTrips tells of each NFS mount the shortest way to its server and back. Where the kernel does not tell, rules that need it
-// stay silent.
+// addRoundTrips sets the minimum round-trip time to the server of each NFS mount. If the kernel does not provide it, rules that need it
+// do not apply.
 func addRoundTrips(samples []recommend.Sample, r reading, read func() ([]sockets.Socket, error)) {
 	all, err := read()
 	if err != nil {
@@ -110,7 +110,7 @@ func (s Sampler) read() (reading, error) {
 		log, _ := s.Mounts.Log(m)
 		r.others[m.Device] = other{m, log}
 	}
-	// Where TCP's counters cannot be read, what the mounts tell is worth having.
+	// Without the TCP counters, the mount data is still useful.
 	r.network, _ = s.Mounts.Network()
 	return r, nil
 }
@@ -150,7 +150,7 @@ func compare(before, after reading) []recommend.Sample {
 	return samples
 }
 
-// sameMount tells whether a superblock is the one that had its number before.
+// sameMount reports whether a device number still belongs to the same superblock.
 func sameMount(then, now mounts.Mount) bool {
 	return then.Server == now.Server && then.Export == now.Export && then.FSType == now.FSType && (now.Age < 0 || now.Age >= then.Age)
 }
@@ -182,7 +182,7 @@ func operations(before, after []mounts.Operation) []recommend.Operation {
 	return found
 }
 
-// connections pairs the transports by their place: they have no name.
+// connections pairs transports by position, because they have no name.
 func connections(before, after []mounts.TransportCounters) []recommend.Connection {
 	if len(before) != len(after) {
 		return nil
@@ -200,20 +200,20 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 
 func millis(was, now time.Duration) uint64 { return uint64(max(0, now-was) / time.Millisecond) }
 
-// Report is what a sample of a machine says.
+// Report is the result of sampling a machine.
 type Report struct {
-	// Seconds is how long the window was.
+	// Seconds is the length of the window.
 	Seconds float64 `json:"seconds"`
 	Mounts  []Mount `json:"mounts"`
 }
 
-// Mount is one of them.
+// Mount is the sample of one mount with its verdict.
 type Mount struct {
 	recommend.Sample
 	Verdict recommend.Verdict `json:"verdict"`
 }
 
-// Judge makes a report of samples.
+// Judge returns a report with a verdict for each sample.
 func Judge(window time.Duration, samples []recommend.Sample) Report {
 	r := Report{Seconds: window.Seconds(), Mounts: make([]Mount, 0, len(samples))}
 	for _, s := range samples {
@@ -222,7 +222,7 @@ func Judge(window time.Duration, samples []recommend.Sample) Report {
 	return r
 }
 
-// name is what a mount is called in a text.
+// name returns the name of a mount in text output.
 func (m Mount) name() string {
 	if m.Server == "" {
 		return m.MountPoint

@@ -15,10 +15,10 @@ import (
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// shownOperations is how many kinds of operations of a mount the text shows, those that took most time.
+// shownOperations is the maximum number of operation kinds in the text output. Kinds with the longest execution time come first.
 const shownOperations = 8
 
-// Write writes the report as text, JSON or YAML.
+// Write writes the report as text, JSON, or YAML.
 func (r Report) Write(w io.Writer, format string) error {
 	return report.Encode(w, format, r, r.renderText)
 }
@@ -78,7 +78,7 @@ func (m Mount) writeOperations(b *bytes.Buffer) {
 	}
 }
 
-// writeChange shows what to declare as a profile has it.
+// writeChange prints the recommended change in the form of a profile.
 func writeChange(b *bytes.Buffer, c recommend.Change) error {
 	if c.MountOptions == nil && c.ReadAheadKiB == 0 && c.Node == nil {
 		return nil

@@ -22,21 +22,21 @@ var (
 		"When a storage server answered last, in seconds since 1970. Absent before its first answer.", serverLabels, nil)
 )
 
-// Metrics tells of the servers as they were judged last. Scrapes read it while a pass goes on.
+// Metrics exports the last evaluated state of the servers. A scrape may read it during a pass.
 type Metrics struct {
 	judged atomic.Pointer[[]serverhealth.Verdict]
 }
 
 func (m *Metrics) note(verdicts []serverhealth.Verdict) { m.judged.Store(&verdicts) }
 
-// Describe sends all descriptors.
+// Describe implements prometheus.Collector.
 func (*Metrics) Describe(descriptors chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{serverState, serverConnections, serverWaiting, serverInFlight, serverLastAnswer} {
 		descriptors <- d
 	}
 }
 
-// Collect reports all servers; none before the first reading.
+// Collect implements prometheus.Collector. It returns no metrics before the first reading.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	verdicts := m.judged.Load()
 	if verdicts == nil {

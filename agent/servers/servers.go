@@ -1,5 +1,5 @@
-// Package servers follows the storage servers that one node mounts from, and reports whether they respond. It reads counters beside the
-// agent's loop and never touches a mount.
+// Package servers monitors the storage servers that one node mounts from and reports whether they respond. It reads counters in the
+// background and never accesses a mount.
 package servers
 
 import (
@@ -28,15 +28,16 @@ import (
 )
 
 const (
-	// interval is how often the counters of servers are read: a request without an answer is seen that late, and told after a minute.
+	// interval is the interval between reads of the server counters. A pending request is detected up to one interval late and reported
+	// after a minute.
 	interval = 10 * time.Second
-	// readingLimit is how long a reading of the counters may take. It runs beside the loop, which never waits for it.
+	// readingLimit is the expected maximum duration of one reading. Readings run in the background, and the loop never waits for them.
 	readingLimit = 10 * time.Second
-	// maxAsked bounds how many servers are asked at a time.
+	// maxAsked is the maximum number of concurrent test connections.
 	maxAsked = 8
 )
 
-// Bounds of status.servers.
+// Limits of status.servers.
 const (
 	maxServers    = 64
 	maxVolumes    = 16
@@ -45,23 +46,23 @@ const (
 	maxClientName = 384
 )
 
-// Reader reads what tells whether storage servers answer. None of it may touch a mount, and all of it has to be set.
+// Reader reads the data for the health of storage servers. Its functions must not access a mount. All fields are required.
 type Reader struct {
-	// Counters are mounts.Reader.Counters, Log is kernellog.Follower.Read.
+	// Counters is mounts.Reader.Counters. Log is kernellog.Follower.Read.
 	Counters func() ([]mounts.ServerCounters, error)
 	Log      func() ([]kernellog.Line, error)
-	// Sockets is sockets.Read; it is asked only while a server owes an answer.
+	// Sockets is sockets.Read. It is only called while a server has pending requests.
 	Sockets func() ([]sockets.Socket, error)
 	// ClientName is mounts.Reader.ClientName.
 	ClientName func() string
 }
 
-// Ask makes a new connection to a server and waits for an answer.
+// Ask opens a new connection to a server and waits for a response.
 type Ask func(ctx context.Context, server connect.Server) error
 
-// Watch follows the servers. Readings and questions run beside the loop and hand in what they find.
+// Watch monitors the servers. Readings and test connections run in the background and return their results to the loop.
 type Watch struct {
-	// Start runs something beside the loop, which makes a pass once it has ended.
+	// Start runs work in the background and triggers a pass when it is done.
 	Start func(func())
 
 	reader   Reader
@@ -70,26 +71,26 @@ type Watch struct {
 	bootID   string
 	watch    serverhealth.Watch
 	verdicts []serverhealth.Verdict
-	// judged is true once something was read: before that, what the former agent reported stands.
+	// judged is true after the first reading. Until then, the report of the previous agent is valid.
 	judged bool
-	// readAt is when to read next; pendingSince is since when a reading has been under way, zero where none is.
+	// readAt is the time of the next reading. pendingSince is the start of the reading in progress, zero if there is none.
 	readAt       time.Time
 	pendingSince time.Time
-	// late is true once it has been logged that a reading does not end.
+	// late is true once the agent has logged that a reading takes too long.
 	late bool
-	// results take in what was found beside the loop, in the order in which it came. There is room for all that can be under way.
+	// results queues background results in order of arrival. Its capacity covers all concurrent work.
 	results chan func(ctx context.Context, former v1alpha1.StorageClientNodeStatus)
-	// asked are the servers that are being asked, answers what others have said since the last reading.
+	// asked contains the servers with a test connection in progress. answers contains the results since the last reading.
 	asked   map[serverhealth.Key]bool
 	answers []serverhealth.Question
-	// reported is what was reported of each server's last answer. It is brought up to date with the state alone: each report is a write.
+	// reported is the reported last response of each server. It is only updated with the state, because each update is a write.
 	reported map[serverhealth.Key]answerReport
-	// clientName is what the node's NFSv4 client introduces itself by.
+	// clientName is the NFSv4 client name of the node.
 	clientName string
 	metrics    Metrics
 }
 
-// answerReport is the last answer as it stood when a state began.
+// answerReport is the time of the last response at the start of a state.
 type answerReport struct {
 	state v1alpha1.ServerState
 	at    time.Time
@@ -100,12 +101,12 @@ type reading struct {
 	counters []mounts.ServerCounters
 	lines    []kernellog.Line
 	sockets  []sockets.Socket
-	// clientName is as in Reader.
+	// clientName is the result of Reader.ClientName.
 	clientName string
 	err        error
 }
 
-// New returns the watch of a node in one boot.
+// New returns the watch of a node for one boot.
 func New(reader Reader, ask Ask, clock clock.Clock, bootID string, start func(func())) *Watch {
 	return &Watch{
 		Start: start, reader: reader, askOne: ask, clock: clock, bootID: bootID,
@@ -114,13 +115,13 @@ func New(reader Reader, ask Ask, clock clock.Clock, bootID string, start func(fu
 	}
 }
 
-// Due returns when the counters are read next.
+// Due returns the time of the next reading.
 func (w *Watch) Due() time.Time { return w.readAt }
 
-// Metrics report whether the node's storage servers answer it.
+// Metrics returns the metrics of the node's storage servers.
 func (w *Watch) Metrics() *Metrics { return &w.metrics }
 
-// Run takes in what was read and begins the next reading when it is due. Until the first, it goes on from the status that was reported.
+// Run processes finished readings and starts the next one when it is due. Before the first reading, the reported status is valid.
 func (w *Watch) Run(ctx context.Context, former v1alpha1.StorageClientNodeStatus) {
 	for len(w.results) > 0 {
 		(<-w.results)(ctx, former)
@@ -146,7 +147,7 @@ func (w *Watch) Run(ctx context.Context, former v1alpha1.StorageClientNodeStatus
 	})
 }
 
-// read reads all that there is. Without log and sockets, the counters tell it, if later and less of the cause.
+// read reads all sources. Without the log and sockets, the counters still show failures, but later and with less detail about the cause.
 func (r Reader) read(owes bool) (got reading) {
 	if got.counters, got.err = r.Counters(); got.err != nil {
 		return got
@@ -174,12 +175,12 @@ func (w *Watch) takeReading(ctx context.Context, r reading, former v1alpha1.Stor
 	w.metrics.note(w.verdicts)
 }
 
-// goesOn reports whether the status of the agent before this one, in the same boot, still stands.
+// goesOn reports whether the status of the previous agent in the same boot is still valid.
 func (w *Watch) goesOn(former v1alpha1.StorageClientNodeStatus) bool {
 	return !w.judged && former.BootID == w.bootID
 }
 
-// recall goes on where the agent before this one left off.
+// recall restores the state of the previous agent.
 func (w *Watch) recall(servers []v1alpha1.ServerStatus) {
 	for _, s := range servers {
 		if s.Since != nil {
@@ -218,7 +219,7 @@ func keyOf(c mounts.ServerCounters) serverhealth.Key {
 	return serverhealth.Key{Server: c.Server, Protocol: protocol}
 }
 
-// ask asks those servers, over a connection of the agent's own, that owe an answer.
+// ask opens a test connection to each server that has overdue requests.
 func (w *Watch) ask(ctx context.Context, counters []mounts.ServerCounters) {
 	for _, v := range w.verdicts {
 		i := slices.IndexFunc(counters, func(c mounts.ServerCounters) bool { return keyOf(c) == v.Key })
@@ -237,7 +238,7 @@ func (w *Watch) ask(ctx context.Context, counters []mounts.ServerCounters) {
 	}
 }
 
-// questionOf reads how a connection of our own has ended.
+// questionOf returns the result of a test connection.
 func questionOf(key serverhealth.Key, err error) serverhealth.Question {
 	var failed *net.OpError
 	return serverhealth.Question{
@@ -246,8 +247,8 @@ func questionOf(key serverhealth.Key, err error) serverhealth.Question {
 	}
 }
 
-// Report sets what is reported of the servers, with the volumes and pods of these mounts that a failing server has. Where there are too
-// many servers, those that fail come first.
+// Report sets the server fields of the status. A failing server also gets the volumes and pods of its mounts. If there are too many
+// servers, failing servers take precedence.
 func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1.StorageClientNodeStatus, mounted []mounts.Mount) {
 	if w.goesOn(former) {
 		status.Servers, status.NFS4ClientName = slices.Clone(former.Servers), former.NFS4ClientName
@@ -257,7 +258,7 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1
 	verdicts := slices.Clone(w.verdicts)
 	slices.SortStableFunc(verdicts, func(x, y serverhealth.Verdict) int { return rankOf(x.State) - rankOf(y.State) })
 	for _, v := range bounds.First(verdicts, maxServers) {
-		// The API server would refuse the whole status for a name that is none.
+		// With an invalid name, the API server would reject the whole status.
 		if v.Server != "" && len(v.Server) <= bounds.Name {
 			status.Servers = append(status.Servers, w.statusOf(v, mounted))
 		}
@@ -300,7 +301,7 @@ func (w *Watch) statusOf(v serverhealth.Verdict, mounted []mounts.Mount) v1alpha
 	return status
 }
 
-// answerToReport is when a server had answered last when its state began.
+// answerToReport returns the time of the last response before the current state started.
 func (w *Watch) answerToReport(v serverhealth.Verdict) time.Time {
 	if reported, known := w.reported[v.Key]; known && reported.state == v.State {
 		return reported.at
@@ -309,7 +310,7 @@ func (w *Watch) answerToReport(v serverhealth.Verdict) time.Time {
 	return v.LastAnswer
 }
 
-// roundDown rounds a number down to a power of two: when a server dies, all of its clients would write each time it grows.
+// roundDown rounds down to a power of two. Otherwise, all clients of a failed server would write their status with every new request.
 func roundDown(n int) int32 {
 	if n < 1 {
 		return 0

@@ -16,11 +16,11 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 )
 
-// killedAfter is how long a process that was told to end may take before it is killed: one that hangs in the kernel hears nothing.
+// killedAfter is the time between SIGTERM and SIGKILL. A process that hangs in the kernel does not handle SIGTERM.
 const killedAfter = 10 * time.Second
 
-// Process carries orders out in a process each: this very program, with arguments. It has a mount namespace of its own, so that
-// what it mounts is seen by nobody and goes with it, however it dies.
+// Process returns a function that runs each order in a new process of this program with the given arguments. The process has a private
+// mount namespace. Its mounts are isolated and disappear with the process, however it exits.
 func Process(args ...string) func(context.Context, probe.Order) (probe.Result, error) {
 	return func(ctx context.Context, order probe.Order) (probe.Result, error) {
 		return runProcess(ctx, order, args)
@@ -32,16 +32,17 @@ func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Re
 	if err != nil {
 		return probe.Result{}, err
 	}
-	// The kernel's word that the process dies with its parent is about the thread that started it.
+	// Pdeathsig is sent when the thread that started the process exits. Keep that thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	output := &bounded{limit: maxMessage}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, os.Stderr
 	cmd.Env = []string{}
-	// With it, Go makes the whole tree private: a runtime may have made parts of it shared, and nothing is to leave the process.
+	// With this flag, Go makes the whole mount tree private. A container runtime may have shared parts of it, and mounts must not
+	// propagate.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	// It may have to remove what its work has written.
+	// The process may have to remove files that its work has written.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killedAfter
 	err = cmd.Run()
@@ -58,8 +59,8 @@ func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Re
 	return result, nil
 }
 
-// Mount is that process: it reads an order and writes its result. In a mount namespace that it has not got to itself, it does
-// nothing: what it mounts over would be gone for others.
+// Mount is the main function of that process: it reads an order and writes the result. It returns an error if it shares the mount
+// namespace of its parent, because its mounts would hide directories from other processes.
 func Mount(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err := checkOwnMounts(); err != nil {
 		return err
@@ -86,7 +87,7 @@ func checkOwnMounts() error {
 	return nil
 }
 
-// bounded keeps what is written to it up to a limit, and refuses more.
+// bounded is a buffer that returns an error for output beyond its limit.
 type bounded struct {
 	bytes.Buffer
 	limit int

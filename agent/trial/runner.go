@@ -16,17 +16,17 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 )
 
-// Runner takes orders on a socket. Only root may hand it one, and only one at a time is carried out.
+// Runner accepts orders on a socket. It accepts them only from root, and runs one at a time.
 type Runner struct {
-	// Work carries an order out, until the context is done.
+	// Work runs an order until the context is done.
 	Work func(ctx context.Context, order probe.Order) (probe.Result, error)
 
-	// uid is the user who may call.
+	// uid is the only user ID that may connect.
 	uid  uint32
 	busy sync.Mutex
 }
 
-// Listen makes the socket, which only root may use, in place of one that an earlier runner has left.
+// Listen creates a socket that only root can use. It replaces the socket of an earlier runner.
 func Listen(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("listen for orders: %w", err)
@@ -49,7 +49,7 @@ func Listen(ctx context.Context, dir string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Serve answers orders until the context is done.
+// Serve handles orders until the context is done.
 func (r *Runner) Serve(ctx context.Context, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
@@ -91,7 +91,7 @@ func (r *Runner) serveCall(ctx context.Context, connection net.Conn) {
 	}
 }
 
-// carryOut ends with the call: an order that nobody waits for any more leaves nothing mounted.
+// carryOut stops when the caller disconnects, so that an abandoned order does not leave mounts.
 func (r *Runner) carryOut(ctx context.Context, call io.Reader, order probe.Order) answer {
 	if !r.busy.TryLock() {
 		return answer{Refused: errBusy.Error(), Busy: true}
@@ -100,7 +100,7 @@ func (r *Runner) carryOut(ctx context.Context, call io.Reader, order probe.Order
 	ctx, cancel := context.WithTimeout(ctx, min(order.Timeout, maxTimeout))
 	defer cancel()
 	go func() {
-		// The caller says nothing more: what ends the read is the end of the call.
+		// The caller sends no more data. The read returns when the call ends.
 		_, _ = call.Read(make([]byte, 1))
 		cancel()
 	}()

@@ -1,6 +1,6 @@
-// Package trial hands the orders of a node's agent to the trial runner on the same node, and carries them out there: one at a time,
-// each in a process of its own, whose mounts die with it. Agent and runner are two pods of one node, the one in its network and the
-// other not, and share a directory of the host with a socket in it. The runner has no token and asks no API server.
+// Package trial sends the orders of a node agent to the trial runner on the same node, which runs one order at a time. Each order runs in
+// a separate process, and its mounts disappear with the process. Agent and runner are two pods. They share a host directory that contains
+// a socket. Only the agent uses the host network. The runner has no token and does not connect to the API server.
 package trial
 
 import (
@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	// Dir is the directory of the socket on the host.
+	// Dir is the host directory of the socket.
 	Dir = "/run/storage-client"
-	// Socket is the socket's name in it.
+	// Socket is the file name of the socket.
 	Socket = "trial.sock"
 
-	// maxMessage bounds an order and an answer, in bytes.
+	// maxMessage is the size limit of an order and of a response, in bytes.
 	maxMessage = 16 << 10
-	// maxTimeout is the longest that an order may take, as the API has it.
+	// maxTimeout is the maximum timeout of an order, as in the API.
 	maxTimeout = 10 * time.Minute
-	// orderTimeout is how long a caller may take to say what it wants.
+	// orderTimeout is the time limit for receiving an order.
 	orderTimeout = 10 * time.Second
-	// answerGrace is how much longer than its timeout an order may take until its answer is here.
+	// answerGrace is the additional time to wait for the response after the timeout of the order.
 	answerGrace = 15 * time.Second
 )
 
-// errBusy is the answer to an order while another one is being carried out.
+// errBusy is the error for an order while another order runs.
 var errBusy = errors.New("the trial runner is busy with another order")
 
-// answer is what goes back over the socket.
+// answer is the response on the socket.
 type answer struct {
 	Result probe.Result `json:"result"`
-	// Refused says why nothing was done with the order; empty where something was. Busy is true if that is because of another order.
+	// Refused is the reason why the order was rejected. Empty if it ran. Busy is true if another order is running.
 	Refused string `json:"refused"`
 	Busy    bool   `json:"busy,omitempty"`
 }
 
-// NetworkNamespace names the network namespace of this process, as a link in /proc/PID/ns reads.
+// NetworkNamespace returns the network namespace of this process, in the form of the link in /proc/PID/ns.
 func NetworkNamespace() (string, error) { return os.Readlink("/proc/self/ns/net") }
 
-// Ask hands an order to the runner that listens on a socket, and waits for the result. It is an error where there is no runner, or
-// it could not carry the order out. The end of the context ends the order too.
+// Ask sends an order to the runner on a socket and waits for the result. It returns an error if there is no runner, or if the runner
+// cannot run the order. Canceling the context stops the order.
 func Ask(ctx context.Context, socket string, order probe.Order) (probe.Result, error) {
 	return ask(ctx, socket, order, 0)
 }
 
-// ask is Ask of a runner that is to be owned by a user.
+// ask is Ask for a runner that runs as the given user.
 func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (probe.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, order.Timeout+answerGrace)
 	defer cancel()
@@ -85,12 +85,12 @@ func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (pro
 	return got.Result, nil
 }
 
-// IsTemporary tells whether an order may be taken later: there is no runner yet, or it is busy.
+// IsTemporary reports whether another attempt may succeed: there is no runner yet, or it is busy.
 func IsTemporary(err error) bool {
 	return errors.Is(err, errBusy) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// checkPeer makes sure that the other end belongs to a user, by what the kernel says of it.
+// checkPeer verifies the user ID of the other end, which the kernel provides.
 func checkPeer(connection net.Conn, uid uint32) error {
 	socket, ok := connection.(*net.UnixConn)
 	if !ok {
@@ -116,7 +116,7 @@ func checkPeer(connection net.Conn, uid uint32) error {
 	return nil
 }
 
-// writeMessage writes one message, and refuses one that is too long to be read.
+// writeMessage writes one message. It returns an error if the message exceeds the limit for reading.
 func writeMessage(w io.Writer, message any) error {
 	data, err := json.Marshal(message)
 	if err != nil {
@@ -129,7 +129,7 @@ func writeMessage(w io.Writer, message any) error {
 	return err
 }
 
-// readMessage reads one message, and nothing behind it.
+// readMessage reads one message and ignores the data after it.
 func readMessage(r io.Reader, message any) error {
 	decoder := json.NewDecoder(io.LimitReader(r, maxMessage))
 	decoder.DisallowUnknownFields()

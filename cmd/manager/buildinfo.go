@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// buildInfo is the metric storageclient_build_info, 1 with the build's version, revision and Go release as labels.
+// buildInfo returns the metric storageclient_build_info. Its value is 1; its labels are version, revision, and Go release.
 func buildInfo() prometheus.Collector {
 	version, revision, goVersion := "unknown", "unknown", "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -1,5 +1,5 @@
-// Command manager runs the cluster side of the operator: it works out what each node and volume is to carry, rolls it
-// out, and reports.
+// Command manager runs the controllers of the operator. It computes the desired settings of nodes and volumes, rolls them out, and
+// reports the status.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"os"
 
-	// Windows name time zones, and the image has no database of its own.
+	// Maintenance windows use time zone names, and the image has no time zone database.
 	_ "time/tzdata"
 
 	"github.com/go-logr/logr"
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// run uses the process's own flag set: controller-runtime has put --kubeconfig there.
+// run uses the global flag set, because controller-runtime registers --kubeconfig there.
 func run(args []string) error {
 	options := bindFlags(flag.CommandLine)
 	if err := flag.CommandLine.Parse(args); err != nil {

@@ -42,14 +42,14 @@ import (
 )
 
 const (
-	// reconcileTimeout bounds one reconcile, the wait for the cache to see our own writes included.
+	// reconcileTimeout is the timeout of one reconcile, including the wait until the cache contains the controller's writes.
 	reconcileTimeout = 5 * time.Minute
 )
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// newManager wires everything together and starts nothing.
+// newManager creates the manager with all controllers and does not start it.
 func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -60,14 +60,14 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 		Cache:     cacheOptions(),
 		NewClient: objects.ShareCache,
 		Client: client.Options{Cache: &client.CacheOptions{
-			// Who counts nodes that are on their way has to see the one that was sent off a moment ago.
+			// A controller that counts disrupted nodes must see its own most recent write.
 			EnableReadYourWritesConsistency: ptr.To(true),
 		}},
 		Controller:              config.Controller{RecoverPanic: ptr.To(true), ReconciliationTimeout: reconcileTimeout},
 		LeaderElection:          s.leaderElect,
 		LeaderElectionID:        v1alpha1.ManagerLease,
 		LeaderElectionNamespace: v1alpha1.ManagerNamespace,
-		// The process ends when the manager does, which this asks for.
+		// Requires that the process exits when the manager stops, and it does.
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        s.probeAddress,
 		PprofBindAddress:              s.profilingAddress,
@@ -102,12 +102,11 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces and Secrets only its own, by name, of
-// ConfigMaps those of its namespace, of Pods only the agents', of Nodes no images, and no managed
-// fields. Who writes an object of such a kind that is not kept has to pass client.DisableReadYourWritesConsistency: reads of that kind
-// would wait for it for good.
+// cacheOptions limit the cache to the objects that the manager's role can list, and reduce its size. It contains the manager's Namespaces
+// and Secrets by name, the ConfigMaps of its namespace, and only agent Pods. It drops the images of Nodes and all managed fields. A write
+// of an object that the cache filters out must use client.DisableReadYourWritesConsistency. Otherwise, reads of that kind wait forever.
 func cacheOptions() cache.Options {
-	// A cache of one namespace by its name would have a store that is not shared: 5,000 Pods would be copied twice for each list.
+	// A cache for a single named namespace has a separate store, and each list would copy 5,000 Pods twice.
 	agentPods := fields.OneTermEqualSelector("metadata.namespace", v1alpha1.AgentNamespace)
 	byObject := map[client.Object]cache.ByObject{
 		&corev1.Node{}:                {Transform: node.CacheTransform},
@@ -129,18 +128,18 @@ func addChecks(mgr ctrl.Manager) error {
 	return nil
 }
 
-// controller is what each package of controllers offers.
+// controller is the interface of the controller packages.
 type controller interface {
 	SetupWithManager(mgr ctrl.Manager) error
 }
 
-// namedController is a controller with the name that errors give it.
+// namedController is a controller with its name for errors.
 type namedController struct {
 	name string
 	controller
 }
 
-// setUpControllers sets up controllers in their order, and stops at the first error.
+// setUpControllers sets up the controllers in order and stops at the first error.
 func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
 	for _, c := range controllers {
 		if err := c.SetupWithManager(mgr); err != nil {
@@ -150,11 +149,11 @@ func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
 	return nil
 }
 
-// newControllers returns the controllers in the order in which they are set up, which is the same at every start.
+// newControllers returns the controllers in setup order. The order is always the same.
 func newControllers(mgr ctrl.Manager, s settings) []namedController {
 	realClock := clock.RealClock{}
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
-	// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
+	// The Deployment sets this variable. Outside a cluster, the manager runs on none of the nodes.
 	managerNode := os.Getenv("NODE_NAME")
 	agentFence := &fence.Fence{
 		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: realClock,
@@ -197,7 +196,7 @@ func newControllers(mgr ctrl.Manager, s settings) []namedController {
 	}
 }
 
-// addWebhooks adds nothing without a port. Every replica serves; the one that leads keeps the certificate.
+// addWebhooks adds the webhooks unless the port is 0. Every replica serves them; the leader manages the certificate.
 func addWebhooks(mgr ctrl.Manager, s settings) error {
 	if s.webhookPort == 0 {
 		return nil

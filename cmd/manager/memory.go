@@ -7,18 +7,19 @@ import (
 	"strconv"
 )
 
-// memoryLimitVariable is the variable in which the Deployment hands over the container's memory limit, in bytes.
+// memoryLimitVariable is the environment variable with the container's memory limit in bytes. The Deployment sets it.
 const memoryLimitVariable = "CONTAINER_MEMORY_LIMIT"
 
-// heapShare is the share of the container's memory that the Go runtime may use, in percent. The rest is for what it does not count;
-// https://go.dev/doc/gc-guide#Memory_limit advises 5 to 10 percent.
+// heapShare is the percentage of the container's memory that the Go runtime may use. The rest is for memory that the runtime does not
+// count; https://go.dev/doc/gc-guide#Memory_limit recommends 5 to 10 percent.
 const heapShare = 90
 
-// garbageShare is how much garbage there may be beside what lives, in percent; Go's own is 100. Where thousands of nodes report, memory is
-// what gets tight first.
+// garbageShare is the GOGC value: garbage as a percentage of live memory. Go's default is 100. With thousands of nodes, memory is the
+// first bottleneck.
 const garbageShare = 50
 
-// limitMemory has the garbage collector work harder rather than have the kernel end the process. GOMEMLIMIT and GOGC, where they are set, win.
+// limitMemory sets a memory limit, so that the garbage collector runs more often before the kernel kills the process. GOMEMLIMIT and GOGC
+// take precedence if they are set.
 func limitMemory() error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbageShare)

@@ -14,13 +14,13 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// options are the flags as given.
+// options are the raw flags.
 type options struct {
 	settings
 	maxUnavailable, maxConcurrentLive string
 }
 
-// settings are the flags as understood.
+// settings are the parsed flags.
 type settings struct {
 	leaderElect         bool
 	webhookCertificates string
@@ -45,7 +45,7 @@ const (
 	certificatesGiven = "Given"
 )
 
-// patterns collects a flag that may be given more than once.
+// patterns is the value of a flag that can be repeated.
 type patterns []string
 
 func (p *patterns) String() string { return strings.Join(*p, ",") }

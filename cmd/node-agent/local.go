@@ -24,10 +24,10 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// errNotAsDeclared ends a command whose report has been written and says so: exit code 2.
+// errNotAsDeclared is returned after a report that is not as declared. The exit code is 2.
 var errNotAsDeclared = errors.New("not as declared")
 
-// localOptions are the flags of "plan", "apply", "observe" and "restore".
+// localOptions are the flags of "plan", "apply", "observe", and "restore".
 type localOptions struct {
 	files            patterns
 	hostRoot, output string
@@ -73,7 +73,7 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	return o, nil
 }
 
-// runLocal carries out one command on this machine and writes its report.
+// runLocal runs one command on this machine and writes its report.
 func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	o, err := parseLocal(command, args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -108,7 +108,7 @@ func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.
 	return nil
 }
 
-// observeMounts writes what the mounts do within the window, and what would help.
+// observeMounts writes a report of the mounts during the window, with recommended settings.
 func observeMounts(ctx context.Context, o localOptions, stdout, stderr io.Writer) error {
 	fs, err := host.OpenFS(o.hostRoot)
 	if err != nil {

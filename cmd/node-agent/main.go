@@ -1,6 +1,6 @@
-// Command node-agent runs on every managed node: it applies what the node's StorageClientNode declares, reports how
-// the node stands, and reboots it where it has a permit. Its other commands do the same once on one machine, or in
-// the tree of an image, without a cluster and without a reboot.
+// Command node-agent runs on every managed node. It applies the settings of the node's StorageClientNode, reports their state, and
+// reboots the node when it has a permit. Other commands apply settings once to one machine or image tree, without a cluster and without a
+// reboot.
 package main
 
 import (
@@ -78,7 +78,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	return fmt.Errorf("unknown command %q\n%s", name, usage)
 }
 
-// version is the module's version, and the commit that the binary was built from.
+// version returns the module version and the commit of the build.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

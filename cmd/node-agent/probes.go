@@ -16,15 +16,15 @@ import (
 	"github.com/storageclient/operator/agent/metrics"
 )
 
-// state is what the probes ask of the agent.
+// state is the state of the agent that the probes check.
 type state interface {
-	// Alive tells whether the loop still turns.
+	// Alive reports whether the loop still makes passes.
 	Alive() bool
-	// Ready tells whether a status has been written since the start.
+	// Ready reports whether a status has been written since the start.
 	Ready() bool
 }
 
-// serveHTTP serves until it is closed. An address that is taken is an error: another agent runs on this node.
+// serveHTTP serves until the server is closed. An address in use is an error, because another agent runs on this node.
 func serveHTTP(ctx context.Context, address, what string, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -33,7 +33,7 @@ func serveHTTP(ctx context.Context, address, what string, handler http.Handler) 
 	return serve(ctx, listener, what, handler), nil
 }
 
-// serveTLS serves callers from elsewhere: not many at a time, and none that takes long.
+// serveTLS serves remote callers. It limits the number of connections and their duration.
 func serveTLS(ctx context.Context, address, what string, config *tls.Config, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -47,7 +47,7 @@ func serve(ctx context.Context, listener net.Listener, what string, handler http
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
-		// What a caller does wrong, above all in the handshake, is no line of the log.
+		// Do not log errors of callers, especially in the handshake.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	go func() {

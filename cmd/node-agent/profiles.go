@@ -16,8 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// readProfiles reads the StorageClientProfiles of one file. A field that the API does not have is an error: without
-// an API server nobody else would notice.
+// readProfiles reads the StorageClientProfiles of one file. An unknown field is an error, because no API server validates the file.
 func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile, error) {
 	reader := stdin
 	if file != "-" {
@@ -52,7 +51,7 @@ func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile
 	return profiles, nil
 }
 
-// decodeStrictly names the whole path of a field that it does not know.
+// decodeStrictly returns an error with the full path of an unknown field.
 func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -63,7 +62,7 @@ func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	return err
 }
 
-// parseProfile returns nil for a document that is empty, or comments alone.
+// parseProfile returns nil for a document that is empty or contains only comments.
 func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 	var content map[string]any
 	if err := yaml.Unmarshal(document, &content); err != nil {
@@ -82,7 +81,7 @@ func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 	return &profile, checkShape(&profile)
 }
 
-// checkShape refuses what the API server would, of the fields that decide whether and how settings come and go.
+// checkShape validates the fields that determine whether and how settings are applied and removed, like the API server.
 func checkShape(p *v1alpha1.StorageClientProfile) error {
 	if p.Name == "" {
 		return errors.New("metadata.name: is required")

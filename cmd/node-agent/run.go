@@ -42,7 +42,7 @@ type options struct {
 const allowFilesystemUsage = "directory, e.g. /scratch, at and below which mount options of host file systems may be set, beyond " +
 	"/mnt, /data, /srv and applications' directories in /var/lib; may be given more than once"
 
-// patterns is a flag that may be given more than once.
+// patterns is the value of a flag that can be repeated.
 type patterns []string
 
 func (p *patterns) String() string { return strings.Join(*p, " ") }
@@ -96,7 +96,7 @@ func (o options) checkMetrics() error {
 	return nil
 }
 
-// run keeps the node until it is told to end. Its end changes nothing on the host.
+// run runs the agent until it receives a signal. On exit, it reverts unconfirmed settings and leaves the rest of the host unchanged.
 func run(args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	// trialRunner takes the orders of the node's agent.
+	// trialRunner runs the orders of the node's agent.
 	trialRunner = "trial-runner"
-	// trialMount carries out one order, as a process that the runner starts. It is not for people.
+	// trialMount runs one order in a process that the runner starts. It is not for users.
 	trialMount = "trial-mount"
-	// trialHold and trialRead are what runs in the Pod of a volume's clone: it is to stay until it is deleted, and is Ready once the
-	// clone's root was read.
+	// trialHold and trialRead run in the Pod of a volume's clone. The Pod runs until it is deleted, and becomes Ready after it has read
+	// the root directory of the clone.
 	trialHold = "trial-hold"
 	trialRead = "trial-read"
-	// trialPass runs there instead where a trial measures: one pass, whose result is the container's termination message.
+	// trialPass runs there instead if the trial measures. It runs one pass and writes the result as the container's termination message.
 	trialPass = "trial-pass"
-	// terminationLog is where Kubernetes reads that.
+	// terminationLog is the file from which Kubernetes reads the termination message.
 	terminationLog = "/dev/termination-log"
-	// cloneDir is where the Pod has the clone (controllers/trial/plan).
+	// cloneDir is the mount point of the clone in the Pod (controllers/trial/plan).
 	cloneDir = "/volume"
 )
 
-// visitClone does the Pod's part. It needs no rights at all.
+// visitClone runs trialHold or trialRead. It needs no permissions.
 func visitClone(command string) error {
 	if command == trialRead {
 		return probe.ReadRoot(cloneDir)
@@ -48,7 +48,7 @@ func visitClone(command string) error {
 	return nil
 }
 
-// passOnClone runs one pass on the clone, and says what came of it. It needs no rights either.
+// passOnClone runs one pass on the clone and writes the result. It needs no permissions.
 func passOnClone(args []string, stderr io.Writer) error {
 	var work probe.Work
 	set := flag.NewFlagSet("node-agent "+trialPass, flag.ContinueOnError)
@@ -68,7 +68,7 @@ func passOnClone(args []string, stderr io.Writer) error {
 	return writeMessage(terminationLog, orders.RunClonePass(ctx, cloneDir, work))
 }
 
-// writeMessage fails where nobody could read the message, so that the container does.
+// writeMessage writes the termination message. If Kubernetes would truncate it, the error makes the container fail.
 func writeMessage(file string, pass v1alpha1.ClonePass) error {
 	message := pass.Encode()
 	if len(message) > v1alpha1.MaxClonePassBytes {
@@ -82,7 +82,7 @@ func writeMessage(file string, pass v1alpha1.ClonePass) error {
 	return errors.Join(err, log.Close())
 }
 
-// runTrials takes orders until it is told to end, or carries out the one on its standard input.
+// runTrials runs orders until it receives a signal, or runs the single order on its standard input.
 func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments", command)

@@ -15,10 +15,10 @@ import (
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
-// workloadCommand is the command that does one kind of work.
+// workloadCommand is the name of the command that runs a workload.
 const workloadCommand = "workload"
 
-// runWorkload does one kind of work on files and writes what was done as JSON.
+// runWorkload runs one workload on files and writes the result as JSON.
 func runWorkload(args []string, stdout, stderr io.Writer) error {
 	o := workload.Options{ID: fmt.Sprint(os.Getpid())}
 	set := flag.NewFlagSet("node-agent "+workloadCommand, flag.ContinueOnError)

@@ -18,12 +18,12 @@ const (
 	retestWithin = 30 * time.Second
 	// proofPause is the pause between two attempts to prove settings.
 	proofPause = 2 * time.Second
-	// maxAsked is the maximum number of mounted servers to test before the agent reports that none responds.
+	// maxAsked is the maximum number of servers to test before the agent reports that none responds.
 	maxAsked = 3
 )
 
-// chooseServer returns a mounted server that accepts a new connection now. A later failure can then be attributed to a setting. ok is
-// false if the host has no mounts over TCP.
+// chooseServer returns a server that the host mounts from and that responds to a new connection now. A later failure can then be
+// attributed to a setting. ok is false if the host has no mounts over TCP.
 func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bool, err error) {
 	servers, err := m.Servers()
 	if err != nil || len(servers) == 0 {

@@ -121,7 +121,7 @@ func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []strin
 	}
 }
 
-// hashSize returns the size of a hash table that the kernel allocates for a requested size.
+// hashSize returns the size of a hash table that the kernel allocates for a requested size, according to the catalogue.
 func hashSize(name string, entries, memory uint64) (granted uint64, clamped bool) {
 	grant, known := catalogue.HashSize(
 		name, int64(min(entries, math.MaxInt64)), int64(min(memory, math.MaxInt64)), int64(os.Getpagesize()))

@@ -109,7 +109,7 @@ func settingOf(command string, p *pass, it *item) report.Setting {
 	return s
 }
 
-// restoreSettingOf returns the state of a journalled setting that no profile declares.
+// restoreSettingOf returns the state of a setting that is in the journal but in no profile.
 func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) report.Setting {
 	status := v1alpha1.SettingStatus{
 		Key: it.key, Desired: it.restore.Value, Original: it.restore.Value, TakesEffect: catalogue.Effect(it.key),
@@ -140,7 +140,7 @@ func (l Local) Apply(ctx context.Context, profiles []v1alpha1.StorageClientProfi
 	return r, err
 }
 
-// Restore restores all journalled settings except for retained ones. If profiles are given, their removal policy takes precedence.
+// Restore restores all settings in the journal except for retained ones. If profiles are given, their removal policy takes precedence.
 func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	r, spec, err := l.beginReport(report.Restore, profiles)
 	if err != nil {
@@ -302,7 +302,7 @@ func sumUp(r *report.Report) {
 	r.Judge()
 }
 
-// noServerNote is the message if no server is available for a proof.
+// noServerNote is the message if the machine has no mount over TCP, and therefore no server for a proof.
 const noServerNote = "not set: this machine mounts from no server over TCP, so no new connection can prove it: mount one first, or use --no-confirm"
 
 // proofOf returns a description of the proof of a setting. Empty if the setting needs no proof.

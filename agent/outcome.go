@@ -18,8 +18,8 @@ type outcome struct {
 	settings []v1alpha1.SettingStatus
 	// rebootBy contains the keys that wait for a boot.
 	rebootBy []string
-	// drifted contains the keys that can be healed without disruption: live values, files of the operator, and boot menu entries. A
-	// setting that requires a reboot is then Pending and waits for the rollout.
+	// drifted contains the keys that can be healed without disruption: live values, files of the operator, and boot menu entries. After
+	// that, a setting that requires a reboot is Pending and waits for the rollout.
 	drifted []string
 	// volumes is the read-ahead state by volume.
 	volumes map[string]mounted.ReadAhead

@@ -84,7 +84,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// observeAll reads every setting back. It skips unchanged settings that cannot work on this host.
+// observeAll reads every setting back. It marks settings as unsupported that cannot work on this host and were never changed.
 func (p *pass) observeAll(ctx context.Context) {
 	p.compareWithKernel(ctx)
 	for _, subject := range p.machine.Subjects {
@@ -137,8 +137,8 @@ func (p *pass) readOriginalsOf(ctx context.Context, asked func(*item) bool) {
 	}
 }
 
-// ofCounterpart returns the original of a setting. If the agent has already changed the counterpart, the current value is a side effect
-// and the original is in the journal entry of the counterpart.
+// ofCounterpart returns the original of a setting. If the agent has already changed the counterpart, the current value is a side effect.
+// Then the journal entry of the counterpart contains the original.
 func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Original) host.Original {
 	coupled, ok := subject.(host.Coupled)
 	if !ok {

@@ -32,7 +32,7 @@ type item struct {
 	restore *host.Original
 	// refused is the reason why the fence rejects the setting.
 	refused *refusal
-	// unsupported is true if an unrecorded key cannot work on this host. It is observed, but neither journalled nor applied.
+	// unsupported is true if an unrecorded key cannot work on this host. It is observed, but not applied or recorded in the journal.
 	unsupported bool
 	// unconfirmed is the entry that is kept only after new connections have proven it.
 	unconfirmed *journal.Entry
@@ -157,7 +157,7 @@ func (p plan) onlyVolumes() {
 	maps.DeleteFunc(p, func(key string, _ *item) bool { _, ok := volumeOf(key); return !ok })
 }
 
-// dropSetting handles a journalled key that the spec does not contain or the fence no longer permits.
+// dropSetting handles a key in the journal that the spec does not contain or the fence no longer permits.
 func (it *item) dropSetting(f fence) {
 	held := it.journalled
 	if held.Retain && (f.checkInForce(it.key, held.Applied) == nil || f.allowed.MayStay(it.key, held.Applied)) {
@@ -173,7 +173,7 @@ func (it *item) isWanted() bool { return it.wanted != nil }
 // isDropped reports whether the setting must be restored because the spec no longer contains it.
 func (it *item) isDropped() bool { return it.restore != nil && it.wanted == nil }
 
-// isSkipped reports whether the entry is neither journalled nor applied.
+// isSkipped reports whether the entry is neither applied nor recorded in the journal.
 func (it *item) isSkipped() bool { return it.unsupported || it.unrecorded && it.failed != "" }
 
 // isAtLeast reports whether the setting is a sysctl that is only raised, never lowered.

@@ -98,7 +98,7 @@ func (p *proof) awaitsFirst() bool {
 }
 
 // begin sets the unconfirmed settings, or records the reason for a delay. It sets nothing while a permit is undecided, because a proof
-// writes the status and thereby decides the permit.
+// writes the status, which would count as the response to the permit.
 func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageClientNodeSpec, permitUndecided bool) error {
 	switch {
 	case !pass.hasUnconfirmed():
@@ -214,7 +214,7 @@ func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary
 	if canary {
 		size = canarySize
 	}
-	// Test the mounted server first. It has its own timeout, and the API server gets the remaining time.
+	// Test the storage server first. It has its own timeout, and the API server gets the remaining time.
 	if p.hasServer {
 		if err := p.machine.AskServer(ctx, p.server); err != nil {
 			failures = append(failures, failure{p.server.String(), err})

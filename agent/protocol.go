@@ -86,7 +86,8 @@ func (p *parts) run(ctx context.Context) {
 	}
 }
 
-// takeClientNode stores the newest StorageClientNode. A new UID is a new object and resets all parts.
+// takeClientNode stores the newest StorageClientNode. An object with another UID is unrelated to the previous one, whose state is
+// cleared.
 func (p *parts) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	if p.clientNode == nil || clientNode == nil || p.clientNode.UID != clientNode.UID {
 		p.settings.forget(clientNode)
@@ -124,8 +125,8 @@ func (p *parts) currentStatus() v1alpha1.StorageClientNodeStatus {
 	return status
 }
 
-// wakeAt returns the time of the next pass. Orders have no due time: their background work wakes the loop, and the mount
-// interval ends before a sample times out.
+// wakeAt returns the time of the next pass. Orders have no due time. Their background work wakes the loop, and mount checks run often
+// enough to detect the timeout of a sample.
 func (p *parts) wakeAt() time.Time {
 	if p.clientNode == nil {
 		return p.clock.Now().Add(driftInterval)

@@ -226,8 +226,8 @@ func (s *settings) checkDrift(ctx context.Context, clientNode *v1alpha1.StorageC
 	}
 }
 
-// sortDrift separates settings to heal from settings that drift too often. The read-ahead of volumes has no limit: after a mount, the
-// host's udev rule for the filesystem type may override it.
+// sortDrift separates settings to heal from settings that drift too often. The read-ahead of volumes has no limit: the host's rule for
+// the filesystem type may override it on a new mount.
 func (s *settings) sortDrift(p *pass, drifted []string, now time.Time) (heal, alone []string) {
 	for _, key := range drifted {
 		_, ofVolume := volumeOf(key)

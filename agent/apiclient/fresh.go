@@ -13,7 +13,7 @@ import (
 // requestTimeout is the timeout of a single read or write.
 const requestTimeout = 30 * time.Second
 
-// freshClient returns a client that opens a new connection for every request. It disables keep-alive, and HTTP/2, whose requests would
+// freshClient returns a client that opens a new connection for every request. It disables keep-alive and HTTP/2, because HTTP/2 requests
 // share a connection.
 func freshClient(config *rest.Config) (rest.Interface, error) {
 	tlsConfig, err := rest.TLSConfigFor(config)

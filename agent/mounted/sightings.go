@@ -74,8 +74,8 @@ func (s sighting) isStill(now sighting, elapsed time.Duration) bool {
 	return slices.ContainsFunc(now.ids, func(id string) bool { return slices.Contains(s.ids, id) })
 }
 
-// lastWithout returns the last time at which the superblock was not mounted. Changes to the mount points of volumes are detected more
-// often than full reads run.
+// lastWithout returns the last time at which the superblock was certainly not mounted. The mount points of volumes are checked more often
+// than all mounts are read.
 func (s *sightings) lastWithout(same []mounts.Mount, was sighting) time.Time {
 	for _, m := range same {
 		if m.Volume != "" && !slices.Contains(was.points, m.MountPoint) {

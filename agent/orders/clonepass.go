@@ -22,8 +22,8 @@ const (
 	cloneStays = mounted.Interval + reporter.Interval + 10*time.Second
 )
 
-// RunClonePass runs the work of one pass in the Pod of a clone that is mounted at dir. It returns only after the agent of the node has
-// had time to report the mount.
+// RunClonePass runs the work of one pass in the Pod of a clone that is mounted at dir. After successful work, it waits until the agent of
+// the node has had time to report the mount.
 func RunClonePass(ctx context.Context, dir string, work probe.Work) v1alpha1.ClonePass {
 	return runClonePass(ctx, clonePassTimeout, cloneStays, func(ctx context.Context) ([]probe.Phase, int, error) {
 		return probe.RunOnClone(ctx, dir, boundWork(work))

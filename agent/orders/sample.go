@@ -32,8 +32,8 @@ const (
 	maxSampleFrame = 512
 )
 
-// sampleReadingLimit is the time limit for the two readings, in addition to the window. They run in the background, and the loop never
-// waits.
+// sampleReadingLimit is the time limit for the two readings, in addition to the window. They run in the background, and the loop does not
+// wait for them.
 const sampleReadingLimit = 30 * time.Second
 
 // Sampler measures the mounts over a window. It reads only counters.

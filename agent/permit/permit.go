@@ -86,7 +86,7 @@ type Answer int
 const (
 	// None means that there is no permit.
 	None Answer = iota
-	// Answered means that a status with the decision exists.
+	// Answered means that the status contains the result of the permit.
 	Answered
 	// Undecided means that the agent must not report a status. If the generation of the permit is reported without Started, the manager
 	// may withdraw the permit.

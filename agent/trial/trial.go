@@ -39,7 +39,7 @@ var errBusy = errors.New("the trial runner is busy with another order")
 // answer is the response on the socket.
 type answer struct {
 	Result probe.Result `json:"result"`
-	// Refused is the reason why the order was rejected. Empty if it ran. Busy is true if another order is running.
+	// Refused is the reason why the order did not run. Empty if it ran. Busy is true if the reason is another order.
 	Refused string `json:"refused"`
 	Busy    bool   `json:"busy,omitempty"`
 }

@@ -48,7 +48,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, given
 	preview, budget, err := previewApproval(ctx, c, env, profile, given)
 	switch {
 	case apierrors.IsForbidden(err):
-		// Who may approve need not see the nodes: the manager's status names the first of them.
+		// A user who can approve may lack read access to nodes. The manager's status names the first of them.
 		if _, err := io.WriteString(env.Out, view.DescribeApproval(profile)+fmt.Sprintf("Cannot show why each node reboots: %v\n", err)); err != nil {
 			return err
 		}
@@ -66,14 +66,14 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, given
 	return err
 }
 
-// previewApproval is what "plan" shows of the plan that is about to be approved, with the budget of the cluster. It fails where that is
-// another plan than the manager's.
+// previewApproval returns the preview that "plan" shows for the plan to approve, and the budget of the cluster. It returns an error if
+// the plan differs from the manager's plan.
 func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile, given givenFlags) (overview.Preview, view.Budget, error) {
 	settings, err := readManagerSettings(ctx, c, given)
 	if err != nil {
 		return overview.Preview{}, view.Budget{}, err
 	}
-	// The manager knows what it was told to allow, and has judged the profile: it is not judged again here.
+	// The manager has its own allow list and has already validated the profile. Accept all keys here.
 	allow, err := catalogue.NewAllowList([]string{".*"})
 	if err != nil {
 		return overview.Preview{}, view.Budget{}, err
@@ -129,8 +129,8 @@ func setPaused(ctx context.Context, env *environment, name string, value any) er
 	return err
 }
 
-// annotateProfile sets one annotation, or removes it if value is nil. It needs no precondition: an approval names the
-// plan that was shown, and the status changes too often for one.
+// annotateProfile sets one annotation, or removes it if value is nil. It needs no precondition: an approval names the displayed plan, and
+// the status changes too often for one.
 func annotateProfile(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, key string, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	if err != nil {

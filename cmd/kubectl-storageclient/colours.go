@@ -18,7 +18,7 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// colourOf is the colour of a cell that tells how something stands.
+// colourOf maps the text of a state cell to its color.
 var colourOf = map[string]string{
 	string(v1alpha1.SettingInSync): green, string(v1alpha1.MountEffective): green, string(v1alpha1.RolloutUpToDate): green,
 	string(v1alpha1.SettingPending): yellow, string(v1alpha1.SettingClamped): yellow, string(v1alpha1.SettingUnsupported): yellow,
@@ -31,8 +31,7 @@ var colourOf = map[string]string{
 	string(volumejudge.StateBlocked): red, string(v1alpha1.SeverityError): red,
 }
 
-// text is where tables for people go: with colours where the output is a terminal. Nothing may be written to it that does not end
-// with a new line.
+// text returns the writer for tables. It adds colors if the output is a terminal. Everything written to it must end with a newline.
 func (env *environment) text() io.Writer {
 	if !env.colours {
 		return env.Out
@@ -40,7 +39,7 @@ func (env *environment) text() io.Writer {
 	return &painter{out: env.Out}
 }
 
-// wantsColours says whether the output is a terminal that shows colours, and nobody asked for none (no-color.org).
+// wantsColours reports whether the output is a terminal that supports colors and the user has not disabled them (no-color.org).
 func wantsColours(out io.Writer, getenv func(string) string) bool {
 	file, ok := out.(*os.File)
 	if !ok || getenv("NO_COLOR") != "" || getenv("TERM") == "" || getenv("TERM") == "dumb" {
@@ -50,7 +49,7 @@ func wantsColours(out io.Writer, getenv func(string) string) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// painter colours cells of tables, line by line: the columns are aligned before it sees them.
+// painter colors table cells, line by line. Columns must already be aligned.
 type painter struct {
 	out  io.Writer
 	line bytes.Buffer
@@ -72,8 +71,7 @@ func (p *painter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// paint colours the words of a line that are a cell of their own, with two blanks or an end of the line on both sides: no words of
-// a sentence.
+// paint colors words that are complete cells: two blanks or the line end are on both sides. It does not color words in sentences.
 func paint(line string) string {
 	var out strings.Builder
 	for rest := line; rest != ""; {

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// completionTimeout bounds what a shell waits for: a cluster that does not answer completes nothing.
+// completionTimeout is the maximum time that a shell waits for completions. After it, there are none.
 const completionTimeout = 3 * time.Second
 
 var (
@@ -28,8 +28,8 @@ var (
 // completion completes the arguments of a command.
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// completeNames completes each argument with the names of the kind in its place, and those after the last kind not at all.
-// Names are read as metadata alone.
+// completeNames completes each argument with names of the kind at its position. It does not complete arguments after the last kind. It
+// reads only metadata.
 func completeNames(env *environment, kinds ...schema.GroupVersionKind) completion {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(kinds) {
@@ -39,7 +39,7 @@ func completeNames(env *environment, kinds ...schema.GroupVersionKind) completio
 	}
 }
 
-// completeManyNames completes any number of arguments with names of one kind, each once.
+// completeManyNames completes any number of arguments with names of one kind, each name once.
 func completeManyNames(env *environment, kind schema.GroupVersionKind) completion {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return listNames(cmd.Context(), env, kind, args, begun), cobra.ShellCompDirectiveNoFileComp
@@ -53,8 +53,8 @@ func completeExplainable(_ *cobra.Command, args []string, begun string) ([]strin
 	return slices.DeleteFunc(explainableNames(), func(n string) bool { return !strings.HasPrefix(n, begun) }), cobra.ShellCompDirectiveNoFileComp
 }
 
-// listNames lists the names that begin as typed and are no argument yet. What cannot be read completes nothing: a shell has no
-// place for an error but cobra's own log.
+// listNames returns the names with the typed prefix that are not arguments yet. Errors go only to cobra's debug log, because a shell
+// cannot show them.
 func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKind, given []string, begun string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func readNames(ctx context.Context, c client.Client, kind schema.GroupVersionKin
 	return names, nil
 }
 
-// addCompletions has shells complete names of profiles, nodes and volumes, and the values of -o.
+// addCompletions adds shell completion for names of profiles, nodes, and volumes, and for the values of -o.
 func addCompletions(root *cobra.Command, env *environment) {
 	profile := completeNames(env, profileKind)
 	for name, complete := range map[string]completion{

@@ -17,17 +17,17 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// dryRun is what the API server makes of a profile, without keeping it.
+// dryRun is the result of a server-side dry run of a profile.
 type dryRun struct {
-	// After is the profile as it would be.
+	// After is the resulting profile.
 	After v1alpha1.StorageClientProfile
-	// Refused is what the API server, a webhook or a policy has against it, empty if nothing.
+	// Refused is the reason for a rejection by the API server, a webhook, or a policy. Empty if the profile is accepted.
 	Refused string
-	// Unchecked says why nobody was asked, empty if somebody was.
+	// Unchecked is the reason why there was no dry run. Empty if there was one.
 	Unchecked string
 }
 
-// tryProfile has the API server create the profile, or give the live one its spec, labels and annotations, as a dry run.
+// tryProfile runs a dry run that creates the profile, or updates spec, labels, and annotations of the live profile.
 func tryProfile(ctx context.Context, c client.Client, written writtenProfile, live *v1alpha1.StorageClientProfile) (dryRun, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(profileKind)
@@ -64,8 +64,8 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 	return out, nil
 }
 
-// lacksRight reports whether the user may not create or patch the profile. A policy or a webhook that rejects it also answers Forbidden.
-// The result is false if the API server does not report the user's rights.
+// lacksRight reports whether the user lacks permission to create or patch the profile. A rejection by a policy or webhook is Forbidden
+// too. The result is false if the API server does not report the user's permissions.
 func lacksRight(ctx context.Context, c client.Client, err error, live *v1alpha1.StorageClientProfile) bool {
 	if !apierrors.IsForbidden(err) {
 		return false
@@ -78,7 +78,7 @@ func lacksRight(ctx context.Context, c client.Client, err error, live *v1alpha1.
 	return c.Create(ctx, review) == nil && !review.Status.Allowed
 }
 
-// withoutServer is the live profile with what is written, defaults of the API server left out.
+// withoutServer returns the live profile with the written fields, without defaults of the API server.
 func withoutServer(written writtenProfile, live *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfile {
 	if live == nil {
 		return written.StorageClientProfile
@@ -105,15 +105,15 @@ func specOf(written writtenProfile) any {
 	return map[string]any{}
 }
 
-// patchOperation is one of a JSON patch.
+// patchOperation is one operation of a JSON patch.
 type patchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// patchTo replaces the spec as a whole, so that a field that is gone from the file is gone; an update would be refused whenever the
-// manager has just written the status.
+// patchTo returns a patch that replaces the whole spec, so that fields missing from the file are removed. An update would conflict with
+// each status write of the manager.
 func patchTo(written writtenProfile, live *v1alpha1.StorageClientProfile) []patchOperation {
 	out := []patchOperation{{"add", "/spec", specOf(written)}}
 	if len(written.Labels) > 0 {

@@ -33,7 +33,7 @@ func explainCommand(env *environment) *cobra.Command {
 	}
 }
 
-// explainMeant explains what a name stands for, or the one that was probably meant.
+// explainMeant explains a name, or the most similar known name.
 func explainMeant(env *environment, name string) error {
 	texts := explainName(name)
 	if len(texts) == 0 {
@@ -57,7 +57,7 @@ func listRules(env *environment) error {
 	return out.Flush()
 }
 
-// explainName returns a text for each thing of this name.
+// explainName returns one text for each item with this name.
 func explainName(name string) []string {
 	var texts []string
 	for _, rule := range advice.Rules() {
@@ -87,18 +87,19 @@ func explainName(name string) []string {
 	return texts
 }
 
-// isNamed accepts a parameter's key, what follows its subject, and the last part of that: rmem_max for net.core.rmem_max.
+// isNamed reports whether a name matches the key of a parameter, the key without its subject, or its last part: rmem_max for
+// net.core.rmem_max.
 func isNamed(p catalogue.Parameter, name string) bool {
 	return p.Key == name || strings.HasSuffix(p.Key, "/"+name) || p.Key == catalogue.SysctlKey(name) || name != "" && lastPart(p) == name
 }
 
-// lastPart is the short name of a sysctl, empty for any other parameter.
+// lastPart returns the short name of a sysctl. Empty for other parameters.
 func lastPart(p catalogue.Parameter) string {
 	name, _ := catalogue.Key(p.Key).In(catalogue.Sysctls)
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
-// explainSubject explains all parameters of a subject, e.g. readAhead.
+// explainSubject explains all parameters of a subject, such as readAhead.
 func explainSubject(name string) []string {
 	var texts []string
 	for _, p := range catalogue.All() {
@@ -106,7 +107,7 @@ func explainSubject(name string) []string {
 			texts = append(texts, explainParameter(p))
 		}
 	}
-	// What these name stands on the node, so that the catalogue has no list of it.
+	// The names of these subjects come from the node, so the catalogue does not list them.
 	for subject, example := range map[string]string{catalogue.NFSDefaults: catalogue.NFSDefaultsKey(""), catalogue.Filesystems: catalogue.FilesystemKey("/mnt/data")} {
 		if p, known := catalogue.Lookup(example); known && subject == name {
 			texts = append(texts, explainParameter(p))
@@ -117,7 +118,7 @@ func explainSubject(name string) []string {
 
 var protocols = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS}
 
-// explainableNames are all names that have an explanation, the short ones too; sorted.
+// explainableNames returns all names that have an explanation, including short names, sorted.
 func explainableNames() []string {
 	names := []string{catalogue.Tuned, catalogue.ReadAheads, catalogue.NFSDefaults, catalogue.Filesystems}
 	for _, rule := range advice.Rules() {
@@ -142,7 +143,7 @@ func explainableNames() []string {
 	return slices.Compact(names)
 }
 
-// unknownName suggests the names that hold the given one.
+// unknownName returns an error that suggests names that contain the given one.
 func unknownName(name string) error {
 	holding := slices.DeleteFunc(explainableNames(), func(n string) bool { return name == "" || !strings.Contains(n, name) })
 	if len(holding) > 0 {
@@ -170,7 +171,7 @@ func explainParameter(p catalogue.Parameter) string {
 	})
 }
 
-// raiseText says of a parameter that is tuned to have more of it how to declare that.
+// raiseText returns a hint to sysctlsAtLeast for a sysctl that is tuned by raising it.
 func raiseText(p catalogue.Parameter) string {
 	if catalogue.Key(p.Key).Subject() != catalogue.Sysctls || !p.Grows {
 		return ""

@@ -26,30 +26,30 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// kustomized is what to type for a directory that Kustomize builds.
+// kustomized is the command for a directory that needs Kustomize.
 const kustomized = "kubectl kustomize %s | kubectl storageclient plan -f -"
 
-// writtenProfile is a profile as a file has it.
+// writtenProfile is a profile from a file.
 type writtenProfile struct {
 	v1alpha1.StorageClientProfile
-	// File is where it stands.
+	// File is the path of the file.
 	File string
-	// Object is the same as it is written, with nothing left out.
+	// Object is the unmodified content of the document.
 	Object *unstructured.Unstructured
 }
 
-// fileReader reads profiles from files and directories, and gathers what is wrong with them.
+// fileReader reads profiles from files and directories, and collects errors.
 type fileReader struct {
 	stdin    io.Reader
 	profiles []writtenProfile
-	// ignored are objects of other kinds.
+	// ignored contains objects of other kinds.
 	ignored []string
 	errs    []error
 	found   map[string]string
 }
 
-// readFiles reads all profiles of files, directories and, for "-", standard input. Every problem is in the error, each with what
-// to do. ignored names the objects of other kinds beside them.
+// readFiles reads all profiles from files, directories, and standard input ("-"). The error contains every problem with a solution.
+// ignored contains the names of objects of other kinds.
 func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, ignored []string, err error) {
 	r := &fileReader{stdin: stdin, found: map[string]string{}}
 	for _, path := range paths {
@@ -95,7 +95,7 @@ func (r *fileReader) readPath(path string) {
 	}
 }
 
-// neighbour suggests a file of the same directory.
+// neighbour suggests a file in the same directory.
 func (r *fileReader) neighbour(path string) string {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *fileReader) neighbour(path string) string {
 	return ""
 }
 
-// readDirectory reads the manifests of a directory, as kubectl does: not those of its subdirectories.
+// readDirectory reads the manifests in a directory like kubectl, without its subdirectories.
 func (r *fileReader) readDirectory(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -251,7 +251,7 @@ func (r *fileReader) addProfile(place string, document []byte, object *unstructu
 	r.profiles = append(r.profiles, profile)
 }
 
-// decodeStrictly names the whole path of a field that the API does not have, and the one that was probably meant.
+// decodeStrictly returns an error with the full path of an unknown field, and the most similar known field.
 func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -271,10 +271,10 @@ func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	return errors.New(text.Join(out, "; "))
 }
 
-// wrongType is what the decoder says of a value of another type.
+// wrongType matches the decoder error for a value of the wrong type.
 var wrongType = regexp.MustCompile(`cannot unmarshal (\w+) into Go struct field [^.]*\.(\S+) of type`)
 
-// explainType says of a value of another type in words of the file what it is.
+// explainType rewrites a decoder error about a wrong type in terms of the file.
 func explainType(err error) error {
 	if err == nil {
 		return nil
@@ -286,7 +286,7 @@ func explainType(err error) error {
 	return fmt.Errorf("%s is a %s, which it does not take: kubectl explain scp.%s tells the type; YAML takes on, off, yes, no and numbers for text only in quotes", found[2], found[1], found[2])
 }
 
-// explainField adds the field that was probably meant to what the decoder says of an unknown one.
+// explainField adds the most similar field name to a decoder error about an unknown field.
 func explainField(problem string) string {
 	path, unknown := strings.CutPrefix(problem, "unknown field ")
 	if !unknown {
@@ -300,7 +300,7 @@ func explainField(problem string) string {
 	return fmt.Sprintf("unknown field %s: kubectl explain scp.spec --recursive lists all fields", path)
 }
 
-// fieldNames are the names of all fields of a profile's spec, sorted.
+// fieldNames returns the names of all fields in the spec of a profile, sorted.
 func fieldNames() []string {
 	names := map[string]bool{"spec": true, "metadata": true}
 	addFieldNames(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), names)

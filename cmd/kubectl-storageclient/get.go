@@ -82,7 +82,7 @@ func (o *getOptions) showOnce(env *environment, v *liveView, screen view.Screen)
 	return writeLines(env.Out, tree.Draw(screen, env.now()))
 }
 
-// watchTree shows the tree until the context ends or the profile is gone.
+// watchTree shows the tree until the context is done or the profile is deleted.
 func watchTree(ctx context.Context, env *environment, v *liveView, d display) (err error) {
 	watching, stop := context.WithCancel(ctx)
 	ended, gone := make(chan struct{}), ""
@@ -97,7 +97,7 @@ func watchTree(ctx context.Context, env *environment, v *liveView, d display) (e
 			err = closing
 		}
 	}()
-	// Ages go on although nothing changes.
+	// Ages increase without any other change.
 	ticks, stopTicks := env.ticks(time.Second)
 	defer stopTicks()
 	for {
@@ -118,13 +118,13 @@ func watchTree(ctx context.Context, env *environment, v *liveView, d display) (e
 	}
 }
 
-// startTicks is env.ticks by the clock.
+// startTicks is env.ticks with the system clock.
 func startTicks(every time.Duration) (<-chan time.Time, func()) {
 	ticker := time.NewTicker(every)
 	return ticker.C, ticker.Stop
 }
 
-// connectWatching connects for watches.
+// connectWatching returns a client with support for watches.
 func (env *environment) connectWatching() (client.WithWatch, error) {
 	c, err := env.connect()
 	if err != nil {

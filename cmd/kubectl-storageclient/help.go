@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage is cobra's, without the flags of the kubeconfig: they are the same everywhere, and "options" lists them.
+// usage is cobra's template without the kubeconfig flags. These are the same for all commands, and "options" lists them.
 const usage = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if gt (len .Aliases) 0}}

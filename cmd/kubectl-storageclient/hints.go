@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/tuning/suggest"
 )
 
-// addHints has every command answer what cannot be done with what to type instead.
+// addHints adds a command to run to the errors of every command.
 func addHints(root *cobra.Command) {
 	root.SetFlagErrorFunc(explainFlag)
 	for _, cmd := range root.Commands() {
@@ -30,7 +30,7 @@ func addHints(root *cobra.Command) {
 	}
 }
 
-// withHint adds to an error of the API server, or on the way to it, what to do.
+// withHint adds a solution to an error from the API server or the connection to it.
 func withHint(err error) error {
 	if hint := hintFor(err); hint != "" {
 		return fmt.Errorf("%w\n%s", err, hint)
@@ -38,10 +38,10 @@ func withHint(err error) error {
 	return err
 }
 
-// unknownContext is what client-go says of a context that is not in the kubeconfig.
+// unknownContext matches the client-go error for a context that is not in the kubeconfig.
 var unknownContext = regexp.MustCompile(`context "[^"]*" does not exist`)
 
-// noServer is what client-go asks where nobody has named a server.
+// noServer is the default server of client-go if no server is configured.
 const noServer = "http://localhost:8080/"
 
 func hintFor(err error) string {
@@ -69,7 +69,7 @@ func hintFor(err error) string {
 	return ""
 }
 
-// whatThereIs is the command that lists what was asked for by a name that there is not.
+// whatThereIs returns a hint with the command that lists the objects of the kind that was not found.
 func whatThereIs(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -86,7 +86,7 @@ func whatThereIs(err error) string {
 	return ""
 }
 
-// explainArguments says instead of a number of arguments which they are.
+// explainArguments replaces an error about the number of arguments with the usage of the command.
 func explainArguments(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
@@ -103,7 +103,7 @@ func explainArguments(cmd *cobra.Command, err error) error {
 	return errors.New(out)
 }
 
-// explainFlag adds the flag that was probably meant.
+// explainFlag adds the most similar flag name to an error.
 func explainFlag(cmd *cobra.Command, err error) error {
 	unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !isUnknown {
@@ -121,7 +121,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
 }
 
-// exitError ends the plugin with a status, and says nothing more.
+// exitError makes the plugin exit with a status and no further message.
 type exitError struct{ status int }
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }

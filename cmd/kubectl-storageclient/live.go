@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// retryAfter is when a list or watch that failed is tried again.
+	// retryAfter is the delay after a failed list or watch.
 	retryAfter = 2 * time.Second
-	// relistAfter is when a kind is listed again that may be listed and not watched.
+	// relistAfter is the interval between lists of a kind that the user can list but not watch.
 	relistAfter = 30 * time.Second
 )
 
-// liveView is one profile with its nodes, kept current by watches.
+// liveView contains one profile and its nodes, kept current by watches.
 type liveView struct {
 	client client.WithWatch
 	name   string
-	// changed tells that something has; it holds one signal.
+	// changed signals a change; its capacity is one.
 	changed chan struct{}
 	// after is time.After.
 	after func(time.Duration) <-chan time.Time
@@ -38,9 +38,9 @@ type liveView struct {
 	profiles    map[string]*v1alpha1.StorageClientProfile
 	clientNodes map[string]*v1alpha1.StorageClientNode
 	nodes       map[string]*corev1.Node
-	// noNodes is whether Nodes may not be listed.
+	// noNodes is true if the user cannot list Nodes.
 	noNodes bool
-	// troubles says of each kind why it is not current.
+	// troubles contains the reason why a kind is out of date, by kind.
 	troubles map[string]string
 }
 
@@ -51,7 +51,7 @@ func newLiveView(c client.WithWatch, name string) *liveView {
 	}
 }
 
-// read reads everything once.
+// read lists all kinds once.
 func (v *liveView) read(ctx context.Context) error {
 	for _, kind := range v.kinds() {
 		if _, err := kind.list(ctx); err != nil {
@@ -64,7 +64,7 @@ func (v *liveView) read(ctx context.Context) error {
 	return nil
 }
 
-// follow keeps everything current until the context ends.
+// follow keeps all kinds current until the context is done.
 func (v *liveView) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, kind := range v.kinds() {
@@ -73,13 +73,13 @@ func (v *liveView) follow(ctx context.Context) {
 	running.Wait()
 }
 
-// liveKind is one kind that is listed and watched.
+// liveKind is a kind to list and watch.
 type liveKind struct {
 	name  string
 	list  func(ctx context.Context) (resourceVersion string, err error)
 	watch func(ctx context.Context, from string) (watch.Interface, error)
 	apply func(watch.EventType, client.Object)
-	// off is true where the kind may not be read.
+	// off reports whether the user cannot read the kind.
 	off func() bool
 }
 
@@ -99,7 +99,7 @@ func (v *liveView) isWithoutNodes() bool {
 	return v.noNodes
 }
 
-// newKind lists and watches one kind into a map. trim drops what nobody looks at.
+// newKind returns a liveKind that stores its objects in a map. trim removes unused fields.
 func newKind[T client.Object](v *liveView, name string, empty client.ObjectList, into map[string]T, off func() bool, trim func(T), opts ...client.ListOption) liveKind {
 	keep := func(o T) {
 		if o.SetManagedFields(nil); trim != nil {
@@ -147,7 +147,7 @@ func newKind[T client.Object](v *liveView, name string, empty client.ObjectList,
 	}
 }
 
-// change changes what is known, and signals it.
+// change runs a change and signals it.
 func (v *liveView) change(do func()) {
 	v.mu.Lock()
 	do()
@@ -158,7 +158,7 @@ func (v *liveView) change(do func()) {
 	}
 }
 
-// followKind lists, watches, and begins again where a watch ends.
+// followKind lists and watches a kind, and starts again when the watch ends.
 func (v *liveView) followKind(ctx context.Context, kind liveKind) {
 	for ctx.Err() == nil {
 		from, err := kind.list(ctx)
@@ -195,7 +195,7 @@ func (v *liveView) setTrouble(kind string, err error) {
 	}
 }
 
-// watchKind applies events until the watch ends. A watch that ends, or is too old, is no error.
+// watchKind applies events until the watch ends. The end or expiry of a watch is not an error.
 func (v *liveView) watchKind(ctx context.Context, kind liveKind, from string) error {
 	events, err := kind.watch(ctx, from)
 	if err != nil {
@@ -223,7 +223,7 @@ func (v *liveView) watchKind(ctx context.Context, kind liveKind, from string) er
 	}
 }
 
-// tree is what is known now, and false once the profile is gone.
+// tree returns the current tree, and false if the profile is deleted.
 func (v *liveView) tree() (view.Tree, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,5 +1,5 @@
-// Command kubectl-storageclient is the kubectl plugin "kubectl storageclient": it shows the state of profiles and what they
-// would do, and approves their reboots.
+// Command kubectl-storageclient is the kubectl plugin "kubectl storageclient". It shows the state and the plan of profiles, and approves
+// their reboots.
 package main
 
 import (
@@ -23,7 +23,7 @@ func run() int {
 	return statusOfError(newRoot(streams).ExecuteContext(ctx))
 }
 
-// statusOfError is what the plugin ends with.
+// statusOfError returns the exit status for an error.
 func statusOfError(err error) int {
 	var exit exitError
 	switch {

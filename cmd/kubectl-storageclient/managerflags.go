@@ -17,15 +17,15 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// managerSettings are the flags that the manager runs with, as far as plans depend on them.
+// managerSettings are the flags of the running manager that affect plans.
 type managerSettings struct {
 	allow          catalogue.AllowList
 	maxUnavailable intstr.IntOrString
-	// budget says where maxUnavailable is from.
+	// budget contains the source of maxUnavailable.
 	budget view.Budget
 }
 
-// givenFlags are the flags of the manager that the user repeats; what is given counts, whatever the cluster says.
+// givenFlags are the manager flags that the user repeats. They override the flags in the cluster.
 type givenFlags struct {
 	allow, allowFilesystems []string
 	maxUnavailable          string
@@ -35,10 +35,10 @@ func (f *givenFlags) addBudgetFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "", "the manager's --max-unavailable, where its Deployment cannot be read")
 }
 
-// readManagerSettings reads the manager's flags off its Deployment. Where it may not be read, or there is none, defaults are assumed,
-// and the budget says so.
+// readManagerSettings reads the manager's flags from its Deployment. If the Deployment is missing or not readable, it uses the defaults
+// and records that in the budget.
 func readManagerSettings(ctx context.Context, c client.Client, given givenFlags) (managerSettings, error) {
-	// What is given is judged first: it needs no cluster.
+	// Validate the given flags first, because that needs no cluster.
 	if _, err := given.resolve(); err != nil {
 		return managerSettings{}, err
 	}
@@ -72,7 +72,7 @@ func readManagerSettings(ctx context.Context, c client.Client, given givenFlags)
 	return settings, nil
 }
 
-// overriddenBy takes each flag that is given.
+// overriddenBy returns the flags with the given flags in place of the originals.
 func (f givenFlags) overriddenBy(given givenFlags) givenFlags {
 	if len(given.allow) > 0 {
 		f.allow = given.allow
@@ -103,7 +103,7 @@ func (f givenFlags) resolve() (out managerSettings, err error) {
 	return out, nil
 }
 
-// flagsOf reads the flags of the manager's container, in either form: --name=value, or --name value.
+// flagsOf returns the flags of the manager's container. It accepts --name=value and --name value.
 func flagsOf(deployment *appsv1.Deployment) (out givenFlags) {
 	for _, container := range deployment.Spec.Template.Spec.Containers {
 		if container.Name != "manager" {

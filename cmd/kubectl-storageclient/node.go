@@ -75,7 +75,7 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	return report.WriteText(env.text(), o.isWide())
 }
 
-// podNames are namespace/name of the pods on a node, by UID.
+// podNames returns namespace/name of the Pods on a node, by UID.
 func podNames(ctx context.Context, c client.Client, node string) (map[string]string, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -88,7 +88,7 @@ func podNames(ctx context.Context, c client.Client, node string) (map[string]str
 	return names, nil
 }
 
-// nameMeant adds to an error that a name is not there which one was probably meant, or which there are.
+// nameMeant adds the most similar existing name to a "not found" error, or all existing names.
 func nameMeant(ctx context.Context, c client.Client, kind schema.GroupVersionKind, err error, name string) error {
 	names, listErr := readNames(ctx, c, kind)
 	if listErr != nil || len(names) == 0 {

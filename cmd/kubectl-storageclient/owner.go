@@ -16,15 +16,15 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// ownAnnotation makes the plugin an owner of an annotation that it has just set. The API server does not do so if the annotation already
-// had this value: it would go with its only owner, which may be kubectl. profile is the API server's response.
+// ownAnnotation makes the plugin an owner of an annotation that it has just set. The API server skips this if the annotation already had
+// this value. The annotation would then disappear with its only owner, possibly kubectl. profile is the API server's response.
 func ownAnnotation(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, key string) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		entries, err := addOwnership(profile.ManagedFields, key)
 		if err != nil || entries == nil {
 			return err
 		}
-		// The list is replaced as a whole, so it must be based on the last version.
+		// The patch replaces the whole list, so it must be based on the last version.
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": profile.ResourceVersion, "managedFields": entries}})
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func ownAnnotation(ctx context.Context, c client.Client, profile *v1alpha1.Stora
 	return nil
 }
 
-// addOwnership returns managed fields with the plugin as an owner of an annotation, nil if it already is one.
+// addOwnership returns managed fields with the plugin as an owner of an annotation. Nil if it already is one.
 func addOwnership(entries []metav1.ManagedFieldsEntry, key string) ([]metav1.ManagedFieldsEntry, error) {
 	isOwn := func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == v1alpha1.PluginFieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == ""

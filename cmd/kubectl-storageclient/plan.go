@@ -22,7 +22,7 @@ import (
 type planOptions struct {
 	output output
 	given  givenFlags
-	// files are what -f names, exitCode asks for a status that tells whether they change something.
+	// files are the values of -f. exitCode requests an exit status that depends on whether the files change the cluster.
 	files    []string
 	exitCode bool
 }
@@ -72,7 +72,7 @@ func planCommand(env *environment) *cobra.Command {
 	return cmd
 }
 
-// checkUse says what to type instead of what makes no sense.
+// checkUse returns an error with a correct command for an invalid combination of arguments.
 func (o *planOptions) checkUse(args []string) error {
 	switch {
 	case len(o.files) > 0 && len(args) > 0:
@@ -134,14 +134,14 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	return plan.WriteText(env.text(), o.output.isWide())
 }
 
-// managerNode is the node of the leading manager; empty if it is unknown or the user may not read it.
+// managerNode returns the node of the leading manager. Empty if it is unknown or the user cannot read it.
 func managerNode(ctx context.Context, c client.Client) (string, error) {
 	var lease coordinationv1.Lease
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}
 	if err := c.Get(ctx, key, &lease); err != nil || lease.Spec.HolderIdentity == nil {
 		return "", ignoreHidden(err)
 	}
-	// The identity is the Pod's name, an underscore and a UUID.
+	// The identity is the name of the Pod, an underscore, and a UUID.
 	key.Name, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
 	var pod corev1.Pod
 	if err := c.Get(ctx, key, &pod); err != nil {
@@ -157,7 +157,7 @@ func ignoreHidden(err error) error {
 	return fmt.Errorf("find the manager's node: %w", err)
 }
 
-// planVolumes returns what would happen to the volumes, nil for a profile without volume rules, and what is known of them.
+// planVolumes returns the planned changes to volumes, nil for a profile without volume rules, and their summary.
 func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, settings managerSettings, all []v1alpha1.StorageClientProfile) (*view.Volumes, volumeplan.Summary, error) {
 	if len(profile.Spec.Volumes) == 0 {
 		return nil, volumeplan.Summary{}, nil

@@ -19,18 +19,18 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// statusChanges is what --exit-code ends with where something would change.
+// statusChanges is the exit status of --exit-code if the files change the cluster.
 const statusChanges = 2
 
-// markdown is a format that only plans of files have.
+// markdown is an output format that only plans of files support.
 const markdown = "markdown"
 
-// filePlan makes the plan of profiles in files.
+// filePlan creates the plan of profiles in files.
 type filePlan struct {
 	env   *environment
 	given givenFlags
 	files []string
-	// exitCode asks for a status that tells whether something would change.
+	// exitCode requests an exit status that depends on whether the files change the cluster.
 	exitCode bool
 	output   output
 }
@@ -80,7 +80,7 @@ func (f *filePlan) write(plan view.FilePlan) error {
 	return plan.WriteText(f.env.text(), f.output.isWide())
 }
 
-// make reads the cluster once, tries each profile, and asks the manager's own code what they do together.
+// make reads the cluster once, runs a dry run for each profile, and computes their combined effect with the manager's code.
 func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenProfile) (view.FilePlan, error) {
 	settings, err := readManagerSettings(ctx, c, f.given)
 	if err != nil {
@@ -111,7 +111,7 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 	return view.NewFilePlan(in), nil
 }
 
-// tryAll has the API server try each profile.
+// tryAll runs a dry run for each profile.
 func tryAll(ctx context.Context, c client.Client, written []writtenProfile, live []v1alpha1.StorageClientProfile) ([]view.TriedProfile, error) {
 	var out []view.TriedProfile
 	for _, w := range written {
@@ -129,8 +129,8 @@ func tryAll(ctx context.Context, c client.Client, written []writtenProfile, live
 	return out, nil
 }
 
-// replaceProfiles puts the profiles of files in the place of those of the same name. One that the API server refuses never gets
-// there: the cluster keeps the one that it has.
+// replaceProfiles replaces live profiles with the profiles of the same name from files. If the API server rejects a profile, the live one
+// stays.
 func replaceProfiles(live []v1alpha1.StorageClientProfile, tried []view.TriedProfile) []v1alpha1.StorageClientProfile {
 	out := slices.Clone(live)
 	for _, t := range tried {
@@ -143,7 +143,8 @@ func replaceProfiles(live []v1alpha1.StorageClientProfile, tried []view.TriedPro
 	return out
 }
 
-// readVolumes reads what volumes are judged by, as if the named profiles acted. What may not be read is no error: unknown says so.
+// readVolumes reads the data for volume decisions, as if the named profiles were active. Missing permissions are not an error; unknown
+// then contains the reason.
 func readVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (s volumeplan.Snapshot, unknown string, err error) {
 	s, err = (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if apierrors.IsForbidden(err) {
@@ -162,7 +163,7 @@ func readVolumes(ctx context.Context, c client.Client, settings managerSettings,
 	return s, "", nil
 }
 
-// previewVolumes tells what becomes of volumes; nil where unknown says what is not known.
+// previewVolumes returns the planned changes to volumes. Nil if unknown contains the reason why they are unknown.
 func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (*volumeplan.Preview, string, error) {
 	s, unknown, err := readVolumes(ctx, c, settings, names, profiles)
 	switch {
@@ -175,7 +176,7 @@ func previewVolumes(ctx context.Context, c client.Client, settings managerSettin
 	return &out, "", nil
 }
 
-// drainOptions are those of the first profile that each node reboots for.
+// drainOptions returns the drain options of the first profile that requires the reboot, by node.
 func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageClientProfile) map[string]v1alpha1.Drain {
 	rules := make(map[string]v1alpha1.Drain, len(profiles))
 	for i := range profiles {

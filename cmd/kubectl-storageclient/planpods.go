@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// singleNodes is up to how many nodes are asked for their pods one by one: all pods of the cluster are more to read.
+	// singleNodes is the maximum number of nodes whose Pods are listed separately, to avoid reading all Pods of the cluster.
 	singleNodes = 20
-	// podsAtOnce is how many pods a page holds.
+	// podsAtOnce is the number of Pods in a page.
 	podsAtOnce = 500
 )
 
-// countPods counts what a drain of each node meets, with the drain options of that node.
+// countPods counts the Pods that a drain of each node would handle, with the drain options of that node.
 func countPods(ctx context.Context, c client.Client, options map[string]v1alpha1.Drain) (map[string]*view.Pods, error) {
 	counts := make(map[string]*view.Pods, len(options))
 	for node := range options {
@@ -41,7 +41,7 @@ func countPods(ctx context.Context, c client.Client, options map[string]v1alpha1
 	return counts, nil
 }
 
-// countSelected reads page by page, and keeps no page.
+// countSelected reads one page at a time and does not keep it.
 func countSelected(ctx context.Context, c client.Client, selection []client.ListOption, options map[string]v1alpha1.Drain, counts map[string]*view.Pods) error {
 	for next := ""; ; {
 		var pods corev1.PodList
@@ -63,7 +63,7 @@ func countSelected(ctx context.Context, c client.Client, selection []client.List
 	}
 }
 
-// addPod counts one pod as the drain sorts it.
+// addPod counts one Pod in the categories of the drain.
 func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain) error {
 	sorted, evictable, err := drain.SortPods(pod, options)
 	if err != nil {
@@ -77,7 +77,7 @@ func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain) error {
 	return nil
 }
 
-// podsOf counts the pods of the nodes that would reboot. What may not be read is no error: unknown says what that costs.
+// podsOf counts the Pods of the nodes that would reboot. Missing permissions are not an error; unknown then describes the missing data.
 func podsOf(ctx context.Context, c client.Client, options map[string]v1alpha1.Drain) (counts map[string]*view.Pods, unknown string, err error) {
 	if len(options) == 0 {
 		return nil, "", nil

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// readProfiles returns the named profiles in the order of the names, or all of them.
+// readProfiles returns the named profiles in the order of the names, or all profiles.
 func readProfiles(ctx context.Context, c client.Client, names []string) ([]v1alpha1.StorageClientProfile, error) {
 	if len(names) == 0 {
 		var all v1alpha1.StorageClientProfileList
@@ -52,7 +52,7 @@ func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList
 	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: clientNodes.Items, Allow: allow}, nil
 }
 
-// staleMounts are the stale mounts of a profile's volumes, with pods by UID.
+// staleMounts returns the stale mounts of the volumes of a profile, with Pod UIDs.
 func staleMounts(profile string, volumes volumeplan.Snapshot, cluster overview.Cluster) []view.StaleMount {
 	var out []view.StaleMount
 	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, overview.PointersTo(cluster.StorageClientNodes)) {
@@ -61,7 +61,7 @@ func staleMounts(profile string, volumes volumeplan.Snapshot, cluster overview.C
 	return out
 }
 
-// namePods replaces the UIDs of pods that still run by namespace/name, also in messages. Pods are listed once for each node.
+// namePods replaces UIDs of running Pods with namespace/name, also in messages. It lists Pods once for each node.
 func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) error {
 	names := map[string]map[string]string{}
 	for i := range mounts {

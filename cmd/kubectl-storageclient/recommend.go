@@ -29,7 +29,7 @@ It makes a StorageClientTrial of workload Observe, which is deleted at the end, 
 storageclienttrials in the namespace, as the role edit has it. With the right to get the PersistentVolumeClaim, and to list
 storageclientprofiles and persistentvolumes, the profile that selects the volume is changed; without, a new one is proposed.`
 
-// askingTime is how long nodes may take to begin, beside the window.
+// askingTime is the time that nodes have to start, in addition to the window.
 const askingTime = 5 * time.Minute
 
 type recommendOptions struct {
@@ -103,15 +103,15 @@ func (o *recommendOptions) run(ctx context.Context, env *environment, name strin
 	return report.WriteText(env.text())
 }
 
-// observed is what a trial has shown, and of which claim.
+// observed is the result of a trial and its claim.
 type observed struct {
 	client client.Client
-	// volumeClaim is nil for who may not read it.
+	// volumeClaim is nil if the user cannot read it.
 	volumeClaim *corev1.PersistentVolumeClaim
 	trial       *v1alpha1.StorageClientTrial
 }
 
-// readVolumeClaim finds out at once what the trial would wait for.
+// readVolumeClaim returns an error if the claim is missing or not bound. Otherwise, the trial would wait for it.
 func (s *observed) readVolumeClaim(ctx context.Context, key client.ObjectKey) error {
 	volumeClaim := &corev1.PersistentVolumeClaim{}
 	err := s.client.Get(ctx, key, volumeClaim)
@@ -130,7 +130,7 @@ func (s *observed) readVolumeClaim(ctx context.Context, key client.ObjectKey) er
 	return nil
 }
 
-// report says what would help, where it is to be declared.
+// report returns recommendations and the profile in which to declare them.
 func (s *observed) report(ctx context.Context) (view.Recommendation, error) {
 	status := &s.trial.Status
 	r := view.Recommendation{

@@ -20,10 +20,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxProfileName is what an object's name may have.
+// maxProfileName is the maximum length of an object name.
 const maxProfileName = 253
 
-// target finds out where a change is to be declared. Notes say what it does not know, and what it would mean for other volumes.
+// target returns the profile in which to declare a change. notes describe missing data and the effect on other volumes.
 func (s *observed) target(ctx context.Context, r view.Recommendation) (t recommend.Target, notes []string, err error) {
 	namespace := s.trial.Namespace
 	t = recommend.Target{
@@ -65,7 +65,7 @@ func (s *observed) target(ctx context.Context, r view.Recommendation) (t recomme
 	return t, s.noteSelected(ctx, t.Selector), nil
 }
 
-// ruleOf is the rule that decides about a volume: of the profile with the highest priority.
+// ruleOf returns the rule that applies to a volume, from the profile with the highest priority.
 func ruleOf(profiles []v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) (profile *v1alpha1.StorageClientProfile, rule string) {
 	byPrecedence := slices.SortedFunc(slices.Values(profiles), func(a, b v1alpha1.StorageClientProfile) int {
 		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), strings.Compare(a.Name, b.Name))
@@ -87,7 +87,7 @@ func volumeClaimMetadata(volumeClaim *corev1.PersistentVolumeClaim) *metav1.Part
 	return &metav1.PartialObjectMetadata{ObjectMeta: volumeClaim.ObjectMeta}
 }
 
-// noteSelected says which other volumes the rule of a new profile selects.
+// noteSelected returns a note about the other volumes that the rule of a new profile selects.
 func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSelector) []string {
 	var volumes corev1.PersistentVolumeList
 	var volumeClaims corev1.PersistentVolumeClaimList
@@ -113,7 +113,8 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 	return []string{fmt.Sprintf("The rule of a new profile selects %s too: give the PersistentVolumeClaim a label of its own, and select that, if they are not meant.", text.List(others))}
 }
 
-// hostnames are the labels by which a profile selects nodes. Who may not read Nodes gets their names, which are the same nearly everywhere.
+// hostnames returns the labels by which a profile selects nodes. If the user cannot read Nodes, it returns the node names, which are
+// usually the same.
 func (s *observed) hostnames(ctx context.Context, nodes []string) ([]string, error) {
 	names := make([]string, 0, len(nodes))
 	for _, name := range nodes {

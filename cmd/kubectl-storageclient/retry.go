@@ -27,7 +27,7 @@ func retryCommand(env *environment) *cobra.Command {
 	}
 }
 
-// retryProfile asks the manager to forget failures, in an annotation that it honours once for each value.
+// retryProfile requests that the manager clears failures. It sets an annotation that the manager handles once for each value.
 func retryProfile(ctx context.Context, env *environment, name, node string) error {
 	c, err := env.connect()
 	if err != nil {

@@ -24,19 +24,19 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// environment is what the commands share; tests replace its functions.
+// environment contains the dependencies that all commands share. Tests replace its functions.
 type environment struct {
 	genericiooptions.IOStreams
 	connect func() (client.Client, error)
 	now     func() time.Time
-	// namespace is that of -n, or of the kubeconfig's context.
+	// namespace returns the value of -n, or the namespace of the kubeconfig context.
 	namespace func() (string, error)
-	// screen is the terminal that Out is, false where it is none. ticks ticks until it is stopped.
+	// screen returns the terminal behind Out, false if it is not a terminal. ticks returns ticks until it is stopped.
 	screen func() (view.Screen, bool)
 	ticks  func(every time.Duration) (ticks <-chan time.Time, stop func())
-	// colours is whether tables for people are coloured.
+	// colours is true if tables have colors.
 	colours bool
-	// readLog reads the last bytes of a container's log; of its run before the last restart where previous is set.
+	// readLog returns the end of a container's log. With previous, it reads the log from before the last restart.
 	readLog func(ctx context.Context, pod client.ObjectKey, container string, previous bool) (string, error)
 }
 
@@ -83,7 +83,7 @@ func connect(flags *genericclioptions.ConfigFlags) (client.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	// client-go's own 5 requests a second are for controllers: a plan of 40 profiles asks more often, once.
+	// client-go's default of 5 requests per second is for controllers. A plan of 40 profiles sends more requests, but only once.
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	scheme, err := newScheme()
@@ -117,10 +117,10 @@ func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.St
 	return profile, nil
 }
 
-// output is the flag -o.
+// output is the value of the flag -o.
 type output string
 
-// formats are what -o takes everywhere.
+// formats are the values of -o that all commands support.
 var formats = []string{"text", "wide", "json", "yaml", "name"}
 
 func (o *output) addFlag(cmd *cobra.Command) {
@@ -131,16 +131,16 @@ func listFormats() string {
 	return strings.Join(formats[:len(formats)-1], ", ") + " or " + formats[len(formats)-1]
 }
 
-// isWide is whether tables have all their columns.
+// isWide reports whether tables contain all columns.
 func (o output) isWide() bool { return o == "wide" }
 
-// named is a value that stands for objects of the API.
+// named is a value that represents API objects.
 type named interface {
-	// Names are those of the objects, as kubectl takes them: resource/name.
+	// Names returns the object names in the form that kubectl accepts: resource/name.
 	Names() []string
 }
 
-// writeStructured prints a value as JSON or YAML, or the names of what it is about, if -o asks for it, and reports whether it did.
+// writeStructured prints a value as JSON or YAML, or prints only its object names, if -o requests it. It reports whether it printed.
 func (o output) writeStructured(env *environment, value named) (bool, error) {
 	var data []byte
 	var err error
@@ -167,7 +167,7 @@ func (o output) writeStructured(env *environment, value named) (bool, error) {
 	return true, err
 }
 
-// check refuses a format that there is not. Commands that read much ask it before.
+// check rejects an unknown format. Commands with many reads call it first.
 func (o output) check() error {
 	if o == "" || slices.Contains(formats, string(o)) {
 		return nil

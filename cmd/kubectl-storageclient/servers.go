@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/servermap"
 )
 
-// htmlFormat is what "servers" takes beside the formats of all commands.
+// htmlFormat is an additional format that only "servers" supports.
 const htmlFormat = "html"
 
 func serversCommand(env *environment) *cobra.Command {

@@ -15,16 +15,16 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// statusOpen is what --exit-code ends with where profiles are not done.
+// statusOpen is the exit status of --exit-code if profiles are not complete.
 const statusOpen = 2
 
 type statusOptions struct {
 	output output
-	// nodes asks for details of several profiles; those of a single one are always shown.
+	// nodes requests details of several profiles. A single profile always has details.
 	nodes bool
-	// pods asks for the names of pods with stale mounts.
+	// pods requests the names of Pods with stale mounts.
 	pods bool
-	// exitCode asks for a status that tells whether all profiles are done.
+	// exitCode requests an exit status that depends on whether all profiles are complete.
 	exitCode bool
 }
 
@@ -79,7 +79,7 @@ func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profile
 	if err != nil {
 		return err
 	}
-	// Users of a nodepool may not be allowed to read volumes: show them the rest.
+	// Users of a node pool may lack permission to read volumes. Show them the other details.
 	volumes, unknown := (&snapshot.Reader{Reader: c, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if unknown != nil && !apierrors.IsForbidden(unknown) {
 		return unknown

@@ -23,7 +23,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Bounds of a bundle.
+// Limits of a bundle.
 const (
 	maxLogLines   = 5000
 	maxLogBytes   = 2 << 20
@@ -76,7 +76,7 @@ func writeSupportBundle(ctx context.Context, env *environment, file string, noRe
 	return collector.report(env, file, noRedact)
 }
 
-// writeNewFile writes a file that only its owner reads, and that was not there before. One that is not whole is removed.
+// writeNewFile creates a file that only its owner can read. The file must not exist. It removes an incomplete file.
 func writeNewFile(name string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -88,7 +88,7 @@ func writeNewFile(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// collector reads what a bundle holds. What cannot be read is left out and named; only where nothing can is that an error.
+// collector reads the content of a bundle. It omits unreadable items and lists them. It returns an error only if no item is readable.
 type collector struct {
 	*bundle.Bundle
 	env         *environment
@@ -122,7 +122,7 @@ func (c *collector) collect(ctx context.Context) error {
 	return nil
 }
 
-// collectJudged tells what becomes of the volumes.
+// collectJudged adds the decisions about volumes.
 func (c *collector) collectJudged(ctx context.Context) {
 	settings, err := readManagerSettings(ctx, c.client, givenFlags{})
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *collector) list(ctx context.Context, what string, list client.ObjectLis
 	return err == nil
 }
 
-// trimAll trims the first objects by name.
+// trimAll trims the first maxObjects objects by name.
 func trimAll[O, T any](c *collector, what string, objects []O, trim func(*O) T) []T {
 	if more := len(objects) - maxObjects; more > 0 {
 		c.LeaveOut(what, fmt.Errorf("%d more than the first %d", more, maxObjects))
@@ -157,7 +157,7 @@ func trimAll[O, T any](c *collector, what string, objects []O, trim func(*O) T) 
 	return out
 }
 
-// collectOperator reads how the operator runs, and what the rollout remembers.
+// collectOperator adds the state of the operator's workloads and of the rollout.
 func (c *collector) collectOperator(ctx context.Context) {
 	var workloads []bundle.Workload
 	var deployment appsv1.Deployment
@@ -189,7 +189,7 @@ func (c *collector) get(ctx context.Context, what, namespace, name string, objec
 	return err == nil
 }
 
-// collectEvents keeps our events, the last ones first.
+// collectEvents adds the operator's events, newest first.
 func (c *collector) collectEvents(ctx context.Context) {
 	var events corev1.EventList
 	if !c.list(ctx, "events", &events) {
@@ -209,7 +209,7 @@ func (c *collector) collectEvents(ctx context.Context) {
 	c.AddYAML("events.yaml", kept)
 }
 
-// collectLogs reads the logs of all managers, and of so many agents: first those whose nodes are not well.
+// collectLogs adds the logs of all managers and of maxAgentLogs agents, failing nodes first.
 func (c *collector) collectLogs(ctx context.Context) {
 	var managers, agents corev1.PodList
 	if c.list(ctx, "the manager's Pods and logs", &managers, client.InNamespace(v1alpha1.ManagerNamespace)) {
@@ -231,7 +231,7 @@ func (c *collector) collectLogs(ctx context.Context) {
 	}
 }
 
-// concern tells agents apart whose logs matter more.
+// concern returns the priority of an agent's logs.
 func (c *collector) concern(pod *corev1.Pod) int {
 	i := slices.IndexFunc(c.clientNodes, func(n v1alpha1.StorageClientNode) bool { return n.Name == pod.Spec.NodeName })
 	if i < 0 || c.clientNodes[i].Status.Rollout == nil {
@@ -247,7 +247,7 @@ func (c *collector) concern(pod *corev1.Pod) int {
 	}
 }
 
-// addLogs adds the logs of a Pod's containers, and of their run before the last restart.
+// addLogs adds the logs of a Pod's containers, including the logs from before the last restart.
 func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 	for _, status := range pod.Status.ContainerStatuses {
 		runs := []bool{false}
@@ -269,7 +269,7 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// report says what was written, and what is missing in it.
+// report prints the written file and the missing items.
 func (c *collector) report(env *environment, file string, noRedact bool) error {
 	lines := []string{fmt.Sprintf("Wrote %s (%s).", file, text.Count(len(c.Files())+1, "file"))}
 	if noRedact {
@@ -286,7 +286,7 @@ func (c *collector) report(env *environment, file string, noRedact bool) error {
 	return err
 }
 
-// logReader reads the end of a container's log.
+// logReader returns a function that reads the end of a container's log.
 func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, client.ObjectKey, string, bool) (string, error) {
 	return func(ctx context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
 		config, err := flags.ToRESTConfig()
@@ -304,7 +304,7 @@ func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, clien
 		if err != nil {
 			return "", fmt.Errorf("read log of Pod %s: %w", pod, err)
 		}
-		// The API's own limit would keep the beginning.
+		// The byte limit of the API would keep the start of the log.
 		return string(log[max(0, len(log)-maxLogBytes):]), nil
 	}
 }

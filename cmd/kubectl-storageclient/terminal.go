@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// findScreen is the screen that a writer is, and false where it is none: a file, or a pipe.
+// findScreen returns the terminal behind a writer, and false for a file or a pipe.
 func findScreen(w io.Writer, colours bool) (view.Screen, bool) {
 	file, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {
@@ -22,14 +22,14 @@ func findScreen(w io.Writer, colours bool) (view.Screen, bool) {
 	return view.Screen{Width: width, Height: height, Colour: colours}, err == nil
 }
 
-// display shows a tree again and again.
+// display shows a tree repeatedly.
 type display interface {
 	show(tree view.Tree, now time.Time) error
-	// close leaves what was shown last, a last word if there is one, and the terminal as it was.
+	// close leaves the last frame and an optional last message on the terminal, and restores the terminal.
 	close(lastWord string) error
 }
 
-// lineDisplay appends a line for each change: for pipes and logs.
+// lineDisplay appends a line for each change, for pipes and logs.
 type lineDisplay struct {
 	out  io.Writer
 	last view.Tree
@@ -48,19 +48,19 @@ func (d *lineDisplay) close(lastWord string) error {
 	return writeLines(d.out, []string{lastWord})
 }
 
-// What terminals understand: the other screen, without a cursor; and back.
+// Terminal control sequences: enter the alternate screen without a cursor; leave it.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	// home goes to the first line, clearLine clears what is left of a line, clearRest what is left of the screen.
+	// home moves to the first line. clearLine clears the rest of a line, and clearRest the rest of the screen.
 	home, clearLine, clearRest = "\x1b[H", "\x1b[K", "\x1b[J"
 )
 
-// screenDisplay draws over what it drew before, on a screen of its own, so that what was on the terminal is there afterwards.
+// screenDisplay redraws one frame on the alternate screen, so that the previous terminal content remains.
 type screenDisplay struct {
 	out  io.Writer
 	size func() (view.Screen, bool)
-	// tree is what was shown last, at a time; entered is whether the terminal shows our screen.
+	// tree is the last frame, drawn at a given time. entered is true while the terminal shows the alternate screen.
 	tree    view.Tree
 	at      time.Time
 	entered bool
@@ -79,7 +79,7 @@ func (d *screenDisplay) show(tree view.Tree, now time.Time) error {
 		lines = lines[:min(len(lines), screen.Height-1)]
 	}
 	for _, line := range lines {
-		// Cleared before it is written: after its last column the cursor stands on it.
+		// Clear the line before the text. After the last column, the cursor is still on that column and would clear it.
 		frame.WriteString(clearLine + line + "\r\n")
 	}
 	frame.WriteString(clearRest)

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// lookEvery is how often a trial is read.
+	// lookEvery is the interval between reads of a trial.
 	lookEvery = 2 * time.Second
-	// managerPatience is how long the manager may take to notice a trial.
+	// managerPatience is the maximum time until the manager handles a new trial.
 	managerPatience = time.Minute
-	// creationTimeout is how long making a trial may take, cleanupTimeout its end, also after Ctrl-C.
+	// creationTimeout is the timeout for creating a trial. cleanupTimeout is the timeout for deleting it, also after Ctrl-C.
 	creationTimeout = 30 * time.Second
 	cleanupTimeout  = 5 * time.Second
 )
 
-// followTrial makes a trial, follows it to its end, and removes it, whatever comes of it.
+// followTrial creates a trial, waits until it finishes, and deletes it in any case unless keep is set.
 func followTrial(ctx context.Context, env *environment, c client.Client, trial *v1alpha1.StorageClientTrial, keep bool) (*v1alpha1.StorageClientTrial, error) {
 	if err := createTrial(ctx, c, trial); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func followTrial(ctx context.Context, env *environment, c client.Client, trial *
 	return w.trial, err
 }
 
-// createTrial does not end with Ctrl-C: the API server names the trial, and one without a name nobody could remove.
+// createTrial ignores Ctrl-C, because the API server generates the name. Without the name, the trial cannot be deleted.
 func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageClientTrial) error {
 	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), creationTimeout)
 	defer cancel()
@@ -50,18 +50,18 @@ func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageCl
 		err = fmt.Errorf("create StorageClientTrial: %w", err)
 	}
 	if apierrors.IsForbidden(err) {
-		// Not wrapped: this says which right to ask for, and a hint would say it again.
+		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
 		return errors.New(err.Error() + "\n" + askFor("a Role in "+trial.Namespace+", as storage-client-trial-editor has it", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
 	}
 	return err
 }
 
-// askFor says which rule to ask for.
+// askFor returns a message with the RBAC rule that the user needs.
 func askFor(where, group, resource, verbs string) string {
 	return fmt.Sprintf("You lack a right: ask for this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", where, group, resource, verbs)
 }
 
-// trialWait follows one trial to its end.
+// trialWait waits until one trial finishes.
 type trialWait struct {
 	env    *environment
 	client client.Client
@@ -72,7 +72,7 @@ type trialWait struct {
 
 func (w *trialWait) tell(line string) { _, _ = fmt.Fprintln(w.env.ErrOut, line) }
 
-// remove leaves nothing behind: the manager takes the work away with the trial.
+// remove deletes the trial. The manager then removes the work of the trial.
 func (w *trialWait) remove(ctx context.Context) {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func (w *trialWait) wait(ctx context.Context) error {
 	}
 }
 
-// look reads the trial, tells what is new, and says whether it has ended: with an error where it has failed.
+// look reads the trial, prints changes, and reports whether it has finished. It returns an error if the trial failed.
 func (w *trialWait) look(ctx context.Context) (ended bool, err error) {
 	live := &v1alpha1.StorageClientTrial{}
 	key := types.NamespacedName{Namespace: w.trial.Namespace, Name: w.trial.Name}
@@ -128,7 +128,7 @@ func (w *trialWait) look(ctx context.Context) (ended bool, err error) {
 	return complete.Status == metav1.ConditionTrue, nil
 }
 
-// progress is a line for who waits.
+// progress returns a progress line for the user.
 func (w *trialWait) progress(message string) string {
 	status := &w.trial.Status
 	if status.Rounds == 0 {

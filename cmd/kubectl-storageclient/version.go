@@ -21,10 +21,10 @@ func versionCommand(env *environment) *cobra.Command {
 	}
 }
 
-// release is the version of a release, which "make krew" links in; empty in any other build.
+// release is the version of a release, which "make krew" sets at link time. Empty in other builds.
 var release string
 
-// readVersion is the release, else what the Go toolchain stamped into the binary.
+// readVersion returns the release, or the build information of the Go toolchain.
 func readVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// addAllowFlags adds the manager's flags that say what is accepted beyond the catalogue.
+// addAllowFlags adds the manager's flags that extend the catalogue.
 func (g *givenFlags) addAllowFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated; default: read off its Deployment")
 	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated; default: read off its Deployment")
@@ -68,7 +68,7 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 	}
 	listed, held, err := listVolumes(ctx, env, c, name, settings.allow)
 	if apierrors.IsForbidden(err) {
-		// Not wrapped: this says which right to ask for, and a hint would say it again.
+		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
 		return errors.New(err.Error() + ": ask for the right to list persistentvolumes, persistentvolumeclaims and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 	return report.WriteText(env.text(), o.isWide())
 }
 
-// pickVolumes keeps the named volumes, or all where none is named.
+// pickVolumes returns the named volumes, or all volumes if there are no names.
 func pickVolumes(ctx context.Context, c client.Client, listed []volumeplan.Listed, names []string) ([]volumeplan.Listed, error) {
 	if len(names) == 0 {
 		return listed, nil
@@ -102,8 +102,8 @@ func pickVolumes(ctx context.Context, c client.Client, listed []volumeplan.Liste
 	return slices.DeleteFunc(listed, func(v volumeplan.Listed) bool { return !slices.Contains(names, v.Volume) }), nil
 }
 
-// volumeMeant adds to an error that a volume is not there which one was probably meant: also that of a PersistentVolumeClaim, by its
-// name or by namespace/name.
+// volumeMeant adds the most similar volume to a "not found" error. It also matches the volume of a PersistentVolumeClaim, by name or by
+// namespace/name.
 func volumeMeant(ctx context.Context, c client.Client, err error, name string) error {
 	var volumes corev1.PersistentVolumeList
 	if listErr := c.List(ctx, &volumes); listErr != nil {
@@ -121,8 +121,7 @@ func volumeMeant(ctx context.Context, c client.Client, err error, name string) e
 	return nameMeant(ctx, c, volumeKind, err, name)
 }
 
-// listVolumes judges volumes as the manager does. What only the manager sees, failed mounts that it has not written down yet, is
-// not part of it.
+// listVolumes evaluates volumes like the manager. It cannot include failed mounts that the manager has not recorded yet.
 func listVolumes(ctx context.Context, env *environment, c client.Client, profile string, allow catalogue.AllowList) (listed []volumeplan.Listed, held bool, err error) {
 	s, err := (&snapshot.Reader{Reader: c, Allow: allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if err != nil {
@@ -137,7 +136,7 @@ func listVolumes(ctx context.Context, env *environment, c client.Client, profile
 	return listed, held, nil
 }
 
-// heldText says why a profile that is judged as if it acted does not.
+// heldText returns the reason why a profile has no effect, although it is evaluated as if it had.
 func heldText(profile *v1alpha1.StorageClientProfile, held bool) string {
 	switch {
 	case !held || profile == nil:

@@ -40,7 +40,6 @@ func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bo
 	return server, true, errors.New("no server that this node mounts from answers a new connection: " + strings.Join(silent, "; "))
 }
 
-// failure is a new connection that failed.
 type failure struct {
 	to  string
 	err error

@@ -120,7 +120,6 @@ func (f fence) checkSetting(key, value string) *refusal {
 	return f.refuseChange()
 }
 
-// refuseChange returns nil if settings may be changed.
 func (f fence) refuseChange() *refusal {
 	if f.restoresOnly == "" {
 		return nil

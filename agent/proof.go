@@ -76,7 +76,6 @@ func (p *proof) abandon(ctx context.Context) error {
 	return p.machine.endUnconfirmed(ctx, p.bootID, p.machine.Journal.Abandon)
 }
 
-// isOpen reports whether settings are being proven.
 func (p *proof) isOpen() bool {
 	_, open := p.machine.unconfirmed()
 	return open

@@ -124,7 +124,6 @@ func (s *settings) run(ctx context.Context, clientNode *v1alpha1.StorageClientNo
 	return len(s.outcome.volumes) > 0
 }
 
-// apply applies the desired settings to the host.
 func (s *settings) apply(ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool) {
 	log, spec := logr.FromContextOrDiscard(ctx), clientNode.Spec
 	p, err := s.machine.beginPass(spec, s.allowed)

@@ -146,7 +146,6 @@ func (s *Sample) cancelReading() {
 	}
 }
 
-// fail stops the sample and reports the reason.
 func (s *Sample) fail(id, why string) {
 	s.cancelReading()
 	s.status = &v1alpha1.NodeSampleStatus{ID: id, Phase: v1alpha1.SampleFailed, Message: text.Cut(why, bounds.Message)}

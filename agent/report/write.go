@@ -135,7 +135,6 @@ func orDash(text string) string {
 	return text
 }
 
-// verdictText returns a summary in one or two lines.
 func (r Report) verdictText() string {
 	text := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
 	switch {

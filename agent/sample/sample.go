@@ -222,7 +222,6 @@ func Judge(window time.Duration, samples []recommend.Sample) Report {
 	return r
 }
 
-// name returns the name of a mount in text output.
 func (m Mount) name() string {
 	if m.Server == "" {
 		return m.MountPoint

@@ -25,7 +25,6 @@ var (
 	volumeKind  = corev1.SchemeGroupVersion.WithKind("PersistentVolume")
 )
 
-// completion completes the arguments of a command.
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
 // completeNames completes each argument with names of the kind at its position. It does not complete arguments after the last kind. It

@@ -105,7 +105,6 @@ func specOf(written writtenProfile) any {
 	return map[string]any{}
 }
 
-// patchOperation is one operation of a JSON patch.
 type patchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`

@@ -57,7 +57,6 @@ func listRules(env *environment) error {
 	return out.Flush()
 }
 
-// explainName returns one text for each item with this name.
 func explainName(name string) []string {
 	var texts []string
 	for _, rule := range advice.Rules() {
@@ -171,7 +170,7 @@ func explainParameter(p catalogue.Parameter) string {
 	})
 }
 
-// raiseText returns a hint to sysctlsAtLeast for a sysctl that is tuned by raising it.
+// raiseText returns a hint about spec.node.sysctlsAtLeast for a sysctl that is tuned by raising it.
 func raiseText(p catalogue.Parameter) string {
 	if catalogue.Key(p.Key).Subject() != catalogue.Sysctls || !p.Grows {
 		return ""

@@ -124,7 +124,6 @@ func startTicks(every time.Duration) (<-chan time.Time, func()) {
 	return ticker.C, ticker.Stop
 }
 
-// connectWatching returns a client with support for watches.
 func (env *environment) connectWatching() (client.WithWatch, error) {
 	c, err := env.connect()
 	if err != nil {

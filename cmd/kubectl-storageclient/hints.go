@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/tuning/suggest"
 )
 
-// addHints adds a command to run to the errors of every command.
+// addHints makes all commands suggest a command to run when they return an error.
 func addHints(root *cobra.Command) {
 	root.SetFlagErrorFunc(explainFlag)
 	for _, cmd := range root.Commands() {

@@ -147,7 +147,6 @@ func newKind[T client.Object](v *liveView, name string, empty client.ObjectList,
 	}
 }
 
-// change runs a change and signals it.
 func (v *liveView) change(do func()) {
 	v.mu.Lock()
 	do()

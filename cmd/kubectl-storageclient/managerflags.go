@@ -72,7 +72,7 @@ func readManagerSettings(ctx context.Context, c client.Client, given givenFlags)
 	return settings, nil
 }
 
-// overriddenBy returns the flags with the given flags in place of the originals.
+// overriddenBy returns a copy in which each given flag replaces the existing one.
 func (f givenFlags) overriddenBy(given givenFlags) givenFlags {
 	if len(given.allow) > 0 {
 		f.allow = given.allow

@@ -72,7 +72,7 @@ func planCommand(env *environment) *cobra.Command {
 	return cmd
 }
 
-// checkUse returns an error with a correct command for an invalid combination of arguments.
+// checkUse returns an error for an invalid combination of arguments. The error contains the correct command.
 func (o *planOptions) checkUse(args []string) error {
 	switch {
 	case len(o.files) > 0 && len(args) > 0:

@@ -25,7 +25,6 @@ const statusChanges = 2
 // markdown is an output format that only plans of files support.
 const markdown = "markdown"
 
-// filePlan creates the plan of profiles in files.
 type filePlan struct {
 	env   *environment
 	given givenFlags
@@ -111,7 +110,6 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 	return view.NewFilePlan(in), nil
 }
 
-// tryAll runs a dry run for each profile.
 func tryAll(ctx context.Context, c client.Client, written []writtenProfile, live []v1alpha1.StorageClientProfile) ([]view.TriedProfile, error) {
 	var out []view.TriedProfile
 	for _, w := range written {

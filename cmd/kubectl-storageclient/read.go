@@ -52,7 +52,6 @@ func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList
 	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: clientNodes.Items, Allow: allow}, nil
 }
 
-// staleMounts returns the stale mounts of the volumes of a profile, with Pod UIDs.
 func staleMounts(profile string, volumes volumeplan.Snapshot, cluster overview.Cluster) []view.StaleMount {
 	var out []view.StaleMount
 	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, overview.PointersTo(cluster.StorageClientNodes)) {

@@ -122,7 +122,6 @@ func (c *collector) collect(ctx context.Context) error {
 	return nil
 }
 
-// collectJudged adds the decisions about volumes.
 func (c *collector) collectJudged(ctx context.Context) {
 	settings, err := readManagerSettings(ctx, c.client, givenFlags{})
 	if err != nil {
@@ -269,7 +268,7 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// report prints the written file and the missing items.
+// report prints the name of the written file and the missing items.
 func (c *collector) report(env *environment, file string, noRedact bool) error {
 	lines := []string{fmt.Sprintf("Wrote %s (%s).", file, text.Count(len(c.Files())+1, "file"))}
 	if noRedact {
@@ -286,7 +285,6 @@ func (c *collector) report(env *environment, file string, noRedact bool) error {
 	return err
 }
 
-// logReader returns a function that reads the end of a container's log.
 func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, client.ObjectKey, string, bool) (string, error) {
 	return func(ctx context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
 		config, err := flags.ToRESTConfig()

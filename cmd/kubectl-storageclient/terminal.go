@@ -25,7 +25,7 @@ func findScreen(w io.Writer, colours bool) (view.Screen, bool) {
 // display shows a tree repeatedly.
 type display interface {
 	show(tree view.Tree, now time.Time) error
-	// close leaves the last frame and an optional last message on the terminal, and restores the terminal.
+	// close leaves the last frame and an optional last message in the output, and restores the terminal.
 	close(lastWord string) error
 }
 
@@ -56,11 +56,11 @@ const (
 	home, clearLine, clearRest = "\x1b[H", "\x1b[K", "\x1b[J"
 )
 
-// screenDisplay redraws one frame on the alternate screen, so that the previous terminal content remains.
+// screenDisplay redraws one frame on the alternate screen, so that the previous terminal content is visible again afterwards.
 type screenDisplay struct {
 	out  io.Writer
 	size func() (view.Screen, bool)
-	// tree is the last frame, drawn at a given time. entered is true while the terminal shows the alternate screen.
+	// tree is the last drawn tree. at is the time of drawing. entered is true while the terminal shows the alternate screen.
 	tree    view.Tree
 	at      time.Time
 	entered bool

@@ -102,9 +102,10 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// cacheOptions limit the cache to the objects that the manager's role can list, and reduce its size. It contains the manager's Namespaces
-// and Secrets by name, the ConfigMaps of its namespace, and only agent Pods. It drops the images of Nodes and all managed fields. A write
-// of an object that the cache filters out must use client.DisableReadYourWritesConsistency. Otherwise, reads of that kind wait forever.
+// cacheOptions returns options that limit the cache to the objects that the manager can list, and keep it small. The cache contains the
+// Namespace and Secret of the manager by name, the ConfigMaps in that namespace, and only agent Pods. It drops the images of Nodes and
+// all managed fields. A write of an object that the cache filters out must use client.DisableReadYourWritesConsistency. Otherwise, reads
+// of that kind wait forever.
 func cacheOptions() cache.Options {
 	// A cache for a single named namespace has a separate store, and each list would copy 5,000 Pods twice.
 	agentPods := fields.OneTermEqualSelector("metadata.namespace", v1alpha1.AgentNamespace)
@@ -128,18 +129,15 @@ func addChecks(mgr ctrl.Manager) error {
 	return nil
 }
 
-// controller is the interface of the controller packages.
 type controller interface {
 	SetupWithManager(mgr ctrl.Manager) error
 }
 
-// namedController is a controller with its name for errors.
 type namedController struct {
 	name string
 	controller
 }
 
-// setUpControllers sets up the controllers in order and stops at the first error.
 func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
 	for _, c := range controllers {
 		if err := c.SetupWithManager(mgr); err != nil {

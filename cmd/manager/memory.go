@@ -18,8 +18,8 @@ const heapShare = 90
 // first bottleneck.
 const garbageShare = 50
 
-// limitMemory sets a memory limit, so that the garbage collector runs more often before the kernel kills the process. GOMEMLIMIT and GOGC
-// take precedence if they are set.
+// limitMemory sets the memory limit and GOGC of the Go runtime, so that the garbage collector frees memory before the kernel kills the
+// process. The environment variables GOMEMLIMIT and GOGC take precedence.
 func limitMemory() error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbageShare)

@@ -73,7 +73,6 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	return o, nil
 }
 
-// runLocal runs one command on this machine and writes its report.
 func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	o, err := parseLocal(command, args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

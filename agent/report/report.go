@@ -1,5 +1,5 @@
-// Package report contains the result of the node agent's commands for one machine: the state of each declared setting, the planned or
-// completed action, and whether a reboot is required.
+// Package report contains the result of the node agent's commands for one machine. It describes the state of each declared setting, the
+// planned or completed action, and whether a reboot is required.
 package report
 
 import (

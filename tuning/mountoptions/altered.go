@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Altered says which options of a volume's list no longer mean what they say in the list that its driver hands to mount,
-// handed: there the driver's own come later and win, or the order is another, or there is a second version, which mount
-// refuses.
+// Altered returns the options of a volume that have a different meaning in handed, the mount options that its driver
+// passes to mount. The driver's options can come later and override them, and the order can differ. mount also rejects
+// a second version.
 func (p Protocol) Altered(options, handed []string) []Problem {
 	t := tableOf(p)
 	own, all := Parse(options), Parse(handed)
@@ -32,8 +32,8 @@ func (p Protocol) Altered(options, handed []string) []Problem {
 	return problems
 }
 
-// WithoutGiven leaves the version out of a list where the driver gives the same one itself: given is what it hands to
-// mount for a volume without options.
+// WithoutGiven removes the version from the options if the driver passes the same version to mount anyway. given
+// contains the options that the driver passes to mount for a volume without options.
 func (p Protocol) WithoutGiven(options, given []string) (left, out []string) {
 	t := tableOf(p)
 	version := t.resolve(t.inGroup(Parse(given), keyVersion))[keyVersion]

@@ -2,8 +2,8 @@ package mountoptions
 
 import "strconv"
 
-// AttributeSeconds is for how long at least an NFS mount with these options keeps the attributes of a file (acregmin); 0 where it keeps
-// none.
+// AttributeSeconds returns the minimum time in seconds that an NFS mount with these options caches the attributes of a
+// file (acregmin). Zero if it does not cache them.
 func AttributeSeconds(options []string) float64 {
 	state := nfs.resolve(Parse(options))
 	if state[keyCache] == flagNoac {

@@ -2,7 +2,7 @@ package mountoptions
 
 import "github.com/storageclient/operator/tuning/internal/decimal"
 
-// Bytes reads a size as the options of XFS write it: a number of bytes, or one with the suffix k, m or g.
+// Bytes parses a size in the format of XFS options: a number of bytes, or a number with the suffix k, m or g.
 func Bytes(text string) (int64, bool) {
 	n, err := decimal.Parse(inBytes(text))
 	return n, err == nil

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Clients of NFS that take options beside the kernel's, or others than it.
+// NFS clients that accept options other than the options of the kernel's client.
 const (
 	// EFS is amazon-efs-utils, which mounts through a tunnel on the node.
 	EFS Protocol = "EFS"
-	// VAST is VAST's client, of which a node that has it mounts all NFS.
+	// VAST is the client of VAST. A node that has this client uses it for all NFS mounts.
 	VAST Protocol = "VAST"
 )
 
@@ -20,10 +20,11 @@ const (
 	refuseTunnel = "sets how the tunnel is made, and as whom; only the volume itself may set that"
 )
 
-// maxVASTConnections is what its documentation's readers report; the source is not public.
+// maxVASTConnections is the limit that users of the client report; its source is not public.
 const maxVASTConnections = 64
 
-// efs takes options of its own out of the list, and hands the others to the kernel's client.
+// efs is the table of amazon-efs-utils, which removes its options from the list and passes the other options to the
+// kernel's client.
 var efs = overNFS(sourceEFS, map[string]spec{
 	"tls":  {key: "tls", value: "tls", note: "The driver gives it unless the volume says encryptInTransit: false, with which it refuses the option."},
 	"iam":  {key: "iam", value: "iam", note: "The node plug-in's identity has to be allowed on the file system."},
@@ -43,7 +44,7 @@ var vast = overNFS(sourceVAST, map[string]spec{
 	"spread_writes": {key: "spread_writes", value: "spread_writes"},
 }, map[string]string{"localports": refuseAddress})
 
-// overNFS is NFS with options that one client knows. The kernel shows none of these.
+// overNFS returns the NFS table with additional options of one client. The kernel does not show these options.
 func overNFS(source string, specs map[string]spec, refused map[string]string) *table {
 	out := *nfs
 	out.source, out.specs, out.refused = source, overlay(nfs.specs, specs), refused
@@ -56,7 +57,7 @@ func overNFS(source string, specs map[string]spec, refused map[string]string) *t
 	return &out
 }
 
-// Kernel is the family whose options the kernel's own client takes: NFS of EFS and VAST, else the family itself.
+// Kernel returns the protocol whose options the kernel's client accepts: NFS for EFS and VAST, otherwise p.
 func (p Protocol) Kernel() Protocol {
 	if p == EFS || p == VAST {
 		return NFS
@@ -64,7 +65,7 @@ func (p Protocol) Kernel() Protocol {
 	return p
 }
 
-// OwnKnown is Known without what the kernel's own client takes, or refuses, just so.
+// OwnKnown returns the Known options without the options that the kernel's client accepts or rejects in the same way.
 func (p Protocol) OwnKnown() []Known {
 	if p.Kernel() == p {
 		return p.Known()
@@ -77,10 +78,11 @@ func (p Protocol) OwnKnown() []Known {
 	})
 }
 
-// driverOf names the driver whose volumes are mounted by a client.
+// driverOf maps a client to the CSI driver whose volumes it mounts.
 var driverOf = map[Protocol]string{EFS: "efs.csi.aws.com", VAST: "csi.vastdata.com"}
 
-// explainOtherClient says, after a semicolon, which other client takes an option that NFS refuses; empty where none does.
+// explainOtherClient names, after a semicolon, another client that accepts an option that NFS rejects. Empty if there
+// is none.
 func (t *table) explainOtherClient(o Option) string {
 	if t != nfs {
 		return ""

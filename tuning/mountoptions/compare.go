@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Difference is an option in which two lists differ.
+// Difference is an option whose value differs between two sets of mount options.
 type Difference struct {
-	// Option is the option's name; actimeo is spoken of as the four timers.
+	// Option is the name of the option; actimeo appears as the four timers.
 	Option string
-	// Wanted and Observed are the values; a flag's value is its name. Observed is empty where nothing was shown.
+	// Wanted and Observed are the values. The value of a flag is its name. Observed is empty if the value is not shown.
 	Wanted, Observed string
-	// Message says why.
+	// Message explains the difference.
 	Message string
-	// Limited is true where the kernel's rounding, its limits or the server's may account for the difference: a new
-	// mount may show the same, so it does not tell that the mount is an old one.
+	// Limited reports whether rounding by the kernel, or a limit of the kernel or the server, can explain the difference.
+	// A new mount can show the same value, so the difference does not prove that the mount is old.
 	Limited bool
-	// Weaker is true where what is wanted would make the mount weaker, and is kept from it for that.
+	// Weaker reports whether the desired value was left out because it weakens the protection of the mount.
 	Weaker bool
 }
 
-// String is the difference in a sentence that names the option, the value in force and the value wanted.
+// String returns a sentence with the option, its effective value and its desired value.
 func (d Difference) String() string {
 	return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Wanted, d.Message)
 }
 
-// OfMount is the protocol of a mount by its type and version, as a node's agent reports them: NFSv4.1, SMB3.1.1, xfs.
+// OfMount returns the protocol of a mount, given the type and version that the agent reports: NFSv4.1, SMB3.1.1, xfs.
 func OfMount(mounted string) Protocol {
 	switch {
 	case strings.HasPrefix(mounted, "SMB"):
@@ -40,16 +40,17 @@ func OfMount(mounted string) Protocol {
 	return NFS
 }
 
-// Outdated returns in what a mount shows that it was not made with what is wanted: Compare without the differences that
-// a new mount may show as well. mounted is as for OfMount.
+// Outdated returns the differences that prove that a mount was not made with the desired options. It omits the results
+// of Compare that a new mount can also show. mounted is the same as for OfMount.
 func Outdated(mounted string, wanted, observed []string) []Difference {
 	return slices.DeleteFunc(OfMount(mounted).Compare(wanted, observed), func(d Difference) bool { return d.Limited })
 }
 
-// Compare returns in what a mount differs from what is wanted. observed is the "opts:" line of the mount in
-// /proc/self/mountstats, split at the commas: other than /proc/mounts it shows defaults too. Options that the kernel
-// shows nowhere are no difference and no proof either: see Unverifiable. What is observed and not wanted is no
-// difference. For SMB and XFS, observed are the options in /proc/mounts.
+// Compare returns the desired options that a mount does not have. It ignores observed options that are not desired. It
+// also ignores options that the kernel never shows: see Unverifiable.
+//
+// For NFS, observed is the "opts:" line of the mount in /proc/self/mountstats, split at the commas. Unlike
+// /proc/mounts, this line includes defaults. For SMB and XFS, observed are the options in /proc/mounts.
 func (p Protocol) Compare(wanted, observed []string) []Difference {
 	t := tableOf(p)
 	want := Parse(wanted)
@@ -71,10 +72,11 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 	return differences
 }
 
-// Compare is Protocol.Compare of NFS.
+// Compare calls Protocol.Compare for NFS.
 func Compare(wanted, observed []string) []Difference { return NFS.Compare(wanted, observed) }
 
-// keysOf are the keys that an option has a say in, given what the whole list says: with noac the timers have none.
+// keysOf returns the keys that an option affects, given the resolved state of all options. With noac, the timers have
+// no effect.
 func (t *table) keysOf(o Option, state map[string]string) []string {
 	if t.groupOf(o) == groupCache {
 		if state[keyCache] == flagNoac {
@@ -90,9 +92,11 @@ func (t *table) keysOf(o Option, state map[string]string) []string {
 	return []string{t.keyOf(o)}
 }
 
-// Unverifiable returns the options of a list that the kernel does not show, so that nobody can tell whether they are
-// in force: those without any effect, those that only mount reads, those that leave the choice to the server, and
-// those that NFSv4 drops in silence.
+// Unverifiable returns the options that the kernel does not show, so their effect cannot be verified:
+//   - options without any effect
+//   - options that only mount reads
+//   - options that leave the choice to the server
+//   - options that NFSv4 ignores silently
 func (p Protocol) Unverifiable(wanted []string) []string {
 	t := tableOf(p)
 	options := Parse(wanted)
@@ -108,7 +112,7 @@ func (p Protocol) Unverifiable(wanted []string) []string {
 	return out
 }
 
-// Unverifiable is Protocol.Unverifiable of NFS.
+// Unverifiable calls Protocol.Unverifiable for NFS.
 func Unverifiable(wanted []string) []string { return NFS.Unverifiable(wanted) }
 
 func (t *table) compareKey(key, wanted string, shown map[string]string) (Difference, bool) {
@@ -141,7 +145,7 @@ func (t *table) isKnown(key string) bool {
 	if slices.Contains(t.timers, key) {
 		return true
 	}
-	// Not every key is an option's name: access times go by noatime, relatime and strictatime.
+	// Some keys are not the name of an option: noatime, relatime and strictatime share one key.
 	for _, s := range t.specs {
 		if s.key == key {
 			return true
@@ -165,7 +169,7 @@ func isSame(key, wanted, observed string) bool {
 	}
 }
 
-// compareGranted explains a value that the other side has a say in.
+// compareGranted explains the difference of a value that the kernel or the server can reduce.
 func (t *table) compareGranted(d Difference) (Difference, bool) {
 	if t.rounds {
 		return compareSize(d)
@@ -177,8 +181,8 @@ func (t *table) compareGranted(d Difference) (Difference, bool) {
 	return d, number(d.Wanted) != 0
 }
 
-// compareSize explains a size that is not what was asked for. The kernel rounds down, to a power of two up to 5.10
-// and to whole pages later, and uses 1 MiB at most; then the server may allow less.
+// compareSize explains a transfer size that differs from the desired size. The kernel rounds down: up to 5.10 to a
+// power of two, later to whole pages. It uses at most 1 MiB, and the server can allow less.
 func compareSize(d Difference) (Difference, bool) {
 	wanted, observed := number(d.Wanted), number(d.Observed)
 	made := transferSizes(wanted)
@@ -197,8 +201,8 @@ func compareSize(d Difference) (Difference, bool) {
 	return d, true
 }
 
-// transferSizes are the values that kernels make of an rsize or wsize: rounded down to a power of two, and to pages
-// of 4, 16 and 64 KiB.
+// transferSizes returns the possible effective values of an rsize or wsize: the size rounded down to a power of two,
+// and to pages of 4, 16 and 64 KiB.
 func transferSizes(size int64) []int64 {
 	switch {
 	case size < minTransfer:

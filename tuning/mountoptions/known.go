@@ -8,27 +8,28 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Known describes one option to people.
+// Known describes one option for users.
 type Known struct {
-	// Name is the option's name, and Key what it is about: options with one key are one thing.
+	// Name is the name of the option. Key is the subject of the option: options with the same key are synonyms or
+	// alternatives.
 	Name, Key string
-	// Values says which values it takes; empty for a flag.
+	// Values describes the accepted values. Empty for a flag.
 	Values string
-	// Default is the kernel's own value of Key; empty if it depends on server or node, or if there is none.
+	// Default is the kernel's default for Key. Empty if there is none, or if it depends on the server or the node.
 	Default string
-	// TakesEffect says when a changed value takes effect.
+	// TakesEffect is the event after which a changed value takes effect.
 	TakesEffect v1alpha1.SettingEffect
-	// Refused says why no profile may set it, Hazard what users who set it are warned of.
+	// Refused is the reason why profiles must not set the option. Hazard is the warning for users who set it.
 	Refused, Hazard string
-	// Note is worth knowing, but no warning.
+	// Note is additional information that is not a warning.
 	Note string
-	// Since is the first kernel that has the option; empty if all from 5.10 to 7.3 have it.
+	// Since is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
 	Since string
-	// Source is where this is known from.
+	// Source is the source of this information.
 	Source string
 }
 
-// Known returns what is known of a protocol's options, sorted by name.
+// Known returns all known options of a protocol, sorted by name.
 func (p Protocol) Known() []Known {
 	t := tableOf(p)
 	var all []Known
@@ -46,7 +47,7 @@ func (p Protocol) Known() []Known {
 	return all
 }
 
-// Knows says whether an option is one of the protocol's, whether or not a profile may ask for it.
+// Knows reports whether the protocol has an option, even if profiles must not set it.
 func (p Protocol) Knows(option string) bool {
 	t, o := tableOf(p), parseOne(option)
 	_, known := t.specs[o.Name]

@@ -7,30 +7,34 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// MergeResult is what became of a volume's options.
+// MergeResult is the result of merging options into the mount options of a volume.
 type MergeResult struct {
-	// Options is the merged list.
+	// Options are the merged options.
 	Options []string
-	// Kept are the options in which the volume's own value stood against the profile's, and those that would make it weaker.
+	// Kept are the options whose volume value was kept, and the options that would have weakened the volume.
 	Kept []Difference
-	// Changed is true where Options is not the list that the volume has.
+	// Changed reports whether Options differs from the current options of the volume.
 	Changed bool
 }
 
-// Merge brings the wanted options into a volume's current ones. What the volume does not say is added at the end; where
-// it says something else, the policy decides, and what is replaced is replaced in its place. Options that say the same
-// under another name stay as they are written, and so does everything that no wanted option is about.
+// Merge merges the desired options into the current options of a volume. Missing options are appended at the end. If
+// the volume has another value, the policy decides; a new value takes the position of the old value. Synonyms keep
+// their spelling, and options that have no desired value are unchanged.
 //
-// The result means the same in order and sorted, as far as the wanted options go: actimeo is written out as the four
-// timers where the volume keeps one of its own, and what is overridden within the list is left out. It never has more
-// than one version. Wanted options that Validate refuses to every volume are left out, and whatever the policy says those that
-// would make the volume weaker: see protection. class are the options of the volume's StorageClass, for UseProfileOverClass.
+// The merged options mean the same in their order and sorted:
+//   - If the volume keeps a timer, actimeo is replaced by the four timers.
+//   - Options that a later option overrides are removed.
+//   - The result contains at most one version.
+//
+// Merge omits desired options that Validate rejects for every volume. It also omits options that would weaken the
+// volume, regardless of the policy: see protection. class contains the options of the volume's StorageClass, for
+// UseProfileOverClass.
 func (p Protocol) Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	return p.MergeBeside(nil, current, wanted, policy, class)
 }
 
-// MergeBeside is Merge for a volume that is mounted with given options whatever its list says: what they protect is not made
-// weaker either.
+// MergeBeside is Merge for a volume that always has the given options, in addition to its mount options. Their
+// protection is not weakened either.
 func (p Protocol) MergeBeside(given, current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	t := tableOf(p)
 	want, weaker := t.withoutWeaker(Parse(slices.Concat(given, current)), t.withoutRefused(Parse(wanted)))
@@ -39,8 +43,8 @@ func (p Protocol) MergeBeside(given, current, wanted []string, policy v1alpha1.C
 	return result
 }
 
-// Join lays declared options over declared ones, of which the first go before. Nothing is kept from them: there is no volume
-// that they could make weaker.
+// Join merges two sets of declared options; the first set has priority. It does not check protections because there is
+// no volume that the options could weaken.
 func (p Protocol) Join(first, second []string) MergeResult {
 	t := tableOf(p)
 	return t.merge(first, t.withoutRefused(Parse(second)), v1alpha1.ConflictKeepVolume, nil)
@@ -75,7 +79,7 @@ func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictP
 	return MergeResult{Options: texts(m.list), Kept: m.kept, Changed: true}
 }
 
-// Merge is Protocol.Merge of NFS.
+// Merge calls Protocol.Merge for NFS.
 func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	return NFS.Merge(current, wanted, policy, class)
 }
@@ -88,7 +92,7 @@ type merger struct {
 	kept   []Difference
 }
 
-// lastOfEach drops repetitions. The last one stays: that is the one that counts, in order and sorted.
+// lastOfEach removes repeated options. It keeps the last one, which wins both in order and sorted.
 func lastOfEach(options []Option) []Option {
 	var out []Option
 	for i, o := range options {
@@ -99,7 +103,7 @@ func lastOfEach(options []Option) []Option {
 	return out
 }
 
-// oneVersion leaves only the version that counts where a list has several, which mount would refuse.
+// oneVersion removes all versions except the effective one from options that mount would reject.
 func (t *table) oneVersion(options []Option) []Option {
 	own := t.inGroup(options, keyVersion)
 	if !t.oneVersionOnly || len(checkVersions(t, own)) == 0 {
@@ -122,8 +126,8 @@ func (t *table) inGroup(options []Option, group string) []Option {
 	return out
 }
 
-// replaceGroup makes a list hold exactly these options of a group: those that it has stay where they are, the others take
-// the place of the first one that goes, or the end.
+// replaceGroup replaces the options of one group in a list. Options that the list already contains keep their position.
+// The others take the position of the first removed option, or the end.
 func (t *table) replaceGroup(list []Option, group string, options []Option) []Option {
 	var out []Option
 	gap := -1
@@ -146,7 +150,7 @@ func (t *table) replaceGroup(list []Option, group string, options []Option) []Op
 	return slices.Insert(out, gap, missing...)
 }
 
-// mayReplace says whether the profile's value goes over the volume's.
+// mayReplace reports whether the policy lets the profile replace a value of the volume.
 func (m *merger) mayReplace(key, value string) bool {
 	switch m.policy {
 	case v1alpha1.ConflictUseProfile:
@@ -163,7 +167,7 @@ func (m *merger) keepOwn(key, wanted, value string) {
 	m.kept = append(m.kept, Difference{Option: key, Wanted: wanted, Observed: value, Message: "the volume's own value is kept"})
 }
 
-// mergeOne merges the options of one key, of which the last one counts.
+// mergeOne merges the options of one key; the last option wins.
 func (m *merger) mergeOne(key string, wanted []Option) {
 	own := m.inGroup(m.list, key)
 	want, have := m.resolve(wanted)[key], m.resolve(own)[key]
@@ -186,7 +190,7 @@ func (m *merger) mergeOne(key string, wanted []Option) {
 	}
 }
 
-// mergeCache merges the timers, actimeo, which sets them all, and noac, which turns them off.
+// mergeCache merges the timers, actimeo (which sets all timers), and noac (which disables them).
 func (m *merger) mergeCache(wanted []Option) {
 	own := m.inGroup(m.list, groupCache)
 	have, want := m.resolve(own), m.resolve(wanted)
@@ -207,7 +211,7 @@ func (m *merger) mergeCache(wanted []Option) {
 	m.list = m.replaceGroup(m.list, groupCache, m.writeCache(merged))
 }
 
-// turnCacheOff sets noac in place of whatever the volume says about the cache, or leaves it all as it is.
+// turnCacheOff replaces the cache options of the volume by noac, or leaves all of them unchanged.
 func (m *merger) turnCacheOff(merged map[string]string) {
 	if merged[keyCache] == flagNoac {
 		return
@@ -242,7 +246,7 @@ func (m *merger) mergeTimers(merged, want map[string]string) {
 	}
 }
 
-// writeCache writes the state of the attribute cache so that the order of the options does not matter.
+// writeCache returns options for a state of the attribute cache. The order of these options does not matter.
 func (t *table) writeCache(state map[string]string) []Option {
 	var options []Option
 	if value, ok := state[keyCache]; ok {
@@ -263,7 +267,7 @@ func (t *table) writeCache(state map[string]string) []Option {
 	return append(options, set...)
 }
 
-// sortOptions is the list as the kubelet's own NFS plugin hands it to mount.
+// sortOptions sorts options in the same way as the kubelet's NFS plugin.
 func sortOptions(options []Option) []Option {
 	list := texts(options)
 	slices.Sort(list)

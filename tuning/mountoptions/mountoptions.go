@@ -1,11 +1,12 @@
-// Package mountoptions knows the mount options of NFS, SMB, XFS and of file systems in general: which values they take, which of them are one and
-// the same thing under several names, how a profile's options and a volume's own become one list, and what the kernel
-// shows of them once a volume is mounted. Each protocol has a table; what is done with a table is the same for all.
+// Package mountoptions describes the mount options of NFS, SMB, XFS and other file systems: their values and synonyms,
+// and the options that the kernel shows for a mount. It validates the options of a profile, merges them into the
+// options of a volume, and compares them with a mount. Each protocol has a table; the algorithms are the same for all
+// tables.
 //
-// Options are read the way the kernel reads them, the last one of a kind wins. Not every mounter keeps their order:
-// the kubelet's own NFS plugin sorts the list, CSI drivers do not. What Merge writes means the same either way.
+// The package interprets options like the kernel: the last option of a kind wins. The kubelet's NFS plugin sorts the
+// options; CSI drivers keep their order. The result of Merge means the same in both cases.
 //
-// It is pure: no cluster, no host, no clock.
+// All functions are pure: they do not access the cluster, the host or the clock.
 package mountoptions
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/storageclient/operator/tuning/internal/decimal"
 )
 
-// Protocol is the family of a volume's client.
+// Protocol is the client family of a volume.
 type Protocol string
 
 const (
@@ -27,7 +28,7 @@ const (
 	SMB Protocol = "SMB"
 	// XFS is an XFS file system on a block device.
 	XFS Protocol = "XFS"
-	// Generic is any other file system on a block device: of its options only those are known that every one takes.
+	// Generic is any other file system on a block device. Only options that all file systems support are known.
 	Generic Protocol = "Generic"
 )
 
@@ -37,11 +38,11 @@ type Option struct {
 	Name string
 	// Value is the part after it.
 	Value string
-	// HasValue tells "name=" from "name".
+	// HasValue distinguishes "name=" from "name".
 	HasValue bool
 }
 
-// String is the option as a list holds it.
+// String returns the option as mount expects it.
 func (o Option) String() string {
 	if o.HasValue {
 		return o.Name + "=" + o.Value
@@ -49,8 +50,8 @@ func (o Option) String() string {
 	return o.Name
 }
 
-// Parse reads a list of options. An entry may itself hold several, separated by commas; a comma between double
-// quotes separates nothing. Empty entries are left out: mount takes no notice of them.
+// Parse parses mount options. One entry can contain several options, separated by commas; commas between double quotes
+// do not separate. Parse skips empty entries, which mount ignores.
 func Parse(list []string) []Option {
 	var options []Option
 	for _, entry := range list {
@@ -66,7 +67,7 @@ func parseOne(text string) Option {
 	return Option{Name: name, Value: value, HasValue: found}
 }
 
-// TakeApart is a list with one option in each entry: the same to mount.
+// TakeApart returns the same mount options with one option in each entry.
 func TakeApart(list []string) []string {
 	var out []string
 	for _, entry := range list {
@@ -75,7 +76,7 @@ func TakeApart(list []string) []string {
 	return out
 }
 
-// Says reports whether options say something of what a given option is about, under whatever name.
+// Says reports whether the options contain a value for the given option or one of its synonyms.
 func (p Protocol) Says(options []string, about string) bool {
 	t := tableOf(p)
 	_, says := t.resolve(Parse(options))[t.keyOf(parseOne(about))]
@@ -107,8 +108,8 @@ func texts(options []Option) []string {
 	return out
 }
 
-// Nconnect returns how many connections to the server the options ask for: 1 to 16. It returns false where they do
-// not ask, or ask for a number that no kernel takes.
+// Nconnect returns the number of server connections that the options request: 1 to 16. It returns false if the options
+// do not contain nconnect, or if no kernel accepts the number.
 func Nconnect(options []string) (int, bool) {
 	value, ok := nfs.resolve(Parse(options))[keyNconnect]
 	if !ok {
@@ -121,21 +122,21 @@ func Nconnect(options []string) (int, bool) {
 	return int(n), true
 }
 
-// TransportOptions are the options that the first mount of a server fixes for the mounts that come after it: while
-// one of them is left on the node, a mount of the same server with the same Version and Proto uses the connections
-// that are there, whatever it asks for itself.
+// TransportOptions are the options that the first mount of a server sets for all later mounts. While one mount remains
+// on the node, mounts of the same server with the same Version and Proto share its connections and ignore their own
+// options.
 type TransportOptions struct {
-	// Version is the version of NFS, e.g. 4.1; empty where mount negotiates it.
+	// Version is the version of NFS, for example 4.1. Empty if mount negotiates it.
 	Version string
-	// Proto is the transport protocol, tcp by default.
+	// Proto is the transport protocol. Defaults to tcp.
 	Proto string
-	// Nconnect is how many connections are opened; 0 where the options do not say.
+	// Nconnect is the number of connections. Zero if unset.
 	Nconnect int
-	// NoResvPort is true where the connections do not come from a privileged port.
+	// NoResvPort reports whether the connections use an unprivileged port.
 	NoResvPort bool
 }
 
-// Transport returns what the options say about the connections to the server.
+// Transport returns the transport options.
 func Transport(options []string) TransportOptions {
 	state := nfs.resolve(Parse(options))
 	nconnect, _ := Nconnect(options)
@@ -146,9 +147,9 @@ func Transport(options []string) TransportOptions {
 	return t
 }
 
-// Effect says when a changed option takes effect: at the next mount or, for what a server's first mount fixes, once
-// every mount of the server has left the node. A remount changes nothing: the kernel refuses it, or takes it and
-// does nothing.
+// Effect returns the event after which a changed option takes effect. This is the next mount. For options that the
+// first mount of a server sets, all mounts of the server must leave the node first. A remount does not help: the kernel
+// rejects it or ignores the option.
 func (p Protocol) Effect(option string) v1alpha1.SettingEffect {
 	if t := tableOf(p); t.transport[t.keyOf(parseOne(option))] {
 		return v1alpha1.EffectNewTransport
@@ -156,11 +157,11 @@ func (p Protocol) Effect(option string) v1alpha1.SettingEffect {
 	return v1alpha1.EffectNextMount
 }
 
-// Effect is Protocol.Effect of NFS.
+// Effect calls Protocol.Effect for NFS.
 func Effect(option string) v1alpha1.SettingEffect { return NFS.Effect(option) }
 
-// keyOf is what an option is about: options with one key are one thing under several names, of which the last one
-// counts. An option that is not known here is about its own name.
+// keyOf returns the subject of an option. Options with the same key are synonyms or alternatives; the last one wins.
+// The key of an unknown option is its name.
 func (t *table) keyOf(o Option) string {
 	if s, ok := t.specs[o.Name]; ok {
 		return s.key
@@ -168,7 +169,7 @@ func (t *table) keyOf(o Option) string {
 	return o.Name
 }
 
-// groupOf is what has to be merged together: keys that act on each other.
+// groupOf returns the merge group of an option. Options that affect each other are in one group.
 func (t *table) groupOf(o Option) string {
 	key := t.keyOf(o)
 	if len(t.timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.timers, key) {
@@ -183,8 +184,8 @@ func (t *table) groupOf(o Option) string {
 	return key
 }
 
-// resolve returns what options say in the end, by key, in terms that do not depend on how it was written: actimeo
-// as the timers that it sets, the version as one number, a size in bytes, a flag under its own name.
+// resolve returns the effective value of each key, independent of spelling: actimeo as its timers, the version as one
+// number, a size in bytes, a flag as its name.
 func (t *table) resolve(options []Option) map[string]string {
 	state := map[string]string{}
 	for _, o := range options {
@@ -217,10 +218,11 @@ func (t *table) resolve(options []Option) map[string]string {
 	return state
 }
 
-// localLocks is what lock and nolock make of local_lock (kernel, fs/nfs/fs_context.c; nolock reads local_lock=all, measured on 6.1).
+// localLocks maps lock and nolock to the resulting local_lock (kernel, fs/nfs/fs_context.c; nolock shows
+// local_lock=all, measured on 6.1).
 var localLocks = map[string]string{"lock": "none", "nolock": "all"}
 
-// joinLocks is what local_lock makes of what came before it: each kind of lock that it names becomes local too.
+// joinLocks adds a value of local_lock to the previous value: each named kind of lock also becomes local.
 func joinLocks(before, value string) string {
 	if value == "none" || before == "" || before == "none" || before == value {
 		return value
@@ -228,7 +230,7 @@ func joinLocks(before, value string) string {
 	return "all"
 }
 
-// setTimers is what actimeo does: it sets all timers, and for SMB none where one of them is set already.
+// setTimers applies actimeo: it sets all timers. For SMB, it does not change any timer if one of them is already set.
 func (t *table) setTimers(state map[string]string, value string) {
 	if t.actimeoYields && t.timerSet(state) != "" {
 		return
@@ -238,7 +240,7 @@ func (t *table) setTimers(state map[string]string, value string) {
 	}
 }
 
-// timerSet is a timer that has another value than the kernel's own; empty for none.
+// timerSet returns a timer that differs from the kernel's default. Empty if there is none.
 func (t *table) timerSet(state map[string]string) string {
 	for _, timer := range t.timers {
 		if value, ok := state[timer]; ok && value != t.timerDefaults[timer] {
@@ -248,7 +250,7 @@ func (t *table) timerSet(state map[string]string) string {
 	return ""
 }
 
-// resolveVersion folds minorversion, the old way to write the part after the dot, into the version.
+// resolveVersion merges minorversion, the old syntax for the part after the dot, into the version.
 func resolveVersion(state map[string]string) {
 	minor, ok := state[keyMinorVersion]
 	if !ok {

@@ -6,11 +6,12 @@ import (
 )
 
 const (
-	// maxTimer is the largest number of seconds whose milliseconds fit 32 bits: the kernel takes more and overflows.
+	// maxTimer is the largest number of seconds that fits 32 bits in milliseconds: the kernel accepts larger values and
+	// overflows.
 	maxTimer = 4294967
 	// maxTransfer is the largest rsize and wsize that the kernel uses, in bytes.
 	maxTransfer = 1 << 20
-	// minTransfer is the smallest; below it the kernel takes defaultTransfer.
+	// minTransfer is the smallest rsize and wsize; below it, the kernel uses defaultTransfer.
 	minTransfer     = 1024
 	defaultTransfer = 4096
 	// maxTimeo is the longest timeo that the kernel uses, in tenths of a second.
@@ -28,7 +29,7 @@ var (
 	nfsRemoved  = map[string]string{"2": "current kernels do not support NFSv2"}
 )
 
-// nfs is from fs/nfs/fs_context.c of kernels 5.10 to 7.3 and nfs(5).
+// nfs is based on fs/nfs/fs_context.c of kernels 5.10 to 7.3 and nfs(5).
 var nfs = &table{
 	source: "kernel fs/nfs/fs_context.c, 5.10 to 7.3; nfs(5); measured on 5.10, 6.1 and 6.18",
 	specs: withCommon(map[string]spec{

@@ -2,9 +2,9 @@ package mountoptions
 
 import "strings"
 
-// NeedsNodeNetwork says why a mount of NFS with these options cannot be tried in a network namespace other than the node's; empty
-// where it can. Daemons of the node that the kernel asks are looked for in the mount's own network namespace (rpc_pipefs for
-// rpc.gssd, the handshake family of netlink for tlshd), and so are devices for RDMA.
+// NeedsNodeNetwork explains why an NFS mount with these options cannot be tested outside the node's network namespace.
+// Empty if it can. The kernel looks for node daemons in the network namespace of the mount: rpc.gssd through
+// rpc_pipefs, tlshd through the netlink family handshake. The same applies to RDMA devices.
 func NeedsNodeNetwork(options []string) string {
 	state := nfs.resolve(Parse(options))
 	switch {

@@ -10,24 +10,24 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// protection is something that options of a mount protect, and how well each option that is about it does. Of several such
-// options the last one counts.
+// protection describes one kind of protection of a mount and the strength of each related option. The last of several
+// related options wins.
 type protection struct {
-	// name is what messages call it.
+	// name is the name of the protection in messages.
 	name string
-	// levels are the options that are about it, as a list holds them.
+	// levels maps each related option, as it appears in the mount options, to its strength.
 	levels map[string]level
-	// initial is what is in force where a list says nothing.
+	// initial is the effective value if the mount options do not contain a related option.
 	initial standing
 }
 
-// level is how strong an option is: at the least, and at the most where it leaves a choice to the other side. Only the levels
-// of one protection compare.
+// level is the strength of an option: the minimum, and the maximum if the other side can choose. Only levels of the
+// same protection are comparable.
 type level struct{ least, most int }
 
 func exactly(n int) level { return level{n, n} }
 
-// inOrder are values of an option from the weakest to the strongest.
+// inOrder assigns increasing levels to the values of an option, which are ordered from the weakest to the strongest.
 func inOrder(name string, values ...string) map[string]level {
 	levels := map[string]level{}
 	for i, value := range values {
@@ -36,34 +36,38 @@ func inOrder(name string, values ...string) map[string]level {
 	return levels
 }
 
-// access is from mount(8): ro and rw. Nothing else keeps pods from writing where the server lets the node write.
+// access is based on mount(8): ro and rw. If the server lets the node write, only ro prevents pods from writing.
 var access = protection{
 	name:    "access",
 	levels:  map[string]level{"rw": exactly(0), "ro": exactly(1)},
 	initial: standing{text: "rw", level: exactly(0), known: true},
 }
 
-// nfsSec is from nfs(5), sec= and "Security considerations": none identifies nobody, sys believes the client, krb5 proves who
-// the user is, krb5i protects the data from changes too and krb5p from being read. A mount without sec negotiates. It is held
-// for sys, which is what a server offers that asks for no more (exports(5): the default is sys), so that a rule may ask for
-// sys where a volume says nothing, and none is below the default. null is none (kernel, fs/nfs/fs_context.c).
+// nfsSec is based on nfs(5), sec= and "Security considerations". none does not identify users, sys trusts the client,
+// and krb5 authenticates the user. krb5i also protects the data from changes, and krb5p from being read. null means
+// none (kernel, fs/nfs/fs_context.c).
+//
+// A mount without sec negotiates, and counts as sys: servers offer sys by default (exports(5)). So a rule can request
+// sys for volumes that do not set sec, and none stays weaker than the default.
 var nfsSec = protection{
 	name:    keySec,
 	levels:  overlayLevels(inOrder(keySec, "none", "sys", "krb5", "krb5i", "krb5p"), map[string]level{"sec=null": exactly(0)}),
 	initial: standing{text: "sys", level: exactly(1), known: true},
 }
 
-// nfsXprtsec is from nfs(5), xprtsec=: tls encrypts, mtls proves who the client is too. Without the option no mount is
-// encrypted (nfs_init_fs_context of fs/nfs/fs_context.c).
+// nfsXprtsec is based on nfs(5), xprtsec=: tls encrypts, mtls also authenticates the client. Without the option, mounts
+// are not encrypted (nfs_init_fs_context of fs/nfs/fs_context.c).
 var nfsXprtsec = protection{
 	name:    "xprtsec",
 	levels:  inOrder("xprtsec", "none", "tls", "mtls"),
 	initial: standing{text: "none", level: exactly(0), known: true},
 }
 
-// smbVersion is from mount.cifs(8), vers=, and smb_version_operations of fs/smb/client: 3 is any version from 3.0 on, default
-// the highest from 2.1 on that the server has too, which is what a mount without vers asks for. Such a mount is sure of 2.1 and
-// no more, so a rule may name any version from there on for volumes that say nothing: people pin 3.0 for servers that need it.
+// smbVersion is based on mount.cifs(8), vers=, and smb_version_operations of fs/smb/client. 3 means any version from
+// 3.0. default means the highest version from 2.1 that the server also supports; a mount without vers requests it.
+//
+// Such a mount is only guaranteed 2.1, so a rule can set any version from 2.1 for volumes that do not set vers. Users
+// pin 3.0 for servers that require it.
 var smbVersion = protection{
 	name: keyVersion,
 	levels: overlayLevels(inOrder(keyVersion, "1.0", "2.0", "2.1", "3.0", "3.02", "3.1.1"), map[string]level{
@@ -72,8 +76,8 @@ var smbVersion = protection{
 	initial: standing{text: versionDefault, level: exactly(2), known: true},
 }
 
-// smbSec is from mount.cifs(8), sec=, and cifs_parse_security_flavors of fs/smb/client/fs_context.c. What ends in i signs: see
-// smbSigning.
+// smbSec is based on mount.cifs(8), sec=, and cifs_parse_security_flavors of fs/smb/client/fs_context.c. Values that
+// end in i also sign: see smbSigning.
 var smbSec = protection{
 	name: keySec,
 	levels: map[string]level{
@@ -83,8 +87,8 @@ var smbSec = protection{
 	initial: standing{text: "ntlmssp", level: exactly(2), known: true},
 }
 
-// smbSigning is from the same function: every sec= sets anew whether packets are signed, and sign turns it on. seal
-// encrypts, and no option takes that back.
+// smbSigning is based on the same function: every sec= sets or resets signing, and sign enables it. seal encrypts; no
+// option reverses seal.
 var (
 	smbSigning = protection{
 		name: "signing",
@@ -101,8 +105,8 @@ var (
 	}
 )
 
-// xfsQuotas are from xfs(5) and xfs_fs_parse_param of fs/xfs/xfs_super.c: each kind is counted and enforced, only counted, or
-// neither; noquota turns all of them off, whatever comes before it.
+// xfsQuotas are based on xfs(5) and xfs_fs_parse_param of fs/xfs/xfs_super.c. Each kind of quota is either enforced,
+// only counted, or off. noquota disables all kinds, including options before it.
 var xfsQuotas = []protection{
 	quota("user quota", "uquota usrquota quota", "uqnoenforce qnoenforce"),
 	quota("group quota", "gquota grpquota", "gqnoenforce"),
@@ -125,16 +129,16 @@ func overlayLevels(base, more map[string]level) map[string]level {
 	return base
 }
 
-// standing is what a list says of a protection.
+// standing is the strength of a protection in a set of mount options.
 type standing struct {
-	// text is the value in force, or the flag.
+	// text is the effective value or flag.
 	text string
 	level
-	// known is false for a value that is not in the table.
+	// known reports whether the table contains the value.
 	known bool
 }
 
-// read returns how a list stands. Of a list of flavours, server and client choose one.
+// read returns the standing of the options. If an option contains several flavors, server and client choose one.
 func (p protection) read(options []Option) standing {
 	s := p.initial
 	for _, o := range options {
@@ -145,7 +149,7 @@ func (p protection) read(options []Option) standing {
 	return s
 }
 
-// Protects says whether an option is about what protects a mount, whichever value it has.
+// Protects reports whether an option affects a protection of the mount, regardless of its value.
 func (p Protocol) Protects(option string) bool {
 	o := parseOne(option)
 	return slices.ContainsFunc(tableOf(p).protections, func(known protection) bool { return known.isAbout(o) })
@@ -176,7 +180,8 @@ func (p protection) readOne(o Option) standing {
 	return s
 }
 
-// isWeaker says whether a standing is weaker than another one. Of a value that nobody knows, every other one may be weaker.
+// isWeaker reports whether a standing is weaker than another one. If either value is unknown, a different value counts
+// as weaker.
 func (s standing) isWeaker(than standing) bool {
 	switch {
 	case s.text == than.text:
@@ -187,9 +192,9 @@ func (s standing) isWeaker(than standing) bool {
 	return s.least < than.least || s.most < than.most
 }
 
-// Weakened returns in what a list that follows another one in a mount's options makes it weaker: with both, what protects the
-// mount is less than with the first one alone, or than by default where that one does not say. Wanted is what the second list
-// says, Observed what it may not take away.
+// Weakened returns the protections that become weaker if a mount has the wanted after the floor options. The baseline
+// is the floor, or the default if the floor does not set the protection. In each Difference, Wanted is the new value
+// and Observed the value that must not be weakened.
 func (p Protocol) Weakened(floor, wanted []string) []Difference {
 	return tableOf(p).weakened(Parse(floor), Parse(wanted))
 }
@@ -205,8 +210,8 @@ func (t *table) weakened(floor, wanted []Option) []Difference {
 	return out
 }
 
-// withoutWeaker leaves out of wanted options those that make a mount weaker than the options that it has, whatever goes over
-// what otherwise.
+// withoutWeaker omits desired options that make a mount weaker than its floor options, regardless of the conflict
+// policy.
 func (t *table) withoutWeaker(floor, wanted []Option) (left []Option, kept []Difference) {
 	weaker := map[string]bool{}
 	for _, o := range wanted {
@@ -223,8 +228,9 @@ func (t *table) withoutWeaker(floor, wanted []Option) (left []Option, kept []Dif
 	return left, kept
 }
 
-// CheckProtection warns of options that a rule declares and that are kept from volumes which they would make weaker: from all
-// that do not have them, where they are weaker than the default, and from stricter ones, where the rule replaces values.
+// CheckProtection warns about options of a rule that are left out because they would weaken volumes. Options that are
+// weaker than the default are left out of all volumes that do not have them. If the rule replaces values, weaker
+// options are left out of stricter volumes.
 func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPolicy) []Problem {
 	t := tableOf(p)
 	var problems []Problem
@@ -248,7 +254,7 @@ func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPoli
 	return problems
 }
 
-// stricterThan are the options that a rule may not replace by a given one.
+// stricterThan returns the options that a rule must not replace with the given option.
 func (t *table) stricterThan(o Option) []string {
 	var out []string
 	for _, p := range t.protections {

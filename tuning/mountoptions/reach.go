@@ -1,14 +1,14 @@
 package mountoptions
 
-// reaching are the keys that say where a server is asked, how, and over how many connections: with another value, one that could be
-// reached may not be. Those of NFS come first, then what SMB has beside them.
+// reaching contains the keys for the address, the protocol and the number of the server connections. A different value
+// can make a server unreachable. Keys of NFS come first, then additional keys of SMB.
 var reaching = []string{
 	keyProto, "port", keyVersion, keyMinorVersion, keyNconnect, keyMaxConnect, keyResvPort, "xprtsec", "mountport", "mountproto", "mountvers", "mounthost",
 	"multichannel", "max_channels", "rdma",
 }
 
-// AsksOtherwise says whether one list has the server asked in another way than a list of before: a server that does not answer it may
-// have answered that one.
+// AsksOtherwise reports whether two sets of options contact the server in different ways. A server that does not
+// respond with one set may respond with the other.
 func (p Protocol) AsksOtherwise(before, list []string) bool {
 	t := tableOf(p)
 	was, is := t.resolve(Parse(before)), t.resolve(Parse(list))

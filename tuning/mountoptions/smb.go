@@ -3,7 +3,7 @@ package mountoptions
 import "math"
 
 const (
-	// maxSMBTimer is 2^30 jiffies in seconds with 1000 of them a second, the least that a kernel takes.
+	// maxSMBTimer is 2^30 jiffies in seconds at 1000 jiffies per second, the smallest maximum of all kernels.
 	maxSMBTimer = 1 << 30 / 1000
 
 	refuseIdentity  = "sets who logs in and how; only the volume itself may set that"
@@ -12,8 +12,8 @@ const (
 	warnSMBSync     = warnSMBIgnored + " since kernel 5.11: with cache=none every write waits for the server"
 )
 
-// smb is from fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, what /proc/mounts shows from
-// cifs_show_options of 6.1 and later, and mount.cifs(8).
+// smb is based on fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, and mount.cifs(8). Options in
+// /proc/mounts are based on cifs_show_options of 6.1 and later.
 var smb = &table{
 	source: "kernel fs/smb/client/fs_context.c, 6.12 and 7.3; mount.cifs(8) of cifs-utils 7.9; Azure Files, SMB performance",
 	specs: withCommon(map[string]spec{

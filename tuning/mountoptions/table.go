@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Keys that the code speaks of.
+// Keys that the code refers to.
 const (
 	keyActimeo      = "actimeo"
 	keyCache        = "ac"
@@ -35,47 +35,49 @@ const (
 	versionDefault = "default"
 )
 
-// table is what is known of the options of one protocol.
+// table describes the options of one protocol.
 type table struct {
-	// specs are the options that a profile may ask for, by name.
+	// specs maps the names of the options that a profile can set to their description.
 	specs map[string]spec
-	// refused are options of this protocol that no profile may bring to a volume, with the reason.
+	// refused maps options of this protocol that profiles must not set to the reason.
 	refused map[string]string
-	// timers of the attribute cache that actimeo sets, in the order in which they are written out.
+	// timers are the timers of the attribute cache that actimeo sets, in output order.
 	timers []string
-	// timerDefaults are the kernel's own, in seconds.
+	// timerDefaults are the kernel's defaults in seconds.
 	timerDefaults map[string]string
-	// actimeoYields is true where actimeo sets nothing once a timer is set.
+	// actimeoYields reports whether actimeo has no effect after a timer is set.
 	actimeoYields bool
-	// oneVersionOnly is true for NFS: mount refuses several versions, even if they agree, and minorversion is one.
+	// oneVersionOnly reports whether mount rejects several versions, even equal ones. minorversion counts as a version.
+	// Set for NFS only.
 	oneVersionOnly bool
-	// implied are options that another one brings along.
+	// implied maps an option to another option that includes it.
 	implied map[string]string
-	// never are keys that the kernel shows nowhere, and those that mean nothing to the file system, whatever is shown.
+	// never contains keys that the kernel never shows, and keys that have no effect on the file system even if they are
+	// shown.
 	never map[string]bool
-	// onlyV3 are keys that mean nothing to NFSv4, which does not show them either.
+	// onlyV3 contains keys that have no effect on NFSv4, which does not show them.
 	onlyV3 map[string]bool
-	// hidden are keys that the kernel shows only where they differ from this.
+	// hidden maps keys to their default, which the kernel does not show.
 	hidden map[string]string
-	// transport are keys that the first mount of a server fixes.
+	// transport contains keys that the first mount of a server sets for all mounts.
 	transport map[string]bool
-	// granted are keys of which kernel or server may make less.
+	// granted contains keys whose value the kernel or the server can reduce.
 	granted map[string]bool
-	// rounds is true where the kernel rounds what is granted.
+	// rounds reports whether the kernel rounds granted values.
 	rounds bool
-	// unknown is said of an option that is not known, where that does not mean that mount fails.
+	// unknown is the message for an unknown option. Empty if mount fails on unknown options.
 	unknown string
-	// protections are what options of the protocol protect, and no profile makes weaker.
+	// protections are the protections that options affect. Profiles cannot weaken them.
 	protections []protection
-	// checks look at a whole list.
+	// checks are the validations of all options together.
 	checks []func(*table, []Option) []Problem
-	// source is where all of this is known from.
+	// source is the source of this information.
 	source string
 }
 
 var tables = map[Protocol]*table{NFS: nfs, EFS: efs, VAST: vast, SMB: smb, XFS: xfs, Generic: generic}
 
-// tableOf returns an empty table for a protocol that is not known: every option is then about its own name.
+// tableOf returns the table of a protocol. For an unknown protocol it is empty, so the key of every option is its name.
 func tableOf(p Protocol) *table {
 	if t, ok := tables[p]; ok {
 		return t
@@ -93,29 +95,29 @@ const (
 	size  // a power of two in bytes, or with the suffix k, m or g
 )
 
-// spec is what is known of one option.
+// spec describes one option.
 type spec struct {
-	// key is what the option is about.
+	// key is the subject of the option.
 	key string
-	// value is what a flag says about key.
+	// value is the value of key that a flag sets.
 	value string
 	kind  kind
-	// min and max bound a count, in unit.
+	// min and max are the bounds of a count, in unit.
 	min, max int64
 	unit     string
-	// words are the values that a word may have.
+	// words are the accepted values of a word.
 	words []string
-	// removed are words that kernels took once, with what is to be said about it.
+	// removed maps words that only old kernels accepted to the message for the user.
 	removed map[string]string
-	// initial is the kernel's own value, where hidden and timerDefaults do not tell.
+	// initial is the kernel's default if hidden and timerDefaults do not contain it.
 	initial string
-	// since is the first kernel in which the option was found; empty where all from 5.10 to 7.3 have it.
+	// since is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
 	since string
-	// warning is what a user should know who asks for it.
+	// warning is the warning for every use of the option.
 	warning string
-	// caution is what a user should know who asks for this value; may be nil.
+	// caution returns the warning for a specific value. May be nil.
 	caution func(Option) string
-	// note is what is good to know, and no warning.
+	// note is additional information that is not a warning.
 	note string
 }
 
@@ -126,7 +128,7 @@ const (
 	refuseHelper     = "is for the mount command, not for the file system"
 )
 
-// refused are options that no profile may bring to a volume of any protocol, with the reason.
+// refused maps options that profiles must not set for any protocol to the reason.
 var refused = map[string]string{
 	"suid": refuseProtection, "dev": refuseProtection, "exec": refuseProtection, "defaults": "includes suid, dev and exec",
 	"context": refuseLabel, "fscontext": refuseLabel, "defcontext": refuseLabel, "rootcontext": refuseLabel, "seclabel": refuseLabel,
@@ -139,7 +141,7 @@ var refused = map[string]string{
 	"sloppy": "hides options that the kernel does not know",
 }
 
-// refusal says why an option may not be brought to a volume; empty where it may.
+// refusal returns the reason why profiles must not set an option. Empty if they can.
 func (t *table) refusal(o Option) string {
 	if strings.HasPrefix(strings.ToLower(o.Name), "x-") {
 		return refuseHelper
@@ -150,7 +152,7 @@ func (t *table) refusal(o Option) string {
 	return refused[o.Name]
 }
 
-// common are options of every file system.
+// common are options that all file systems support.
 var common = map[string]spec{
 	"sync":    {key: keySync, value: "sync", warning: "makes every write wait for the server"},
 	"async":   {key: keySync, value: "async"},
@@ -163,17 +165,18 @@ var common = map[string]spec{
 	"nofail":  {key: "nofail", value: "nofail"},
 }
 
-// twins are flags that the kernel shows where they are off, as nosuid, nodev and noexec: those of one mount, whatever its file system.
+// twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev
+// and noexec.
 var twins = map[string]string{"suid": "suid", "dev": "dev", "exec": "exec"}
 
-// withTwins adds them to what a protocol hides.
+// withTwins adds the twins to the hidden keys of a protocol.
 func withTwins(hidden map[string]string) map[string]string {
 	all := maps.Clone(twins)
 	maps.Copy(all, hidden)
 	return all
 }
 
-// withCommon adds the common options to those of a protocol, whose own say goes first.
+// withCommon adds the common options to the options of a protocol, which have priority.
 func withCommon(specs map[string]spec) map[string]spec { return overlay(common, specs) }
 
 func overlay(base, specs map[string]spec) map[string]spec {
@@ -182,7 +185,7 @@ func overlay(base, specs map[string]spec) map[string]spec {
 	return all
 }
 
-// local are options that file systems on block devices take, whatever their kind.
+// local are options that all file systems on block devices support.
 var local = withCommon(map[string]spec{
 	"noatime":     {key: "atime", value: "noatime", note: "Includes nodiratime."},
 	"relatime":    {key: "atime", value: "relatime"},
@@ -192,7 +195,7 @@ var local = withCommon(map[string]spec{
 	"lazytime":    {key: "lazytime", value: "lazytime"},
 })
 
-// generic is from mount(8): flags of the kernel's own layer above all file systems.
+// generic is based on mount(8): flags of the kernel's VFS layer.
 var generic = &table{
 	source:  "mount(8), filesystem-independent mount options",
 	specs:   local,

@@ -13,20 +13,20 @@ import (
 	"github.com/storageclient/operator/tuning/suggest"
 )
 
-// Problem is something wrong, or worth knowing, about an option.
+// Problem is an error or a warning about an option.
 type Problem struct {
-	// Option is the option as it was given.
+	// Option is the option as given.
 	Option string
-	// Message says what would be right.
+	// Message describes the error and the correct form.
 	Message string
-	// Warning is true where the option works and may not do what is expected of it.
+	// Warning reports whether the option is accepted but may have an unexpected effect.
 	Warning bool
 }
 
 var safe = regexp.MustCompile(`\A[A-Za-z0-9_.:=/@+-]+\z`)
 
-// Validate says what is wrong with options that a profile asks for: what can never work, what may never be asked
-// for, and, as warnings, what will not do what it seems to.
+// Validate returns the problems of the options in a profile: options that cannot work, options that profiles must not
+// set, and, as warnings, options with an unexpected effect.
 func Validate(p Protocol, options []string) []Problem {
 	t, known := tables[p]
 	if !known {
@@ -52,7 +52,7 @@ func Validate(p Protocol, options []string) []Problem {
 	return problems
 }
 
-// refuseOption says why one option alone can never be asked for.
+// refuseOption returns the reason why a profile must not set an option, independent of the other options.
 func (t *table) refuseOption(text string, o Option) string {
 	if reason := t.refusal(o); reason != "" {
 		return "is refused: it " + reason
@@ -107,7 +107,7 @@ func refuseSize(s spec, o Option) string {
 	return ""
 }
 
-// inBytes writes a size with a suffix as a number of bytes; what is none stays as it is.
+// inBytes converts a size with a suffix to a number of bytes. It returns other text unchanged.
 func inBytes(text string) string {
 	digits := strings.TrimRight(text, "kKmMgG")
 	if len(text)-len(digits) > 1 {
@@ -138,7 +138,7 @@ func (s spec) expects() string {
 	return "must be one of " + strings.Join(s.words, ", ")
 }
 
-// values says which values the option takes; empty for a flag.
+// values describes the accepted values of the option. Empty for a flag.
 func (s spec) values() string {
 	switch s.kind {
 	case flag:
@@ -168,7 +168,7 @@ func (t *table) explainUnknown(o Option) string {
 	return "is unknown: mount fails on options that the kernel does not know"
 }
 
-// cautions says what one option alone does that may not be expected.
+// cautions returns the warnings about one option, independent of the other options.
 func (t *table) cautions(o Option) []string {
 	s := t.specs[o.Name]
 	var messages []string
@@ -183,8 +183,8 @@ func (t *table) cautions(o Option) []string {
 	return messages
 }
 
-// checkVersions refuses what mount.nfs refuses: more than one version, even if they agree. The exception is
-// minorversion beside vers=4.
+// checkVersions rejects the same options as mount.nfs: more than one version, even if they are equal. The exception is
+// minorversion together with vers=4.
 func checkVersions(t *table, options []Option) []Problem {
 	var versions, minors []Option
 	for _, o := range options {
@@ -208,7 +208,8 @@ func checkVersions(t *table, options []Option) []Problem {
 	return nil
 }
 
-// checkTwice refuses options of one key that disagree: which of them wins depends on whether the mounter sorts.
+// checkTwice rejects contradicting options of one key. The effective one depends on whether the mounter sorts the
+// options.
 func checkTwice(t *table, options []Option) []Problem {
 	first := map[string]Option{}
 	var problems []Problem
@@ -230,7 +231,7 @@ func checkTwice(t *table, options []Option) []Problem {
 	return problems
 }
 
-// checkCache points out timers that do not do what they seem to.
+// checkCache warns about timers without the expected effect.
 func checkCache(t *table, options []Option) []Problem {
 	state := t.resolve(options)
 	if state[keyCache] == flagNoac {
@@ -245,7 +246,7 @@ func checkCache(t *table, options []Option) []Problem {
 	return append(t.overriddenTimers(options), t.crossedTimers(state)...)
 }
 
-// overriddenTimers are timers before an actimeo that sets them all.
+// overriddenTimers warns about timers before an actimeo, which sets all timers.
 func (t *table) overriddenTimers(options []Option) []Problem {
 	var problems []Problem
 	set := map[string]string{}
@@ -267,7 +268,7 @@ func (t *table) overriddenTimers(options []Option) []Problem {
 	return problems
 }
 
-// crossedTimers are timers whose least is more than their most.
+// crossedTimers warns about timers whose minimum exceeds their maximum.
 func (t *table) crossedTimers(state map[string]string) []Problem {
 	var problems []Problem
 	for i := 0; i < len(t.timers); i += 2 {
@@ -280,7 +281,7 @@ func (t *table) crossedTimers(state map[string]string) []Problem {
 	return problems
 }
 
-// checkYielding refuses actimeo beside a timer where the kernel then ignores it, or not, by their order.
+// checkYielding rejects actimeo together with a timer. The kernel ignores or applies actimeo, depending on their order.
 func checkYielding(t *table, options []Option) []Problem {
 	var actimeo, timer Option
 	for _, o := range options {
@@ -298,7 +299,7 @@ func checkYielding(t *table, options []Option) []Problem {
 		Message: "is ignored if " + timer.Name + " comes first, as in a sorted list: set " + strings.Join(t.timers, " and ")}}
 }
 
-// checkImplied points out options that another one brings along.
+// checkImplied warns about options that another option includes.
 func checkImplied(t *table, options []Option) []Problem {
 	var problems []Problem
 	for _, o := range options {
@@ -317,7 +318,7 @@ func (t *table) timerValue(state map[string]string, timer string) string {
 	return t.timerDefaults[timer]
 }
 
-// checkLocks points out where nolock leaves local_lock nothing to choose.
+// checkLocks warns about a local_lock that has no effect because of nolock.
 func checkLocks(t *table, options []Option) []Problem {
 	state := t.resolve(options)
 	var problems []Problem
@@ -329,7 +330,7 @@ func checkLocks(t *table, options []Option) []Problem {
 	return problems
 }
 
-// checkTransport points out what the transport protocol and the version make of other options.
+// checkTransport checks options that conflict with the transport protocol or the version, or have no effect with them.
 func checkTransport(t *table, options []Option) []Problem {
 	var problems []Problem
 	state := t.resolve(options)

@@ -10,8 +10,8 @@ const (
 	warnQuota      = "is the default without quotas; with quotas it drops their state, and the next mount with quotas counts all files again"
 )
 
-// xfs is from fs/xfs/xfs_super.c of kernels 5.10 to 7.3 and xfs(5). Nothing here changes by a remount, which succeeds
-// and does nothing; only access times, ro and inode32 or inode64 do.
+// xfs is based on fs/xfs/xfs_super.c of kernels 5.10 to 7.3 and xfs(5). A remount only changes access times, ro, and
+// inode32 or inode64. For other options, it succeeds without effect.
 var xfs = &table{
 	source: "kernel fs/xfs/xfs_super.c and Documentation/admin-guide/xfs.rst, 5.10 to 7.3; xfs(5); measured on 5.10, 6.1 and 6.18",
 	specs: overlay(local, map[string]spec{

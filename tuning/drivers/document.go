@@ -6,35 +6,35 @@ import (
 	"strings"
 )
 
-// Documented is what is known of one kind of volumes of a driver, for people. Empty fields are not known.
+// Documented describes one kind of volumes of a driver, for users. Empty fields are unknown.
 type Documented struct {
 	Driver string
-	// Volumes says what they are, and Told how the driver's others are told from them.
+	// Volumes is the protocol of the volumes. Told is the attribute that distinguishes them from other volumes of the driver.
 	Volumes, Told string
-	// Server is where a volume names its server, Options what becomes of its mountOptions, Read when they are, Empty what an empty list
-	// means, and Client who mounts.
+	// Server is the place of the server in the volume. Options describes changes of the driver to mountOptions, and Read the time at
+	// which it reads them. Empty describes the effect of empty mountOptions. Client is the program that mounts the volume.
 	Server, Options, Read, Empty, Client string
-	// Clone says whether a second volume of the same source may be mounted beside it under a handle of its own.
+	// Clone reports whether a second volume of the same source, with its own handle, can be mounted next to the first.
 	Clone bool
-	// Known says how well all of this is: Proven, Read or Unverified.
+	// Known is the certainty of this information: Proven, Read or Unverified.
 	Known string
 }
 
-// Reading is where the facts of one driver were read.
+// Reading describes the sources of the facts about one driver.
 type Reading struct {
 	Driver, Repository, Release string
-	// Facts are what was read, each with file and function.
+	// Facts are the facts from the source, each with file and function.
 	Facts []string
 }
 
-// How well something is known.
+// Levels of certainty of the information about a driver.
 const (
 	Proven     = "proven"
 	Read       = "read"
 	Unverified = "unverified"
 )
 
-// Document is the table for people, in its own order.
+// Document returns the table for users, in the order of the table.
 func Document() []Documented {
 	out := make([]Documented, len(table))
 	for i := range table {
@@ -66,7 +66,7 @@ func (r *row) document() Documented {
 	return d
 }
 
-// Readings are where facts were read, by driver.
+// Readings returns the sources of the facts, sorted by driver.
 func Readings() []Reading {
 	var out []Reading
 	for name, r := range readings {

@@ -1,8 +1,9 @@
-// Package drivers knows the drivers of PersistentVolumes: which protocol a volume speaks, where it names its server, and what the driver
-// makes of the volume's mount options before mount sees them. It is pure: no cluster, no host, no clock.
+// Package drivers describes the drivers of PersistentVolumes: the protocol of a volume, the place of its server, and the changes that
+// the driver makes to its mount options before mount runs. All functions are pure: they do not access the cluster, the host or the
+// clock.
 //
-// The knowledge is one table of rows, each with what was read of the driver's source. What was not read there is not known, and is
-// treated so.
+// The package contains one table. Each row is based on the source of the driver; facts that are not in the source are treated as
+// unknown.
 package drivers
 
 import (
@@ -15,54 +16,54 @@ import (
 
 const fsTypeXFS = "xfs"
 
-// Volume is what a PersistentVolume tells of its source.
+// Volume describes the source of a PersistentVolume.
 type Volume struct {
-	// Driver is the CSI driver's name, or the in-tree plugin's, e.g. kubernetes.io/nfs. Empty where neither is known.
+	// Driver is the name of the CSI driver or the in-tree plugin, for example kubernetes.io/nfs. Empty if both are unknown.
 	Driver string
-	// Handle and Attributes are those of a CSI volume.
+	// Handle and Attributes are the handle and the attributes of a CSI volume.
 	Handle     string
 	Attributes map[string]string
-	// Host is the host that an in-tree volume names, and Path what of it is mounted.
+	// Host is the host of an in-tree volume. Path is its mounted path.
 	Host, Path string
-	// FSType is the file system type as the volume names it, e.g. xfs.
+	// FSType is the file system type in the volume, for example xfs.
 	FSType string
-	// StageSecret is true where the driver gets a secret to stage the volume.
+	// StageSecret reports whether the driver gets a secret to stage the volume.
 	StageSecret bool
-	// ReadOnly is true where the volume itself says so, rather than a pod's claim. The kubelet mounts it no differently: it goes by the
-	// claim in the pod alone (NewSpecFromPersistentVolume in pkg/volume/plugins.go of Kubernetes 1.36).
+	// ReadOnly reports whether the PersistentVolume is read-only, regardless of the pod's claim. The kubelet ignores this field and only
+	// uses the claim in the pod (NewSpecFromPersistentVolume in pkg/volume/plugins.go of Kubernetes 1.36).
 	ReadOnly bool
 }
 
-// Client is who makes the mount.
+// Client is the program that makes the mount.
 type Client string
 
 const (
-	// ClientKernel is the Linux kernel's own client. Zero stands for it.
+	// ClientKernel is the Linux kernel's client, the default.
 	ClientKernel Client = ""
 	// ClientEFS is amazon-efs-utils: the kernel's client, through a tunnel on 127.0.0.1.
 	ClientEFS Client = "efs-utils"
-	// ClientAZNFS is mount.aznfs: the kernel's client, through an address of the node's own.
+	// ClientAZNFS is mount.aznfs: the kernel's client, through a local address of the node.
 	ClientAZNFS Client = "aznfs"
-	// ClientVAST is VAST's client where a node has it, and the kernel's otherwise.
+	// ClientVAST is the client of VAST on nodes that have it, and the kernel's client on other nodes.
 	ClientVAST Client = "VAST"
 )
 
-// Source is where a volume's data comes from.
+// Source describes the storage of a volume.
 type Source struct {
-	// Driver is that of the Volume.
+	// Driver is the driver of the Volume.
 	Driver string
-	// Protocol is empty where the driver is not in the table, and where it is none of ours.
+	// Protocol is empty if the table does not contain the driver, or if the operator does not support the protocol.
 	Protocol v1alpha1.VolumeProtocol
-	// Server is the host name or address as the volume names it. Empty where the volume does not.
+	// Server is the host name or address in the volume. Empty if the volume does not contain it.
 	Server string
-	// FSType is the file system type that a block volume is formatted with, e.g. xfs.
+	// FSType is the file system type of a block volume, for example xfs.
 	FSType string
-	// Client is who mounts it.
+	// Client is the program that mounts the volume.
 	Client Client
 }
 
-// Options is the family of the volume's mount options, empty where the driver is not known. Of file systems on block
-// devices, XFS has one of its own; of the others only what every file system takes is known.
+// Options returns the family of the volume's mount options. Empty if the driver is unknown. For block devices, XFS has its own family;
+// Generic contains only options that all file systems support.
 func (s Source) Options() mountoptions.Protocol {
 	switch {
 	case s.Protocol == v1alpha1.ProtocolNFS:
@@ -77,7 +78,7 @@ func (s Source) Options() mountoptions.Protocol {
 	return ""
 }
 
-// options are those of NFS that a client takes.
+// options returns the family of NFS options that the client supports.
 func (c Client) options() mountoptions.Protocol {
 	switch c {
 	case ClientEFS:
@@ -88,64 +89,64 @@ func (c Client) options() mountoptions.Protocol {
 	return mountoptions.NFS
 }
 
-// step is where a driver reads a volume's mount options.
+// step is the time at which a driver reads the mount options of a volume.
 type step string
 
 const (
-	// atPublish is the mount of each pod: a new pod has what the volume says when it starts.
+	// atPublish is the mount for each pod: a new pod gets the options that the volume has when it starts.
 	atPublish step = "each pod"
-	// atStage is the mount of a node, which its pods share.
+	// atStage is the mount on a node, which the pods of the node share.
 	atStage step = "once a node"
-	// atAttach is before any mount: what was read then counts until the volume is detached from the node.
+	// atAttach is the attachment, before any mount: the options stay the same until the volume is detached from the node.
 	atAttach step = "once a node, when the volume is attached"
 )
 
-// row is what is known of one kind of volumes of a driver.
+// row describes one kind of volumes of a driver.
 type row struct {
-	// driver is its name; "*.name" stands for all names that end so, and "name.*" for all that begin so.
+	// driver is the name of the driver. "*.name" matches all names with this suffix, and "name.*" all names with this prefix.
 	driver string
-	// protocol is empty where volumes are neither NFS nor SMB nor a disk.
+	// protocol is empty for volumes other than NFS, SMB and disks.
 	protocol v1alpha1.VolumeProtocol
-	// told says which volumes of the driver the row is for; zero: those that no row before it is for.
+	// told selects the volumes of the driver that the row describes. Zero selects all volumes that no previous row matches.
 	told tell
-	// server is where the volume names its server, path what of that is mounted; zero: nowhere, or it is not known. That of a row
-	// with a path may be mounted without the driver.
+	// server is the place of the server in the volume, and path the place of the mounted path. Zero if absent or unknown. Volumes of a
+	// row with a path can be mounted without the driver.
 	server, path place
-	// fsType is where a block volume says how it is formatted; zero: in the volume's own field.
+	// fsType is the place of the file system type of a block volume. Zero: the field of the volume.
 	fsType place
 	client Client
 	reads  step
-	// hands is what the driver makes of the list; zero: nothing, in the order as it is.
+	// hands applies the driver's changes to the mount options. Zero: unchanged, in the same order.
 	hands habit
-	// own is where the volume has options beside its list, which the driver puts last.
+	// own is the place of additional options in the volume. The driver appends them to the mount options.
 	own place
-	// refuses says why the volume's mount options do not matter; empty where they do.
+	// refuses is the reason why the volume's mount options have no effect. Empty if they have an effect.
 	refuses string
-	// empty is what the driver mounts with where the list is empty, and drops as soon as it is not; zero: nothing.
+	// empty contains the options that the driver uses only if the volume has no mount options. Zero if there are none.
 	empty backend
-	// rare is true of volumes that a rule has to look for by protocols or fsTypes: one that names the driver alone does not mean them.
+	// rare marks volumes that a rule selects only by protocols or fsTypes. A rule that names only the driver does not select them.
 	rare bool
-	// freeHandle is true where nothing that mounts the volume reads its handle: it may then be any name.
+	// freeHandle reports whether the handle can be any name because the mount does not depend on it.
 	freeHandle bool
 }
 
-// backend is a list that takes the place of an empty one.
+// backend contains the options that a driver uses if the volume has no mount options.
 type backend struct {
-	// text says where it stands.
+	// text describes the place of the options.
 	text string
-	// needs are options that a list which takes its place has to have, by family: without one the mount may become another.
+	// needs maps a family to an option that the volume's mount options must repeat. Without it, the mount may change.
 	needs map[mountoptions.Protocol]string
-	// attribute of the volume that holds it, where it is there.
+	// attribute is the attribute of the volume that contains the options, if any.
 	attribute string
 }
 
-// tell tells volumes of one kind from others of the driver.
+// tell selects volumes of one kind among the volumes of a driver.
 type tell struct {
 	text string
 	is   func(Volume) bool
 }
 
-// place is where something stands in a volume.
+// place reads a value from a volume.
 type place struct {
 	text string
 	of   func(Volume) string
@@ -158,7 +159,7 @@ func (p place) in(v Volume) string {
 	return p.of(v)
 }
 
-// habit is what a driver makes of a list.
+// habit describes the changes of a driver to the mount options.
 type habit struct {
 	text string
 	of   func(Volume, []string) []string
@@ -170,7 +171,7 @@ const (
 	block = v1alpha1.ProtocolBlock
 )
 
-// rowsByDriver are the rows of each driver, in the order of the table.
+// rowsByDriver maps each driver to its rows, in the order of the table.
 var rowsByDriver = func() map[string][]*row {
 	out := map[string][]*row{}
 	for i := range table {
@@ -179,10 +180,10 @@ var rowsByDriver = func() map[string][]*row {
 	return out
 }()
 
-// nothing is the row of a volume that the table does not have.
+// nothing, the empty row, describes volumes that the table does not contain.
 var nothing = &row{}
 
-// rowsOf are the rows of a driver by its name, none for one that is not known.
+// rowsOf returns the rows of a driver. Empty if the driver is unknown.
 func rowsOf(name string) []*row {
 	if rows, known := rowsByDriver[name]; known || name == "" {
 		return rows
@@ -203,7 +204,7 @@ func rowsOf(name string) []*row {
 	return nil
 }
 
-// row is that of the volume; nobody changes it.
+// row returns the row of the volume. Callers must not change it.
 func (v Volume) row() *row {
 	for _, r := range rowsOf(v.Driver) {
 		if r.told.is == nil || r.told.is(v) {
@@ -213,7 +214,7 @@ func (v Volume) row() *row {
 	return nothing
 }
 
-// Protocols are those that a rule can mean which names a driver, none for one that is not known.
+// Protocols returns the protocols that a rule selects if it names a driver. Empty if the driver is unknown.
 func Protocols(name string) []v1alpha1.VolumeProtocol {
 	var all []v1alpha1.VolumeProtocol
 	for _, r := range rowsOf(name) {
@@ -225,7 +226,7 @@ func Protocols(name string) []v1alpha1.VolumeProtocol {
 	return all
 }
 
-// Families are the families of options of the volumes of NFS that a driver makes; none where it makes none.
+// Families returns the option families of a driver's NFS volumes. Empty if it has no NFS volumes.
 func Families(name string) []mountoptions.Protocol {
 	var all []mountoptions.Protocol
 	for _, r := range rowsOf(name) {
@@ -236,10 +237,10 @@ func Families(name string) []mountoptions.Protocol {
 	return all
 }
 
-// inOrder is the order in which protocols are spoken of.
+// inOrder is the order of protocols in output.
 var inOrder = []v1alpha1.VolumeProtocol{nfs, smb, block}
 
-// Source reads protocol and server of a volume.
+// Source returns the source of a volume, based on the table.
 func (v Volume) Source() Source {
 	r := v.row()
 	source := Source{Driver: v.Driver, FSType: v.FSType, Protocol: r.protocol, Server: r.server.in(v), Client: r.client}
@@ -249,17 +250,17 @@ func (v Volume) Source() Source {
 	return source
 }
 
-// IsKnown says whether the table has the volume: what it does not have may be anything.
+// IsKnown reports whether the table contains the volume. Other volumes can be of any kind.
 func (v Volume) IsKnown() bool { return v.row().driver != "" }
 
-// MountedPath is what is mounted from the server of an NFS volume; empty where the volume does not tell.
+// MountedPath returns the path that an NFS volume mounts from its server. Empty if unknown.
 func (v Volume) MountedPath() string { return v.row().path.in(v) }
 
-// MayBeCloned says whether a second volume of the same source, under another handle, is mounted beside the first one and touches no
-// mount of it: the driver takes the handle for a name.
+// MayBeCloned reports whether a second volume of the same source, with another handle, can be mounted next to the first volume without
+// an effect on its mounts. This is true if the driver uses the handle only as a name.
 func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
-// HandleOfClone is the handle of such a second volume.
+// HandleOfClone returns the handle of the second volume.
 func (v Volume) HandleOfClone(suffix string) string {
 	if !v.MayBeCloned() {
 		return v.Handle
@@ -267,11 +268,11 @@ func (v Volume) HandleOfClone(suffix string) string {
 	return v.Handle + suffix
 }
 
-// Refuses says why the volume takes no mount options, empty where it does or the driver is not known.
+// Refuses returns the reason why the volume does not support mount options. Empty if it supports them, or if the driver is unknown.
 func (v Volume) Refuses() string { return v.row().refuses }
 
-// MissingForBackend is the option that a list lacks which is to take the place of the backend's own: of a volume that has no
-// options, the driver mounts with those of its backend, and with none of them once it has. Empty where nothing is lost.
+// MissingForBackend returns an option of the backend that the mount options lack. If a volume has no mount options, the driver uses
+// the options of its backend; otherwise, it ignores the backend's options. Empty if no option is lost.
 func (v Volume) MissingForBackend(p mountoptions.Protocol, own, list []string) string {
 	if len(own) > 0 || len(list) == 0 {
 		return ""
@@ -289,11 +290,11 @@ func (v Volume) MissingForBackend(p mountoptions.Protocol, own, list []string) s
 	return ""
 }
 
-// MountsPerPod says whether every new pod has a new mount. Otherwise a node has one mount for all pods of the volume,
-// and a changed option arrives once all of them have left the node.
+// MountsPerPod reports whether every new pod gets a new mount. Otherwise, all pods of the volume on a node share one mount. A changed
+// option then takes effect after all of them have left the node.
 func (v Volume) MountsPerPod() bool { return v.row().reads == atPublish }
 
-// Hands is the list that mount gets for a volume with these options.
+// Hands returns the mount options that the driver passes to mount for a volume with these options.
 func (v Volume) Hands(options []string) []string {
 	r, list := v.row(), options
 	if r.hands.of != nil {
@@ -305,8 +306,8 @@ func (v Volume) Hands(options []string) []string {
 	return list
 }
 
-// Given is what no list may make weaker: the driver's own options, and the read-only mount that the volume asks for. That the kubelet
-// takes no notice of the latter does not mean that nobody relies on it.
+// Given returns the options that must not be weakened: the options of the driver, and ro if the volume is read-only. The kubelet
+// ignores the volume's readOnly, but users may rely on it.
 func (v Volume) Given() []string {
 	if v.ReadOnly {
 		return append([]string{"ro"}, v.Hands(nil)...)
@@ -314,8 +315,8 @@ func (v Volume) Given() []string {
 	return v.Hands(nil)
 }
 
-// Check says which options of a volume do not mean to mount what they say in the list: the driver adds options of its
-// own, or puts them into another order. Every problem is one with which the option is better not written.
+// Check returns the options of a volume that have a different meaning for mount, because the driver adds options or changes their
+// order. The fix for each problem is to remove the option.
 func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.Problem {
 	problems := p.Altered(options, v.Hands(options))
 	if v.ReadOnly && slices.Contains(options, "rw") {
@@ -324,7 +325,7 @@ func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.
 	return problems
 }
 
-// attribute ignores case: the drivers lower the keys before they look.
+// attribute ignores case because the drivers convert the keys to lower case.
 func (v Volume) attribute(name string) string {
 	for key, value := range v.Attributes {
 		if strings.EqualFold(key, name) {

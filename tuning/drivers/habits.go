@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// attribute is an attribute of a CSI volume.
+// attribute returns the place of a CSI volume attribute.
 func attribute(name string) place {
 	return place{"attribute " + name, func(v Volume) string { return v.attribute(name) }}
 }
 
-// attributeIs tells volumes with one of some values of an attribute.
+// attributeIs selects volumes whose attribute has one of the values.
 func attributeIs(name string, values ...string) tell {
 	return tell{name + " is " + strings.Join(values, ", "), func(v Volume) bool {
 		return slices.ContainsFunc(values, func(value string) bool { return strings.EqualFold(v.attribute(name), value) })
@@ -44,14 +44,13 @@ var (
 	openZFSPath = place{"attribute VolumePath, or /fsx", func(v Volume) string { return rooted(cmp.Or(v.attribute("VolumePath"), "fsx")) }}
 	sharedPath  = place{"attribute volume", filestorePath}
 	serviceIP   = place{"attribute AzServiceIP", withoutLocalhost}
-	// diskFSType is of Azure Disk, which takes the attribute rather than the volume's own field.
+	// diskFSType is for Azure Disk, where the attribute has priority over the field of the volume.
 	diskFSType = place{"attribute fsType, or the volume's field", func(v Volume) string { return cmp.Or(v.attribute("fsType"), v.FSType) }}
 )
 
 func host(v Volume) string { return v.Host }
 
-// sharePath is "share/subDir". Names in subDir that the driver fills in are known of volumes that a provisioner made only, whose subDir
-// has them filled in.
+// sharePath returns "share/subDir". Empty if subDir contains variables: only volumes from a provisioner have them replaced.
 func sharePath(v Volume) string {
 	share, sub := v.attribute("share"), v.attribute("subDir")
 	switch {
@@ -65,13 +64,14 @@ func sharePath(v Volume) string {
 
 func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
-// hostOfUNC takes the host out of "//server/share".
+// hostOfUNC returns the host of "//server/share".
 func hostOfUNC(v Volume) string {
 	server, _, _ := strings.Cut(strings.TrimLeft(v.attribute("source"), `/\`), "/")
 	return server
 }
 
-// azureFilePath is "/account/share" of NFS, with the folder below it. With encryption in transit, a proxy of the node mounts it.
+// azureFilePath returns "/account/share" for NFS, with the folder below it. Empty with encryption in transit, when a proxy on the node
+// mounts the share.
 func azureFilePath(v Volume) string {
 	account, share := v.attribute("storageAccount"), v.attribute("shareName")
 	if parts := strings.Split(v.Handle, "#"); len(parts) > 2 {
@@ -88,8 +88,8 @@ func azureFilePath(v Volume) string {
 	return path
 }
 
-// azureFileServer follows the driver: the attribute server, else the storage account's name in the endpoint's
-// domain. A volume handle is "resource group#account#share#...".
+// azureFileServer follows the driver: it returns the attribute server, or the name of the storage account in the domain of the
+// endpoint. A volume handle is "resource group#account#share#...".
 func azureFileServer(v Volume) string { return azureServerOf(v, "file") }
 
 func blobServerOf(v Volume) string { return azureServerOf(v, "blob") }
@@ -108,7 +108,7 @@ func azureServerOf(v Volume, service string) string {
 	return account + "." + service + "." + cmp.Or(v.attribute("storageEndpointSuffix"), "core.windows.net")
 }
 
-// filestorePath is not told of a share among several of an instance, whose name is a part of the handle.
+// filestorePath returns the path of a share. Empty for an instance with several shares, whose names are part of the handle.
 func filestorePath(v Volume) string {
 	volume := v.attribute("volume")
 	if volume == "" || strings.HasPrefix(v.Handle, "modeMultishare/") {
@@ -117,7 +117,7 @@ func filestorePath(v Volume) string {
 	return rooted(volume)
 }
 
-// withoutLocalhost is the address of PowerScale's service, which the driver replaces where it is its own proxy.
+// withoutLocalhost returns the address of the PowerScale service. Empty for localhost, the driver's proxy, which the driver replaces.
 func withoutLocalhost(v Volume) string {
 	if ip := v.attribute("AzServiceIP"); !strings.Contains(ip, "localhost") {
 		return ip
@@ -147,12 +147,12 @@ var (
 	}}
 )
 
-// appended is of drivers that put options of their own last.
+// appended returns the habit of drivers that append their options.
 func appended(options ...string) habit {
 	return habit{"kept, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string { return append(slices.Clone(list), options...) }}
 }
 
-// sortedList is a set, sorted (JoinMountOptions in pkg/volume/util of Kubernetes).
+// sortedList returns the sorted set of options (JoinMountOptions in pkg/volume/util of Kubernetes).
 func sortedList(options []string) []string {
 	list := slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "" })
 	slices.Sort(list)
@@ -182,7 +182,8 @@ func azureSMBList(_ Volume, options []string) []string {
 	return withDefaults(list, "actimeo", "actimeo=30")
 }
 
-// efsUtilsList is what the driver and then mount.efs make of a list; the tunnel's port is left out, which nobody can know before.
+// efsUtilsList returns the options after the changes by the driver and mount.efs. It omits the port of the tunnel, which is not known
+// in advance.
 func efsUtilsList(v Volume, options []string) []string {
 	var list []string
 	if !strings.EqualFold(v.attribute("encryptInTransit"), "false") {
@@ -210,7 +211,7 @@ func efsUtilsList(v Volume, options []string) []string {
 	return list
 }
 
-// withoutUUID has XFS mounted beside its own copies.
+// withoutUUID adds nouuid for XFS, so that a copy can be mounted next to its original.
 func withoutUUID(v Volume, options []string) []string {
 	if v.FSType != fsTypeXFS {
 		return options
@@ -218,7 +219,8 @@ func withoutUUID(v Volume, options []string) []string {
 	return onceEach(append(slices.Clone(options), "nouuid"))
 }
 
-// withDefaults appends options unless the list has one with that beginning: pairs of a beginning and an option.
+// withDefaults appends default options. pairs contains a prefix and an option each. It skips an option if the list already contains
+// its prefix.
 func withDefaults(options []string, pairs ...string) []string {
 	list := slices.Clone(options)
 	for pair := range slices.Chunk(pairs, 2) {
@@ -237,7 +239,7 @@ func hasPrefix(options []string, prefix string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, prefix) })
 }
 
-// hasName says whether a list has an option of one of these names.
+// hasName reports whether the options contain one of the names.
 func hasName(options []string, names ...string) bool {
 	return slices.ContainsFunc(options, func(o string) bool {
 		name, _, _ := strings.Cut(o, "=")

@@ -1,23 +1,23 @@
 package drivers
 
-// reading says where each fact of a driver was read: file and function of its source. What is not known says so.
+// reading contains the source file and function of each fact about a driver. Unknown facts are marked as unknown.
 type reading struct {
-	// repo is where the source stands, and release the newest one that was read.
+	// repo is the repository of the source, and release the newest release that was read.
 	repo, release string
-	// staging is where a volume is mounted, once a node or for each pod; handle what is made of its handle; source what makes server and
-	// path, and tells one kind of volumes from another.
+	// staging is the time of the mount: once a node or for each pod. handle is the use of the handle. source is the origin of server and
+	// path, and the attribute that distinguishes kinds of volumes.
 	staging, handle, source string
-	// order is what becomes of the list's order, appends what is added to it, replaces what becomes of a volume's list that is not
-	// empty beside lists of others, and readOnly where a pod's read-only claim arrives.
+	// order describes changes to the order of the mount options, and appends the added options. replaces describes the options that
+	// replace non-empty mount options, or are replaced by them. readOnly is the effect of a pod's read-only claim.
 	order, appends, replaces, readOnly string
-	// ran is true where test/e2e mounts volumes of the driver.
+	// ran reports whether test/e2e mounts volumes of the driver.
 	ran bool
 }
 
-// unknown stands for a fact that was not found in the source.
+// unknown marks a fact that is not in the source.
 const unknown = "not known"
 
-// readings are what was read of each driver, and where. Of a driver without one, rows are no more than its name tells.
+// readings maps each driver to the sources of its facts. Without a reading, the rows of a driver are only based on its name.
 var readings = map[string]reading{
 	"kubernetes.io/nfs": {
 		repo: "kubernetes/kubernetes", release: "Kubernetes 1.36.3", ran: true,

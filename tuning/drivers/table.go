@@ -7,13 +7,13 @@ const (
 	doesNotMount = "the kubelet does not mount hostPath volumes that have mount options"
 )
 
-// tridentBackend takes the place of options that a volume does not have (ControllerPublishVolume in frontend/csi/controller_server.go),
-// nouuid among them, which it gives all XFS (PublishLUN in storage_drivers/ontap).
+// tridentBackend contains options that Trident uses for volumes without mount options (ControllerPublishVolume in
+// frontend/csi/controller_server.go). They include nouuid for all XFS volumes (PublishLUN in storage_drivers/ontap).
 var tridentBackend = backend{text: "the backend's nfsMountOptions; nouuid of XFS",
 	needs: map[mountoptions.Protocol]string{mountoptions.NFS: "nfsvers", mountoptions.XFS: "nouuid"}}
 
-// table holds the kubelet's own plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, by their sources: readings say where.
-// The first row of a driver that fits a volume counts.
+// table contains the kubelet's plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, based on the sources in readings. The
+// first row of a driver that matches a volume wins.
 var table = []row{
 	{driver: "kubernetes.io/nfs", protocol: nfs, server: specServer, path: specPath, reads: atPublish, hands: sorted, freeHandle: true},
 	{driver: "kubernetes.io/iscsi", protocol: block, server: specPortal, reads: atStage},
@@ -28,7 +28,7 @@ var table = []row{
 
 	{driver: "file.csi.azure.com", protocol: nfs, told: either(attributeIs("fsType", "nfs"), attributeIs("protocol", "nfs")), server: azureServer, path: azurePath,
 		reads: atStage, hands: azureNFS},
-	// A disk image on an SMB share: the list is for the file system on it, and the driver mounts the share with options of its own.
+	// A disk image on an SMB share: the mount options apply to its file system. The driver has separate options for the share.
 	{driver: "file.csi.azure.com", protocol: block, told: diskImage, server: azureServer, fsType: attribute("fsType"), reads: atStage,
 		rare: true},
 	{driver: "file.csi.azure.com", protocol: smb, server: azureServer, reads: atStage, hands: azureSMB},
@@ -76,14 +76,14 @@ var table = []row{
 	{driver: "csi.san.synology.com", protocol: smb, told: attributeIs("protocol", "smb"), server: uncServer, reads: atStage},
 	{driver: "csi.san.synology.com", protocol: block, reads: atStage},
 
-	// The name is the user's choice; these are those of its charts.
+	// Users choose the driver name; these names are from its charts.
 	{driver: "org.democratic-csi.*", protocol: nfs, told: attributeIs("node_attach_driver", "nfs"), server: attribute("server"), reads: atStage},
 	{driver: "org.democratic-csi.*", protocol: smb, told: attributeIs("node_attach_driver", "smb"), server: attribute("server"), reads: atStage},
 	{driver: "org.democratic-csi.*", protocol: block, told: attributeIs("node_attach_driver", "iscsi", "nvmeof"), reads: atStage, hands: diskList},
 	{driver: "org.democratic-csi.*", refuses: "democratic-csi mounts this volume with a client that " + takesOthers,
 		told: attributeIs("node_attach_driver", "lustre", "hostpath", "oneclient", "zfs-local", "objectivefs")},
 
-	// Rook puts its namespace before these names.
+	// Rook adds its namespace as a prefix to these names.
 	{driver: "*.nfs.csi.ceph.com", protocol: nfs, server: attribute("server"), reads: atPublish, freeHandle: true},
 	{driver: "*.rbd.csi.ceph.com", protocol: block, reads: atStage},
 	{driver: "*.cephfs.csi.ceph.com", refuses: "CephFS " + takesOthers},

@@ -3,20 +3,20 @@ package serverhealth
 import "time"
 
 const (
-	// flapWindow is the time in which a server is watched for forgetting this client, and flapLimit how many times in it are too many. A
-	// server that restarts makes its clients introduce themselves once, or twice where it fails over.
+	// flapWindow is the time span in which losses of the client state are counted, and flapLimit the number that is too high. After a
+	// restart of a server, a client identifies itself once, or twice after a failover.
 	flapWindow = 10 * time.Minute
 	flapLimit  = 3
 )
 
-// flaps are the times at which an NFSv4 client has had to introduce itself anew. Two clients of one name take each other's state
-// away, over and over: locks are lost and writes end with EIO, and neither's kernel log says a word.
+// flaps contains the times at which an NFSv4 client had to identify itself again. Two clients with the same client ID keep removing
+// each other's state: locks are lost and writes fail with EIO, without a message in either kernel log.
 type flaps struct {
 	identified, refused uint64
 	at                  []time.Time
 }
 
-// note takes in the counters. At first they tell what was, not what is.
+// note records the counters. The first reading only sets the baseline.
 func (f *flaps) note(now time.Time, reading Reading, first bool) {
 	if !first && (reading.Identified > f.identified || reading.Refused > f.refused) {
 		f.at = append(f.at, now)

@@ -15,7 +15,7 @@ import (
 type finding struct {
 	state           v1alpha1.ServerState
 	reason, message string
-	// since is when it began where that is known; else it begins when the state is new.
+	// since is the start of the state, if known. Otherwise, the state starts when it is first found.
 	since time.Time
 }
 
@@ -50,7 +50,7 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 		return m.findUnasked(now)
 	}
 	if m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since) {
-		// A soft mount gives up on its requests and sends others, which have waited for less: that is no answer.
+		// A soft mount drops its requests and sends new ones, which have waited for a shorter time. This does not count as a response.
 		all.add(m.since)
 	}
 	said := !m.saidSilentAt.IsZero() && now.Sub(m.saidSilentAt) < saidFor
@@ -70,7 +70,7 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 	return m.findSilent(all)
 }
 
-// findMountsStuck is of a server that answers a connection of the agent's own, but none of the mounts.
+// findMountsStuck returns the finding for a server that responds to a separate connection of the agent, but to none of the mounts.
 func (m *memory) findMountsStuck(since time.Time) finding {
 	f := finding{state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, since: since}
 	connections := text.Count(len(m.last.Connections), "connection")
@@ -83,8 +83,8 @@ func (m *memory) findMountsStuck(since time.Time) finding {
 	return f
 }
 
-// isBack tells that a server which was silent answers questions again, while the mounts' own connections have yet to notice. One
-// answer may be luck.
+// isBack reports whether a silent server responds to probes again, while the connections of the mounts have not recovered yet. It
+// requires two responses because a single one can be a coincidence.
 func (m *memory) isBack(now time.Time) bool {
 	if m.found.state == v1alpha1.ServerSilent && m.answersInRow >= 2 {
 		m.backAt = now
@@ -92,7 +92,7 @@ func (m *memory) isBack(now time.Time) bool {
 	return !m.backAt.IsZero() && m.answersInRow > 0 && now.Sub(m.backAt) < kernelRetries
 }
 
-// findUnasked is of a server that owes no answer, or not for long.
+// findUnasked returns the finding for a server without overdue requests.
 func (m *memory) findUnasked(now time.Time) finding {
 	switch {
 	case m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since):
@@ -110,7 +110,7 @@ func (m *memory) findUnasked(now time.Time) finding {
 	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
 }
 
-// findStuck is of a server that answers other requests.
+// findStuck returns the finding for a server that responds to other requests.
 func (m *memory) findStuck(w wait) finding {
 	f := finding{state: v1alpha1.ServerStuck, since: w.since}
 	dead, told := m.deadPorts()
@@ -131,11 +131,11 @@ func (m *memory) findStuck(w wait) finding {
 	return f
 }
 
-// repeatsOfDead is how often in a row a segment was sent again on a connection that carries nothing any more: it begins at 0.2 s and
-// doubles, so that six have taken twelve seconds at least.
+// repeatsOfDead is the number of consecutive retransmissions of a segment on a dead connection. The first interval is 0.2 s and
+// doubles each time, so six retransmissions take at least twelve seconds.
 const repeatsOfDead = 6
 
-// deadPorts are the local ports of connections on which the server's host acknowledges nothing; told is false where that is not known.
+// deadPorts returns the local ports of connections without acknowledgments from the server's host. told is false if this is unknown.
 func (m *memory) deadPorts() (ports []int, told bool) {
 	for _, s := range m.last.Sockets {
 		if s.Repeats >= repeatsOfDead {
@@ -154,7 +154,7 @@ func portsText(ports []int) string {
 	return verb(len(ports), "port ", "ports ") + text.InOrder(words, ", ")
 }
 
-// operationsText names what has no answer.
+// operationsText lists the operations of the pending requests.
 func (m *memory) operationsText() string {
 	operations := map[string]bool{}
 	for _, request := range m.last.Requests {
@@ -168,7 +168,7 @@ func (m *memory) operationsText() string {
 	return "requests of " + text.List(slices.Collect(maps.Keys(operations)))
 }
 
-// findSilent is of a server that answers nothing.
+// findSilent returns the finding for a server that does not respond at all.
 func (m *memory) findSilent(w wait) finding {
 	f := finding{state: v1alpha1.ServerSilent, since: w.since}
 	asked := m.question.At.After(w.since)
@@ -189,7 +189,7 @@ func (m *memory) findSilent(w wait) finding {
 		f.reason = v1alpha1.ServerReasonUnreachable
 		f.message = fmt.Sprintf("No connection to %s can be made. Check server, network and firewalls", m.last.Address)
 	case m.found.state == v1alpha1.ServerSilent:
-		// Nothing new is known of the cause.
+		// There is no new information about the cause.
 		f.reason, f.message = m.found.reason, m.found.message
 	default:
 		f.reason = v1alpha1.ServerReasonNoAnswer

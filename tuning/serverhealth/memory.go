@@ -8,33 +8,34 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// memory is what is known of one server.
+// memory contains the observations of one server.
 type memory struct {
 	last Reading
-	// readAt is when it was read last; zero: never.
+	// readAt is the time of the last reading. Zero if there is none.
 	readAt      time.Time
 	connections map[string]waiter
 	queues      map[string]queueWaiter
-	// requests are when the requests were seen first that have no answer.
+	// requests maps each pending request to the time at which it was first observed.
 	requests map[string]time.Time
-	// answeredAt is when an answer came last over a connection of the mounts.
+	// answeredAt is the time of the last response over a connection of the mounts.
 	answeredAt time.Time
-	// recalled is true of one that answered when the former watch ended, which tells no time of its last answer; heldFrom is when this
-	// watch saw it first: it counts as answering for a while without having done so.
+	// recalled reports whether the server was Answering when the previous watch stopped, which does not keep the time of every response.
+	// heldFrom is the first reading by this watch: the server counts as Answering for a while after it, even without a response.
 	recalled bool
 	heldFrom time.Time
-	// stale are the mounts whose requests by handle all end with an error.
+	// stale maps mount points to the state of their requests by handle.
 	stale map[string]staleMount
-	// saidSilentAt is when the kernel said that the server does not respond; zero where it said otherwise since.
+	// saidSilentAt is the time of the kernel message that the server does not respond. Zero if a later message or response contradicts
+	// it.
 	saidSilentAt time.Time
 
 	question Question
-	// answersInRow counts questions that were answered, one after the other.
+	// answersInRow is the number of consecutive probes with a response.
 	answersInRow int
-	// backAt is when a server that was silent began to answer questions; zero where it was not silent before.
+	// backAt is the time at which a silent server started to respond to probes. Zero if it was not silent.
 	backAt time.Time
 
-	// found is what was said last, since is since when.
+	// found is the last finding, and since the start of its state.
 	found finding
 	since time.Time
 	flaps flaps
@@ -44,16 +45,17 @@ func newMemory() *memory {
 	return &memory{connections: map[string]waiter{}, queues: map[string]queueWaiter{}, requests: map[string]time.Time{}}
 }
 
-// waiter is one connection and since when it has had no answer.
+// waiter is the state of one connection and the time since which it has had no response.
 type waiter struct {
 	was counters.Connection
-	// since is when a request was first seen to have been sent since the last answer; zero where none was.
+	// since is the time at which a request without a response was first observed. Zero if there is none.
 	since time.Time
-	// remade is at how many readings in a row it had been made anew, without an answer: over and over, where nothing takes it.
+	// remade is the number of consecutive readings with a new connect but no response. It keeps growing if no program accepts
+	// connections.
 	remade int
 }
 
-// queueWaiter is one transport in sysfs, and since when a request has been pending on it while none ended.
+// queueWaiter is one transport in sysfs, and the time since which requests have been pending without progress.
 type queueWaiter struct {
 	was   counters.Queue
 	since time.Time
@@ -94,7 +96,7 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 	m.last, m.readAt = reading, now
 }
 
-// noteConnections returns whether an answer has come over one.
+// noteConnections records the connections. It reports whether a response arrived over one of them.
 func (m *memory) noteConnections(now time.Time, reading Reading) (answered bool) {
 	found := map[string]waiter{}
 	for _, is := range reading.Connections {
@@ -105,7 +107,7 @@ func (m *memory) noteConnections(now time.Time, reading Reading) (answered bool)
 			if is.Idle > 0 && is.Answers > 0 && m.answeredAt.IsZero() {
 				m.answeredAt = now.Add(-is.Idle)
 			}
-		// A count that is lower is of another connection, whose mount was made anew.
+		// A lower count belongs to another connection after a new mount.
 		case is.Answers != w.was.Answers:
 			answered = true
 			w = waiter{}
@@ -146,10 +148,10 @@ func (m *memory) noteQueues(now time.Time, reading Reading) {
 	m.queues = found
 }
 
-// longOperations may take minutes on a server that is well, since they copy or fill whole files there, or wait for what others do.
+// longOperations can take minutes on a healthy server: they copy or fill entire files on the server, or wait for other clients.
 var longOperations = []string{"COPY", "CLONE", "ALLOCATE", "DEALLOCATE", "CHANGE_NOTIFY", "LOCK"}
 
-// noteRequests returns whether a request of SMB has been answered, which has no counter of answers.
+// noteRequests records the requests. It reports whether an SMB request got a response, because SMB has no counter of responses.
 func (m *memory) noteRequests(now time.Time, reading Reading) (answered bool) {
 	found := map[string]time.Time{}
 	for _, request := range reading.Requests {
@@ -177,8 +179,8 @@ func isDown(reading Reading) bool {
 	return slices.ContainsFunc(reading.Connections, func(c counters.Connection) bool { return c.Down })
 }
 
-// forgetEnded forgets waits of connections where the kernel has no request left: the process that waited was killed, or its mount
-// gives up by itself.
+// forgetEnded clears the waits of connections if the kernel has no pending requests: the waiting process was killed, or the mount
+// timed out.
 func (m *memory) forgetEnded(reading Reading) {
 	isPending := func(q counters.Queue) bool { return q.Pending > 0 }
 	noneQueued := len(reading.Queues) > 0 && len(reading.Queues) == len(reading.Connections) && !slices.ContainsFunc(reading.Queues, isPending)
@@ -193,11 +195,12 @@ func (m *memory) forgetEnded(reading Reading) {
 	}
 }
 
-// wait is what has no answer.
+// wait summarizes the pending requests.
 type wait struct {
-	// since is when the first of it was seen; zero where there is nothing.
+	// since is the first time at which one of them was observed. Zero if there are none.
 	since time.Time
-	// connections is how many connections wait, down how many of those have no session; requests how many requests do.
+	// connections is the number of waiting connections, down the number of connections without a session, and requests the number of
+	// requests.
 	connections, down, requests int
 }
 
@@ -211,9 +214,11 @@ func (w *wait) add(since time.Time) bool {
 	return true
 }
 
-// waiting sums up. Connections are listed in two places, of which one may know less. beyond is what waits beyond doubt: a request
-// that is listed, or a queue that does not move, and where the kernel lists no requests, also a connection that was sent more than it
-// answered: what a killed process had asked for may count there for ever.
+// waiting summarizes the pending requests. The kernel lists connections in two places; either can be incomplete.
+//
+// beyond contains only proven waits: listed requests and queues without progress. If the kernel does not list requests, it also
+// contains connections with more requests than responses. Otherwise, these do not count, because requests of a killed process can
+// remain in the counters indefinitely.
 func (m *memory) waiting() (all, beyond wait) {
 	var w wait
 	queues, pending := 0, 0

@@ -1,9 +1,8 @@
-// Package serverhealth judges from counters whether the storage servers of a node answer it. It never asks a mount: what it goes by
-// are the kernel's counters of connections, the requests that the kernel lists as unanswered, its log, and connections that the
-// agent has made beside the mounts.
+// Package serverhealth derives the health of a node's storage servers from counters. It never accesses a mount. Its inputs are the
+// kernel's counters of connections, its list of pending requests, its log, and separate connections that the agent makes.
 //
-// What tells a dead server apart was measured on Linux 6.1 with knfsd: receives that stand still while requests are in flight show
-// it after 10 s, the kernel's log after 187 s, and the timeouts and retransmissions of mountstats never.
+// The signs of a dead server were measured on Linux 6.1 with knfsd. Receives that stop while requests are in flight show it after 10
+// s, and the kernel's log after 187 s. The timeouts and retransmissions of mountstats never show it.
 package serverhealth
 
 import (
@@ -17,24 +16,25 @@ import (
 )
 
 const (
-	// SilentAfter is how long a request may be without an answer: the default of timeo for NFS over TCP is as long, and so is the
-	// interval in which SMB asks its server for a sign of life.
+	// SilentAfter is the time after which a request without a response is overdue. It equals the default timeo of NFS over TCP and the
+	// interval of SMB echo requests.
 	SilentAfter = 60 * time.Second
-	// idleAfter is how long a server counts as answering that is asked nothing. NFSv4 asks once a minute by itself, to keep its lease.
+	// idleAfter is the time for which a server without requests counts as Answering. NFSv4 sends a request every minute to renew its
+	// lease.
 	idleAfter = 5 * time.Minute
-	// askAfter is how long a request is without an answer before the agent asks by a connection of its own. Twice the 10 s in which
-	// receives that stand still were seen to tell a server that is gone, so that a busy one is not asked for each slow request.
+	// askAfter is the time without a response after which the agent probes the server over a separate connection. Receives that stop show
+	// a dead server after 10 s. Twice this time avoids a probe of a busy server for each slow request.
 	askAfter = 20 * time.Second
-	// kernelRetries is how long the kernel may hold on to connections that a server which is back does not know any more: it gives up
-	// on them after timeo times retrans + 1, 180 s by default (xs_tcp_set_socket_timeouts), and TCP itself tries less and less often.
+	// kernelRetries is the time for which the kernel may keep connections that a restarted server does not know. It drops them after
+	// timeo times retrans + 1, 180 s by default (xs_tcp_set_socket_timeouts). TCP itself retries at growing intervals.
 	kernelRetries = 200 * time.Second
-	// saidFor is how long a line of the kernel's log counts. It repeats the line for each request that it gives up on.
+	// saidFor is the time for which a line of the kernel's log counts. The kernel repeats the line for each request that times out.
 	saidFor = 10 * time.Minute
 )
 
-// Key names one server as a node's mounts do.
+// Key identifies a server as the mounts of a node name it.
 type Key struct {
-	// Server is host name or address, as the mounts have it.
+	// Server is the host name or address in the mounts.
 	Server string
 	// Protocol is NFS or SMB.
 	Protocol v1alpha1.ServerProtocol
@@ -44,95 +44,96 @@ func (k Key) compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.Server, other.Server), cmp.Compare(k.Protocol, other.Protocol))
 }
 
-// Reading is what was read of one server at one time.
+// Reading contains the values that were read for one server at one time.
 type Reading struct {
 	Key
-	// Address is where connections go: address and port. The first one where mounts use several.
+	// Address is the address and port of the connections. If mounts use several, it is the first one.
 	Address string
-	// Tunnel is true where that is the node itself: a process of the node passes on what the mounts ask.
+	// Tunnel reports whether Address is the node itself: a process on the node forwards the requests of the mounts.
 	Tunnel bool
 	// Connections are the transports of NFS, or the sockets of SMB.
 	Connections []counters.Connection
-	// Queues are the transports once more, as sysfs has them (since Linux 5.14, and only while they are connected): the two lists
-	// cannot be matched.
+	// Queues are the same transports in sysfs (since Linux 5.14, only while they are connected). Their entries cannot be matched with
+	// Connections.
 	Queues []counters.Queue
-	// Requests are those that have no answer yet; RequestsKnown is false where the kernel does not list them.
+	// Requests are the pending requests. RequestsKnown is false if the kernel does not list them.
 	Requests      []counters.Request
 	RequestsKnown bool
-	// Operations counts requests of SMB, answered or not: it has no count of answers.
+	// Operations is the number of SMB requests, with or without a response. SMB does not count responses.
 	Operations uint64
-	// Handles are the requests of each mount that name a file by its handle alone.
+	// Handles are the requests of each mount that identify a file only by its handle.
 	Handles []counters.HandleRequests
-	// Sockets are those to the server, as the kernel's socket diagnostics have them; nil where it was not asked.
+	// Sockets are the sockets to the server from the kernel's socket diagnostics. Nil if they were not read.
 	Sockets []Socket
-	// Identified counts how often the NFSv4 client has introduced itself (EXCHANGE_ID or SETCLIENTID), Refused how often a session was
-	// refused to it (errors of CREATE_SESSION).
+	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). Refused is the number of
+	// rejected sessions (errors of CREATE_SESSION).
 	Identified, Refused uint64
 }
 
-// Socket is one TCP socket, which cannot be matched with a transport.
+// Socket is one TCP socket. It cannot be matched with a transport.
 type Socket struct {
 	// Port is its local port.
 	Port int
-	// Repeats is how often in a row something was sent again that the server's host has not acknowledged.
+	// Repeats is the number of consecutive retransmissions that the server's host has not acknowledged.
 	Repeats int
 }
 
-// Question is how a connection of the agent's own to a server has ended.
+// Question is the result of a probe: a separate connection of the agent to a server.
 type Question struct {
 	Key
-	// At is when it ended.
+	// At is the end of the probe.
 	At time.Time
-	// Answered is true where the server has answered, whatever it said. Refused is true where nothing takes connections there,
-	// Connected where something did and then said nothing.
+	// Answered reports whether the server sent any response. Refused reports whether no program accepts connections. Connected reports
+	// whether the connection was accepted.
 	Answered, Refused, Connected bool
 }
 
-// Line is what the kernel's log says of a server.
+// Line is a message of the kernel's log about a server.
 type Line struct {
 	Server string
-	// At is when it was logged.
+	// At is the time of the message.
 	At time.Time
 	// Responds is false for "not responding" and true for "OK".
 	Responds bool
 }
 
-// Batch is all that was read at one time.
+// Batch contains the values that were read at one time.
 type Batch struct {
 	Readings  []Reading
 	Questions []Question
 	Lines     []Line
 }
 
-// Verdict is how one server stands.
+// Verdict is the state of one server.
 type Verdict struct {
 	Key
 	Address string
 	State   v1alpha1.ServerState
-	// Reason is one of the API's, Message a sentence.
+	// Reason is a reason of the API. Message is a sentence.
 	Reason, Message string
-	// Since is when the state began: for Silent and Stuck, when the first request was sent that has no answer.
+	// Since is the start of the state. For Silent and Stuck, it is the time at which the first pending request was observed.
 	Since time.Time
-	// LastAnswer is when it answered last; zero where it never has.
+	// LastAnswer is the time of the last response. Zero if there is none.
 	LastAnswer time.Time
-	// Connections are all, Stuck those whose requests have no answer.
+	// Connections is the number of connections, and Stuck the number of connections without a response.
 	Connections, Stuck int
-	// Waiting is how many requests have no answer, while that is a failure; InFlight how many had none just then.
+	// Waiting is the number of pending requests while the server is failing. InFlight is the number of pending requests at the last
+	// reading.
 	Waiting, InFlight int
-	// Ask is true where a connection of the agent's own would tell more.
+	// Ask reports whether a separate connection of the agent could help to find the cause.
 	Ask bool
-	// Stale are the mount points whose files the server does not know any more.
+	// Stale are the mount points whose file handles the server no longer recognizes.
 	Stale []string
-	// Flapping is true where the server keeps forgetting this client: see flaps.go.
+	// Flapping reports whether the server keeps losing the state of this client: see flaps.go.
 	Flapping bool
 }
 
-// Watch remembers what was read before. The zero value is ready.
+// Watch keeps the previous readings. The zero value is ready to use.
 type Watch struct {
 	servers map[Key]*memory
 }
 
-// Recall tells how a server stood before this watch began, so that one who restarts goes on where the former left off.
+// Recall restores the state of a server from the previous watch, so that an agent that restarts continues with it.
 func (w *Watch) Recall(former Verdict) {
 	if w.servers == nil {
 		w.servers = map[Key]*memory{}
@@ -143,7 +144,7 @@ func (w *Watch) Recall(former Verdict) {
 	w.servers[former.Key] = m
 }
 
-// Note takes in what was read at a time and judges. A server that no mount goes to any more is forgotten.
+// Note records a batch and returns the verdicts. It removes servers without mounts.
 func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 	known := w.servers
 	w.servers = map[Key]*memory{}

@@ -8,30 +8,32 @@ import (
 )
 
 const (
-	// staleAfter is for how long all requests by handle must have failed, and staleRequests how many. A file that somebody else has
-	// removed fails a few; the kubelet asks for the space of each volume once a minute, which only the root's handle fails.
+	// staleAfter is the minimum time and staleRequests the minimum number for which all requests by handle must fail. A file that another
+	// client removed fails a few. The kubelet requests the free space of each volume once a minute; this fails only if the handle of the
+	// root is stale.
 	staleAfter    = SilentAfter
 	staleRequests = 3
-	// staleFor is how long it counts after the last one: a mount that is asked nothing is not said to be stale for ever.
+	// staleFor is the time after the last failure for which a mount counts as stale, so that a mount without requests does not stay
+	// stale.
 	staleFor = 10 * time.Minute
 )
 
-// staleMount is one mount whose requests by handle fail.
+// staleMount is the state of one mount with failing requests by handle.
 type staleMount struct {
 	was counters.HandleRequests
-	// since is when the first of them failed that no success has followed, lastAt when the last one did, failed how many did.
+	// since is the first failure after the last success, lastAt the last failure, and failed the number of failures.
 	since, lastAt time.Time
 	failed        uint64
 }
 
-// noteHandles takes in the counters of requests by handle. At first they tell what was, not what is.
+// noteHandles records the counters of requests by handle. The first reading only sets the baseline.
 func (m *memory) noteHandles(now time.Time, reading Reading) {
 	found := map[string]staleMount{}
 	for _, is := range reading.Handles {
 		s, known := m.stale[is.MountPoint]
 		ended, inErrors := is.Ended-s.was.Ended, is.InErrors-s.was.InErrors
 		switch {
-		// A count that is lower is of another mount at the same place.
+		// A lower count belongs to another mount at the same path.
 		case !known, is.Ended < s.was.Ended, is.InErrors < s.was.InErrors, inErrors < ended:
 			s = staleMount{}
 		case inErrors > 0:
@@ -46,7 +48,7 @@ func (m *memory) noteHandles(now time.Time, reading Reading) {
 	m.stale = found
 }
 
-// staleMounts are the mount points whose files the server does not know any more, sorted.
+// staleMounts returns the sorted mount points whose file handles the server no longer recognizes.
 func (m *memory) staleMounts(now time.Time) []string {
 	var points []string
 	for point, s := range m.stale {

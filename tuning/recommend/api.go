@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// ForAPI is a sample as status.sample holds it. The names of its fields are those of the API; the window is not part of it.
+// ForAPI converts a sample to the format of status.sample. The field names are the same; the API does not contain the window.
 func ForAPI(s Sample) (v1alpha1.MountSample, error) {
 	var m v1alpha1.MountSample
 	s.Seconds = 0
@@ -18,7 +18,7 @@ func ForAPI(s Sample) (v1alpha1.MountSample, error) {
 	return m, nil
 }
 
-// FromAPI are samples as the API holds them, of a window of so many milliseconds.
+// FromAPI converts samples from the format of the API. milliseconds is the length of their window.
 func FromAPI(mounts []v1alpha1.MountSample, milliseconds int64) ([]Sample, error) {
 	samples := make([]Sample, 0, len(mounts))
 	for _, m := range mounts {

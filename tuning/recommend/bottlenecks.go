@@ -19,7 +19,7 @@ const (
 	slowMillis = 5
 )
 
-// bottlenecks exclude each other: what stands first explains what stands behind it.
+// bottlenecks exclude each other: an earlier one explains the later ones.
 var bottlenecks = []Rule{
 	{
 		ID: "StuckConnection", Cause: CauseServer, check: stuckConnection,
@@ -118,7 +118,7 @@ func fewSlots(s Sample) (Finding, bool) {
 	}, short
 }
 
-// slotsFor is what to raise a limit of slots to: 128, as vendors have it, and twice the limit from there on.
+// slotsFor returns the proposed limit of slots: 128, which vendors recommend, or twice the current limit if that is higher.
 func slotsFor(limit int) int32 { return int32(min(max(128, 2*limit), 65536)) }
 
 func fewSessionSlots(s Sample) (Finding, bool) {

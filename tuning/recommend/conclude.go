@@ -7,14 +7,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Mount is a mount on a node, and what its counters say.
+// Mount is a mount on a node, with its sample and verdict.
 type Mount struct {
 	Node    string `json:"node"`
 	Sample  `json:",inline"`
 	Verdict Verdict `json:"verdict"`
 }
 
-// JudgeNode judges what a node has counted.
+// JudgeNode evaluates the samples of a node.
 func JudgeNode(node string, samples []Sample) []Mount {
 	mounts := make([]Mount, 0, len(samples))
 	for _, s := range samples {
@@ -23,25 +23,25 @@ func JudgeNode(node string, samples []Sample) []Mount {
 	return mounts
 }
 
-// Outcome is what all mounts of a volume say together.
+// Outcome is the combined result for all mounts of a volume.
 type Outcome string
 
 // Outcomes.
 const (
-	// Helps means that a setting of the client does.
+	// Helps means that a client setting helps.
 	Helps Outcome = "Helps"
-	// MayHelp means that one may, and nobody can tell by counters whether it is safe.
+	// MayHelp means that a client setting may help, but counters cannot show whether it is safe.
 	MayHelp Outcome = "MayHelp"
-	// HelpsNot means that something stands out that no setting of the client changes.
+	// HelpsNot means that there is a finding, but no client setting changes it.
 	HelpsNot Outcome = "HelpsNot"
-	// TooLittle means that too little was done to tell.
+	// TooLittle means that there were too few operations for a result.
 	TooLittle Outcome = "TooLittle"
-	// Healthy means that nothing stands out, Unknown that little is known of such mounts.
+	// Healthy means that there are no findings. Unknown means that the counters of such mounts do not contain enough data.
 	Healthy Outcome = "Healthy"
 	Unknown Outcome = "Unknown"
 )
 
-// sentences say the outcomes.
+// sentences contains the text of each outcome.
 var sentences = map[Outcome]string{
 	Helps:     "A setting of the client helps.",
 	MayHelp:   "A setting of the client may help, but only somebody who knows the programs can tell whether it is safe.",
@@ -51,10 +51,10 @@ var sentences = map[Outcome]string{
 	Unknown:   "Nothing stands out. Kinds, times and bytes of requests are known of NFS alone, so that little can be said of other mounts.",
 }
 
-// Text says it in a sentence or two.
+// Text returns the outcome as one or two sentences.
 func (o Outcome) Text() string { return sentences[o] }
 
-// Conclude sums up.
+// Conclude returns the combined outcome of the mounts.
 func Conclude(mounts []Mount) Outcome {
 	findings := FindingsOf(mounts)
 	ofClient := func(f Finding) bool { return f.Cause == CauseClient }
@@ -74,7 +74,7 @@ func Conclude(mounts []Mount) Outcome {
 	return Unknown
 }
 
-// FindingsOf are those of all mounts.
+// FindingsOf returns the findings of all mounts.
 func FindingsOf(mounts []Mount) []Finding {
 	var findings []Finding
 	for _, m := range mounts {
@@ -83,10 +83,10 @@ func FindingsOf(mounts []Mount) []Finding {
 	return findings
 }
 
-// Group is what one rule has found on several mounts.
+// Group contains the findings of one rule on several mounts.
 type Group struct {
 	Rule Rule
-	// Nodes are where each of Findings was found.
+	// Nodes are the nodes of Findings, in the same order.
 	Nodes    []string
 	Findings []Finding
 }
@@ -110,7 +110,7 @@ func ByRule(mounts []Mount) []Group {
 	return groups
 }
 
-// Texts are what a change would declare: mount options as they stand, other fields by their names.
+// Texts returns the declarations of a change: mount options in their syntax, other fields with their names.
 func (c Change) Texts() []string {
 	texts := optionTexts(c.MountOptions)
 	if c.ReadAheadKiB > 0 {
@@ -122,7 +122,7 @@ func (c Change) Texts() []string {
 	return texts
 }
 
-// nodeTexts tells of the fields that rules propose.
+// nodeTexts returns the node fields that rules propose.
 func nodeTexts(node *v1alpha1.NodeTuning) []string {
 	var texts []string
 	if node.Sunrpc != nil && node.Sunrpc.TCPMaxSlotTableEntries != nil {
@@ -142,7 +142,7 @@ func nodeTexts(node *v1alpha1.NodeTuning) []string {
 	return texts
 }
 
-// ListTexts joins the texts of several changes, each once.
+// ListTexts returns the texts of several changes without duplicates.
 func ListTexts(findings []Finding) []string {
 	var texts []string
 	for _, f := range findings {

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// keptSeconds is how long attributes are to be kept, as the vendors' pages for large directories have it.
+	// keptSeconds is the proposed cache time of attributes, which vendors recommend for large directories.
 	keptSeconds = 30
-	// manyPerSecond is below what a rate is not worth a change.
+	// manyPerSecond is the rate below which a change is not worthwhile.
 	manyPerSecond = 5
 	kib           = 1 << 10
 	largeTransfer = 1 << 20
 )
 
-// patterns are ways in which programs use a mount. They do not exclude each other.
+// patterns describe the use of a mount by programs. They do not exclude each other.
 var patterns = []Rule{
 	{
 		ID: "AttributeRevalidation", Cause: CauseClient, check: attributeRevalidation,
@@ -73,7 +73,7 @@ var patterns = []Rule{
 	},
 }
 
-// openRevalidations are the GETATTR that opens asked for: NFSv4 asks within its OPEN.
+// openRevalidations returns the number of GETATTRs that opens caused. NFSv4 sends them as a part of OPEN.
 func (s Sample) openRevalidations() uint64 {
 	if s.Protocol != "NFSv3" || s.has("nocto") {
 		return 0
@@ -81,7 +81,7 @@ func (s Sample) openRevalidations() uint64 {
 	return min(s.Events.Opens, s.count("GETATTR"))
 }
 
-// asksInVain tells whether GETATTRs are most of the work, and find nothing.
+// asksInVain reports whether n GETATTRs are most of the operations but rarely find a change.
 func (s Sample) asksInVain(n uint64) bool {
 	return n > 0 && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond && ratioOf(s.Events.DataInvalidations, n) < 0.02
 }
@@ -115,7 +115,7 @@ func closeToOpen(s Sample) (Finding, bool) {
 	}, s.asksInVain(asked)
 }
 
-// asked is what programs asked to read through the page cache, what they read past it left out on the wire too.
+// asked returns the bytes that programs read through the page cache, and the bytes on the wire without direct reads.
 func (s Sample) asked() (asked, wire uint64) {
 	return s.Bytes.Read, s.Bytes.WireRead - min(s.Bytes.WireRead, s.Bytes.DirectRead)
 }
@@ -163,7 +163,8 @@ func smallTransfers(s Sample) (Finding, bool) {
 	}, len(options) > 0
 }
 
-// fullTransfers counts the requests of a kind that carry nearly what an option lets them; 0 where the option is large, or they do not.
+// fullTransfers returns the number of requests that almost reach the limit of an option. Zero if the limit is large, or if they do
+// not.
 func (s Sample) fullTransfers(operation, option string, wire uint64) uint64 {
 	limit, known := s.number(option)
 	n := s.count(operation)
@@ -173,7 +174,7 @@ func (s Sample) fullTransfers(operation, option string, wire uint64) uint64 {
 	return n
 }
 
-// smallWrite is the largest WRITE that counts as small.
+// smallWrite is the maximum size of a small WRITE.
 const smallWrite = 32 * kib
 
 func (s Sample) writesSmall() (n uint64, small bool) {

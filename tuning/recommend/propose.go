@@ -12,32 +12,32 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Target is what a change would be declared for.
+// Target is the volume for which a change is proposed.
 type Target struct {
-	// Profile has the rule that selects the volume; nil where none does.
+	// Profile contains the rule that selects the volume. Nil if there is none.
 	Profile *v1alpha1.StorageClientProfile
 	Rule    string
-	// Protocol is whose mount options they are.
+	// Protocol is the family of the mount options.
 	Protocol mountoptions.Protocol
-	// Name, Selector and Priority are those of a profile that there is not yet, with a rule for the volume.
+	// Name, Selector and Priority are for a new profile with a rule for the volume.
 	Name     string
 	Selector v1alpha1.VolumeSelector
 	Priority int32
-	// Hostnames are the labels of the nodes that mount the volume.
+	// Hostnames are the hostname labels of the nodes that mount the volume.
 	Hostnames []string
 }
 
-// Proposal is what to declare.
+// Proposal is the proposed change to profiles.
 type Proposal struct {
-	// Profiles are whole profiles that can be applied as they stand: the one that selects the volume, changed, and a new one.
+	// Profiles are complete profiles that can be applied: the changed profile that selects the volume, and a new profile.
 	Profiles []v1alpha1.StorageClientProfile `json:"profiles,omitempty"`
-	// Changes say what is new in them.
+	// Changes describe the changes in these profiles.
 	Changes []string `json:"changes,omitempty"`
-	// LeftOut says what was found to help and is not in them, and why.
+	// LeftOut describes changes that would help but are not proposed, with the reason.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// Propose makes profiles of what findings would change, of all mounts of one volume.
+// Propose converts the findings of all mounts of one volume to profiles.
 func Propose(t Target, findings []Finding) Proposal {
 	var p Proposal
 	wanted := p.sumUp(findings)
@@ -53,7 +53,7 @@ func Propose(t Target, findings []Finding) Proposal {
 	return p
 }
 
-// sumUp is one change of all findings. Mounts of one volume share its options: what they do not agree on is left out.
+// sumUp combines all findings into one change. The mounts of a volume share its options, so conflicting values are left out.
 func (p *Proposal) sumUp(findings []Finding) Change {
 	var all Change
 	windows := map[string][]int32{}
@@ -89,7 +89,7 @@ func (p *Proposal) leaveOut(why string) {
 	}
 }
 
-// joinNodes has what either declares, of limits the larger one.
+// joinNodes merges two sets of node settings. It keeps the larger slot limit.
 func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 	if a == nil || b == nil {
 		if a == nil {
@@ -112,7 +112,7 @@ func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 	return out
 }
 
-// changeRule brings volume options into the rule that the volume has already.
+// changeRule adds volume settings to the rule that selects the volume.
 func (p *Proposal) changeRule(t Target, wanted Change) {
 	changed := v1alpha1.StorageClientProfile{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
@@ -140,7 +140,7 @@ func (p *Proposal) changeRule(t Target, wanted Change) {
 	p.Profiles = append(p.Profiles, changed)
 }
 
-// joinOptions puts new options before those that a rule has, whose other values of the same options go.
+// joinOptions puts new options before the existing options of a rule and removes their old values.
 func joinOptions(p mountoptions.Protocol, add, has []v1alpha1.MountOption) []v1alpha1.MountOption {
 	var joined []v1alpha1.MountOption
 	for _, o := range p.Join(optionTexts(add), optionTexts(has)).Options {
@@ -149,7 +149,7 @@ func joinOptions(p mountoptions.Protocol, add, has []v1alpha1.MountOption) []v1a
 	return joined
 }
 
-// addProfile is for what no profile declares of the volume, or of its nodes.
+// addProfile adds a profile for settings that no existing profile declares for the volume or its nodes.
 func (p *Proposal) addProfile(t Target, wanted Change) {
 	added := v1alpha1.StorageClientProfile{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
@@ -162,7 +162,7 @@ func (p *Proposal) addProfile(t Target, wanted Change) {
 	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 {
 		rule := v1alpha1.VolumeRule{Name: "recommended", Selector: t.Selector, MountOptions: wanted.MountOptions}
 		if len(wanted.MountOptions) > 0 {
-			// What the volume has is what was measured.
+			// The findings are about the current options of the volume, so the profile replaces them.
 			rule.OnConflict = v1alpha1.ConflictUseProfile
 		}
 		if wanted.ReadAheadKiB > 0 {

@@ -7,63 +7,63 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Cause is whose a bottleneck is.
+// Cause is the origin of a bottleneck.
 type Cause string
 
 // Causes.
 const (
-	// CauseClient is what a setting of the client changes.
+	// CauseClient is a cause that a client setting changes.
 	CauseClient Cause = "Client"
-	// The other causes are what no setting of the client changes.
+	// Client settings do not change the other causes.
 	CauseServer      Cause = "Server"
 	CauseNetwork     Cause = "Network"
 	CauseApplication Cause = "Application"
 )
 
-// Finding is one thing that the counters show.
+// Finding is one problem that the counters show.
 type Finding struct {
-	// Rule is the name of what was looked for. It does not change from one release to the next.
+	// Rule is the ID of the rule. It is stable across releases.
 	Rule string `json:"rule"`
-	// Cause is whose it is.
+	// Cause is the origin of the problem.
 	Cause Cause `json:"cause"`
-	// Seen is what was seen, with its numbers.
+	// Seen describes the observation, with its numbers.
 	Seen string `json:"seen"`
-	// Change is what would help; nothing where no setting of the client does.
+	// Change is the proposed change. Empty if no client setting helps.
 	Change Change `json:"change,omitzero"`
-	// Effect is what is expected of it, in counts; or what would help in its stead.
+	// Effect is the expected effect in counts. If no client setting helps, it describes other remedies.
 	Effect string `json:"effect"`
-	// Against is what speaks against it.
+	// Against describes the disadvantages of the change.
 	Against string `json:"against,omitempty"`
-	// ByHand is true where only somebody who knows the programs can tell whether the change is safe: it is not proposed to be applied.
+	// ByHand reports whether a user who knows the programs must decide if the change is safe. Propose then leaves it out.
 	ByHand bool `json:"byHand,omitempty"`
-	// Source is where the signature is known from.
+	// Source is the source of the signature.
 	Source string `json:"source"`
 }
 
-// Change is what a profile would declare.
+// Change is a proposed change to a profile.
 type Change struct {
-	// MountOptions and ReadAheadKiB are of a rule for the volume.
+	// MountOptions and ReadAheadKiB belong to a volume rule.
 	MountOptions []v1alpha1.MountOption `json:"mountOptions,omitempty"`
 	ReadAheadKiB int32                  `json:"readAheadKiB,omitempty"`
-	// Node is for the nodes that mount it.
+	// Node belongs to the nodes that mount the volume.
 	Node *v1alpha1.NodeTuning `json:"node,omitempty"`
 }
 
-// Verdict is what a sample says.
+// Verdict is the evaluation of a sample.
 type Verdict struct {
-	// Summary says it in a sentence.
+	// Summary is the verdict in one sentence.
 	Summary string `json:"summary"`
-	// Findings are what was found, the one that explains most first; empty where nothing stands out, or nothing was done.
+	// Findings are ordered by how much they explain. Empty if there are none, or if there were too few operations.
 	Findings []Finding `json:"findings,omitempty"`
-	// TooLittle is true where too little was done to tell.
+	// TooLittle reports whether there were too few operations for a verdict.
 	TooLittle bool `json:"tooLittle,omitempty"`
 }
 
-// idleBelow is how many operations say nothing yet.
+// idleBelow is the number of operations below which a sample is too small.
 const idleBelow = 100
 
-// For judges a sample. A bottleneck hides what lies behind it: of those one is named, the first that explains the others. How
-// programs use the mount is told beside it.
+// For evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported. Patterns are reported in
+// addition.
 func For(s Sample) Verdict {
 	var found []Finding
 	for _, r := range bottlenecks {
@@ -95,7 +95,7 @@ func sum(s Sample, found []Finding) string {
 	return workOf(s) + ". No setting of the client will help."
 }
 
-// workOf is how much was done.
+// workOf describes the amount of work.
 func workOf(s Sample) string {
 	if s.Log.Writes > 0 {
 		return fmt.Sprintf("%.0f writes to the log a second", s.perSecond(s.Log.Writes))
@@ -107,17 +107,17 @@ func workOf(s Sample) string {
 	return work
 }
 
-// Rule is one thing to look for.
+// Rule detects one problem.
 type Rule struct {
-	// ID is the rule's name.
+	// ID is the name of the rule.
 	ID string
-	// Cause is whose it is.
+	// Cause is the origin of the problem.
 	Cause Cause
-	// Title says in one sentence what the rule is about.
+	// Title describes the problem in one sentence.
 	Title string
-	// Signature is what counters show, with the thresholds.
+	// Signature describes the counters of the problem, with thresholds.
 	Signature string
-	// Source is where that is known from.
+	// Source is the source of the signature.
 	Source string
 
 	check func(Sample) (Finding, bool)
@@ -129,5 +129,5 @@ func (r Rule) apply(s Sample) (Finding, bool) {
 	return f, ok
 }
 
-// Rules are all rules, in the order in which they are tried.
+// Rules returns all rules in evaluation order.
 func Rules() []Rule { return append(slices.Clone(bottlenecks), patterns...) }

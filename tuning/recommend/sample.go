@@ -1,7 +1,7 @@
-// Package recommend reads what the counters of a mount did over a window and says what would help its workload, or that no setting
-// of the client will. It goes by counts first: they repeat within a few percent, and times do not.
+// Package recommend evaluates the counters of a mount over a time window and proposes changes that help its workload, if any. It
+// prefers counts to times: counts repeat within a few percent, times do not.
 //
-// It is pure: no cluster, no host, no clock.
+// All functions are pure: they do not access the cluster, the host or the clock.
 package recommend
 
 import (
@@ -13,64 +13,66 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// Sample is what the counters of one mount did over a window. All numbers are differences over the window unless they say otherwise.
-// What is not known is left at zero, and rules that need it stay silent.
+// Sample contains the changes of a mount's counters over a time window; exceptions are marked. Unknown values are zero, and rules that
+// need them do not apply.
 type Sample struct {
-	// Server and Export are the two halves of a network mount's source; empty for a local file system.
+	// Server and Export are the two parts of a network mount's source. Empty for a local file system.
 	Server string `json:"server,omitempty"`
 	Export string `json:"export,omitempty"`
-	// MountPoint is where it is mounted, Volume the PersistentVolume that it belongs to.
+	// MountPoint is the path of the mount. Volume is its PersistentVolume.
 	MountPoint string `json:"mountPoint"`
 	Volume     string `json:"volume,omitempty"`
-	// Protocol is type and version, e.g. NFSv3, NFSv4.1, SMB3.1.1, xfs.
+	// Protocol is the type and version, for example NFSv3, NFSv4.1, SMB3.1.1, xfs.
 	Protocol string `json:"protocol"`
-	// Options are those in force.
+	// Options are the effective mount options.
 	Options []string `json:"options,omitempty"`
 	// ReadAheadKiB is the read-ahead window.
 	ReadAheadKiB int `json:"readAheadKiB,omitempty"`
-	// Seconds is how long the window was.
+	// Seconds is the length of the time window.
 	Seconds float64 `json:"seconds"`
-	// Operations are those that were asked for in the window, sorted by name.
+	// Operations are the operations in the window, sorted by name.
 	Operations []Operation `json:"operations,omitempty"`
-	// Requests counts the requests of SMB, of which the kernel tells neither kind nor time.
+	// Requests is the number of SMB requests. The kernel does not show their kind or time.
 	Requests    uint64          `json:"requests,omitempty"`
 	Bytes       counters.Bytes  `json:"bytes,omitzero"`
 	Events      counters.Events `json:"events,omitzero"`
 	Connections []Connection    `json:"connections,omitempty"`
-	// SlotLimit is the most requests in flight of each connection of NFSv3 or 4.0.
+	// SlotLimit is the maximum number of requests in flight on each connection of NFSv3 or 4.0.
 	SlotLimit int `json:"slotLimit,omitempty"`
-	// MinRoundTripMicros is the shortest way to the server and back that TCP has seen, in microseconds.
+	// MinRoundTripMicros is the shortest TCP round trip in microseconds.
 	MinRoundTripMicros uint64 `json:"minRoundTripMicros,omitempty"`
-	// Network is what TCP did in the mount's network namespace, of all connections.
+	// Network contains the TCP counters of all connections in the mount's network namespace.
 	Network counters.Network `json:"network,omitzero"`
-	// Log is what the log of an XFS file system did.
+	// Log contains the log counters of an XFS file system.
 	Log counters.Log `json:"log,omitzero"`
 }
 
 // Operation is one kind of request. Source: rpc_print_iostats in net/sunrpc/stats.c.
 type Operation struct {
 	Name string `json:"name"`
-	// Count is how many were completed, Transmissions how many were sent, repeated ones included, Errors how many ended with one.
+	// Count is the number of completed requests. Transmissions is the number of sent requests, including repetitions. Errors is the
+	// number of requests that failed.
 	Count         uint64 `json:"count"`
 	Transmissions uint64 `json:"transmissions,omitempty"`
 	Errors        uint64 `json:"errors,omitempty"`
 	// BytesSent and BytesReceived include the headers.
 	BytesSent     uint64 `json:"bytesSent,omitempty"`
 	BytesReceived uint64 `json:"bytesReceived,omitempty"`
-	// QueueMillis is the time that all of them waited before they were sent, RoundTripMillis from there to the answer, ExecutionMillis the whole.
+	// QueueMillis is the total time before requests were sent, RoundTripMillis the time from there to the response, and ExecutionMillis
+	// the total time.
 	QueueMillis     uint64 `json:"queueMillis,omitempty"`
 	RoundTripMillis uint64 `json:"roundTripMillis,omitempty"`
 	ExecutionMillis uint64 `json:"executionMillis,omitempty"`
 }
 
-// Connection is one transport to the server. It is shared by all mounts of the same client: so are its numbers.
+// Connection is one transport to the server. All mounts of the same client share it and its counters.
 type Connection struct {
 	Connects uint64 `json:"connects,omitempty"`
 	Sends    uint64 `json:"sends"`
 	Answers  uint64 `json:"answers"`
-	// Backlog is the sum, over all sends, of the requests that waited for a slot then.
+	// Backlog is the sum, over all sends, of the requests that waited for a slot at that time.
 	Backlog uint64 `json:"backlog,omitempty"`
-	// InFlight is how many requests have no answer at the end of the window, IdleSeconds since when none has ended.
+	// InFlight is the number of pending requests at the end of the window. IdleSeconds is the time since the last response.
 	InFlight    uint64 `json:"inFlight,omitempty"`
 	IdleSeconds uint64 `json:"idleSeconds,omitempty"`
 }
@@ -82,7 +84,7 @@ func (s Sample) operation(name string) Operation {
 	return Operation{Name: name}
 }
 
-// count is how many of the named operations were completed.
+// count returns the number of completed operations with these names.
 func (s Sample) count(names ...string) uint64 {
 	var n uint64
 	for _, o := range s.Operations {
@@ -93,7 +95,7 @@ func (s Sample) count(names ...string) uint64 {
 	return n
 }
 
-// total is how many requests were completed. What the client asks for itself, to keep its lease, is no work.
+// total returns the number of completed requests. Requests that the client sends to keep its lease do not count.
 func (s Sample) total() uint64 {
 	n := s.Requests
 	for _, o := range s.Operations {
@@ -104,20 +106,20 @@ func (s Sample) total() uint64 {
 	return n
 }
 
-// ownOperations keep a client known to its server; no program asks for them.
+// ownOperations maintain the state of a client on its server. Programs do not request them.
 var ownOperations = []string{
 	"NULL", "RENEW", "SEQUENCE", "EXCHANGE_ID", "CREATE_SESSION", "DESTROY_SESSION", "DESTROY_CLIENTID", "RECLAIM_COMPLETE", "SETCLIENTID",
 	"SETCLIENTID_CONFIRM", "BIND_CONN_TO_SESSION", "FSINFO", "GET_LEASE_TIME", "SERVER_CAPS",
 }
 
-// IsOwn is true for an operation that keeps a client known to its server.
+// IsOwn reports whether an operation only maintains the state of a client on its server.
 func IsOwn(operation string) bool { return slices.Contains(ownOperations, operation) }
 
-// smallOperation is the most bytes, sent and received, of an operation whose time is not that of its bytes.
+// smallOperation is the maximum size, sent and received, of an operation whose time does not depend on its size.
 const smallOperation = 8 << 10
 
-// times are the means of the operations that carry few bytes: those that carry many take as long as their bytes, and a deep read-ahead
-// makes its own requests wait.
+// times returns the mean times of small operations. The time of large operations depends on their size, and the requests of a large
+// read-ahead wait for each other.
 func (s Sample) times() (t times) {
 	var queue, trip uint64
 	for _, o := range s.Operations {
@@ -134,16 +136,16 @@ func (s Sample) times() (t times) {
 	return t
 }
 
-// times are means in milliseconds.
+// times contains means in milliseconds.
 type times struct {
 	count       uint64
 	queue, trip float64
 }
 
-// minTrip is the shortest round trip of TCP in milliseconds; 0 where it is not known.
+// minTrip returns the shortest TCP round trip in milliseconds. Zero if unknown.
 func (s Sample) minTrip() float64 { return float64(s.MinRoundTripMicros) / 1000 }
 
-// backlog is how many requests waited for a slot at each send, on average.
+// backlog returns the mean number of requests that waited for a slot at each send.
 func (s Sample) backlog() float64 {
 	var waiting, sends uint64
 	for _, c := range s.Connections {
@@ -155,12 +157,12 @@ func (s Sample) backlog() float64 {
 
 func (s Sample) isNFS() bool { return strings.HasPrefix(s.Protocol, "NFS") }
 
-// hasSessions is true for NFSv4.1 and later, where the slots are the session's.
+// hasSessions reports whether slots belong to a session: NFSv4.1 and later.
 func (s Sample) hasSessions() bool {
 	return strings.HasPrefix(s.Protocol, "NFSv4.") && s.Protocol != "NFSv4.0"
 }
 
-// number is the value of an option that has one.
+// number returns the value of a numeric option.
 func (s Sample) number(option string) (int, bool) {
 	for _, o := range slices.Backward(s.Options) {
 		if value, ok := strings.CutPrefix(o, option+"="); ok {
@@ -173,7 +175,7 @@ func (s Sample) number(option string) (int, bool) {
 
 func (s Sample) has(option string) bool { return slices.Contains(s.Options, option) }
 
-// perMinute is a count as it is in a minute.
+// perMinute converts a count to a rate per minute.
 func (s Sample) perMinute(n uint64) uint64 {
 	if s.Seconds <= 0 {
 		return 0
@@ -188,7 +190,7 @@ func (s Sample) perSecond(n uint64) float64 {
 	return float64(n) / s.Seconds
 }
 
-// ratioOf is a over b; 0 where b is 0.
+// ratioOf returns a/b, or zero if b is zero.
 func ratioOf(a, b uint64) float64 {
 	if b == 0 {
 		return 0

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// twoKinds is by what the numbers of GETATTR differ where some passes ask for attributes again and others do not.
+// twoKinds is the factor between the numbers of GETATTR of passes that revalidate attributes and passes that do not.
 const twoKinds = 2
 
-// spread is what the passes of one list took, and how often they asked for attributes.
+// spread contains the durations and GETATTR rates of all passes with the same options.
 type spread struct {
 	seconds, asked []float64
-	// kept is how long the list keeps attributes, in seconds.
+	// kept is the time in seconds for which these options cache attributes.
 	kept float64
 }
 
@@ -22,7 +22,7 @@ func (s *spread) add(passes ...Phase) {
 	}
 }
 
-// hasTwoKinds is true where some passes end before attributes are too old and others after it, and their numbers show it.
+// hasTwoKinds reports whether attributes expire during some passes but not during others, and the numbers show the difference.
 func (s spread) hasTwoKinds(pause float64) bool {
 	straddles := func(limit float64) bool {
 		return limit > 0 && slices.Min(s.seconds) < limit && slices.Max(s.seconds) >= limit
@@ -38,9 +38,9 @@ func (s spread) inWords() string {
 	return fmt.Sprintf("%s to %s s (attributes kept for %s s)", number(slices.Min(s.seconds)), number(slices.Max(s.seconds)), number(s.kept))
 }
 
-// describe says how long a phase took against how long attributes are kept: once they are too old, a client asks for them anew. Where
-// some passes of one list end before that and others after it, their number tells of the machine's speed and not of the list. Then it
-// is unsteady, unless the candidate lies beyond all of them.
+// describe compares the duration of a phase with the cache time of attributes. Clients request expired attributes again. If attributes
+// expire during some passes but not others, the number of requests depends on the speed of the machine and not on the options. It is
+// then unsteady, unless the candidate is beyond all other passes.
 func (a Attributes) describe(triples [][3]Phase) (note string, unsteady bool) {
 	before, after := spread{kept: a.BeforeSeconds}, spread{kept: a.AfterSeconds}
 	for _, triple := range triples {

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// interval is of the logarithm of a ratio.
+// interval is an interval of the logarithm of a ratio.
 type interval struct{ low, high float64 }
 
 func (i interval) hull(other interval) interval {
 	return interval{min(i.low, other.low), max(i.high, other.high)}
 }
 
-// rounding is what logarithms of equal numbers may differ by.
+// rounding is the tolerance between the logarithms of equal numbers.
 const rounding = 1e-9
 
-// outcome is what an interval says where a difference of up to the margin is none. Less is better.
+// outcome returns the outcome of an interval if differences up to the margin do not count. Less is better.
 func (i interval) outcome(margin float64) Outcome {
 	switch {
 	case i.low >= -margin-rounding && i.high <= margin+rounding:
@@ -28,17 +28,18 @@ func (i interval) outcome(margin float64) Outcome {
 	return Undecided
 }
 
-// between is the interval from the rank-th smallest to the rank-th largest, and the median.
+// between returns the interval from the rank-th smallest to the rank-th largest value, and the median.
 func between(differences []float64, rank int) (within interval, median float64) {
 	sorted := slices.Sorted(slices.Values(differences))
 	n := len(sorted)
 	return interval{sorted[rank-1], sorted[n-rank]}, (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// rankOf is how far the ends of an interval may lie from the extremes of so many rounds: the candidate differs where it lies beyond
-// the list in force in all rounds but fewer than that, and in all but fewer than that beyond the same list once more. Were all three
-// the same, each order of the three would be as likely in each round, and at most a share of level would differ by chance. It is 0
-// where there are too few rounds for any such statement.
+// rankOf returns the rank of the interval ends, counted from the extremes. The candidate differs if fewer than rank rounds contradict
+// it, both against the current options and against their repetition.
+//
+// If all three arms were equal, each order would be equally likely in each round, and at most a share of level would differ by chance.
+// Zero if there are too few rounds for a statement.
 func rankOf(rounds int, level float64) int {
 	p := newEqualArms(rounds)
 	atMost, rank := 0.0, 0
@@ -57,7 +58,8 @@ func rankOf(rounds int, level float64) int {
 
 const ln3 = 1.0986122886681098
 
-// equalArms is so many rounds of three arms that are the same, with the logarithms of the factorials up to that number.
+// equalArms describes a number of rounds with three equal arms. factorials contains the logarithms of the factorials up to that
+// number.
 type equalArms struct {
 	rounds     int
 	factorials []float64
@@ -71,8 +73,8 @@ func newEqualArms(rounds int) equalArms {
 	return a
 }
 
-// bothMiss is how likely the candidate is not below the one arm in misses rounds, and not below the other in others: in a third of
-// all rounds it is below both, in a third below neither, in a sixth each below one of them.
+// bothMiss returns the probability that the candidate is not below one arm in misses rounds, and not below the other arm in others
+// rounds. It is below both in a third of all rounds, below neither in a third, and below only one of them in a sixth each.
 func (a equalArms) bothMiss(misses, others int) (probability float64) {
 	for neither := max(0, misses+others-a.rounds); neither <= min(misses, others); neither++ {
 		one, other := misses-neither, others-neither
@@ -83,16 +85,16 @@ func (a equalArms) bothMiss(misses, others int) (probability float64) {
 	return probability
 }
 
-// comparison is the candidate against the list in force, of one metric, in logarithms.
+// comparison compares one metric of the candidate with the current options, in logarithms.
 type comparison struct {
 	ratio float64
-	// within is the interval of the ratio: the candidate against the list in force and against the same list once more, whichever
-	// reaches farther. same is the list in force against itself.
+	// within is the interval of the ratio. It covers the comparisons of the candidate with the current options and with their repetition.
+	// same is the interval of the current options against themselves.
 	within, same interval
 	rounds       int
 }
 
-// compare has the three numbers of each round; rank is at least 1.
+// compare evaluates the three values of each round. rank must be at least 1.
 func compare(rounds [][3]float64, rank int) comparison {
 	var first, second, same []float64
 	for _, r := range rounds {
@@ -106,12 +108,12 @@ func compare(rounds [][3]float64, rank int) comparison {
 	return c
 }
 
-// noise says why a comparison decides nothing although its interval would: the list in force differs from itself.
+// noise is the reason why a comparison is undecided despite its interval: the current options differ from themselves.
 type noise int
 
 const (
 	quiet noise = iota
-	// differs: its own interval says so. wide: it differs from round to round by more than the candidate does.
+	// differs: their interval shows a difference. wide: their interval contains the ratio of the candidate.
 	differs
 	wide
 )

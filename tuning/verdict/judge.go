@@ -9,20 +9,21 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// The largest shares of trials of two equal lists that are called Better or Worse, by their times and by their counts. The sum is
-// about half of what is promised, since rounds on real machines are not quite alike. Counts repeat, so that a small share costs a round
-// or two; of times it would cost many.
+// The maximum shares of trials with two equal sets of options that end as Better or Worse, by times and by counts. Their sum is about
+// half of the documented share because rounds on real machines are not exactly equal. Counts repeat well, so a small share costs one
+// or two more rounds; for times, it would cost many.
 const (
 	falseByTimes  = 0.005
 	falseByCounts = 0.001
-	// looks is how often a trial is judged by its counts: after FirstLook rounds, and at its end, when its times are judged too.
+	// looks is the number of evaluations by counts: after FirstLook rounds, and at the end, together with the times.
 	looks = 2
 )
 
-// FirstLook is how many rounds decide a clear difference of counts, of a workload with one phase or two: the first look at a trial is then.
+// FirstLook is the number of rounds after which a trial is first evaluated. It is enough to decide a clear difference of counts for
+// one or two phases.
 const FirstLook = 9
 
-// defaultPercent is the smallest difference that matters where the goal does not say.
+// defaultPercent is the smallest relevant difference if the goal does not set one.
 const defaultPercent = 10
 
 func (g Goal) metric() string { return cmp.Or(g.Metric, Seconds) }
@@ -34,13 +35,13 @@ func (g Goal) percent() float64 {
 	return min(g.BetterByPercent, 99)
 }
 
-// LeastRatio is the ratio from which on the candidate is as much better as the goal.
+// LeastRatio returns the ratio at which the candidate reaches the goal.
 func (g Goal) LeastRatio() float64 { return 1 - g.percent()/100 }
 
-// margin is the logarithm of the smallest difference that matters.
+// margin returns the logarithm of the smallest relevant difference.
 func (g Goal) margin() float64 { return -math.Log(g.LeastRatio()) }
 
-// decides is true for metrics that the verdict rests on: where time is the goal, the counts too, which explain it.
+// decides reports whether the verdict depends on a metric. If time is the goal, it also depends on the counts, which explain the time.
 func (g Goal) decides(metric string) bool {
 	if g.metric() != Seconds {
 		return metric == g.metric()
@@ -48,18 +49,18 @@ func (g Goal) decides(metric string) bool {
 	return metric == Seconds || metric == Operations || metric == Bytes
 }
 
-// phase is one phase and what is compared of it.
+// phase is one phase with its metrics.
 type phase struct {
 	name    string
 	triples [][3]Phase
 	metrics []metric
-	// getAttrs is what to know of their number; unsteady is true where nobody can compare it.
+	// getAttrs is a note about the number of GETATTRs. unsteady reports whether it is not comparable.
 	getAttrs string
 	unsteady bool
 }
 
-// Judge says what passes tell. Their order does not matter. Who judges a trial more often than after FirstLook rounds and at its end finds
-// what is not there.
+// Judge evaluates passes in any order. Evaluate a trial only after FirstLook rounds and at its end: further evaluations find
+// differences by chance.
 func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	t := tabulate(passes)
 	phases := phasesOf(t, attributes)
@@ -74,7 +75,7 @@ func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	return v
 }
 
-// IsDecidedByCounts says whether a first look may end a trial: its times would be judged too often.
+// IsDecidedByCounts reports whether a first look can end a trial. Times do not count because they would be evaluated too often.
 func (v Verdict) IsDecidedByCounts() bool {
 	return v.Outcome != Undecided && v.Outcome != NoDifference && slices.ContainsFunc(v.Results, func(r Result) bool {
 		return r.Decides && r.Metric != Seconds && r.Outcome == v.Outcome
@@ -97,7 +98,7 @@ func phasesOf(t table, attributes Attributes) (phases []phase) {
 	return phases
 }
 
-// leaveGetAttrsOut keeps what cannot be compared out of the sum that can.
+// leaveGetAttrsOut excludes the unsteady GETATTRs from the number of operations.
 func (p *phase) leaveGetAttrsOut() {
 	for i, m := range p.metrics {
 		if m.name == Operations {
@@ -107,7 +108,7 @@ func (p *phase) leaveGetAttrsOut() {
 	}
 }
 
-// levels are the shares for one result: the more results decide, the more likely one of them differs by chance.
+// levels are the shares for one result. The more results decide, the more likely one of them differs by chance.
 type levels struct{ times, counts float64 }
 
 func levelsFor(phases []phase, goal Goal) levels {
@@ -132,7 +133,7 @@ func (l levels) of(metric string) float64 {
 	return l.counts
 }
 
-// fewestRounds is how many can decide at all.
+// fewestRounds returns the minimum number of rounds for a decision.
 func fewestRounds(level float64) int {
 	n := 1
 	for rankOf(n, level) == 0 {
@@ -141,7 +142,7 @@ func fewestRounds(level float64) int {
 	return n
 }
 
-// fewestFor is how many let all decide that a verdict rests on.
+// fewestFor returns the minimum number of rounds with which all deciding metrics can decide.
 func (l levels) fewestFor(goal Goal) int {
 	if goal.metric() != Seconds {
 		return fewestRounds(l.counts)

@@ -10,21 +10,21 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// MostRounds bounds RoundsNeeded.
+// MostRounds is the maximum of RoundsNeeded.
 const MostRounds = 128
 
 const (
-	// mostUndecided is the share of trials that may end without a decision although the difference is as large as the goal.
+	// mostUndecided is the maximum share of undecided trials if the difference equals the goal.
 	mostUndecided = 0.10
-	// playedTrials is how many are played to find that share.
+	// playedTrials is the number of simulated trials for this share.
 	playedTrials = 400
-	// fewestForNoise is how many rounds tell how much the list in force differs from itself.
+	// fewestForNoise is the minimum number of rounds to estimate the noise of the current options.
 	fewestForNoise = 3
 )
 
-// RoundsNeeded says, from the list in force against itself in the rounds that have been run, how many rounds in all it takes to
-// decide in nine of ten trials where the difference is as large as the goal, at most MostRounds; and why, in words. The candidate's
-// passes have no part in it: who looks at a result more often than it is allowed for finds what is not there.
+// RoundsNeeded estimates the total number of rounds with which nine of ten trials decide if the difference equals the goal. The
+// maximum is MostRounds; why explains the number. The estimate compares the current options with themselves in the finished rounds. It
+// ignores the candidate's passes, because additional looks at the result find differences by chance.
 func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
 	phases := phasesOf(tabulate(passes), Attributes{})
 	levels := levelsFor(phases, goal)
@@ -45,7 +45,7 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
 	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials where the difference is %s %%.", seen, text.Count(steps[i], "round"), number(goal.percent()))
 }
 
-// longestWith is the phase that takes longest, of those that have the metric and rounds enough.
+// longestWith returns the longest phase that has the metric and enough rounds.
 func longestWith(phases []phase, metric string) (phase, bool) {
 	known := slices.DeleteFunc(slices.Clone(phases), func(p phase) bool {
 		return len(p.triples) < fewestForNoise || p.metricIndex(metric) < 0
@@ -64,24 +64,24 @@ func (p phase) metricIndex(name string) int {
 	return slices.IndexFunc(p.metrics, func(m metric) bool { return m.name == name })
 }
 
-// noise is the standard deviation of the logarithms of the ratios of the list in force to itself; as few rounds may show too little of
-// it, it is what four of five such series would not exceed.
+// noise returns the standard deviation of the logarithms of the ratios between the two passes with the current options. Few rounds can
+// underestimate it, so the result is a value that four of five such series do not exceed.
 func (p phase) noise(metric string) float64 {
 	var sum float64
 	for _, round := range p.metrics[p.metricIndex(metric)].logarithms(p.triples) {
 		sum += (round[1] - round[0]) * (round[1] - round[0])
 	}
-	// Equal lists have no difference on average: no degree of freedom goes on it.
+	// The mean difference of equal options is zero, so no degree of freedom is lost.
 	return math.Sqrt(sum / chiSquaredLow(float64(len(p.triples))))
 }
 
-// chiSquaredLow is what one in five values of the chi-squared distribution lies below, by Wilson and Hilferty.
+// chiSquaredLow returns the 20 % quantile of the chi-squared distribution, by Wilson and Hilferty.
 func chiSquaredLow(degrees float64) float64 {
 	const quantile = -0.8416
 	return degrees * math.Pow(1-2/(9*degrees)+quantile*math.Sqrt(2/(9*degrees)), 3)
 }
 
-// ladder is the numbers of rounds that are tried: all small ones, then fewer.
+// ladder returns the numbers of rounds to try: all small numbers, then growing steps.
 func ladder(fewest int) (steps []int) {
 	for n := fewest; n < MostRounds; n += max(1, n/8) {
 		steps = append(steps, n)
@@ -89,7 +89,7 @@ func ladder(fewest int) (steps []int) {
 	return append(steps, MostRounds)
 }
 
-// playUndecided plays trials of so many rounds whose candidate is as much better as the margin, and says what share is not called so.
+// playUndecided simulates trials whose candidate is better by the margin. It returns the share that does not end as Better.
 func playUndecided(rounds int, noise, level, margin float64) float64 {
 	draw := random{state: 1}
 	rank := rankOf(rounds, level)

@@ -2,9 +2,9 @@ package verdict
 
 import "math"
 
-// Schedule is the passes to run, in this order: round by round, over the nodes in turn. Which arm comes first is drawn from the seed,
-// such that on each node no arm is first, second or last more than once more often than another. A longer schedule begins with the
-// shorter one of the same nodes and seed. Without nodes the node's name is empty.
+// Schedule returns the passes to run in order: round by round, on the nodes in turn. The seed determines the order of the arms. On
+// each node, each arm is first, second or last at most once more often than another arm. A longer schedule starts with the shorter
+// schedule of the same nodes and seed. Without nodes, the node name is empty.
 func Schedule(rounds int, nodes []string, seed uint64) []Slot {
 	if len(nodes) == 0 {
 		nodes = []string{""}
@@ -24,8 +24,8 @@ func Schedule(rounds int, nodes []string, seed uint64) []Slot {
 	return slots
 }
 
-// orderer draws the order of the arms in each round. Three rounds are a Latin square, in which each arm has each place once; the next
-// three are the mirror image, so that each arm also follows each other one as often.
+// orderer draws the order of the arms in each round. Three rounds form a Latin square: each arm has each position once. The next three
+// are its mirror image, so that each arm also follows each other arm equally often.
 type orderer struct {
 	draw     random
 	square   [][3]Arm
@@ -54,7 +54,7 @@ func latinSquare(mirrored bool) [][3]Arm {
 	return [][3]Arm{{Before, Again, After}, {Again, After, Before}, {After, Before, Again}}
 }
 
-// random is SplitMix64: the same numbers from the same seed in every release.
+// random is SplitMix64: the same seed gives the same numbers in every release.
 type random struct{ state uint64 }
 
 func (r *random) next() uint64 {
@@ -67,7 +67,7 @@ func (r *random) next() uint64 {
 
 func (r *random) below(n int) int { return int(r.next() % uint64(n)) }
 
-// uniform is above 0 and below 1.
+// uniform returns a number above 0 and below 1.
 func (r *random) uniform() float64 { return (float64(r.next()>>11) + 0.5) / (1 << 53) }
 
 func (r *random) normal() float64 {

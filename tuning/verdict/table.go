@@ -9,17 +9,17 @@ import (
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// arms is the order in which a round's three are kept.
+// arms is the order of the three passes of a round.
 var arms = [3]Arm{Before, Again, After}
 
-// table has passes by round, and phases by name.
+// table contains the passes by round, and the names of the phases.
 type table struct {
 	rounds [][3]Pass
 	phases []string
 	void   int
 }
 
-// tabulate keeps the rounds that have all three passes. Of two passes of one arm the first counts.
+// tabulate keeps rounds with all three passes. If an arm has two passes, it uses the first.
 func tabulate(passes []Pass) (t table) {
 	type key struct {
 		round int
@@ -56,7 +56,7 @@ func tabulate(passes []Pass) (t table) {
 	return t
 }
 
-// triples are the rounds of one phase in which all three passes have done its work with the same caches cold.
+// triples returns the rounds of a phase in which all three passes are sound and the same caches were cold.
 func (t table) triples(name string) (triples [][3]Phase) {
 	for _, round := range t.rounds {
 		var triple [3]Phase
@@ -82,7 +82,7 @@ func isEquallyCold(triple [3]Phase) bool {
 
 func isNumber(f float64) bool { return f >= 0 && !math.IsInf(f, 0) }
 
-// isSound is true for a phase that did something and whose numbers are some.
+// isSound reports whether a phase did some work and has valid numbers.
 func (p Phase) isSound() bool {
 	for _, count := range p.Counts {
 		if !isNumber(count) {
@@ -105,15 +105,15 @@ func isOperation(name string) bool {
 	return name != BytesSent && name != BytesReceived && !recommend.IsOwn(name)
 }
 
-// metric is one thing to compare.
+// metric is one value to compare.
 type metric struct {
 	name, unit string
-	// least is what anything less counts as: a handful of requests more or less is no difference, and nothing divides by zero.
+	// least replaces smaller values: a few requests are not a difference, and divisions by zero cannot happen.
 	least float64
 	of    func(Phase) float64
-	// perPass is shown for a pass of the usual amount of work rather than for a unit of it.
+	// perPass reports whether the value is shown for a typical pass instead of a unit of work.
 	perPass bool
-	// note is what to know of it.
+	// note is additional information.
 	note string
 }
 
@@ -139,7 +139,7 @@ func operationMetric(name, unit string) metric {
 	return metric{name: name, unit: "requests per " + unit, least: leastOperations, of: func(p Phase) float64 { return p.Counts[name] }}
 }
 
-// metricsOf are those of which some pass of a phase has more than next to nothing.
+// metricsOf returns the metrics that exceed their minimum in some pass of the phase.
 func metricsOf(triples [][3]Phase) []metric {
 	unit := cmp.Or(triples[0][0].Unit, "unit")
 	names := map[string]bool{}
@@ -168,7 +168,7 @@ func (m metric) most(triples [][3]Phase) (most float64) {
 	return most
 }
 
-// logarithms are of the metric for a unit of work.
+// logarithms returns the logarithms of the metric per unit of work.
 func (m metric) logarithms(triples [][3]Phase) [][3]float64 {
 	out := make([][3]float64, len(triples))
 	for i, triple := range triples {
@@ -179,7 +179,7 @@ func (m metric) logarithms(triples [][3]Phase) [][3]float64 {
 	return out
 }
 
-// medians are what is shown of the list in force, both times, and of the candidate.
+// medians returns the displayed values: before for both passes with the current options, after for the candidate.
 func (m metric) medians(triples [][3]Phase) (before, after float64) {
 	var befores, afters, units []float64
 	for _, triple := range triples {

@@ -1,8 +1,8 @@
-// Package verdict says what passes of one workload under two lists of options tell: whether the candidate is better than the list in
-// force, worse, no different, or whether nobody can tell yet. Each round has three passes, one of each arm, the list in force twice:
-// what differs between those two is noise, and nothing that is not beyond it is called a difference.
+// Package verdict compares passes of one workload with two sets of mount options. The candidate is better than the current options,
+// worse, not different, or the comparison is undecided. Each round has three passes, one for each arm. Two of them use the current
+// options: their difference is noise, and only larger differences count.
 //
-// It is pure: no cluster, no host, no clock.
+// All functions are pure: they do not access the cluster, the host or the clock.
 package verdict
 
 // Arm is one of the three passes of a round.
@@ -10,73 +10,73 @@ type Arm string
 
 // Arms.
 const (
-	// Before is the list in force.
+	// Before is the pass with the current options.
 	Before Arm = "Before"
-	// Again is the same list once more: what differs between the two is noise.
+	// Again is a second pass with the current options. Its difference from Before is noise.
 	Again Arm = "Again"
-	// After is the candidate.
+	// After is the pass with the candidate.
 	After Arm = "After"
 )
 
-// Names of metrics beside those of single operations. Less is better of each.
+// Names of metrics in addition to the names of operations. Less is better for all of them.
 const (
 	// Seconds is the duration.
 	Seconds = "Seconds"
-	// Operations is the number of requests of any kind but those that keep a client known to its server.
+	// Operations is the number of requests, without requests that only maintain the state of the client on its server.
 	Operations = "Operations"
-	// Bytes is what was sent and received.
+	// Bytes is the number of sent and received bytes.
 	Bytes = "Bytes"
 	// BytesSent and BytesReceived are names in Phase.Counts.
 	BytesSent     = "BytesSent"
 	BytesReceived = "BytesReceived"
-	// GetAttr is the operation whose number depends on how long a phase takes.
+	// GetAttr is the operation whose number depends on the duration of a phase.
 	GetAttr = "GETATTR"
 )
 
-// Pass is a workload that ran once from beginning to end, on a mount of its own.
+// Pass is one complete run of a workload on its own mount.
 type Pass struct {
-	// Round and Node are the same of the three passes that are compared with each other.
+	// Round and Node are the same for the three passes that are compared.
 	Round int    `json:"round"`
 	Node  string `json:"node"`
 	Arm   Arm    `json:"arm"`
-	// Phases are the parts of the workload that are judged one by one, e.g. a first and a second listing.
+	// Phases are the parts of the workload that are evaluated separately, for example a first and a second listing.
 	Phases []Phase `json:"phases,omitempty"`
-	// Void says why the pass counts for nothing: a proof of validity is missing, or it failed. Empty where it counts.
+	// Void is the reason why the pass is invalid: a proof of validity is missing or failed. Empty if it is valid.
 	Void string `json:"void,omitempty"`
 }
 
 // Phase is a part of a pass.
 type Phase struct {
 	Name string `json:"name"`
-	// Units is how much work was done, Unit what of, in the singular: entry, file, block, MiB.
+	// Units is the amount of work. Unit is its unit in the singular: entry, file, block, MiB.
 	Units float64 `json:"units"`
 	Unit  string  `json:"unit,omitempty"`
-	// Seconds is how long it took.
+	// Seconds is the duration.
 	Seconds float64 `json:"seconds"`
-	// Counts are operations by their names, and BytesSent and BytesReceived.
+	// Counts maps operations, BytesSent and BytesReceived to their numbers.
 	Counts map[string]float64 `json:"counts,omitempty"`
-	// Cold are the caches that held nothing of it, e.g. attributes, names, data. Nobody knows of the server's.
+	// Cold are the client caches that were empty, for example attributes, names, data. The state of the server's caches is unknown.
 	Cold []string `json:"cold,omitempty"`
 }
 
-// Goal is what the candidate is to reach.
+// Goal is the improvement that the candidate must reach.
 type Goal struct {
-	// Metric is Seconds, Operations, Bytes or the name of an operation; Seconds where it is empty. With Seconds the counts decide too.
+	// Metric is Seconds, Operations, Bytes or the name of an operation. Defaults to Seconds, for which counts also decide.
 	Metric string `json:"metric,omitempty"`
-	// BetterByPercent is the smallest difference that matters, 10 where it is 0: what is less is no difference.
+	// BetterByPercent is the smallest relevant difference in percent. Defaults to 10. Smaller differences do not count.
 	BetterByPercent float64 `json:"betterByPercent,omitempty"`
 }
 
-// Attributes say how long attributes were kept: they decide whether a client asks for them again within a pass.
+// Attributes contains the cache times of attributes. They determine whether a client requests attributes again within a pass.
 type Attributes struct {
-	// BeforeSeconds and AfterSeconds are acregmin of the two lists; 0 where attributes are not kept.
+	// BeforeSeconds and AfterSeconds are acregmin of the current options and the candidate. Zero if attributes are not cached.
 	BeforeSeconds float64 `json:"beforeSeconds"`
 	AfterSeconds  float64 `json:"afterSeconds"`
 	// PauseSeconds is the fixed pause between two phases.
 	PauseSeconds float64 `json:"pauseSeconds"`
 }
 
-// Outcome is how a comparison ends.
+// Outcome is the result of a comparison.
 type Outcome string
 
 // Outcomes.
@@ -87,15 +87,15 @@ const (
 	Undecided    Outcome = "Undecided"
 )
 
-// Verdict is what the passes say.
+// Verdict is the evaluation of the passes.
 type Verdict struct {
 	Outcome Outcome `json:"outcome"`
-	// Why says it in a sentence or two.
+	// Why explains the outcome in one or two sentences.
 	Why string `json:"why"`
-	// Rounds is how many were complete, Void how many passes counted for nothing.
+	// Rounds is the number of complete rounds. Void is the number of invalid passes.
 	Rounds int `json:"rounds"`
 	Void   int `json:"void,omitempty"`
-	// Results are by phase in the order in which they ran, of each Operations, Bytes, Seconds, then single operations by name.
+	// Results are ordered by phase; within a phase: Operations, Bytes, Seconds, then operations by name.
 	Results []Result `json:"results,omitempty"`
 }
 
@@ -103,26 +103,26 @@ type Verdict struct {
 type Result struct {
 	Phase  string `json:"phase"`
 	Metric string `json:"metric"`
-	// Unit is what Before and After are counted in.
+	// Unit is the unit of Before and After.
 	Unit string `json:"unit"`
 	// Before and After are medians over the rounds.
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
-	// Ratio is After over Before, round by round; Low and High are the ends of its interval, of at least 95 % for all results
-	// together. All three are 0 where there are too few rounds for one.
+	// Ratio is the median of After over Before in each round. Low and High are the ends of its interval, with at least 95 % confidence
+	// for all results together. All three are zero if there are too few rounds.
 	Ratio float64 `json:"ratio"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
-	// SameLow and SameHigh are those of the list in force against itself.
+	// SameLow and SameHigh are the ends of the interval of the current options against themselves.
 	SameLow  float64 `json:"sameLow"`
 	SameHigh float64 `json:"sameHigh"`
-	// Outcome is this result's own.
+	// Outcome is the outcome of this result.
 	Outcome Outcome `json:"outcome"`
-	// Decides is true for those that the verdict rests on.
+	// Decides reports whether the verdict depends on this result.
 	Decides bool `json:"decides,omitempty"`
-	// Note says why nothing can be said, or what to know of the numbers.
+	// Note explains why a result is undecided, or contains additional information.
 	Note string `json:"note,omitempty"`
-	// Rounds is how many it rests on.
+	// Rounds is the number of rounds of this result.
 	Rounds int `json:"rounds"`
 }
 

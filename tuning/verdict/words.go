@@ -11,10 +11,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// sentenceBytes bounds Why: it is a condition's message.
+// sentenceBytes is the maximum length of Why, which is the message of a condition.
 const sentenceBytes = 240
 
-// sumUp makes one verdict of the results that it rests on.
+// sumUp derives one verdict from the deciding results.
 func sumUp(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	outcome, why := weigh(v, goal, fewest)
 	return outcome, text.CutBytes(why, sentenceBytes)
@@ -53,7 +53,7 @@ func of(results []Result, outcome Outcome) []Result {
 	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Outcome != outcome })
 }
 
-// inWords names the largest differences first.
+// inWords describes the results, starting with the largest differences.
 func inWords(results []Result) string {
 	bySize := slices.SortedStableFunc(slices.Values(results), func(a, b Result) int {
 		return cmp.Compare(math.Abs(math.Log(b.Ratio)), math.Abs(math.Log(a.Ratio)))
@@ -70,7 +70,7 @@ func inWords(results []Result) string {
 	return strings.Join(parts, " and ")
 }
 
-// inWords says how large a difference is, and how large at least.
+// inWords describes the difference and its minimum.
 func (r Result) inWords() string {
 	nearest := r.High
 	if r.Ratio > 1 {
@@ -86,7 +86,7 @@ func (r Result) inWords() string {
 	return fmt.Sprintf("%s %s in %s (at least %s)", change, r.noun(), r.Phase, size(nearest))
 }
 
-// size is by how much a ratio is off one.
+// size returns the distance of a ratio from one.
 func size(ratio float64) string {
 	switch {
 	case ratio >= 2:
@@ -116,7 +116,7 @@ func (r Result) less() string {
 	return "fewer"
 }
 
-// percent is a whole number, but where that would say nothing or all.
+// percent returns a whole number, except for values close to 0 or 100.
 func percent(share float64) string {
 	p := share * 100
 	if p < 1 || p > 99 {
@@ -125,7 +125,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(p, 'f', 0, 64)
 }
 
-// number has two digits that matter, or three from 100 on.
+// number returns two significant digits, or a whole number from 100.
 func number(f float64) string {
 	switch {
 	case f >= 100:
@@ -136,7 +136,7 @@ func number(f float64) string {
 	return strconv.FormatFloat(f, 'g', 2, 64)
 }
 
-// onTimes says what is left of the times beside a verdict that counts have given.
+// onTimes returns a note about undecided times if counts have decided the verdict.
 func onTimes(deciding []Result) string {
 	times := slices.DeleteFunc(slices.Clone(deciding), func(r Result) bool { return r.Metric != Seconds })
 	if len(times) > 0 && len(of(times, Undecided)) == len(times) {

@@ -1,7 +1,7 @@
-// Package advice holds rules across settings: what a profile's options and parameters mean together, and on its nodes. A rule
-// never keeps a profile from being applied; package nodesettings refuses what can never work.
+// Package advice contains rules about combinations of settings in a profile, and about its nodes. Rules never prevent a profile from
+// being applied; package nodesettings rejects settings that cannot work.
 //
-// It is pure: no cluster, no host, no clock.
+// All functions are pure: they do not access the cluster, the host or the clock.
 package advice
 
 import (
@@ -14,35 +14,36 @@ import (
 )
 
 const (
-	// maxAdvice is how much advice a profile's status holds.
+	// maxAdvice is the maximum number of entries in a profile's status.
 	maxAdvice = 50
-	// maxText is the longest text that the API takes, in bytes.
+	// maxText is the maximum length of a text in the API, in bytes.
 	maxText = 1024
 )
 
-// Input is what the rules read. What is unknown is left empty, and rules that need it stay silent.
+// Input is the input of the rules. Unknown values are empty, and rules that need them do not apply.
 type Input struct {
 	// Profile is the profile to give advice on.
 	Profile *v1alpha1.StorageClientProfile
-	// Nodes are the nodes that it selects.
+	// Nodes are the nodes that the profile selects.
 	Nodes []Node
-	// Servers are the servers of the volumes that it matches.
+	// Servers are the servers of the volumes that the profile matches.
 	Servers []Server
-	// LeftOut are volumes that none of its rules selects, since nothing is known of their drivers, and that a rule may mean.
+	// LeftOut are volumes that no rule of the profile selects because their drivers are unknown, although a rule may be meant for them.
 	LeftOut []LeftOut
 }
 
-// LeftOut are such volumes of one driver.
+// LeftOut describes the volumes of one unknown driver.
 type LeftOut struct {
-	// Driver is its name, empty where not even that is known; LooksLike is what the volumes seem to be, empty where nothing tells.
+	// Driver is the name of the driver. Empty if unknown. LooksLike is the likely protocol of the volumes. Empty if there is no
+	// indication.
 	Driver    string
 	LooksLike v1alpha1.VolumeProtocol
-	// Count is how many there are, Example the first of them by name.
+	// Count is the number of volumes. Example is the first volume by name.
 	Count   int
 	Example string
 }
 
-// CountLeftOut is how many volumes are left out in all.
+// CountLeftOut returns the total number of volumes.
 func CountLeftOut(all []LeftOut) int {
 	sum := 0
 	for _, l := range all {
@@ -51,75 +52,74 @@ func CountLeftOut(all []LeftOut) int {
 	return sum
 }
 
-// Node is what a rule may know of a node.
+// Node describes a node.
 type Node struct {
 	// Name is the node's name.
 	Name string
-	// Kernel is the release of its kernel, as uname -r prints it.
+	// Kernel is the kernel release, as printed by uname -r.
 	Kernel string
-	// Memory is its memory in bytes, MemTotal of /proc/meminfo; 0 where it is not known.
+	// Memory is the memory in bytes, MemTotal of /proc/meminfo. Zero if unknown.
 	Memory int64
-	// Settings are what its agent reports of its settings; empty where none has yet. The rules read keys and originals.
+	// Settings are the settings that the agent reports. Empty if there is no report yet. The rules read keys and originals.
 	Settings []v1alpha1.SettingStatus
-	// Sockets is how many TCP sockets are in use on it, "inuse" of /proc/net/sockstat; 0 where it is not known.
+	// Sockets is the number of TCP sockets in use, "inuse" of /proc/net/sockstat. Zero if unknown.
 	Sockets int64
 }
 
-// Server is what a rule may know of a server.
+// Server describes a server.
 type Server struct {
-	// Name is its host name or address.
+	// Name is the host name or address.
 	Name string
-	// Version is the version of NFS that its volumes ask for; empty where mount negotiates it.
+	// Version is the NFS version that the volumes request. Empty if mount negotiates it.
 	Version string
-	// Nconnect is the largest number of connections per node that its volumes ask for; under 1 counts as 1.
+	// Nconnect is the largest number of connections per node that the volumes request. Values below 1 count as 1.
 	Nconnect int
 }
 
-// Rule is one thing to look for.
+// Rule detects one problem.
 type Rule struct {
-	// ID is the rule's name. It does not change from one release to the next.
+	// ID is the name of the rule. It is stable across releases.
 	ID string
-	// Severity is Error for what hurts, Warning for what is probably not meant, Info for what is worth knowing.
+	// Severity is Error for harmful settings, Warning for likely mistakes, and Info for additional information.
 	Severity v1alpha1.Severity
-	// Title says in one sentence what the rule is about.
+	// Title describes the rule in one sentence.
 	Title string
-	// Source is where that is known from.
+	// Source is the source of the rule.
 	Source string
-	// CheckedElsewhere is true if other checks warn of the same at admission: those of single settings and of consistency.
+	// CheckedElsewhere reports whether other checks at admission give the same warning: checks of single settings and of consistency.
 	CheckedElsewhere bool
-	// Explanation is what a rule says that restates a document, and nothing of any one profile or its nodes: whoever asks for it
-	// is told, and it is no advice. Empty for all other rules.
+	// Explanation is the text of a rule that only restates a document and does not depend on a profile or its nodes. It is shown on
+	// request and is not advice. Empty for all other rules.
 	Explanation string
 
 	check func(*scope) []finding
 }
 
-// finding is one place where a rule applies.
+// finding is one match of a rule.
 type finding struct {
-	// field is the path of the field; empty where no single field is meant.
+	// field is the path of the field. Empty if the finding is not about a single field.
 	field string
 	text  string
 }
 
-// Rules are all rules, sorted by ID.
+// Rules returns all rules, sorted by ID.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// For returns the advice on a profile: errors first, then by rule. There is one entry for each text of a rule.
+// For returns the advice on a profile: errors first, then by rule. Each text of a rule appears once.
 func For(in Input) []v1alpha1.Advice {
 	return collectAdvice(in, func(Rule) bool { return true }, func(finding) bool { return true })
 }
 
-// nodeFields is what the fields begin with that are for nodes.
+// nodeFields is the path prefix of fields for nodes.
 const nodeFields = "spec.node."
 
-// ForNode returns the advice on the fields of a profile that are for nodes, on one node.
+// ForNode returns the advice on a profile's node fields for one node.
 func ForNode(profile *v1alpha1.StorageClientProfile, node Node) []v1alpha1.Advice {
 	return collectAdvice(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
 		func(f finding) bool { return strings.HasPrefix(f.field, nodeFields) })
 }
 
-// ForAdmission returns the advice that a user should see when a profile is created or changed, and that the check of
-// single settings does not give: warnings and errors.
+// ForAdmission returns the warnings and errors for a user who creates or changes a profile. It omits rules that other checks cover.
 func ForAdmission(profile *v1alpha1.StorageClientProfile) []v1alpha1.Advice {
 	return collectAdvice(Input{Profile: profile}, func(r Rule) bool { return !r.CheckedElsewhere && r.Severity != v1alpha1.SeverityInfo },
 		func(finding) bool { return true })
@@ -144,7 +144,7 @@ func severityRank(severity v1alpha1.Severity) int {
 	return slices.Index([]v1alpha1.Severity{v1alpha1.SeverityError, v1alpha1.SeverityWarning, v1alpha1.SeverityInfo}, severity)
 }
 
-// groupFindings makes one text of all findings that count and say the same, in the order in which they were found.
+// groupFindings returns the texts of the relevant findings, in order. Findings with the same text become one text with all fields.
 func groupFindings(findings []finding, counts func(finding) bool) []string {
 	var texts []string
 	fields := map[string][]string{}

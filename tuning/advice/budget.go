@@ -11,23 +11,23 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// ServerBudget is the ID of the rule that tells the loads of the servers.
+// ServerBudget is the ID of the rule that reports the load of the servers.
 const ServerBudget = "server-budget"
 
-// Load is the most that a profile's nodes may cause on one server, when all of them mount from it.
+// Load is the maximum load on one server if all nodes of a profile mount from it.
 type Load struct {
-	// Server is its host name or address.
+	// Server is the host name or address.
 	Server string `json:"server"`
-	// Nodes is how many nodes were counted.
+	// Nodes is the number of nodes.
 	Nodes int64 `json:"nodes"`
-	// Connections is nodes times nconnect.
+	// Connections is the number of nodes times nconnect.
 	Connections int64 `json:"connections"`
-	// Requests is how many requests may be in flight: of each connection its slots with NFSv3 and 4.0, of each node its
-	// session's slots with 4.1 and 4.2, which mount tables for unless told otherwise.
+	// Requests is the maximum number of requests in flight. With NFSv3 and 4.0, each connection has its slots. With 4.1 and 4.2, each
+	// node has the slots of its session. Versions that mount negotiates count as 4.1 and 4.2.
 	Requests int64 `json:"requests"`
 }
 
-// Loads are the most that the nodes may cause on each server, the most requests first. They are computed, not measured.
+// Loads returns the maximum load on each server, most requests first. The values are computed, not measured.
 func Loads(in Input) []Load { return newScope(in).loads() }
 
 func (s *scope) loads() []Load {
@@ -51,7 +51,7 @@ func (s *scope) loads() []Load {
 	return loads
 }
 
-// inFlight is how many requests one node may have in flight at a server.
+// inFlight returns the maximum number of requests in flight from one node to a server.
 func (s *scope) inFlight(version string, nconnect int64) int64 {
 	if version == "3" || version == "4.0" {
 		return nconnect * cmp.Or(s.slots(), kernelSlots)
@@ -97,7 +97,7 @@ func serverBudgetExceeded(s *scope) []finding {
 	return found
 }
 
-// ParseLimits reads what the annotation server-limits says of one server: connections and requests in flight, each at least 1.
+// ParseLimits parses the annotation server-limits: connections and requests in flight of one server, each at least 1.
 func ParseLimits(text string) (map[string]int64, error) {
 	limits := map[string]int64{}
 	for part := range strings.SplitSeq(text, ",") {

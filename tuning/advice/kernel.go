@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// isOlder reports whether a kernel is older than major.minor. One whose release cannot be read is not.
+// isOlder reports whether a kernel is older than major.minor. An unknown release is not older.
 func isOlder(release string, major, minor int) bool {
 	x, y, ok := kernelVersion(release)
 	return ok && (x < major || x == major && y < minor)
 }
 
-// kernelVersion reads the first two numbers of a release such as 6.1.0-51-cloud-amd64.
+// kernelVersion parses the first two numbers of a release such as 6.1.0-51-cloud-amd64.
 func kernelVersion(release string) (major, minor int, ok bool) {
 	first, rest, _ := strings.Cut(release, ".")
 	second := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
@@ -20,7 +20,7 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 	return major, minor, errMajor == nil && errMinor == nil
 }
 
-// nodesOlderThan are the names of the nodes with a kernel before major.minor.
+// nodesOlderThan returns the names of nodes with a kernel before major.minor.
 func (s *scope) nodesOlderThan(major, minor int) []string {
 	var names []string
 	for _, node := range s.Nodes {

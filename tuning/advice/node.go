@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// pageBytes is the size of a page where the node does not tell: x86, and most kernels for arm64.
+	// pageBytes is the page size of x86, and of most kernels for arm64. Nodes do not report their page size.
 	pageBytes = 4096
 	mib       = 1 << 20
 	gib       = 1 << 30
 )
 
-// hashFindings tables the rule about every node and table. A text without node names is the same for all nodes.
+// hashFindings applies a rule to each node and hash table. A text without node names is the same for all nodes.
 func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool, text func(a hashTable, nodes []string, worst catalogue.HashGrant) string) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
@@ -59,7 +59,7 @@ func hashBelowDefault(s *scope) []finding {
 		})
 }
 
-// hashSmall needs no node: no kernel that runs Kubernetes has less memory than this.
+// hashSmall does not need node data: it compares with the default for 1 GiB, and nodes of Kubernetes have at least this much memory.
 func hashSmall(s *scope) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
@@ -87,7 +87,7 @@ func writebackOff(s *scope) []finding {
 		"a lack of memory, and a crash loses all of it; use 100 to 500")
 }
 
-// readAheadWindow begins above four requests, which are 1024 KiB with the rsize of 256 KiB that guides have.
+// readAheadWindow applies above four requests: 1024 KiB with the rsize of 256 KiB that guides recommend.
 func readAheadWindow(s *scope) []finding {
 	const most = 4
 	var found []finding
@@ -102,7 +102,7 @@ func readAheadWindow(s *scope) []finding {
 	return found
 }
 
-// readAheadMemory begins well above any published size: 15 MiB for NFS, 32 MiB for arrays of disks.
+// readAheadMemory applies well above any published size: 15 MiB for NFS, 32 MiB for disk arrays.
 func readAheadMemory(s *scope) []finding {
 	const mostKiB = 64 * 1024
 	var found []finding
@@ -124,7 +124,7 @@ func readAheadMemory(s *scope) []finding {
 	return found
 }
 
-// lowersKernel compares with what the nodes had before, as their agents read it: the figures of documents are of old kernels.
+// lowersKernel compares with the original values that agents reported, because values in documents are based on old kernels.
 func lowersKernel(s *scope) []finding {
 	var found []finding
 	for _, key := range slices.Sorted(maps.Keys(s.settings)) {
@@ -145,7 +145,7 @@ func lowersKernel(s *scope) []finding {
 	return found
 }
 
-// fieldOfKey is the path of a sysctl or of a module's parameter.
+// fieldOfKey returns the path of a sysctl or a module parameter.
 func fieldOfKey(key string) string {
 	subject, name := catalogue.Key(key).Cut()
 	if subject == catalogue.Sysctls {
@@ -184,7 +184,7 @@ func tcpMem(s *scope) []finding {
 	}
 	text := fmt.Sprintf("counts pages: memory pressure begins at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes), formatSize(pages[2]*pageBytes))
 	if node, known := s.smallestNode(); known {
-		// The kernel's own pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
+		// The kernel's default pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
 		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, formatSize(node.Memory), formatSize(node.Memory/16))
 		if pages[2]*pageBytes > node.Memory {
 			text += ", and the limit is more than its memory"
@@ -230,7 +230,7 @@ func tcpBuffers(s *scope) []finding {
 	return found
 }
 
-// nodePorts are the ports of NodePort services by default.
+// The default port range of NodePort services.
 const firstNodePort, lastNodePort = 30000, 32767
 
 func portRange(s *scope) []finding {
@@ -242,7 +242,7 @@ func portRange(s *scope) []finding {
 	return nil
 }
 
-// tunedSysctls are what tuned's profiles for latency and throughput set, in version 2.20 as ratios and from 2.27 on as bytes.
+// tunedSysctls maps tuned's profiles for latency and throughput to their sysctls. Version 2.20 sets ratios; 2.27 and later set bytes.
 var tunedSysctls = map[string][]string{
 	"latency-performance":    {"vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
 	"network-latency":        {"net.core.busy_poll", "net.core.busy_read", "net.ipv4.tcp_fastopen", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
@@ -281,7 +281,7 @@ func slotsSpelling(s *scope) []finding {
 	return found
 }
 
-// formatSize is a number of bytes for people.
+// formatSize formats a number of bytes for users.
 func formatSize(bytes int64) string {
 	switch {
 	case bytes >= 10*gib:

@@ -1,9 +1,9 @@
 package advice
 
-// Remedy says what to do where the rule applies; empty for a rule whose Explanation says so itself.
+// Remedy returns the remedy for the rule. Empty for a rule whose Explanation contains it.
 func (r Rule) Remedy() string { return remedies[r.ID] }
 
-// remedies has one entry for each rule that is checked; a test says so.
+// remedies has one entry for each rule with a check; a test verifies this.
 var remedies = map[string]string{
 	"acregmax-default":       "Leave acregmax out to keep the kernel's 60 s, or set it to 30 if you mean half of that.",
 	"actimeo-default":        "Leave actimeo out, or set another value than 30.",

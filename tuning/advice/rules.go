@@ -8,7 +8,7 @@ const (
 	hurts   = v1alpha1.SeverityError
 )
 
-// Where the rules are known from.
+// Sources of the rules.
 const (
 	sourceAzureFiles      = "Azure Files, large directories on Linux clients"
 	sourceAzureNFS        = "Azure Files, improve NFS performance"
@@ -27,7 +27,7 @@ const (
 	sourceGRUB            = "grub-mkconfig of GRUB 2.06; RHEL 9.3 release notes"
 )
 
-// rules is sorted by ID; a test says so.
+// rules is sorted by ID; a test verifies this.
 var rules = []Rule{
 	{ID: "acregmax-default", Severity: info, Source: "kernel fs/nfs/internal.h, 5.10 to 7.3", check: acregmaxDefault,
 		Title: "acregmax is 60 s by default, not 30 s as a vendor's page says."},

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// scope is a profile as the rules read it.
+// scope is the prepared input of the rules.
 type scope struct {
 	Input
 	node     v1alpha1.NodeTuning
@@ -20,10 +20,10 @@ type scope struct {
 	volumes  []volumeRule
 }
 
-// volumeRule is one rule on volumes.
+// volumeRule is a volume rule with its parsed options.
 type volumeRule struct {
 	*v1alpha1.VolumeRule
-	// field is the path of its mount options.
+	// field is the path of the rule's mount options.
 	field     string
 	protocols []mountoptions.Protocol
 	options   []mountoptions.Option
@@ -50,7 +50,7 @@ func newScope(in Input) *scope {
 	return s
 }
 
-// rulesOf are the rules on volumes of a protocol, whichever client mounts them, and for XFS those on the node's own file systems too.
+// rulesOf returns the volume rules of a protocol for all clients. For XFS, it also returns the file systems of the node.
 func (s *scope) rulesOf(protocol mountoptions.Protocol) []volumeRule {
 	var rules []volumeRule
 	if protocol == mountoptions.XFS {
@@ -64,7 +64,7 @@ func (s *scope) rulesOf(protocol mountoptions.Protocol) []volumeRule {
 	return rules
 }
 
-// filesystems are the node's own XFS file systems, as if they were volumes.
+// filesystems returns the XFS file systems of the node as volume rules.
 func (s *scope) filesystems() []volumeRule {
 	var rules []volumeRule
 	for i, f := range s.node.Filesystems {
@@ -79,7 +79,7 @@ func (s *scope) filesystems() []volumeRule {
 	return rules
 }
 
-// lastValue is the value of the last option of this name.
+// lastValue returns the value of the last option with this name.
 func (r volumeRule) lastValue(name string) (value string, ok bool) {
 	for _, o := range r.options {
 		if o.Name == name {
@@ -89,14 +89,14 @@ func (r volumeRule) lastValue(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// lastNumber is the value of the last option of this name, where it is a number.
+// lastNumber returns the value of the last option with this name if it is a number.
 func (r volumeRule) lastNumber(name string) (int64, bool) {
 	value, ok := r.lastValue(name)
 	n, err := strconv.ParseInt(value, 10, 64)
 	return n, ok && err == nil
 }
 
-// fieldOf is the path of an option.
+// fieldOf returns the path of an option.
 func (r volumeRule) fieldOf(name string) string {
 	for i, option := range r.MountOptions {
 		if got, _, _ := strings.Cut(string(option), "="); got == name {
@@ -106,7 +106,7 @@ func (r volumeRule) fieldOf(name string) string {
 	return r.field
 }
 
-// findOptions are the places of the options of these names, with one text for all.
+// findOptions returns a finding with the same text for each option with one of the names.
 func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names ...string) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(protocol) {
@@ -119,7 +119,7 @@ func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names .
 	return found
 }
 
-// sysctl is the path and the value of a sysctl that the profile declares, be it to be exactly or at least so.
+// sysctl returns the path and the value of a sysctl in sysctls or sysctlsAtLeast.
 func (s *scope) sysctl(name string) (field, value string, ok bool) {
 	wire, ok := s.settings[catalogue.SysctlKey(name)]
 	v := catalogue.ParseValue(wire)
@@ -131,7 +131,7 @@ func (s *scope) sysctl(name string) (field, value string, ok bool) {
 
 func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }
 
-// parseNumbers are the numbers of a value.
+// parseNumbers returns the numbers in a value. Nil if it contains other text.
 func parseNumbers(value string) []int64 {
 	var numbers []int64
 	for _, field := range strings.Fields(value) {
@@ -144,7 +144,7 @@ func parseNumbers(value string) []int64 {
 	return numbers
 }
 
-// setTo points a sysctl out that has this value.
+// setTo returns a finding if a sysctl has this value.
 func (s *scope) setTo(name, value, text string) []finding {
 	if field, got, ok := s.sysctl(name); ok && got == value {
 		return []finding{{field, text}}
@@ -152,13 +152,13 @@ func (s *scope) setTo(name, value, text string) []finding {
 	return nil
 }
 
-// hashTable is a hash table's size on the kernel command line.
+// hashTable is the size of a hash table on the kernel command line.
 type hashTable struct {
 	field, argument string
 	entries         int64
 }
 
-// hashTables are the hash tables whose size the profile tables for.
+// hashTables returns the hash tables whose size the profile sets.
 func (s *scope) hashTables() []hashTable {
 	var tables []hashTable
 	for i, argument := range s.node.KernelArguments {
@@ -170,7 +170,7 @@ func (s *scope) hashTables() []hashTable {
 	return tables
 }
 
-// readAheads are the read-ahead sizes of network mounts in KiB, by the path of the field.
+// readAheads returns the read-ahead sizes of network mounts in KiB, with the path of the field.
 func (s *scope) readAheads() []sized {
 	var all []sized
 	for i, entry := range s.node.ReadAhead {
@@ -191,8 +191,8 @@ type sized struct {
 	kib   int64
 }
 
-// rsizes are the sizes of READ requests that the profile tables for, in bytes as the kernel rounds them down to pages, and
-// the kernel's largest where no rule tables.
+// rsizes returns the declared sizes of READ requests in bytes, sorted and rounded down to pages like in the kernel. If no rule
+// declares a size, it returns the kernel's maximum.
 func (s *scope) rsizes() []int64 {
 	var all []int64
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
@@ -207,7 +207,7 @@ func (s *scope) rsizes() []int64 {
 	return slices.Compact(all)
 }
 
-// smallestNode is the node with the least memory, where all are known.
+// smallestNode returns the node with the least memory. It ignores nodes with unknown memory.
 func (s *scope) smallestNode() (Node, bool) {
 	var least Node
 	for _, node := range s.Nodes {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxTransfer is the largest request of the NFS client in bytes.
+	// maxTransfer is the maximum request size of the NFS client in bytes.
 	maxTransfer = mib
-	// kernelSlots is how many requests a connection may have in flight where no limit is set.
+	// kernelSlots is the maximum number of requests in flight on a connection without a configured limit.
 	kernelSlots = 65536
-	// kernelSessionSlots is how many requests the client tables for in a session of NFSv4.1.
+	// kernelSessionSlots is the number of slots that the client requests by default for an NFSv4.1 session.
 	kernelSessionSlots = 64
-	// anfPerConnection is how many requests Azure NetApp Files takes on one connection.
+	// anfPerConnection is the number of requests that Azure NetApp Files accepts on one connection.
 	anfPerConnection = 128
 
 	readOnlyMany = "ReadOnlyMany"
@@ -28,7 +28,7 @@ const (
 	tridentDriver    = "csi.trident.netapp.io"
 )
 
-// isPicked is true where somebody chose the volumes: by label, or because nobody writes to them.
+// isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
 func (r volumeRule) isPicked() bool {
 	s := &r.Selector
 	labelled := s.VolumeSelector != nil && len(s.VolumeSelector.MatchLabels)+len(s.VolumeSelector.MatchExpressions) > 0 ||
@@ -125,7 +125,7 @@ func nconnectSingle(s *scope) []finding {
 	return found
 }
 
-// slots is what the profile says about requests in flight a connection; 0 for nothing.
+// slots returns the declared number of requests in flight per connection. Zero if unset.
 func (s *scope) slots() int64 {
 	for _, n := range parseNumbers(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
 		return n
@@ -188,7 +188,7 @@ func noctoMeaning(s *scope) []finding {
 	return found
 }
 
-// kernelOwn are options that say what the kernel does anyway.
+// kernelOwn maps options to the values that the kernel uses by default.
 var kernelOwn = map[mountoptions.Protocol]map[string]string{
 	mountoptions.XFS: {"logbufs": "8", "inode64": "", "nodiratime": ""},
 	mountoptions.NFS: {"async": "", "hard": "", "cto": "", "ac": "", "nointr": ""},
@@ -301,7 +301,7 @@ func serverChunk(s *scope) []finding {
 	return found
 }
 
-// serverSizes finds rules that name one server and read it with different sizes.
+// serverSizes finds rules for the same server with different sizes.
 func serverSizes(s *scope) []finding {
 	type path struct {
 		rule  int
@@ -357,7 +357,7 @@ func xfsQuota(s *scope) []finding {
 	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
 }
 
-// volumesLeftOut names the drivers with the most of them.
+// volumesLeftOut lists drivers with volumes that no rule selects.
 func volumesLeftOut(s *scope) []finding {
 	if len(s.LeftOut) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package mountfailures knows what the kubelet, drivers of volumes and mount's helpers say of a mount that failed: whether a text
-// speaks of the options of the mount, or of something that no option brings about. It is pure: no cluster, no host, no clock.
+// Package mountfailures classifies error messages of the kubelet, volume drivers and mount helpers. It determines whether a failed
+// mount is caused by its options or by another problem. All functions are pure: they do not access the cluster, the host or the clock.
 package mountfailures
 
 import (
@@ -7,41 +7,41 @@ import (
 	"strings"
 )
 
-// Cause is what a text puts a failed mount down to.
+// Cause is the cause of a failed mount according to a message.
 type Cause string
 
 const (
-	// Options is said of a text that speaks of the options.
+	// Options means that the mount options are the cause.
 	Options Cause = "Options"
-	// Elsewhere is said of a text that names something else which is in the way whatever the options are.
+	// Elsewhere means that another problem is the cause, independent of the options.
 	Elsewhere Cause = "Elsewhere"
-	// Unknown is said of all others, and of those that options and other things alike bring about: only a mount with other options
-	// tells.
+	// Unknown is the cause in all other messages, and in messages that both options and other problems produce. Only a mount with
+	// other options can show the difference.
 	Unknown Cause = "Unknown"
 
-	// unreached is of a text that says that nobody answers: Elsewhere, unless the options have the server asked in another way.
+	// unreached means that the server does not respond. It becomes Elsewhere, unless the options contact the server in a different way.
 	unreached Cause = "Unreached"
 )
 
-// row is a text, as part of a message in lower case, with what it says.
+// row maps a part of a message, in lower case, to its cause.
 type row struct {
 	text  string
 	cause Cause
 }
 
-// rows are in the order in which they are asked: the first that is found counts. Those who print them:
+// rows are in matching order: the first match wins. Sources of the messages:
 //
 //   - kubelet: kubernetes pkg/volume/csi (csi_client.go, csi_attacher.go, csi_mounter.go, csi_plugin.go), pkg/volume/util,
 //     pkg/kubelet/volumemanager, pkg/volume/util/operationexecutor, staging/src/k8s.io/mount-utils;
-//   - nfs: nfs-utils utils/mount/error.c, stropts.c, network.c and support/nfs; EINVAL is "an incorrect mount option", and so is the
-//     lack of rpc.statd or rpc.gssd, which is told in a line before it;
-//   - cifs: cifs-utils mount.cifs.c and resolve_host.c, with strerror(3) of what the kernel says;
-//   - mount: util-linux libmount/src/context_mount.c and hook_mount.c, with what fsconfig(2) left in the log of the new mount;
-//   - probe: the trial runner of this operator (agent/host/probe), with what mount(2) and the kernel say; rpc.statd and rpc.gssd, which
-//     mount.nfs also reports as EINVAL, are not asked there;
+//   - nfs: nfs-utils utils/mount/error.c, stropts.c, network.c and support/nfs. EINVAL becomes "an incorrect mount option", also
+//     without rpc.statd or rpc.gssd, which a previous line reports;
+//   - cifs: cifs-utils mount.cifs.c and resolve_host.c, with strerror(3) of the kernel's error;
+//   - mount: util-linux libmount/src/context_mount.c and hook_mount.c, with the messages of fsconfig(2) in the log of the new mount;
+//   - probe: the trial runner of this operator (agent/host/probe), with the errors of mount(2) and the kernel. It does not use rpc.statd
+//     or rpc.gssd, whose absence mount.nfs also reports as EINVAL;
 //   - grpc: google.golang.org/grpc status codes, as drivers pass them to the kubelet.
 var rows = []row{
-	// kubelet: the driver, the volume's attachment, what the pod needs beside the volume.
+	// kubelet: the driver, the attachment of the volume, other requirements of the pod.
 	{"not found in the list of registered csi drivers", Elsewhere},
 	{"error while dialing", Elsewhere},
 	{"code = unavailable", Elsewhere},
@@ -65,7 +65,7 @@ var rows = []row{
 	{"too many open files", Elsewhere},
 	{"failed to prepare subpath", Elsewhere},
 	{"newmounter initialization failed", Elsewhere},
-	// mount: no helper for the file system on that node; the same line speaks of a bad option.
+	// mount: the node has no helper for the file system; the same message mentions a bad option.
 	{"you might need a /sbin/mount.", Elsewhere},
 	{"executable file not found", Elsewhere},
 	{"unknown filesystem type", Elsewhere},
@@ -73,13 +73,13 @@ var rows = []row{
 	{"already mounted or mount point busy", Elsewhere},
 	{"structure needs cleaning", Elsewhere},
 	{"fsck", Elsewhere},
-	// nfs and cifs: the server cannot be reached, found, or has not what is mounted. A list with another version, transport or port may be
-	// what it does not answer.
+	// nfs and cifs: the server is unreachable or unknown, or does not have the mounted path. Options with another version, transport or
+	// port can prevent a response.
 	{"failed to resolve server", Elsewhere},
 	{"could not resolve address", Elsewhere},
 	{"name or service not known", Elsewhere},
 	{"temporary failure in name resolution", Elsewhere},
-	// mount.nfs with retry=0, where no name server has answered.
+	// mount.nfs with retry=0, if no name server responded.
 	{"resource temporarily unavailable", unreached},
 	{"no route to host", unreached},
 	{"network is unreachable", unreached},
@@ -91,8 +91,8 @@ var rows = []row{
 	{"stale file handle", Elsewhere},
 	{"reason given by server: no such file or directory", Elsewhere},
 	{"no such file or directory", Elsewhere},
-	// Either: a version 3 that is declared needs rpc.statd, sec=krb5 rpc.gssd, and a server that is asked for what it does not offer
-	// says the same as one that lets nobody in, or is just starting.
+	// Either: a declared version 3 needs rpc.statd, and sec=krb5 needs rpc.gssd. A server rejects unsupported options with the same
+	// message as unauthorized clients, or while it starts.
 	{"rpc.statd is not running", Unknown},
 	{"rpc.gssd", Unknown},
 	{"requested nfs version or transport protocol is not supported", Unknown},
@@ -101,7 +101,7 @@ var rows = []row{
 	{"permission denied", Unknown},
 	{"operation not permitted", Unknown},
 	{"timed out", unreached},
-	// csi-driver-nfs and csi-driver-smb, WaitUntilTimeout and mountWithTimeout: mount has not come back.
+	// csi-driver-nfs and csi-driver-smb, WaitUntilTimeout and mountWithTimeout: mount did not return.
 	{"timeout after", unreached},
 	{"deadlineexceeded", unreached},
 	{"deadline exceeded", unreached},
@@ -123,8 +123,9 @@ var rows = []row{
 	{"mount(2): invalid argument", Options},
 }
 
-// CauseOf says what a message puts a failed mount down to. asksOtherwise is whether the list has the server asked in another way than
-// the one of before: by another version, transport or port, or over more connections. One that nobody answers may then be to blame for it.
+// CauseOf returns the cause of a failed mount according to a message. asksOtherwise reports whether the options contact the server in
+// a different way than the previous options: by another version, transport or port, or over more connections. If so, the options can
+// be the reason that the server does not respond.
 func CauseOf(message string, asksOtherwise bool) Cause {
 	switch cause := find(message); {
 	case cause != unreached:
@@ -135,10 +136,11 @@ func CauseOf(message string, asksOtherwise bool) Cause {
 	return Elsewhere
 }
 
-// command is all that stands before what a command that a kubelet or a driver has run has said.
+// command matches the text before the output of a command that the kubelet or a driver ran.
 var command = regexp.MustCompile(`(?s)^.*Mounting command: .*?Output: (Running scope as unit: \S+\s+)?`)
 
-// Brief is what mount has said, where a message tells, and else the message: a condition has no room for both.
+// Brief returns the output of mount if the message contains it, otherwise the message. The message of a condition has no space for
+// both.
 func Brief(message string) string { return command.ReplaceAllString(message, "") }
 
 func find(message string) Cause {

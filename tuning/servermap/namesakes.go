@@ -7,14 +7,15 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Namesakes are nodes whose NFSv4 clients introduce themselves alike. A server that two of them mount takes each for the other after a
-// restart, and throws away what the other holds.
+// Namesakes are nodes with duplicate NFSv4 client IDs. A server that both nodes mount confuses them after a restart and discards the
+// state of the other node.
 type Namesakes struct {
 	Name  string   `json:"name"`
 	Nodes []string `json:"nodes"`
 }
 
-// FindNamesakes finds them among all nodes, sorted by name: which servers they share changes with each pod.
+// FindNamesakes finds duplicates among all nodes, sorted by client ID. It checks all nodes because every new pod can change the
+// servers of a node.
 func FindNamesakes(clientNodes []v1alpha1.StorageClientNode) []Namesakes {
 	nodes := nodesByName{}
 	for i := range clientNodes {
@@ -23,7 +24,7 @@ func FindNamesakes(clientNodes []v1alpha1.StorageClientNode) []Namesakes {
 	return nodes.findNamesakes()
 }
 
-// nodesByName are nodes by what their NFSv4 clients call themselves.
+// nodesByName maps NFSv4 client IDs to nodes.
 type nodesByName map[string]map[string]bool
 
 func (n nodesByName) add(clientNode *v1alpha1.StorageClientNode) {

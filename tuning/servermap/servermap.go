@@ -1,5 +1,4 @@
-// Package servermap sums up what the nodes of a cluster are to each of their storage servers: who mounts from it, over how many
-// connections, with which options, and who gets no answer.
+// Package servermap summarizes how the nodes of a cluster use each storage server: mounts, connections, options and missing responses.
 package servermap
 
 import (
@@ -14,45 +13,45 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// sessionSlots is how many requests an NFSv4.1 or 4.2 client may have in flight unless it is told otherwise (fs/nfs/super.c).
+// sessionSlots is the default number of requests in flight of an NFSv4.1 or 4.2 client (fs/nfs/super.c).
 const sessionSlots = 64
 
-// sessionSlotsKey is the setting that tells it otherwise.
+// sessionSlotsKey is the setting that overrides sessionSlots.
 const sessionSlotsKey = "module/nfs/max_session_slots"
 
-// compared are the options that mounts of one server had better agree on. Kernel and server agree on the size of requests, so that
-// rsize and wsize may differ for reasons of their own.
+// compared are the options that should be equal on all mounts of a server. rsize and wsize are missing because kernel and server
+// negotiate them, so they can differ for valid reasons.
 var compared = []string{"vers", "nconnect", "hard", "soft", "timeo", "retrans", "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax", "nocto", "noac", "sec", "proto"}
 
-// Server is what the cluster is to one storage server.
+// Server describes the use of one storage server by the cluster.
 type Server struct {
-	// Server is its host name or address as the mounts have it, Protocol NFS or SMB.
+	// Server is the host name or address in the mounts. Protocol is NFS or SMB.
 	Server   string                  `json:"server"`
 	Protocol v1alpha1.ServerProtocol `json:"protocol"`
-	// Nodes is how many nodes have mounts of it, Connections how many connections they have to it together.
+	// Nodes is the number of nodes with mounts of the server. Connections is the total number of their connections.
 	Nodes       int `json:"nodes"`
 	Connections int `json:"connections"`
-	// RequestsPossible is how many requests they may have in flight together: of each connection its slots, with NFSv4.1 and 4.2 of each
-	// node its session's. 0 for SMB, where the server grants credits.
+	// RequestsPossible is the maximum number of requests in flight. Each connection has its slots; with NFSv4.1 and 4.2, each node has
+	// the slots of its session. Zero for SMB, where the server grants credits.
 	RequestsPossible int64 `json:"requestsPossible,omitempty"`
-	// ConnectionsLimit and RequestsLimit are the least that profiles declare for a server (annotation server-limits); 0 for none.
+	// ConnectionsLimit and RequestsLimit are the lowest limits that profiles declare (annotation server-limits). Zero if there are none.
 	ConnectionsLimit int64 `json:"connectionsLimit,omitempty"`
 	RequestsLimit    int64 `json:"requestsLimit,omitempty"`
-	// Versions are the protocol versions in use, Volumes the volumes.
+	// Versions are the protocol versions in use. Volumes are the volumes.
 	Versions []string `json:"versions,omitempty"`
 	Volumes  []string `json:"volumes,omitempty"`
-	// Failing are the nodes that get no answer, or not to all requests, with the state; Forgotten those whose client it keeps forgetting.
+	// Failing are nodes without a response to some or all requests. Forgotten are nodes whose client state the server keeps losing.
 	Failing   []Failing `json:"failing,omitempty"`
 	Forgotten []string  `json:"forgotten,omitempty"`
-	// Stale are the nodes that have mounts whose files it does not know any more.
+	// Stale are nodes with mounts whose file handles the server no longer recognizes.
 	Stale []string `json:"stale,omitempty"`
-	// Namesakes are nodes with mounts of it whose NFSv4 clients introduce themselves alike.
+	// Namesakes are nodes with mounts of the server that have duplicate NFSv4 client IDs.
 	Namesakes []Namesakes `json:"namesakes,omitempty"`
-	// Variants are the options that its mounts do not agree on.
+	// Variants are the options that differ between its mounts.
 	Variants []Variant `json:"variants,omitempty"`
 }
 
-// Failing is one node that a server does not answer.
+// Failing is one node that gets no response from a server.
 type Failing struct {
 	Node    string               `json:"node"`
 	State   v1alpha1.ServerState `json:"state"`
@@ -61,13 +60,13 @@ type Failing struct {
 	Since   string               `json:"since,omitempty"`
 }
 
-// Variant is one option and how many mounts have each of its values; "-" stands for mounts without it.
+// Variant contains the number of mounts for each value of an option; "-" stands for mounts without the option.
 type Variant struct {
 	Option string         `json:"option"`
 	Mounts map[string]int `json:"mounts"`
 }
 
-// String names option and values.
+// String returns the option with its values.
 func (v Variant) String() string {
 	var parts []string
 	for _, value := range slices.Sorted(maps.Keys(v.Mounts)) {
@@ -76,7 +75,7 @@ func (v Variant) String() string {
 	return v.Option + ": " + strings.Join(parts, ", ")
 }
 
-// Exceeds says which limit the nodes may exceed; empty where none.
+// Exceeds describes the limit that the nodes may exceed. Empty if there is none.
 func (s Server) Exceeds() string {
 	switch {
 	case s.ConnectionsLimit > 0 && int64(s.Connections) > s.ConnectionsLimit:
@@ -92,7 +91,7 @@ type serverKey struct {
 	protocol v1alpha1.ServerProtocol
 }
 
-// tally is one server on its way.
+// tally collects the data of one server.
 type tally struct {
 	Server
 	nodes    map[string]bool
@@ -103,8 +102,8 @@ type tally struct {
 	mounts   int
 }
 
-// Build sums up what agents have reported, servers that fail nodes first, then by name. Where servers are not reported, as by an agent of
-// an earlier release, what is known of the mounts has to do.
+// Build summarizes the reports of all agents. Servers with failing nodes come first, then by name. Agents of earlier releases do not
+// report servers; Build then uses their mounts.
 func Build(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.StorageClientProfile) []Server {
 	found := map[serverKey]*tally{}
 	of := func(server string, protocol v1alpha1.ServerProtocol) *tally {
@@ -208,7 +207,7 @@ func (t *tally) addMount(m *v1alpha1.MountStatus) {
 	}
 }
 
-// requestsOf is how many requests the client of a mount may have in flight.
+// requestsOf returns the maximum number of requests in flight of a mount's client.
 func requestsOf(clientNode *v1alpha1.StorageClientNode, m *v1alpha1.MountStatus) int64 {
 	switch m.Protocol {
 	case "NFSv4.1", "NFSv4.2":
@@ -232,7 +231,7 @@ func protocolOf(protocol string) (of v1alpha1.ServerProtocol, network bool) {
 	return "", false
 }
 
-// sum finishes a server.
+// sum returns the complete data of a server.
 func (t *tally) sum(connections, requests int64) Server {
 	s := t.Server
 	s.Nodes, s.ConnectionsLimit, s.RequestsLimit = len(t.nodes), connections, requests
@@ -256,8 +255,8 @@ func (t *tally) sum(connections, requests int64) Server {
 	return s
 }
 
-// leastLimits are the least that the profiles' annotations declare for a server; 0 for none. One that cannot be read is the advice's to
-// tell.
+// leastLimits returns the lowest limits in the annotations of the profiles. Zero if there are none. It ignores invalid annotations,
+// which package advice reports.
 func leastLimits(profiles []v1alpha1.StorageClientProfile) (connections, requests int64) {
 	least := func(a, b int64) int64 {
 		if a == 0 || b > 0 && b < a {

@@ -1,4 +1,4 @@
-// Package suggest finds the name that somebody meant.
+// Package suggest corrects misspelled names.
 package suggest
 
 import (
@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Closest returns the candidate that is nearest to word: letters missing, added, changed or swapped, or the same
-// parts in another order (max_tcp for tcp_max). It returns false where nothing is near enough to be meant, and
-// where word is itself a candidate.
+// Closest returns the candidate that is closest to word: with missing, added, changed or swapped letters, or the same parts in another
+// order (max_tcp for tcp_max). It returns false if no candidate is close enough, or if word is a candidate.
 func Closest(word string, candidates []string) (string, bool) {
 	limit := max(1, (len(word)+2)/4)
 	best, found := "", limit+1
@@ -29,14 +28,14 @@ func Closest(word string, candidates []string) (string, bool) {
 	return best, best != ""
 }
 
-// orderParts sorts the parts of a name, so that names with the same parts compare as equal.
+// orderParts sorts the parts of a name, so that names with the same parts are equal.
 func orderParts(name string) string {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("._-/", r) })
 	slices.Sort(parts)
 	return strings.Join(parts, "_")
 }
 
-// distance is the number of letters inserted, removed, changed or swapped with their neighbour.
+// distance returns the number of letters that are inserted, removed, changed or swapped with a neighbor.
 func distance(a, b string) int {
 	var older []int
 	old := make([]int, len(b)+1)

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Larger returns two lists of whole numbers, each with blanks between its numbers, as one that has the larger of both in each
-// place. A list that is empty or holds anything else counts for nothing, and so does a number that the other list has no
-// counterpart for: it stays.
+// Larger merges two lists of whole numbers, separated by blanks. At each position, the result has the larger number. Empty and invalid
+// lists are ignored. A number without a counterpart stays.
 func Larger(a, b string) string {
 	numbers, others := parseNumbers(a), parseNumbers(b)
 	if len(numbers) < len(others) {

@@ -1,5 +1,5 @@
-// Package text writes lists and long messages so that they neither flap nor grow. Whoever reads them (a condition, an event,
-// a status, a terminal) has a bound, and sees the same words for the same state.
+// Package text formats lists and long messages for conditions, events, statuses and terminals. The length is limited, and the same
+// state always gives the same text.
 package text
 
 import (
@@ -11,23 +11,23 @@ import (
 	"unicode/utf8"
 )
 
-// listed is how many entries a message spells out.
+// listed is the maximum number of entries that a message lists.
 const listed = 3
 
-// ellipsis ends a text that has been cut.
+// ellipsis is the end of a text that was cut.
 const ellipsis = "…"
 
-// List sorts names and writes at most three of them: "a, b, c and 4 more".
+// List sorts names and lists at most three of them: "a, b, c and 4 more".
 func List[S ~[]string](names S) string {
 	return Join(names, ", ")
 }
 
-// Join is List with a separator of the caller's, for entries that hold commas.
+// Join is List with another separator, for entries that contain commas.
 func Join[S ~[]string](entries S, separator string) string {
 	return InOrder(slices.Sorted(slices.Values(entries)), separator)
 }
 
-// InOrder is Join for entries whose order means something: they are not sorted.
+// InOrder is Join without sorting, for entries whose order is relevant.
 func InOrder[S ~[]string](entries S, separator string) string {
 	spelled := strings.Join(entries[:min(len(entries), listed)], separator)
 	if rest := len(entries) - listed; rest > 0 {
@@ -36,8 +36,8 @@ func InOrder[S ~[]string](entries S, separator string) string {
 	return spelled
 }
 
-// Cap keeps the first entries of a list that is shown one to a line. Where it leaves some out, a last entry says how many,
-// by the noun for several of them: "and 4 more warnings". The list is not changed.
+// Cap keeps the first entries of a list that is shown with one entry per line. If it omits entries, it appends their number with a
+// plural noun: "and 4 more warnings". It does not change the input.
 func Cap[S ~[]string](entries S, most int, noun string) S {
 	if len(entries) <= most {
 		return entries
@@ -45,13 +45,12 @@ func Cap[S ~[]string](entries S, most int, noun string) S {
 	return append(slices.Clone(entries[:most]), More(len(entries)-most, noun))
 }
 
-// More says how many entries are left out, with the noun for several of them if there is one: "and 4 more warnings".
+// More returns the number of omitted entries, with an optional plural noun: "and 4 more warnings".
 func More(count int, noun string) string {
 	return strings.TrimSpace(fmt.Sprintf("and %d more %s", count, noun))
 }
 
-// Count writes a number with its noun, in the singular for one: "1 node", "3 nodes". The plural is the noun with an s
-// unless it is given.
+// Count formats a number with its noun: "1 node", "3 nodes". The plural is the noun with an s unless it is given.
 func Count(number int, noun string, plural ...string) string {
 	if number == 1 {
 		return "1 " + noun
@@ -59,8 +58,8 @@ func Count(number int, noun string, plural ...string) string {
 	return fmt.Sprintf("%d %s", number, cmp.Or(strings.Join(plural, ""), noun+"s"))
 }
 
-// Line is a text of somebody else on one line: blanks, line ends and what does not print (control characters, marks that turn
-// the direction of writing) become single blanks.
+// Line converts foreign text to one line: it replaces white space, line ends and unprintable characters by single blanks. Examples are
+// control characters and marks that change the writing direction.
 func Line(s string) string {
 	printable := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -71,8 +70,8 @@ func Line(s string) string {
 	return strings.Join(strings.Fields(printable), " ")
 }
 
-// Cut shortens a text to so many characters, the ellipsis that it then ends with included. The API counts a string's
-// maxLength in characters. What is no UTF-8 is replaced.
+// Cut shortens a text to a number of characters, including the ellipsis. The API also counts maxLength in characters. It replaces
+// invalid UTF-8.
 func Cut(s string, characters int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if utf8.RuneCountInString(s) <= characters {
@@ -81,7 +80,7 @@ func Cut(s string, characters int) string {
 	return string([]rune(s)[:characters-1]) + ellipsis
 }
 
-// CutBytes is Cut for a bound in bytes, as events and annotations have. The bound is at least the ellipsis' three bytes.
+// CutBytes is Cut with a limit in bytes, for events and annotations. The limit must be at least 3, the length of the ellipsis.
 func CutBytes(s string, bytes int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= bytes {

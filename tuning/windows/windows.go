@@ -1,50 +1,50 @@
-// Package windows knows when a rollout's windows are open. It has no clock.
+// Package windows computes the times at which a rollout's windows are open. It does not access the clock.
 //
-// A window begins by the clock on the wall of its time zone and lasts a number of real seconds. Where the clock is put
-// forward, a beginning that it skips is the moment that it skips to; where it is put back, a beginning that comes twice
-// counts once, the first time. A schedule of every hour (hour field *) follows real hours.
+// A window starts at a local time in its time zone and lasts a number of real seconds. If the local time skips the start (daylight
+// saving time starts), the window starts at the change. If the start occurs twice (daylight saving time ends), only the first one
+// counts. Hourly schedules (hour field *) follow real hours.
 package windows
 
 import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // The manager's image holds no time zone database.
+	_ "time/tzdata" // The manager's image does not contain a time zone database.
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// parser takes the five fields of cron. Forms beyond them, @daily or seconds, are refused.
+// parser accepts the five fields of cron. It rejects other forms, such as @daily or seconds.
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// everyHour is the bit that the parser sets in a field that is *.
+// everyHour is the bit that the parser sets for a field with *.
 const everyHour = 1 << 63
 
-// Window is a window that can be asked.
+// Window is a parsed window.
 type Window struct {
 	schedule *cron.SpecSchedule
 	zone     *time.Location
 	length   time.Duration
 }
 
-// Set is the union of windows. An empty one is open at all times.
+// Set is the union of windows. An empty set is always open.
 type Set []Window
 
-// FieldError is what is wrong with a field of a window.
+// FieldError is an error in a field of a window.
 type FieldError struct {
 	// Field is schedule or timeZone.
 	Field string
-	// Value is what the window says.
+	// Value is the value of the field.
 	Value string
-	// Reason says what would be right.
+	// Reason describes the correct form.
 	Reason string
 }
 
 func (e *FieldError) Error() string { return fmt.Sprintf("%s %q: %s", e.Field, e.Value, e.Reason) }
 
-// ParseSet reads all windows of a profile; the error names the first that cannot be read.
+// ParseSet parses all windows of a profile. The error names the first invalid window.
 func ParseSet(list []v1alpha1.Window) (Set, error) {
 	var out Set
 	for i, item := range list {
@@ -57,7 +57,7 @@ func ParseSet(list []v1alpha1.Window) (Set, error) {
 	return out, nil
 }
 
-// Parse reads a window. The error is a *FieldError.
+// Parse parses a window. The error is a *FieldError.
 func Parse(in v1alpha1.Window) (Window, error) {
 	zone, err := zoneOf(in.TimeZone)
 	if err != nil {
@@ -70,7 +70,7 @@ func Parse(in v1alpha1.Window) (Window, error) {
 	return Window{schedule: schedule, zone: zone, length: time.Duration(in.DurationSeconds) * time.Second}, nil
 }
 
-// zoneOf refuses Local: nobody who reads a profile knows where the manager runs.
+// zoneOf rejects Local because readers of a profile do not know the location of the manager.
 func zoneOf(name string) (*time.Location, error) {
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
@@ -94,15 +94,15 @@ func scheduleOf(spec string) (*cron.SpecSchedule, error) {
 		return nil, refuse("must be five cron fields")
 	}
 	schedule.Location = time.UTC
-	// Any leap year will do: within five years there is one.
+	// Any leap year works: the search covers five years, which include a leap year.
 	if schedule.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, refuse("never opens: there is no such day in the calendar")
 	}
 	return schedule, nil
 }
 
-// At reports whether a window is open, and when to ask again: while one is open, when that may end; otherwise when the
-// nextOpening one opens. Zero: never.
+// At reports whether a window is open, and the time of the next check. While a window is open, this is the earliest possible end,
+// otherwise the next opening. Zero if there is none.
 func (s Set) At(now time.Time) (open bool, again time.Time) {
 	if len(s) == 0 {
 		return true, time.Time{}
@@ -122,14 +122,14 @@ func (s Set) At(now time.Time) (open bool, again time.Time) {
 	return open, again
 }
 
-// nextOpening is the first beginning after a time; zero: none.
+// nextOpening returns the first opening after a time. Zero if there is none.
 func (w Window) nextOpening(t time.Time) time.Time {
 	if w.schedule.Hour&everyHour != 0 {
 		schedule := *w.schedule
 		schedule.Location = w.zone
 		return schedule.Next(t)
 	}
-	// Where the clock has been put back, what it shows comes a second time: beginnings that are over are passed over.
+	// After a change back, local times occur a second time: skip openings in the past.
 	for wall := w.schedule.Next(wallClock(t.In(w.zone))); !wall.IsZero(); wall = w.schedule.Next(wall) {
 		if start := w.timeOf(wall); start.After(t) {
 			return start
@@ -138,14 +138,14 @@ func (w Window) nextOpening(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// wallClock is what the clock shows, as if it were UTC.
+// wallClock returns the local time as if it were UTC.
 func wallClock(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// timeOf is when the clock first shows a time, or shows a later one.
+// timeOf returns the first time at which the local time is wall or later.
 func (w Window) timeOf(wall time.Time) time.Time {
-	// The offsets of the day before and of the day after are those on either side of a change.
+	// The offsets of the previous and the next day are the offsets before and after a change.
 	_, before := wall.AddDate(0, 0, -1).In(w.zone).Zone()
 	_, after := wall.AddDate(0, 0, 1).In(w.zone).Zone()
 	first := wall.Add(-time.Duration(before) * time.Second).In(w.zone)
@@ -156,16 +156,16 @@ func (w Window) timeOf(wall time.Time) time.Time {
 	case wallClock(second).Equal(wall):
 		return second
 	}
-	// The clock skips it: read by the old offset it lies behind the change.
+	// The local time skips wall: with the old offset, it is after the change.
 	change, _ := first.ZoneBounds()
 	return change
 }
 
-// maxMeetings bounds the search for a time at which several sets are open.
+// maxMeetings limits the search for a time at which several sets are open.
 const maxMeetings = 1000
 
-// Meet reports whether all sets are open, and when to ask again: while they are, when that may end; otherwise when they
-// nextOpening are. Zero: never, as far as the next thousand openings tell.
+// Meet reports whether all sets are open, and the time of the next check. While they are open, this is the earliest possible end,
+// otherwise the next time at which all are open. Zero if there is none within the next thousand openings.
 func Meet(sets []Set, now time.Time) (open bool, again time.Time) {
 	open, again = areAllOpen(sets, now)
 	if open {
@@ -183,7 +183,7 @@ func Meet(sets []Set, now time.Time) (open bool, again time.Time) {
 	return false, time.Time{}
 }
 
-// areAllOpen is the earliest end where all sets are open, else the latest of the next openings of those that are not.
+// areAllOpen returns the earliest end if all sets are open, otherwise the latest next opening of the closed sets.
 func areAllOpen(sets []Set, now time.Time) (open bool, again time.Time) {
 	open = true
 	for _, s := range sets {

@@ -1,6 +1,5 @@
-// Package decimal reads numbers the way the kernel must be given them: decimal digits and nothing else. The
-// kernel's own parsers disagree about the rest: some stop at the first letter ("16M" is 16), some take a leading
-// zero for octal, some refuse.
+// Package decimal parses numbers in the only format that all kernel parsers accept: decimal digits. The kernel's parsers disagree
+// about other formats: some stop at the first letter ("16M" is 16), some read a leading zero as octal, some reject the value.
 package decimal
 
 import (
@@ -11,16 +10,16 @@ import (
 	"strings"
 )
 
-// Error says why a text is no number for the kernel, and what to write instead.
+// Error explains why a text is not a valid number, with the correct form.
 type Error struct {
 	Reason string
-	// Suffix is true for a number that is followed by a unit, e.g. 16M.
+	// Suffix reports whether the number has a unit as suffix, for example 16M.
 	Suffix bool
 }
 
 func (e *Error) Error() string { return e.Reason }
 
-// Parse reads a number of at most 63 bits. Every error is an *Error.
+// Parse parses a number of at most 63 bits. Every error is an *Error.
 func Parse(text string) (int64, error) {
 	switch {
 	case text == "":
@@ -63,7 +62,7 @@ func trimZeros(text string) string {
 	return text
 }
 
-// parseSuffix reads 16M, 16Mi, 16MB and 16MiB as multiples of 1024.
+// parseSuffix parses 16M, 16Mi, 16MB and 16MiB as multiples of 1024.
 func parseSuffix(text string) (int64, bool) {
 	digits := strings.TrimRight(text, "kKmMgGtTiBbs")
 	unit := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(text[len(digits):]), "b"), "i")

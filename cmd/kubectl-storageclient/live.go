@@ -31,7 +31,7 @@ type liveView struct {
 	name   string
 	// changed signals a change; its capacity is one.
 	changed chan struct{}
-	// after is time.After.
+	// after is time.After; tests replace it.
 	after func(time.Duration) <-chan time.Time
 
 	mu          sync.Mutex

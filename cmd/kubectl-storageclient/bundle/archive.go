@@ -13,19 +13,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxFile bounds one file of the archive, in bytes.
+// maxFile is the maximum size of one file in the archive, in bytes.
 const maxFile = 16 << 20
 
-// Bundle collects what the archive will hold. Texts are redacted when it is written, so that a name which one object tells is
-// found in what was collected before.
+// Bundle collects the files of the archive. Texts are redacted when the archive is written, so that a name from one object is also
+// found in files that were collected before.
 type Bundle struct {
 	Redactor *Redactor
-	// LeftOut says what is missing, and why.
+	// LeftOut describes missing content, with the reason.
 	LeftOut []string
 	files   map[string]string
 }
 
-// New begins a bundle.
+// New returns an empty bundle.
 func New(redactor *Redactor) *Bundle { return &Bundle{Redactor: redactor, files: map[string]string{}} }
 
 // AddText adds a file.
@@ -47,12 +47,12 @@ func (b *Bundle) AddYAML(name string, value any) {
 	b.AddText(name, string(data))
 }
 
-// LeaveOut notes what is missing and why.
+// LeaveOut records missing content, with the reason.
 func (b *Bundle) LeaveOut(what string, why error) {
 	b.LeftOut = append(b.LeftOut, fmt.Sprintf("%s: %v", what, why))
 }
 
-// Files are the names of the files, sorted.
+// Files returns the sorted names of the files.
 func (b *Bundle) Files() []string {
 	names := make([]string, 0, len(b.files))
 	for name := range b.files {
@@ -62,7 +62,7 @@ func (b *Bundle) Files() []string {
 	return names
 }
 
-// Write writes a gzipped tar archive: a directory of the given name with a README that tells what it holds and what it lacks.
+// Write writes a gzipped tar archive: a directory with the given name, and a README that lists its content and missing content.
 func (b *Bundle) Write(w io.Writer, dir string, now time.Time) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)

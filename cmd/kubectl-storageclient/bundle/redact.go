@@ -1,4 +1,4 @@
-// Package bundle puts together what somebody who helps needs to see of a cluster, without what is nobody's business. It is pure.
+// Package bundle collects information about a cluster for support, without confidential data. It is pure.
 package bundle
 
 import (
@@ -9,33 +9,33 @@ import (
 	"strings"
 )
 
-// Redactor replaces addresses, servers and mount sources by pseudonyms: the same word gets the same one everywhere in a bundle.
-// What is learned from objects (Server, Source) is then found in all texts too, as are IP addresses of any kind.
+// Redactor replaces addresses, servers and mount sources by pseudonyms. A word has the same pseudonym everywhere in a bundle. Words
+// from objects (Server, Source) are also replaced in all texts, and so are IP addresses of any kind.
 type Redactor struct {
-	// off keeps all but passwords.
+	// off disables all replacements except for passwords.
 	off    bool
 	names  map[string]string
 	counts map[string]int
 	words  *regexp.Regexp
 }
 
-// NewRedactor makes a redactor; one that is off replaces passwords only.
+// NewRedactor returns a redactor. If off is set, it replaces only passwords.
 func NewRedactor(off bool) *Redactor {
 	return &Redactor{off: off, names: map[string]string{}, counts: map[string]int{}}
 }
 
-// shortestWord bounds what is looked for in texts: a shorter name of a server would be found in words that mean nothing by it.
+// shortestWord is the minimum length of words that are replaced in texts: shorter server names also occur in unrelated words.
 const shortestWord = 4
 
-// isTelling says whether a word with a pseudonym is looked for in texts: one that may be any word is not.
+// isTelling reports whether a word with a pseudonym is replaced in texts. Words that can have another meaning are not.
 func isTelling(word, name string) bool {
 	return len(word) >= shortestWord && (strings.HasPrefix(name, "server-") || strings.ContainsAny(word, "./:#@"))
 }
 
-// Server is the pseudonym of a server's name or address.
+// Server returns the pseudonym of a server's name or address.
 func (r *Redactor) Server(name string) string { return r.pseudonym("server", name) }
 
-// Source is the pseudonym of what a mount is made from: an export, a share, a device or a volume handle. A root alone tells nothing.
+// Source returns the pseudonym of a mount source: an export, a share, a device or a volume handle. It returns a root path unchanged.
 func (r *Redactor) Source(path string) string {
 	if strings.Trim(path, "/") == "" {
 		return path
@@ -64,7 +64,7 @@ var (
 	users   = regexp.MustCompile(`(?i)\b(user(?:name)?|domain|dom)=[^\s,;"'\\]+`)
 )
 
-// Text replaces in a text what has a pseudonym, and gives one to addresses that nobody knew. Passwords go in any case.
+// Text replaces all words with a pseudonym in a text, and assigns pseudonyms to new addresses. It always removes passwords.
 func (r *Redactor) Text(text string) string {
 	text = secrets.ReplaceAllString(text, "${1}=REDACTED")
 	text = bearer.ReplaceAllString(text, "${1}REDACTED")
@@ -79,7 +79,7 @@ func (r *Redactor) Text(text string) string {
 	return ipv6.ReplaceAllStringFunc(text, r.address)
 }
 
-// knownWords matches all words that have a pseudonym, the longest first.
+// knownWords returns a pattern for all words with a pseudonym, longest first.
 func (r *Redactor) knownWords() *regexp.Regexp {
 	if r.words != nil {
 		return r.words
@@ -106,7 +106,7 @@ func (r *Redactor) knownWords() *regexp.Regexp {
 	return r.words
 }
 
-// replaceWords replaces matches that are no part of a longer name.
+// replaceWords replaces matches that are not part of a longer name.
 func replaceWords(words *regexp.Regexp, text string, name func(string) string) string {
 	var out strings.Builder
 	done := 0
@@ -129,7 +129,7 @@ func isNamePart(text string, i int) bool {
 	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
 }
 
-// address gives addresses a pseudonym. Those of the machine itself and of no machine tell nothing.
+// address returns the pseudonym of an address. It returns loopback and unspecified addresses unchanged.
 func (r *Redactor) address(word string) string {
 	trimmed := strings.TrimRight(word, ":.")
 	if strings.HasSuffix(word, "::") {

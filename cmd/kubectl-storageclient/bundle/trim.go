@@ -13,10 +13,10 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// ours is what our labels and annotations begin with.
+// ours is the prefix of the operator's labels and annotations.
 const ours = "tuning.storageclient.dev/"
 
-// Object is what is kept of an object's metadata.
+// Object contains the metadata of an object without confidential data.
 type Object struct {
 	Namespace         string            `json:"namespace,omitempty"`
 	Name              string            `json:"name"`
@@ -28,11 +28,11 @@ type Object struct {
 	Finalizers        []string          `json:"finalizers,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
-	// Managers are those who wrote the object.
+	// Managers are the field managers of the object.
 	Managers []string `json:"managers,omitempty"`
 }
 
-// objectOf keeps our own annotations and those that are named: others may hold anything.
+// objectOf keeps the operator's annotations and the named ones, because other annotations can contain anything.
 func objectOf(o metav1.Object, annotations ...string) Object {
 	out := Object{
 		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(),
@@ -55,7 +55,7 @@ func objectOf(o metav1.Object, annotations ...string) Object {
 	return out
 }
 
-// Node is what is kept of a Node: no addresses, images or attached volumes.
+// Node contains the collected fields of a Node, without addresses, images and attached volumes.
 type Node struct {
 	Metadata      Object                 `json:"metadata"`
 	Unschedulable bool                   `json:"unschedulable,omitempty"`
@@ -65,7 +65,7 @@ type Node struct {
 	NodeInfo      corev1.NodeSystemInfo  `json:"nodeInfo"`
 }
 
-// TrimNode keeps what matters of a Node.
+// TrimNode returns the collected fields of a Node.
 func TrimNode(n *corev1.Node) Node {
 	return Node{
 		Metadata: objectOf(n), Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints, Conditions: n.Status.Conditions,
@@ -73,7 +73,7 @@ func TrimNode(n *corev1.Node) Node {
 	}
 }
 
-// Volume is what is kept of a PersistentVolume.
+// Volume contains the collected fields of a PersistentVolume.
 type Volume struct {
 	Metadata      Object                               `json:"metadata"`
 	Phase         corev1.PersistentVolumePhase         `json:"phase,omitempty"`
@@ -85,26 +85,26 @@ type Volume struct {
 	MountOptions  []string                             `json:"mountOptions,omitempty"`
 	NFS           *corev1.NFSVolumeSource              `json:"nfs,omitempty"`
 	CSI           *CSI                                 `json:"csi,omitempty"`
-	// Other is true for any other source, of which nothing is kept.
+	// Other reports whether the volume has another source, which is not collected.
 	Other bool `json:"otherSource,omitempty"`
 }
 
-// CSI is what is kept of a CSI volume. Of Secrets it has the names; nobody reads their values.
+// CSI contains the collected fields of a CSI volume. It contains names of Secrets, but never their values.
 type CSI struct {
 	Driver       string `json:"driver"`
 	VolumeHandle string `json:"volumeHandle"`
 	FSType       string `json:"fsType,omitempty"`
 	ReadOnly     bool   `json:"readOnly,omitempty"`
-	// Attributes are the volume's own.
+	// Attributes are the attributes of the volume.
 	Attributes map[string]string `json:"volumeAttributes,omitempty"`
-	// SecretRefs are namespace/name by field.
+	// SecretRefs maps fields to namespace/name.
 	SecretRefs map[string]string `json:"secretRefs,omitempty"`
 }
 
-// plainAttributes are attributes of CSI volumes that name no place; the value of any other gets a pseudonym.
+// plainAttributes are CSI attributes that do not identify a location. The values of other attributes get a pseudonym.
 var plainAttributes = []string{"protocol", "mountOptions", "mountPermissions", "fsType", "skuName", "csi.storage.k8s.io/pvc/name", "csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pv/name"}
 
-// TrimVolume keeps what matters of a volume, and learns its server and source.
+// TrimVolume returns the collected fields of a volume, and registers its server and source.
 func (r *Redactor) TrimVolume(pv *corev1.PersistentVolume) Volume {
 	out := Volume{
 		Metadata: objectOf(pv, corev1.MountOptionAnnotation, "pv.kubernetes.io/provisioned-by"), Phase: pv.Status.Phase, Class: pv.Spec.StorageClassName,
@@ -152,14 +152,14 @@ func (r *Redactor) trimCSI(name string, source *corev1.CSIPersistentVolumeSource
 	return out
 }
 
-// Profile is what is kept of a profile: all but what kubectl remembers of it.
+// Profile contains the collected fields of a profile: everything except for kubectl's copy of it.
 type Profile struct {
 	Metadata Object                              `json:"metadata"`
 	Spec     v1alpha1.StorageClientProfileSpec   `json:"spec"`
 	Status   v1alpha1.StorageClientProfileStatus `json:"status"`
 }
 
-// TrimProfile keeps what matters of a profile, and learns the servers that it names.
+// TrimProfile returns the collected fields of a profile, and registers the servers that it names.
 func (r *Redactor) TrimProfile(p *v1alpha1.StorageClientProfile) Profile {
 	spec := p.Spec.DeepCopy()
 	if spec.Node != nil {
@@ -175,14 +175,14 @@ func (r *Redactor) TrimProfile(p *v1alpha1.StorageClientProfile) Profile {
 	return Profile{Metadata: objectOf(p), Spec: *spec, Status: p.Status}
 }
 
-// ClientNode is what is kept of a client node.
+// ClientNode contains the collected fields of a StorageClientNode.
 type ClientNode struct {
 	Metadata Object                           `json:"metadata"`
 	Spec     v1alpha1.StorageClientNodeSpec   `json:"spec"`
 	Status   v1alpha1.StorageClientNodeStatus `json:"status"`
 }
 
-// TrimClientNode keeps what matters of a client node, and learns the servers that it mounts from.
+// TrimClientNode returns the collected fields of a StorageClientNode, and registers the servers that it mounts from.
 func (r *Redactor) TrimClientNode(c *v1alpha1.StorageClientNode) ClientNode {
 	status := c.Status.DeepCopy()
 	for i := range status.Mounts {
@@ -191,7 +191,7 @@ func (r *Redactor) TrimClientNode(c *v1alpha1.StorageClientNode) ClientNode {
 	return ClientNode{Metadata: objectOf(c), Spec: c.Spec, Status: *status}
 }
 
-// Pod is what is kept of a Pod of ours.
+// Pod contains the collected fields of a Pod of the operator.
 type Pod struct {
 	Metadata   Object                   `json:"metadata"`
 	Node       string                   `json:"nodeName,omitempty"`
@@ -200,12 +200,12 @@ type Pod struct {
 	Containers []corev1.ContainerStatus `json:"containerStatuses,omitempty"`
 }
 
-// TrimPod keeps what matters of a Pod.
+// TrimPod returns the collected fields of a Pod.
 func TrimPod(p *corev1.Pod) Pod {
 	return Pod{Metadata: objectOf(p), Node: p.Spec.NodeName, Phase: p.Status.Phase, Conditions: p.Status.Conditions, Containers: p.Status.ContainerStatuses}
 }
 
-// Workload is how the manager or the agent runs: images and flags, no environment.
+// Workload describes the manager or the agent: images and flags, but no environment.
 type Workload struct {
 	Kind       string              `json:"kind"`
 	Metadata   Object              `json:"metadata"`
@@ -213,19 +213,19 @@ type Workload struct {
 	Status     any                 `json:"status"`
 }
 
-// WorkloadContainer is what runs in it.
+// WorkloadContainer is a container of a Workload.
 type WorkloadContainer struct {
 	Name  string   `json:"name"`
 	Image string   `json:"image"`
 	Args  []string `json:"args,omitempty"`
 }
 
-// TrimDeployment keeps what matters of the manager's Deployment.
+// TrimDeployment returns the collected fields of the manager's Deployment.
 func TrimDeployment(d *appsv1.Deployment) Workload {
 	return Workload{Kind: "Deployment", Metadata: objectOf(d), Containers: containersOf(&d.Spec.Template), Status: d.Status}
 }
 
-// TrimDaemonSet keeps what matters of the agent's DaemonSet.
+// TrimDaemonSet returns the collected fields of the agent's DaemonSet.
 func TrimDaemonSet(d *appsv1.DaemonSet) Workload {
 	return Workload{Kind: "DaemonSet", Metadata: objectOf(d), Containers: containersOf(&d.Spec.Template), Status: d.Status}
 }
@@ -238,7 +238,7 @@ func containersOf(template *corev1.PodTemplateSpec) []WorkloadContainer {
 	return out
 }
 
-// Event is what is kept of an event.
+// Event contains the collected fields of an event.
 type Event struct {
 	LastSeen  metav1.Time `json:"lastSeen"`
 	Count     int32       `json:"count,omitempty"`
@@ -249,7 +249,8 @@ type Event struct {
 	Reporter  string      `json:"reporter,omitempty"`
 }
 
-// TrimEvent keeps what matters of an event, and says whether it is one of ours: reported by the operator, or of what it runs in.
+// TrimEvent returns the collected fields of an event. It also reports whether the operator reported it, or whether it is about the
+// operator's workloads.
 func TrimEvent(e *corev1.Event) (Event, bool) {
 	reporter := e.ReportingController
 	if reporter == "" {

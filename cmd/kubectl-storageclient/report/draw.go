@@ -27,10 +27,10 @@ func class(o verdict.Outcome) string {
 	return "undecided"
 }
 
-// axis is the scale of ratios, logarithmic and the same for all intervals.
+// axis is the logarithmic scale of ratios, which is the same for all intervals.
 type axis struct {
 	Ticks []tick
-	// One is where equal lists are, MarginLow and MarginWidth what is no difference.
+	// One is the position of equal results. MarginLow and MarginWidth are the range without a difference.
 	One, MarginLow, MarginWidth float64
 
 	low, high float64
@@ -41,7 +41,7 @@ type tick struct {
 	At   float64
 }
 
-// farthest bounds the axis: what is farther off is drawn at its end.
+// farthest is the limit of the axis: values beyond it appear at its end.
 const farthest = 1e4
 
 func newAxis(results []verdict.Result, leastRatio float64) axis {
@@ -62,13 +62,13 @@ func newAxis(results []verdict.Result, leastRatio float64) axis {
 	return a
 }
 
-// at is where a ratio is drawn, in percent of the width.
+// at returns the position of a ratio in percent of the width.
 func (a axis) at(ratio float64) float64 {
 	position := 100 * (math.Log(ratio) - a.low) / (a.high - a.low)
 	return math.Round(100*min(100, max(0, position))) / 100
 }
 
-// percentOf is a share of the most, in percent.
+// percentOf returns f as a percentage of most.
 func percentOf(f, most float64) float64 {
 	if most == 0 {
 		return 0
@@ -76,7 +76,7 @@ func percentOf(f, most float64) float64 {
 	return math.Round(1e4*f/most) / 100
 }
 
-// tickGap is how near two ticks may be.
+// tickGap is the minimum distance between two ticks.
 const tickGap = 15
 
 func (a *axis) addTicks() {
@@ -118,7 +118,7 @@ func (a axis) draw(r verdict.Result) row {
 
 func times(ratio float64) string { return "×" + figure(ratio) }
 
-// figure has three digits that matter, without an exponent where people can do without.
+// figure returns three significant digits, without an exponent if possible.
 func figure(f float64) string {
 	switch {
 	case f == 0:
@@ -136,7 +136,6 @@ func figure(f float64) string {
 	return text
 }
 
-// grouped sets a comma between thousands.
 func grouped(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

@@ -1,4 +1,4 @@
-// Package report writes what a trial has found as one HTML file that needs nothing else: no script, no font, no picture from elsewhere.
+// Package report writes the results of a trial as one HTML file without external scripts, fonts or images.
 package report
 
 import (
@@ -13,48 +13,48 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-// Trial is what the report tells of.
+// Trial is the content of the report.
 type Trial struct {
-	// Title names what was measured, e.g. the namespace and name of a PersistentVolumeClaim.
+	// Title names the measured object, for example the namespace and name of a PersistentVolumeClaim.
 	Title string
-	// Workload is what ran, in words.
+	// Workload describes the workload.
 	Workload string
 	Goal     verdict.Goal
 	Verdict  verdict.Verdict
-	// Rounds says why there were as many as there were.
+	// Rounds is the reason for the number of rounds.
 	Rounds string
-	// Before and After are the lists of options, in order.
+	// Before and After are the mount options, in order.
 	Before []string
 	After  []string
-	// Reasons are for options of the candidate.
+	// Reasons are the reasons for options of the candidate.
 	Reasons []Reason
-	// Recommendations are what else to do, or why nothing helps.
+	// Recommendations are further actions, or the reason why no action helps.
 	Recommendations []Recommendation
-	// Cold are the caches that held nothing, by phase.
+	// Cold are the empty caches of each phase.
 	Cold []Cold
-	// Validity are the proofs that hold in every round, Void why passes counted for nothing.
+	// Validity contains the proofs that hold in every round. Void contains the reasons for invalid passes.
 	Validity []string
 	Void     []string
-	// Environment is where it was measured: kernel, nodes, server, time.
+	// Environment describes the measurement: kernel, nodes, server, time.
 	Environment []Fact
 }
 
-// Reason says why an option is in the candidate.
+// Reason is the reason for an option of the candidate.
 type Reason struct{ Option, Why, Source string }
 
-// Recommendation is one thing to do.
+// Recommendation is one recommended action.
 type Recommendation struct {
 	Text, Effect string
 	Options      []string
 }
 
-// Cold is which caches held nothing at the beginning of a phase.
+// Cold contains the caches that were empty at the start of a phase.
 type Cold struct {
 	Phase  string
 	Caches []string
 }
 
-// Fact is a thing known of the environment.
+// Fact is one fact about the environment.
 type Fact struct{ Name, Value string }
 
 //go:embed report.html
@@ -62,7 +62,7 @@ var page string
 
 var pageTemplate = template.Must(template.New("report").Parse(page))
 
-// HTML writes the report.
+// HTML returns the report.
 func HTML(t Trial) ([]byte, error) {
 	var out bytes.Buffer
 	if err := pageTemplate.Execute(&out, newPage(t)); err != nil {
@@ -71,14 +71,14 @@ func HTML(t Trial) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// shown is a Trial with what the page draws of it.
+// shown is a Trial with the data of the page.
 type shown struct {
 	Trial
 	Headline, Class string
-	// Why is the verdict's, less its first word.
+	// Why is the text of the verdict without its first word.
 	Why     string
 	Percent string
-	// VoidPasses says how many counted for nothing.
+	// VoidPasses describes the number of invalid passes.
 	VoidPasses string
 	Options    []option
 	Phases     []phase
@@ -89,7 +89,7 @@ type option struct {
 	Name, Class, Sign, Why, Source string
 }
 
-// phase has the results that decide, each with its interval, and the operations, each with two bars.
+// phase contains the deciding results, each with its interval, and the operations, each with two bars.
 type phase struct {
 	Name      string
 	Intervals []row
@@ -97,16 +97,16 @@ type phase struct {
 	Notes     []note
 }
 
-// note is said of several results at once.
+// note is a note about several results.
 type note struct {
 	Of   []string
 	Text string
 }
 
-// row is one result as it is drawn. Positions are percentages of the width.
+// row is the display of one result. Positions are percentages of the width.
 type row struct {
 	Name, Unit, Before, After, Ratio, Range, Same, Words, Class string
-	// Decides is what Result has, Drawn is true where there is an interval.
+	// Decides is copied from Result. Drawn reports whether there is an interval.
 	Decides, Drawn                     bool
 	From, To, Middle, SameFrom, SameTo float64
 	BeforeBar, AfterBar                float64
@@ -163,7 +163,7 @@ func isSum(metric string) bool {
 	return metric == verdict.Seconds || metric == verdict.Operations || metric == verdict.Bytes
 }
 
-// scaleBars makes percentages of the largest.
+// scaleBars converts the bars to percentages of the largest one.
 func (p *phase) scaleBars() {
 	most := 0.0
 	for _, r := range p.Bars {
@@ -174,7 +174,7 @@ func (p *phase) scaleBars() {
 	}
 }
 
-// optionsOf has all options of both lists, those that stay first.
+// optionsOf returns the options of both sides, starting with unchanged options.
 func optionsOf(t Trial) (options []option) {
 	reason := func(name string) Reason {
 		if i := slices.IndexFunc(t.Reasons, func(r Reason) bool { return r.Option == name }); i >= 0 {

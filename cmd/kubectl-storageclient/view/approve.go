@@ -12,8 +12,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// CheckApprovable says why the profile's plan cannot be approved, nil if it can. plan is the hash that is meant, "" for
-// whichever it is.
+// CheckApprovable returns an error if the profile's plan cannot be approved. plan is the expected hash. Empty accepts any hash.
 func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 	switch hash := p.Status.Plan.Hash; {
 	case p.Status.ObservedGeneration != p.Generation:
@@ -26,8 +25,8 @@ func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 	return nil
 }
 
-// ExplainRefusal adds to the API server's refusal of an approval who may approve. Without the admission policy it is RBAC that
-// refuses, and that names no role.
+// ExplainRefusal adds the required role to the API server's rejection of an approval. Without the admission policy, RBAC rejects it
+// without a role name.
 func ExplainRefusal(p *v1alpha1.StorageClientProfile, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
@@ -37,12 +36,12 @@ func ExplainRefusal(p *v1alpha1.StorageClientProfile, err error) error {
 		hash, p.Name, v1alpha1.ApproverRole, ApproveCommand(p.Name, hash), err)
 }
 
-// ApproveCommand approves one plan of a profile, and no other.
+// ApproveCommand returns the command that approves exactly one plan of a profile.
 func ApproveCommand(profile, plan string) string {
 	return fmt.Sprintf("kubectl storageclient approve %s --plan %s", profile, plan)
 }
 
-// CheckPreview says why a preview does not show the plan that is about to be approved, nil if it does.
+// CheckPreview returns an error if a preview does not show the plan that is about to be approved.
 func CheckPreview(p *v1alpha1.StorageClientProfile, preview overview.Preview) error {
 	switch {
 	case preview.Refused != "":
@@ -53,7 +52,7 @@ func CheckPreview(p *v1alpha1.StorageClientProfile, preview overview.Preview) er
 	return nil
 }
 
-// WriteApproval shows the plan that is about to be approved: the list that "plan" shows, of all nodes.
+// WriteApproval prints the plan that is about to be approved: the same list as "plan", with all nodes.
 func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overview.Preview, budget Budget) error {
 	out := &printer{w: w}
 	plan := Plan{Name: p.Name, Spec: p.Spec.WithDefaults(), Nodes: preview}
@@ -80,7 +79,7 @@ func describePolicy(spec v1alpha1.StorageClientProfileSpec) string {
 	return fmt.Sprintf("The reboot policy is %s: the approval has no effect unless the policy is OnApproval.", spec.Rollout.Reboot.Policy)
 }
 
-// DescribeApproval tells of the plan that is about to be approved what the profile's status has.
+// DescribeApproval describes the plan that is about to be approved, based on the profile's status.
 func DescribeApproval(p *v1alpha1.StorageClientProfile) string {
 	plan, spec := p.Status.Plan, p.Spec.WithDefaults()
 	description := fmt.Sprintf("Plan %s of %s reboots %s", plan.Hash, p.Name, count(plan.NodesToReboot, "node"))
@@ -97,7 +96,7 @@ func DescribeApproval(p *v1alpha1.StorageClientProfile) string {
 	return description
 }
 
-// DescribePause says what pausing or resuming has done. p is the profile as it was before.
+// DescribePause describes the result of pausing or resuming. p is the profile before the change.
 func DescribePause(p *v1alpha1.StorageClientProfile, paused bool) string {
 	switch {
 	case paused:

@@ -13,34 +13,35 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Diff is what "diff" prints: what a profile wants against what is.
+// Diff is the output of "diff": the desired state of a profile compared with the current state.
 type Diff struct {
 	Name string `json:"name"`
-	// Held says that the profile does not act, empty where it does.
+	// Held is the reason why the profile is not applied. Empty if it is applied.
 	Held string `json:"held,omitempty"`
 	overview.Diff
-	// NodesRead is false where nothing could be read of nodes.
+	// NodesRead is false if no data about nodes could be read.
 	NodesRead bool `json:"nodesRead"`
-	// Volumes are those whose list is not as wanted, or keeps something of its own; VolumesSame counts the others.
+	// Volumes are the volumes whose mount options differ from the desired ones, or keep a value of the volume. VolumesSame is the number
+	// of other volumes.
 	Volumes     []VolumeDiff `json:"volumes,omitempty"`
 	VolumesSame int          `json:"volumesSame"`
-	// Unknown says what could not be read.
+	// Unknown lists data that could not be read.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// VolumeDiff are volumes with the same difference.
+// VolumeDiff describes volumes with the same difference.
 type VolumeDiff struct {
 	// Volumes are sorted.
 	Volumes []string `json:"volumes"`
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	// Kept says of volumes that get no other list what stays otherwise than declared since the rules leave it so.
+	// Kept describes values that the rules leave different from the declared ones, for volumes whose mount options do not change.
 	Kept   []string `json:"kept,omitempty"`
 	State  string   `json:"state"`
 	Reason string   `json:"reason"`
 }
 
-// AddVolumes adds volumes to the differences.
+// AddVolumes adds the differences of volumes.
 func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 	for _, v := range listed {
 		if slices.Equal(v.Now, v.Wanted) && len(v.Exceptions) == 0 {
@@ -72,7 +73,7 @@ func without(list, other []string) []string {
 	return out
 }
 
-// WriteText prints the differences for people; wide names all nodes and volumes of a group.
+// WriteText prints the differences for users. If wide is set, it lists all nodes and volumes of a group.
 func (d Diff) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	names := func(all []string) string {

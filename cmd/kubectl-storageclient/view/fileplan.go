@@ -21,17 +21,17 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Budget is the cluster's, which bounds all profiles together.
+// Budget is the reboot limit of the cluster for all profiles together.
 type Budget struct {
-	// MaxUnavailable is the manager's --max-unavailable, AtOnce how many of the nodes that is.
+	// MaxUnavailable is the manager's --max-unavailable. AtOnce is the resulting number of nodes.
 	MaxUnavailable string `json:"maxUnavailable"`
 	AtOnce         int    `json:"atOnce,omitempty"`
-	// Source says where it is from; Assumed is true where the manager's own is not known.
+	// Source is the origin of the budget. Assumed reports whether the manager's value is unknown.
 	Source  string `json:"source"`
 	Assumed bool   `json:"assumed,omitempty"`
 }
 
-// String tells budget and source.
+// String returns the budget with its source.
 func (b Budget) String() string {
 	limit := b.MaxUnavailable + " of all nodes"
 	switch {
@@ -43,38 +43,38 @@ func (b Budget) String() string {
 	return fmt.Sprintf("Reboot limit of the cluster: %s (%s).", limit, b.Source)
 }
 
-// Pods is what the drain of a node meets, or of all of them.
+// Pods summarizes the pods on one drained node, or on all of them.
 type Pods struct {
-	// Evicted would be evicted, WaitedFor run to their end, as pods of Jobs do.
+	// Evicted is the number of pods that the drain evicts. WaitedFor is the number of pods that run to their end, such as pods of Jobs.
 	Evicted   int `json:"evicted"`
 	WaitedFor int `json:"waitedFor"`
-	// Blocked say why a pod cannot be evicted as things are, whatever the PodDisruptionBudgets allow.
+	// Blocked contains the reasons why pods currently cannot be evicted, regardless of PodDisruptionBudgets.
 	Blocked []string `json:"blocked,omitempty"`
 }
 
-// TriedProfile is a profile of a file that the API server has tried.
+// TriedProfile is a profile from a file after a dry run by the API server.
 type TriedProfile struct {
 	Name, File string
-	// Before is the one in the cluster, nil for none. After is the one of the file, as the API server would keep it.
+	// Before is the profile in the cluster. Nil if there is none. After is the profile of the file as the API server would store it.
 	Before *v1alpha1.StorageClientProfile
 	After  v1alpha1.StorageClientProfile
-	// Refused is what the API server has against it, Unchecked why it was not asked.
+	// Refused is the error of the API server. Unchecked is the reason why there was no dry run.
 	Refused, Unchecked string
 }
 
-// Advised is what the rules of advice read of one profile.
+// Advised is the input of the advice on one profile.
 type Advised struct {
 	Profile string
 	Input   advice.Input
 }
 
-// FilePlanInput is all that a FilePlan is made of.
+// FilePlanInput is the input of a FilePlan.
 type FilePlanInput struct {
 	Profiles []TriedProfile
 	Budget   Budget
 	Allow    catalogue.AllowList
 	Nodes    overview.Together
-	// Volumes is nil where volumes may not be read: UnknownVolumes says why. So are Pods, by node, with UnknownPods.
+	// Volumes is nil if volumes cannot be read; UnknownVolumes is the reason. The same applies to Pods, by node, and UnknownPods.
 	Volumes        *volumeplan.Preview
 	UnknownVolumes string
 	Pods           map[string]*Pods
@@ -82,7 +82,7 @@ type FilePlanInput struct {
 	Advice         []Advised
 }
 
-// Names are the names of the profiles.
+// Names returns the names of the profiles.
 func (in FilePlanInput) Names() []string {
 	var names []string
 	for _, p := range in.Profiles {
@@ -99,31 +99,31 @@ const (
 	actionRefused = "Refused"
 )
 
-// FieldChange is a field of a profile that changes.
+// FieldChange is a changed field of a profile.
 type FieldChange struct {
 	Field string `json:"field"`
-	// Old and New are in JSON; empty: not set.
+	// Old and New are JSON values. Empty if unset.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 }
 
-// FileProfile is one profile's part of a FilePlan.
+// FileProfile is the part of a FilePlan for one profile.
 type FileProfile struct {
 	Name string `json:"name"`
 	File string `json:"file"`
-	// Action is Create, Update or None, and Refused where the API server or the manager would not take it.
+	// Action is Create, Update or None, or Refused if the API server or the manager would reject the profile.
 	Action string `json:"action"`
-	// Refused says why.
+	// Refused is the reason for the rejection.
 	Refused string        `json:"refused,omitempty"`
 	Fields  []FieldChange `json:"fields,omitempty"`
-	// Nodes is how many nodes it selects, ChangedNodes, Reboots and ChangedVolumes are its part in what changes.
+	// Nodes is the number of selected nodes. ChangedNodes, Reboots and ChangedVolumes are the changes that this profile causes.
 	Nodes          int `json:"nodes"`
 	ChangedNodes   int `json:"changedNodes"`
 	Reboots        int `json:"reboots"`
 	ChangedVolumes int `json:"changedVolumes"`
-	// Notes say what else is to be known.
+	// Notes contain additional information.
 	Notes []string `json:"notes,omitempty"`
-	// Approval is the command that approves the reboots once the profile is applied, empty if none is needed.
+	// Approval is the command that approves the reboots after the profile is applied. Empty if they do not need approval.
 	Approval            string            `json:"approval,omitempty"`
 	Earliest            *metav1.Time      `json:"earliest,omitempty"`
 	EstimatedCompletion *metav1.Time      `json:"estimatedCompletion,omitempty"`
@@ -131,34 +131,34 @@ type FileProfile struct {
 	Servers             []advice.Load     `json:"servers,omitempty"`
 }
 
-// PlannedReboot is a node that would reboot, with what its drain meets.
+// PlannedReboot is a node that would reboot, with the pods on it.
 type PlannedReboot struct {
 	overview.JointReboot
 	Pods *Pods `json:"pods,omitempty"`
 }
 
-// FilePlan is what "plan -f" prints.
+// FilePlan is the output of "plan -f".
 type FilePlan struct {
-	// Summary says in a sentence what would change.
+	// Summary describes the changes in one sentence.
 	Summary string `json:"summary"`
-	// Changed is whether anything would.
+	// Changed reports whether the plan changes anything.
 	Changed  bool          `json:"changed"`
 	Budget   Budget        `json:"budget"`
 	Profiles []FileProfile `json:"profiles"`
-	// Nodes are those whose settings change, grouped by what changes.
+	// Nodes are the nodes whose settings change, grouped by change.
 	Nodes       []overview.NodeChange  `json:"nodes,omitempty"`
 	Reboots     []PlannedReboot        `json:"reboots,omitempty"`
 	NotRebooted []overview.JointReboot `json:"notRebooted,omitempty"`
-	// Pods sums up Reboots, nil where nobody knows.
+	// Pods summarizes Reboots. Nil if unknown.
 	Pods *Pods `json:"pods,omitempty"`
-	// EstimatedCompletion is when the last node can be back at the earliest.
+	// EstimatedCompletion is the earliest time at which the last node can be back.
 	EstimatedCompletion *metav1.Time        `json:"estimatedCompletion,omitempty"`
 	Volumes             *volumeplan.Preview `json:"volumes,omitempty"`
 	Conflicts           []overview.Dispute  `json:"conflicts,omitempty"`
 	Unknown             []string            `json:"unknown,omitempty"`
 }
 
-// NewFilePlan puts a plan together.
+// NewFilePlan returns the plan for an input.
 func NewFilePlan(in FilePlanInput) FilePlan {
 	out := FilePlan{
 		Budget: in.Budget, Nodes: in.Nodes.Changes, NotRebooted: in.Nodes.NotRebooted, Conflicts: in.Nodes.Conflicts,
@@ -258,7 +258,7 @@ func newFileProfile(in FilePlanInput, tried *TriedProfile) FileProfile {
 	return out
 }
 
-// notesOn says what keeps a profile from doing what the plan says, and what the webhook would warn about.
+// notesOn returns the reasons why the effect of a profile differs from the plan, and the warnings of the webhook.
 func notesOn(tried *TriedProfile, allow catalogue.AllowList) []string {
 	p := &tried.After
 	var notes []string
@@ -279,7 +279,7 @@ func notesOn(tried *TriedProfile, allow catalogue.AllowList) []string {
 	return notes
 }
 
-// changedFields are the fields of the spec, and our annotations, that differ, by path.
+// changedFields returns the changed fields of the spec and the operator's annotations, sorted by path.
 func changedFields(before, after *v1alpha1.StorageClientProfile) []FieldChange {
 	old, next := fieldsOf(before), fieldsOf(after)
 	var out []FieldChange
@@ -310,7 +310,7 @@ func fieldsOf(p *v1alpha1.StorageClientProfile) map[string]string {
 	return out
 }
 
-// addFields takes a list as one value, but for lists of named things.
+// addFields adds each field of a value by path. A list is one value, except for lists of entries with names.
 func addFields(out map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -330,7 +330,7 @@ func addFields(out map[string]string, path string, value any) {
 	}
 }
 
-// addNamed adds a list whose entries have names, and reports whether they do.
+// addNamed adds a list whose entries have names. It reports whether they do.
 func addNamed(out map[string]string, path string, list []any) bool {
 	for _, entry := range list {
 		if fields, ok := entry.(map[string]any); !ok || fields["name"] == nil {
@@ -357,7 +357,7 @@ func encode(value any) string {
 	return string(data)
 }
 
-// Names implements what -o name prints: the profiles that would change.
+// Names returns the output of -o name: the profiles that would change.
 func (p FilePlan) Names() []string {
 	var names []string
 	for _, profile := range p.Profiles {
@@ -368,7 +368,7 @@ func (p FilePlan) Names() []string {
 	return names
 }
 
-// Refusals say which profiles nobody would take, and why.
+// Refusals describes the rejected profiles, with the reason.
 func (p FilePlan) Refusals() []string {
 	var out []string
 	for _, profile := range p.Profiles {
@@ -405,7 +405,7 @@ func (p FilePlan) summarize() string {
 	return "Profiles: " + strings.Join(parts, "; ") + "."
 }
 
-// WriteText prints the plan for people; wide names all nodes and volumes.
+// WriteText prints the plan for users. If wide is set, it lists all nodes and volumes.
 func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	p.writeProfiles(out)
@@ -454,7 +454,7 @@ func (p FilePlan) writeProfiles(out *printer) {
 	}
 }
 
-// volumesOf is unknown where no volume may be read.
+// volumesOf returns "?" if volumes cannot be read.
 func (p FilePlan) volumesOf(profile FileProfile) string {
 	if p.Volumes == nil {
 		return "?"
@@ -466,7 +466,7 @@ func (f FieldChange) String() string {
 	return fmt.Sprintf("%s: %s → %s", f.Field, cmp.Or(f.Old, "(not set)"), cmp.Or(f.New, "(not set)"))
 }
 
-// namesShown is how many names of a group the text gives; -o wide gives all.
+// namesShown is the maximum number of names of a group in text output; -o wide shows all names.
 const namesShown = 10
 
 func (p FilePlan) writeNodes(out *printer, wide bool) {
@@ -480,7 +480,7 @@ func (p FilePlan) writeNodes(out *printer, wide bool) {
 	}
 }
 
-// namesOf names up to ten, or all.
+// namesOf lists up to ten names, or all.
 func namesOf(names []string, wide bool) string {
 	if wide || len(names) <= namesShown {
 		return strings.Join(names, ", ")
@@ -544,7 +544,7 @@ func podsText(pods *Pods) string {
 	return fmt.Sprint(pods.Evicted)
 }
 
-// rebootLines say what holds for all reboots: pods, limit, times, approvals.
+// rebootLines describes the reboots: pods, limit, times, approvals.
 func (p FilePlan) rebootLines() []string {
 	var lines []string
 	if p.Pods != nil {
@@ -569,7 +569,7 @@ func (p FilePlan) rebootLines() []string {
 	return lines
 }
 
-// String counts.
+// String returns the numbers of pods.
 func (p Pods) String() string {
 	out := count(int32(p.Evicted), "pod") + " would be evicted"
 	if p.WaitedFor > 0 {
@@ -603,12 +603,12 @@ func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 	}
 }
 
-// leftVolumes are those that do not get what is declared: what somebody has to see to first.
+// leftVolumes returns the volumes that do not get the declared options and need an action first.
 func (p FilePlan) leftVolumes() []volumeplan.Change {
 	return slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions)
 }
 
-// volumeChanges shows the old and the new list of volumes that change in the same way.
+// volumeChanges prints the old and the new mount options of volumes with the same change.
 func (p *printer) volumeChanges(changes []volumeplan.Change, wide bool) {
 	for _, g := range groupVolumes(changes) {
 		p.line(fmt.Sprintf("\n%s of %s: %s", count(int32(len(g.names)), "volume"), strings.Join(g.Profiles, ", "), namesOf(g.names, wide)))
@@ -617,7 +617,7 @@ func (p *printer) volumeChanges(changes []volumeplan.Change, wide bool) {
 	}
 }
 
-// volumeGroup are volumes that change in the same way.
+// volumeGroup contains volumes with the same change.
 type volumeGroup struct {
 	volumeplan.Change
 	names []string

@@ -7,10 +7,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// rowsInComment is how many rows a table has in a comment: GitHub takes 65,536 characters.
+// rowsInComment is the maximum number of rows of a table in a comment: GitHub accepts 65,536 characters.
 const rowsInComment = 50
 
-// Markdown is the plan as a comment on a pull request: the summary first, tables folded away.
+// Markdown returns the plan as a comment for a pull request: the summary first, then collapsed tables.
 func (p FilePlan) Markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Storage client plan\n\n%s\n", escape(p.Summary))
@@ -106,7 +106,7 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 	fold(out, count(int32(len(rows)), "volume")+" left unchanged", []string{"Volume", "Reason", "Message"}, rows)
 }
 
-// fold writes a table that the reader opens, nothing where it has no rows.
+// fold writes a collapsed table. It does not write a table without rows.
 func fold(out *strings.Builder, title string, header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -128,12 +128,12 @@ func table(header []string, rows [][]string) string {
 	return out.String()
 }
 
-// escape keeps what clusters and files say from being read as Markdown, HTML or a mention.
+// escape prevents text from clusters and files from being parsed as Markdown, HTML or a mention.
 func escape(s string) string {
 	return strings.NewReplacer("\n", " ", "\\", "\\\\", "|", "\\|", "<", "&lt;", ">", "&gt;", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]", "@", "&#64;", "#", "\\#").Replace(s)
 }
 
-// code writes a value as it is; a backquote in it would end it.
+// code formats a value as code. It replaces backquotes, which would end the code.
 func code(s string) string {
 	if s == "" {
 		return ""

@@ -1,6 +1,6 @@
 package view
 
-// Names implements what -o name prints.
+// Names returns the output of -o name.
 func (s Status) Names() []string {
 	var names []string
 	for _, p := range s.Profiles {
@@ -9,13 +9,13 @@ func (s Status) Names() []string {
 	return names
 }
 
-// Names implements what -o name prints.
+// Names returns the output of -o name.
 func (p Plan) Names() []string { return []string{profileResource + p.Name} }
 
-// Names implements what -o name prints.
+// Names returns the output of -o name.
 func (r NodeReport) Names() []string { return []string{nodeResource + r.Name} }
 
-// Names implements what -o name prints.
+// Names returns the output of -o name.
 func (v VolumeReport) Names() []string {
 	var names []string
 	for _, volume := range v.Volumes {
@@ -24,7 +24,7 @@ func (v VolumeReport) Names() []string {
 	return names
 }
 
-// Names implements what -o name prints: the nodes and volumes that differ.
+// Names returns the output of -o name: the nodes and volumes that differ.
 func (d Diff) Names() []string {
 	var names []string
 	for _, g := range d.Groups {

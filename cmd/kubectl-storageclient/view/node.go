@@ -16,42 +16,42 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// NodeReport is what "node" prints.
+// NodeReport is the output of "node".
 type NodeReport struct {
 	Name string `json:"name"`
-	// Summary says in a sentence how the node stands in the rollout.
+	// Summary describes the state of the node in the rollout in one sentence.
 	Summary string `json:"summary"`
-	// Remarks say what in this report cannot be relied on.
+	// Remarks describe unreliable parts of this report.
 	Remarks       []string                `json:"remarks,omitempty"`
 	KernelVersion string                  `json:"kernelVersion,omitempty"`
 	Bootloader    *v1alpha1.Bootloader    `json:"bootloader,omitempty"`
 	Rollout       *v1alpha1.RolloutStatus `json:"rollout,omitempty"`
-	// RebootRequiredBy are the keys of the settings that wait for a boot, Reboot what the agent has done with a permit.
+	// RebootRequiredBy contains the keys of settings that require a reboot. Reboot is the agent's result for a permit.
 	RebootRequiredBy []string               `json:"rebootRequiredBy,omitempty"`
 	Reboot           *v1alpha1.RebootStatus `json:"reboot,omitempty"`
 	Settings         []NodeSetting          `json:"settings"`
 	Mounts           []NodeMount            `json:"mounts"`
 	MountsOmitted    int32                  `json:"mountsOmitted,omitempty"`
-	// BusyMounts hold a reboot back.
+	// BusyMounts delay a reboot.
 	BusyMounts []v1alpha1.BusyMount `json:"busyMounts,omitempty"`
-	// Unknown says what could not be read.
+	// Unknown lists data that could not be read.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// NodeSetting is one setting of a node, as wanted and as observed.
+// NodeSetting is one setting of a node, with its desired and observed values.
 type NodeSetting struct {
 	Key string `json:"key"`
-	// Wanted is empty for a setting that is being restored.
+	// Wanted is the desired value. Empty for a setting that is being restored.
 	Wanted   string `json:"wanted"`
 	InForce  string `json:"inForce"`
 	Original string `json:"original,omitempty"`
-	// Profile is empty for a setting that no profile declares any more.
+	// Profile is the profile that declares the setting. Empty if there is none.
 	Profile     string                  `json:"profile,omitempty"`
 	OnRemoval   v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
 	TakesEffect v1alpha1.SettingEffect  `json:"takesEffect,omitempty"`
 	// State is empty until the agent has reported the setting.
 	State v1alpha1.SettingState `json:"state,omitempty"`
-	// Message says why the state is not InSync, and which file is in the way.
+	// Message explains why the state is not InSync, and names the conflicting file.
 	Message string          `json:"message,omitempty"`
 	Drift   *v1alpha1.Drift `json:"drift,omitempty"`
 }
@@ -59,12 +59,12 @@ type NodeSetting struct {
 // NodeMount is one mount of a node.
 type NodeMount struct {
 	v1alpha1.MountStatus `json:",inline"`
-	// Pods are the pods that use it: namespace/name, or the UID where the name is not known.
+	// Pods are the pods that use the mount: namespace/name, or the UID if the name is unknown.
 	Pods []string `json:"pods,omitempty"`
 }
 
-// NewNodeReport puts a report together. node is nil where it could not be read or is gone, clientNode where the node is not managed.
-// pods holds namespace/name by UID.
+// NewNodeReport returns the report of a node. node is nil if the Node is missing or could not be read. clientNode is nil if the node
+// is not managed. pods maps UIDs to namespace/name.
 func NewNodeReport(name string, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, pods map[string]string, now time.Time) NodeReport {
 	r := NodeReport{Name: name, Settings: []NodeSetting{}, Mounts: []NodeMount{}}
 	if clientNode == nil {
@@ -126,7 +126,7 @@ func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) stri
 	return sentence + "."
 }
 
-// remarksOn says where the agent's report is not of now.
+// remarksOn describes outdated parts of the agent's report.
 func remarksOn(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var remarks []string
 	if seen := clientNode.Status.ObservedGeneration; seen < clientNode.Generation {
@@ -160,7 +160,7 @@ func settingOf(wanted v1alpha1.NodeSetting, all []v1alpha1.SettingStatus) NodeSe
 	return out
 }
 
-// WriteText prints the report for people; wide tables have all columns.
+// WriteText prints the report for users. If wide is set, tables have all columns.
 func (r NodeReport) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(r.Summary)

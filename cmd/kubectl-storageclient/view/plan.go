@@ -20,39 +20,39 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Plan is what "plan" prints.
+// Plan is the output of "plan".
 type Plan struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
-	// Budget is the cluster's, nil where nobody asked.
+	// Budget is the budget of the cluster. Nil if it was not requested.
 	Budget *Budget `json:"budget,omitempty"`
-	// Spec holds every default.
+	// Spec contains all defaults.
 	Spec    v1alpha1.StorageClientProfileSpec `json:"spec"`
 	Nodes   overview.Preview                  `json:"nodes"`
 	Volumes *Volumes                          `json:"volumes,omitempty"`
-	// Advice is what the profile's status holds, for the nodes and volumes as they are now; errors first.
+	// Advice is the advice in the profile's status, for the current nodes and volumes; errors first.
 	Advice []v1alpha1.Advice `json:"advice,omitempty"`
-	// Servers are the load that the nodes may cause on each server of the profile's volumes, the most requests first.
+	// Servers are the maximum loads on the servers of the profile's volumes, most requests first.
 	Servers []advice.Load `json:"servers,omitempty"`
-	// Approval is the command that approves the reboots, empty if none is needed.
+	// Approval is the command that approves the reboots. Empty if they do not need approval.
 	Approval string `json:"approval,omitempty"`
 }
 
-// Volumes tells what would happen to the profile's volumes.
+// Volumes describes the changes of the profile's volumes.
 type Volumes struct {
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
 	Blocked  int32 `json:"blocked"`
-	// Exceptions is how many differ from what is declared because the rules leave them so.
+	// Exceptions is the number of volumes that differ from the declared options because the rules allow it.
 	Exceptions int32 `json:"exceptions"`
-	// Examples are up to three blocked volumes, and up to three exceptions.
+	// Examples contains up to three blocked volumes and up to three exceptions.
 	Examples []volumeplan.Note `json:"examples,omitempty"`
 	Unknown  string            `json:"unknown,omitempty"`
-	// Changes are those that would get another list, by name.
+	// Changes are the volumes whose mount options would change, by name.
 	Changes []volumeplan.Change `json:"changes,omitempty"`
 }
 
-// NewPlan puts a plan together. volumes is nil for a profile without volume rules.
+// NewPlan returns the plan of a profile. volumes is nil for a profile without volume rules.
 func NewPlan(p *v1alpha1.StorageClientProfile, preview overview.Preview, volumes *Volumes) Plan {
 	plan := Plan{Name: p.Name, Generation: p.Generation, Spec: p.Spec.WithDefaults(), Nodes: preview, Volumes: volumes}
 	if plan.Spec.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval && preview.PlanHash != "" && !preview.Approved {
@@ -61,12 +61,12 @@ func NewPlan(p *v1alpha1.StorageClientProfile, preview overview.Preview, volumes
 	return plan
 }
 
-// AddAdvice fills in the advice and the load on servers.
+// AddAdvice adds the advice and the load on servers.
 func (p *Plan) AddAdvice(in advice.Input) {
 	p.Advice, p.Servers = advice.For(in), advice.Loads(in)
 }
 
-// WriteText prints the plan for people; wide names all volumes.
+// WriteText prints the plan for users. If wide is set, it lists all volumes.
 func (p Plan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("Profile %s, generation %d, with defaults filled in (empty, 0 and false are not shown):\n", p.Name, p.Generation))
@@ -87,7 +87,7 @@ func (p Plan) WriteText(w io.Writer, wide bool) error {
 	p.writeNotRebooted(out)
 	p.writeVolumes(out, wide)
 	p.writeServers(out)
-	// The table of servers says the same as this rule.
+	// The table of servers contains the same information as this rule.
 	others := slices.DeleteFunc(slices.Clone(p.Advice), func(a v1alpha1.Advice) bool { return a.ID == advice.ServerBudget })
 	out.writeAdvice(p.Name, others)
 	return out.err
@@ -135,7 +135,7 @@ func (p Plan) writeReboots(out *printer) {
 	}
 }
 
-// writeRebootTable lists the nodes that reboot, in the order of the rollout.
+// writeRebootTable lists the nodes that reboot, in rollout order.
 func (p Plan) writeRebootTable(out *printer) {
 	rows := [][]string{{"NODE", "ZONE", "WHY"}}
 	for _, r := range p.Nodes.Reboots {
@@ -148,7 +148,7 @@ func (p Plan) writeRebootTable(out *printer) {
 	out.table(rows)
 }
 
-// writeNotRebooted names the nodes that lack a boot setting, and that are left as they are.
+// writeNotRebooted lists the nodes that lack a setting that requires a reboot, but are not rebooted.
 func (p Plan) writeNotRebooted(out *printer) {
 	if len(p.Nodes.NotRebooted) == 0 {
 		return
@@ -161,7 +161,7 @@ func (p Plan) writeNotRebooted(out *printer) {
 	out.table(rows)
 }
 
-// writeTimes says when the reboots begin and end at the earliest.
+// writeTimes prints the earliest start and end of the reboots.
 func (p Plan) writeTimes(out *printer) {
 	if p.Nodes.Earliest == nil {
 		return
@@ -202,7 +202,7 @@ func (p Plan) writeVolumes(out *printer, wide bool) {
 	}
 }
 
-// writeServers shows the servers that may get the most load.
+// writeServers lists the servers with the highest possible load.
 func (p Plan) writeServers(out *printer) {
 	const shown = 10
 	if len(p.Servers) == 0 || p.Servers[0].Nodes == 0 {

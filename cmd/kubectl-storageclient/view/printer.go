@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// printer remembers the first error, so that a page of output needs one check.
+// printer keeps the first error, so that one check is enough for all output.
 type printer struct {
 	w   io.Writer
 	err error
@@ -37,7 +37,7 @@ func (p *printer) table(rows [][]string) {
 	p.err = tabs.Flush()
 }
 
-// Resources that -o name writes before a name.
+// Prefixes of names in the output of -o name.
 const (
 	profileResource = "storageclientprofile.tuning.storageclient.dev/"
 	nodeResource    = "storageclientnode.tuning.storageclient.dev/"

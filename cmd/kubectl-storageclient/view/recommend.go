@@ -14,35 +14,35 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Recommendation is what "recommend" prints.
+// Recommendation is the output of "recommend".
 type Recommendation struct {
 	Namespace   string `json:"namespace"`
 	VolumeClaim string `json:"volumeClaim"`
 	Volume      string `json:"volume"`
-	// Seconds is the window that was asked for.
+	// Seconds is the requested length of the window.
 	Seconds int `json:"seconds"`
-	// Summary is what all mounts together say.
+	// Summary is the combined result of all mounts.
 	Summary string `json:"summary"`
-	// Mounts are what was measured, and what each says.
+	// Mounts are the measured mounts with their verdicts.
 	Mounts []recommend.Mount `json:"mounts"`
-	// MountsOmitted is how many mounts nodes had no room to tell of.
+	// MountsOmitted is the number of mounts that nodes omitted for lack of space.
 	MountsOmitted int `json:"mountsOmitted,omitempty"`
-	// Silent are nodes that gave no sample, NotAsked is how many more have the volume mounted.
+	// Silent are nodes without a sample. NotAsked is the number of other nodes with the volume.
 	Silent   []SilentNode `json:"silent,omitempty"`
 	NotAsked int          `json:"notAsked,omitempty"`
-	// Proposal is what to declare; empty where nothing helps.
+	// Proposal is the proposed change. Empty if there is none.
 	Proposal recommend.Proposal `json:"proposal,omitzero"`
-	// Notes are what is not known of the proposal, or to be known.
+	// Notes contain missing and additional information about the proposal.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// SilentNode is a node that gave no sample.
+// SilentNode is a node without a sample.
 type SilentNode struct {
 	Node string `json:"node"`
 	Why  string `json:"why"`
 }
 
-// Names are those of the profiles to apply.
+// Names returns the names of the proposed profiles.
 func (r Recommendation) Names() []string {
 	var names []string
 	for i := range r.Proposal.Profiles {
@@ -51,7 +51,7 @@ func (r Recommendation) Names() []string {
 	return names
 }
 
-// SampledNodes are the nodes that have told of a mount.
+// SampledNodes returns the nodes with a sample.
 func (r *Recommendation) SampledNodes() []string {
 	var nodes []string
 	for _, m := range r.Mounts {
@@ -62,7 +62,7 @@ func (r *Recommendation) SampledNodes() []string {
 	return nodes
 }
 
-// Propose adds what to declare, and sums up.
+// Propose adds the proposal and the summary.
 func (r *Recommendation) Propose(t recommend.Target, notes []string) {
 	r.Proposal = recommend.Propose(t, recommend.FindingsOf(r.Mounts))
 	if len(r.Proposal.Profiles) > 0 {
@@ -82,7 +82,7 @@ func (r *Recommendation) sumUp() string {
 	return outcome.Text()
 }
 
-// WriteText prints it for people, with a profile to apply at its end.
+// WriteText prints the recommendation for users, followed by a profile that can be applied.
 func (r *Recommendation) WriteText(w io.Writer) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("%s/%s, volume %s, %d s on %s:\n", r.Namespace, r.VolumeClaim, r.Volume, r.Seconds, text.Count(len(r.SampledNodes()), "node")))
@@ -108,7 +108,7 @@ func (r *Recommendation) WriteText(w io.Writer) error {
 	return out.err
 }
 
-// sourceOf is what is mounted.
+// sourceOf returns the source of a mount, or its mount point for local file systems.
 func sourceOf(m recommend.Mount) string {
 	if m.Server == "" {
 		return m.MountPoint
@@ -116,7 +116,7 @@ func sourceOf(m recommend.Mount) string {
 	return m.Server + ":" + m.Export
 }
 
-// writeFindings says once of a rule what several mounts show.
+// writeFindings prints the findings of a rule on several mounts once.
 func writeFindings(out *printer, g recommend.Group) {
 	out.line("\n" + g.Rule.ID + " (" + string(g.Rule.Cause) + "): " + g.Rule.Title)
 	const shown = 3
@@ -157,7 +157,7 @@ func (r *Recommendation) writeProposal(out *printer) {
 	}
 }
 
-// profileYAML leaves out the status, which nobody applies.
+// profileYAML encodes a profile without its status.
 func profileYAML(p v1alpha1.StorageClientProfile) ([]byte, error) {
 	return yaml.Marshal(struct {
 		APIVersion string                            `json:"apiVersion"`

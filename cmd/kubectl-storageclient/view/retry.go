@@ -8,16 +8,17 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Failures are the nodes of a profile that have failed.
+// Failures are the failed nodes of a profile.
 type Failures struct {
-	// There are nodes that the rollout has failed, Gone those that are gone, Permitted those of There that still have a reboot permit.
+	// There are existing nodes that failed, Gone are nodes that no longer exist. Permitted are nodes of There that still have a reboot
+	// permit.
 	There, Gone, Permitted []string
-	// Count is how many have failed, others how many of them are named nowhere, or failed otherwise than in a reboot.
+	// Count is the number of failures. others is the number of failures without a known node, or with another cause than a reboot.
 	Count  int32
 	others int
 }
 
-// FindFailures finds the failed nodes of a profile, or one of them.
+// FindFailures returns the failed nodes of a profile, or only one of them.
 func FindFailures(p *v1alpha1.StorageClientProfile, clientNodes []v1alpha1.StorageClientNode, node string) Failures {
 	out := Failures{Count: p.Status.Nodes.Failed, others: int(p.Status.Nodes.Failed)}
 	for i := range clientNodes {
@@ -42,7 +43,7 @@ func FindFailures(p *v1alpha1.StorageClientProfile, clientNodes []v1alpha1.Stora
 	return out
 }
 
-// CheckRetryable says why there is nothing to retry, nil if there may be something.
+// CheckRetryable returns an error if there is no failure to retry.
 func (f Failures) CheckRetryable(profile, node string) error {
 	switch {
 	case f.Count == 0:
@@ -53,7 +54,7 @@ func (f Failures) CheckRetryable(profile, node string) error {
 	return nil
 }
 
-// DescribeRetry says what a retry does.
+// DescribeRetry describes the effect of a retry.
 func (f Failures) DescribeRetry(profile, node string) string {
 	names := slices.DeleteFunc(slices.Clone(f.There), func(name string) bool { return slices.Contains(f.Permitted, name) })
 	for _, name := range f.Gone {

@@ -11,12 +11,12 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// ServerReport is what "servers" prints.
+// ServerReport is the output of "servers".
 type ServerReport struct {
 	Servers []servermap.Server `json:"servers"`
 }
 
-// Names are those of the servers, which are no objects of the API.
+// Names returns the names of the servers, which are not API objects.
 func (r ServerReport) Names() []string {
 	var names []string
 	for _, s := range r.Servers {
@@ -25,7 +25,7 @@ func (r ServerReport) Names() []string {
 	return names
 }
 
-// WriteText prints the servers for people; wide tables have all columns.
+// WriteText prints the servers for users. If wide is set, tables have all columns.
 func (r ServerReport) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	if len(r.Servers) == 0 {
@@ -51,7 +51,7 @@ func (r ServerReport) WriteText(w io.Writer, wide bool) error {
 	return out.err
 }
 
-// ofLimit is a number and its limit, where there is one.
+// ofLimit returns a number with its limit, if any.
 func ofLimit(n, limit int64) string {
 	switch {
 	case limit > 0:
@@ -62,7 +62,7 @@ func ofLimit(n, limit int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// failingText counts the nodes that get no answer.
+// failingText returns the number of nodes without a response.
 func failingText(s servermap.Server) string {
 	if len(s.Failing) == 0 {
 		return ""
@@ -78,7 +78,7 @@ func variantsText(s servermap.Server) string {
 	return strings.Join(names, ",")
 }
 
-// writeRemarks says of servers what needs somebody.
+// writeRemarks prints the problems of servers.
 func (r ServerReport) writeRemarks(out *printer) {
 	for _, s := range r.Servers {
 		for _, remark := range remarksOf(s) {
@@ -87,7 +87,7 @@ func (r ServerReport) writeRemarks(out *printer) {
 	}
 }
 
-// remarksOf are sentences on a server, what hurts first.
+// remarksOf describes the problems of a server, most severe first.
 func remarksOf(s servermap.Server) []string {
 	var remarks []string
 	byCause, causes := map[string][]string{}, []string{}
@@ -119,7 +119,7 @@ func remarksOf(s servermap.Server) []string {
 	return remarks
 }
 
-// serverPage is a page that stands alone: no script, and nothing from elsewhere.
+// serverPage is a complete page without scripts and external files.
 var serverPage = template.Must(template.New("servers").Funcs(template.FuncMap{
 	"remarks": remarksOf, "failing": failingText, "ofLimit": ofLimit, "join": func(words []string) string { return strings.Join(words, ", ") },
 	"wide": func(n int) int64 { return int64(n) },
@@ -136,7 +136,7 @@ var serverPage = template.Must(template.New("servers").Funcs(template.FuncMap{
 </html>
 `))
 
-// WriteHTML prints the servers as a page.
+// WriteHTML prints the servers as an HTML page.
 func (r ServerReport) WriteHTML(w io.Writer) error {
 	if err := serverPage.Execute(w, r); err != nil {
 		return fmt.Errorf("write page: %w", err)

@@ -17,31 +17,31 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Status is what "status" prints, as text, JSON or YAML.
+// Status is the output of "status", as text, JSON or YAML.
 type Status struct {
-	// Summary says in a sentence whether all profiles are done.
+	// Summary describes in one sentence whether all profiles are done.
 	Summary  string    `json:"summary"`
 	Done     bool      `json:"done"`
 	Profiles []Profile `json:"profiles"`
 }
 
-// Profile is one profile's part of the status.
+// Profile is the status of one profile.
 type Profile struct {
 	Name       string                              `json:"name"`
 	Generation int64                               `json:"generation"`
 	Summary    string                              `json:"summary"`
 	Done       bool                                `json:"done"`
 	Status     v1alpha1.StorageClientProfileStatus `json:"status"`
-	// Details is nil unless asked for.
+	// Details is nil unless requested.
 	Details *Details `json:"details,omitempty"`
 }
 
-// Details are a profile's nodes and mounts.
+// Details contains a profile's nodes and mounts.
 type Details struct {
 	Nodes      []overview.Node      `json:"nodes"`
 	Deviations []overview.Deviation `json:"deviations"`
 	Stale      []StaleMount         `json:"staleMounts"`
-	// Unknown says what could not be read.
+	// Unknown describes data that could not be read.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -50,12 +50,12 @@ type StaleMount struct {
 	Node       string `json:"node"`
 	Volume     string `json:"volume"`
 	MountPoint string `json:"mountPoint"`
-	// Pods are namespace/name where that was asked for, else UIDs.
+	// Pods contains namespace/name if requested, otherwise UIDs.
 	Pods    []string `json:"pods"`
 	Message string   `json:"message"`
 }
 
-// NewStatus judges profiles. Details may be added to its Profiles.
+// NewStatus evaluates profiles. Callers can add Details to its Profiles.
 func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {
 	out := Status{Done: true}
 	var open int
@@ -90,14 +90,14 @@ func summarize(profiles []Profile, open int) string {
 	return strings.Join(lines, "\n")
 }
 
-// WriteText prints the status for people. now is for ages.
+// WriteText prints the status for users. now is the reference time for ages.
 func (s Status) WriteText(w io.Writer, now time.Time) error {
 	out := &printer{w: w}
 	out.line(s.Summary)
 	if len(s.Profiles) == 0 {
 		return out.err
 	}
-	// Nodes and volumes are shown as those up to date of those matched.
+	// Nodes and volumes are shown as the number up to date of the number matched.
 	rows := [][]string{{"PROFILE", "READY", "REASON", "NODES", "PENDING-REBOOT", "DISRUPTED", "FAILED",
 		"VOLUMES", "EXCEPTIONS", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
 	for _, p := range s.Profiles {
@@ -170,7 +170,7 @@ func (p Profile) writeDetails(out *printer, now time.Time) {
 	out.writeAdvice(p.Name, p.Status.Advice)
 }
 
-// writeAdvice shows errors and warnings and the load on servers, and names what else is worth knowing.
+// writeAdvice prints errors, warnings and the load on servers, and lists the IDs of other advice.
 func (p *printer) writeAdvice(profile string, all []v1alpha1.Advice) {
 	rows := [][]string{{"RULE", "SEVERITY", "TEXT"}}
 	var worthKnowing []string

@@ -15,27 +15,27 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Tree is what "get" shows of a profile.
+// Tree is the output of "get" for a profile.
 type Tree struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
 	Done    bool   `json:"done"`
-	// Matched is how many nodes the manager counts, UpToDate how many of them have what is declared.
+	// Matched is the number of nodes in the profile's status. UpToDate is the number of nodes with the declared settings.
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
 	// Nodes are sorted by zone and name.
 	Nodes   []overview.Standing   `json:"nodes"`
 	Lost    []v1alpha1.LostNode   `json:"lostNodes,omitempty"`
 	Volumes v1alpha1.VolumeCounts `json:"volumes"`
-	// LimitedBy says what keeps the next reboot waiting.
+	// LimitedBy is the reason why the next reboot waits.
 	LimitedBy string `json:"limitedBy,omitempty"`
-	// EstimatedCompletion is when the last node can be back at the earliest, nil where nobody can tell.
+	// EstimatedCompletion is the earliest time at which the last node can be back. Nil if unknown.
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// Notes say what could not be read and what that costs.
+	// Notes describe data that could not be read, with the consequences.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// NewTree puts a tree together.
+// NewTree returns the tree of a profile.
 func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes ...string) Tree {
 	out := Tree{
 		Name: p.Name, Matched: p.Status.Nodes.Matched, UpToDate: p.Status.Nodes.UpToDate, Nodes: nodes, Lost: p.Status.LostNodes,
@@ -48,7 +48,7 @@ func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes 
 	return out
 }
 
-// Names implements what -o name prints: the nodes.
+// Names returns the output of -o name: the nodes.
 func (t Tree) Names() []string {
 	var names []string
 	for _, n := range t.Nodes {
@@ -57,7 +57,7 @@ func (t Tree) Names() []string {
 	return names
 }
 
-// compareZones puts nodes without a zone last.
+// compareZones sorts nodes without a zone last.
 func compareZones(a, b string) int {
 	switch {
 	case a == b:
@@ -70,14 +70,14 @@ func compareZones(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// Screen is what a tree is drawn on.
+// Screen describes the output device of a tree.
 type Screen struct {
-	// Width and Height bound lines and their number; 0: they do not.
+	// Width and Height are the maximum length and number of lines. Zero means unlimited.
 	Width, Height int
 	Colour        bool
 }
 
-// Draw draws the tree as lines without line ends.
+// Draw returns the tree as lines without line ends.
 func (t Tree) Draw(on Screen, now time.Time) []string {
 	head := t.head(on, now)
 	room := 0
@@ -87,7 +87,7 @@ func (t Tree) Draw(on Screen, now time.Time) []string {
 	return append(head, t.zones(on, room, now)...)
 }
 
-// summaryLines is how many lines a long sentence gets where there is little room.
+// summaryLines is the maximum number of lines of a long sentence if space is limited.
 const summaryLines = 4
 
 func (t Tree) head(on Screen, now time.Time) []string {
@@ -122,7 +122,7 @@ func (t Tree) head(on Screen, now time.Time) []string {
 	return append(lines, "")
 }
 
-// phases counts the nodes that are not done, by phase.
+// phases counts the nodes that are not done by phase.
 func (t Tree) phases() string {
 	counts := map[string]int{}
 	var names []string
@@ -142,7 +142,7 @@ func (t Tree) phases() string {
 	return strings.Join(parts, ", ")
 }
 
-// stateOf is the phase of a node, or the reason of its condition where no rollout speaks of it.
+// stateOf returns the phase of a node, or the reason of its condition if it is not in a rollout.
 func stateOf(n overview.Standing) string {
 	if n.Phase == "" || n.Phase == "-" {
 		return cmp.Or(n.Reason, "Unknown")
@@ -150,7 +150,7 @@ func stateOf(n overview.Standing) string {
 	return n.Phase
 }
 
-// Ranks of states: what needs somebody first, then what is under way, then what waits.
+// Ranks of states: failed states that need an action first, then active states, then waiting states.
 const (
 	rankFailed = iota
 	rankActive
@@ -167,13 +167,13 @@ func rankOf(state string) int {
 	return rankWaiting
 }
 
-// zones draws the nodes within so many lines; 0: all.
+// zones draws the nodes within the given number of lines. Zero means all.
 func (t Tree) zones(on Screen, room int, now time.Time) []string {
 	all := t.rows(on, limits{waiting: len(t.Nodes), messages: true}, now)
 	if room == 0 || len(all) <= room {
 		return all
 	}
-	// The most waiting nodes a zone that fit, else no messages either.
+	// Show as many waiting nodes per zone as fit. If none fit, omit the messages too.
 	for _, messages := range []bool{true, false} {
 		for shown := len(t.Nodes) - 1; shown >= 0; shown-- {
 			if rows := t.rows(on, limits{shown, messages}, now); len(rows) <= room {
@@ -185,13 +185,13 @@ func (t Tree) zones(on Screen, room int, now time.Time) []string {
 	return append(rows[:room-1], on.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or see status %s --nodes", len(rows)-room+1, t.Name))))
 }
 
-// limits are how many waiting nodes of a zone are shown, and whether messages get lines of their own.
+// limits contains the maximum number of waiting nodes per zone, and whether messages get separate lines.
 type limits struct {
 	waiting  int
 	messages bool
 }
 
-// rows draws zone by zone.
+// rows draws all zones.
 func (t Tree) rows(on Screen, show limits, now time.Time) []string {
 	var out []string
 	for begin := 0; begin < len(t.Nodes); {
@@ -252,7 +252,7 @@ func branch(i, total int) string {
 	return "├─ "
 }
 
-// maxNameWidth is how much of a line a name gets at most where lines are bounded.
+// maxNameWidth is the maximum length of a name if lines are limited.
 const maxNameWidth = 30
 
 func (t Tree) nameWidth(on Screen) int {
@@ -274,8 +274,8 @@ const (
 	ageWidth   = 6
 )
 
-// nodeRows draws one node: name, state, since when, and what it waits for. Where lines are bounded, a node that does not only wait
-// for its turn has its message in a line of its own.
+// nodeRows draws one node: name, state, age and reason. If lines are limited, the message of a node gets a separate line, except for
+// nodes that only wait for their turn.
 func (t Tree) nodeRows(on Screen, prefix string, n overview.Standing, show limits, now time.Time) []string {
 	state, width := stateOf(n), t.nameWidth(on)
 	why, own := text.Line(n.Message), ""
@@ -298,7 +298,7 @@ func (t Tree) nodeRows(on Screen, prefix string, n overview.Standing, show limit
 	return rows
 }
 
-// cutMiddle shortens a name to so many characters: names of a pool differ in their ends.
+// cutMiddle shortens a name to a width. It keeps the end, because names of a pool differ there.
 func cutMiddle(name string, width int) string {
 	letters := []rune(name)
 	if len(letters) <= width || width < 3 {
@@ -312,10 +312,9 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(width-len([]rune(s)), 0))
 }
 
-// barWidth is how many characters a bar has.
+// barWidth is the number of characters of a bar.
 const barWidth = 24
 
-// bar draws a progress bar.
 func (on Screen) bar(title string, part, whole int32, rest string) string {
 	full := 0
 	if whole > 0 {
@@ -327,12 +326,12 @@ func (on Screen) bar(title string, part, whole int32, rest string) string {
 	return on.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
 }
 
-// segment is a part of a line in one colour.
+// segment is a part of a line with one color.
 type segment struct{ text, colour string }
 
 func plain(s string) segment { return segment{text: s} }
 
-// Colours, as terminals take them.
+// Color codes of terminals.
 const (
 	bold   = "1"
 	red    = "31"
@@ -350,7 +349,7 @@ func colourOf(state string) string {
 	return ""
 }
 
-// fit puts segments into a line of the width, cut at its end.
+// fit joins segments to a line and cuts it at the width.
 func (on Screen) fit(segments ...segment) string {
 	var out strings.Builder
 	left, total := on.Width, 0
@@ -377,7 +376,7 @@ func (on Screen) paint(s segment) string {
 	return "\x1b[" + s.colour + "m" + s.text + "\x1b[0m"
 }
 
-// wrap breaks a text into lines of the width, at most so many.
+// wrap breaks a text into lines of the width, up to a maximum number.
 func (on Screen) wrap(s string, most int) []string {
 	s = text.Line(s)
 	if on.Width <= 0 {
@@ -401,7 +400,8 @@ func (on Screen) wrap(s string, most int) []string {
 	return append(lines, on.fit(plain(line)))
 }
 
-// Since tells what has changed since an earlier tree, as one line a change, for logs. Of an empty one, everything that is not done.
+// Since returns the changes since an older tree for logs, with one line for each change. If old is empty, it returns everything that
+// is not done.
 func (t Tree) Since(old Tree, now time.Time) []string {
 	before := map[string]overview.Standing{}
 	for _, n := range old.Nodes {

@@ -13,18 +13,18 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-// Trial is what "trial" prints: the object, with what it has measured.
+// Trial is the output of "trial": the object with its results.
 type Trial v1alpha1.StorageClientTrial
 
-// alwaysShown are the metrics that everybody looks for.
+// alwaysShown are the most important metrics, which the output always contains.
 var alwaysShown = []string{verdict.Operations, verdict.Bytes, verdict.Seconds}
 
-// Names is that of the trial.
+// Names returns the name of the trial.
 func (t *Trial) Names() []string {
 	return []string{"storageclienttrial.tuning.storageclient.dev/" + t.Name}
 }
 
-// WriteText prints it for people.
+// WriteText prints the trial for users.
 func (t *Trial) WriteText(w io.Writer, wide bool) error {
 	v := plan.VerdictOf((*v1alpha1.StorageClientTrial)(t))
 	out := &printer{w: w}
@@ -66,7 +66,7 @@ func listOrNone(options []string) string {
 	return strings.Join(options, ",")
 }
 
-// WriteHTML prints it as one file with plots.
+// WriteHTML prints the trial as one file with plots.
 func (t *Trial) WriteHTML(w io.Writer) error {
 	trial := (*v1alpha1.StorageClientTrial)(t)
 	shown := report.Trial{

@@ -1,4 +1,4 @@
-// Package view turns what the API says into what the plugin prints. It is pure.
+// Package view converts API objects to the output of the plugin. It is pure.
 package view
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Verdict says whether a profile is done and, if it is not, what it is waiting for.
+// Verdict reports whether a profile is done. If not, the sentence contains the reason.
 func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	ready := conditionOf(p, v1alpha1.ConditionReady)
 	reconciling := ifTrue(p, v1alpha1.ConditionReconciling)
@@ -80,7 +80,7 @@ func progressOf(p *v1alpha1.StorageClientProfile) string {
 	return strings.Join(parts, ", ")
 }
 
-// why is what the first condition that is there says: its message, or its reason where it has none.
+// why returns the message of the first existing condition, or its reason if it has no message.
 func why(conditions ...*metav1.Condition) string {
 	for _, c := range conditions {
 		if c != nil {

@@ -13,23 +13,23 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// VolumeReport is what "volumes" prints.
+// VolumeReport is the output of "volumes".
 type VolumeReport struct {
-	// Profile is the one that was asked for, empty for all.
+	// Profile is the requested profile. Empty for all.
 	Profile string `json:"profile,omitempty"`
-	// Held says that the profile does not act, so that what is wanted is not written; empty where it acts.
+	// Held is the reason why the profile is not applied and the desired options are not written. Empty if it is applied.
 	Held    string   `json:"held,omitempty"`
 	Volumes []Volume `json:"volumes"`
 }
 
-// Volume is one volume with what helps.
+// Volume is one volume with its remedy.
 type Volume struct {
 	volumeplan.Listed `json:",inline"`
-	// Remedy says what to do, empty where nothing is.
+	// Remedy is the action for the user. Empty if there is none.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// volumeRemedies say what to do about a volume, by reason. Reasons that are not there need nobody.
+// volumeRemedies maps reasons to actions for the user. Other reasons do not need an action.
 var volumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonHeld:              "Let the profile act: \"kubectl storageclient resume PROFILE\", mode Enforce, or a valid spec.",
 	v1alpha1.VolumeReasonIgnored:           "Remove the annotation " + v1alpha1.IgnoreAnnotation + " if the volume is to be tuned.",
@@ -43,7 +43,7 @@ var volumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonFailedMount:       "Change the rule: no volume gets these options until it changes.",
 }
 
-// NewVolumeReport adds to volumes what helps. held says why the profile does not act, empty if it does.
+// NewVolumeReport adds remedies to volumes. held is the reason why the profile is not applied. Empty if it is applied.
 func NewVolumeReport(profile, held string, listed []volumeplan.Listed) VolumeReport {
 	r := VolumeReport{Profile: profile, Held: held, Volumes: []Volume{}}
 	for _, l := range listed {
@@ -52,7 +52,7 @@ func NewVolumeReport(profile, held string, listed []volumeplan.Listed) VolumeRep
 	return r
 }
 
-// WriteText prints the volumes for people; wide tables have all columns.
+// WriteText prints the volumes for users. If wide is set, tables have all columns.
 func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(r.summarize())
@@ -79,10 +79,10 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 	return out.err
 }
 
-// stateException is how a volume stands that differs from what is declared because the rules leave it so.
+// stateException is the state of a volume that differs from the declared options because the rules allow it.
 const stateException = "Exception"
 
-// standing is the state of a volume, as a profile's status counts it.
+// standing returns the state of a volume as counted in a profile's status.
 func (v Volume) standing() string {
 	if len(v.Exceptions) > 0 && (v.State == judge.StateUpToDate || v.State == judge.StateBlocked) {
 		return stateException
@@ -90,7 +90,7 @@ func (v Volume) standing() string {
 	return string(v.State)
 }
 
-// wantedText is empty where nothing else is wanted than what is there.
+// wantedText returns "as now" if the desired options equal the current ones.
 func (v Volume) wantedText() string {
 	if slices.Equal(v.Now, v.Wanted) {
 		return "as now"
@@ -123,7 +123,8 @@ func (r VolumeReport) summarize() string {
 	return fmt.Sprintf("%s %s %s: %s.", text.Count(len(r.Volumes), "volume"), verbs, concerns, strings.Join(parts, ", "))
 }
 
-// writeReasons says of volumes that are not as declared why, and what to do; what is said of many is said once.
+// writeReasons prints the reason and the remedy for volumes that are not as declared. Volumes with the same reason and message share
+// one entry.
 func (r VolumeReport) writeReasons(out *printer) {
 	names := map[string][]string{}
 	var said []Volume

@@ -357,7 +357,7 @@ func xfsQuota(s *scope) []finding {
 	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
 }
 
-// volumesLeftOut lists drivers with volumes that no rule selects.
+// volumesLeftOut lists the drivers with the most volumes that no rule selects.
 func volumesLeftOut(s *scope) []finding {
 	if len(s.LeftOut) == 0 {
 		return nil

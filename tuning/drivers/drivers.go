@@ -1,6 +1,5 @@
-// Package drivers describes the drivers of PersistentVolumes: the protocol of a volume, the place of its server, and the changes that
-// the driver makes to its mount options before mount runs. All functions are pure: they do not access the cluster, the host or the
-// clock.
+// Package drivers describes the drivers of PersistentVolumes: the protocol of a volume, the place of its server, and the driver's
+// changes to its mount options. All functions are pure: they do not access the cluster, the host or the clock.
 //
 // The package contains one table. Each row is based on the source of the driver; facts that are not in the source are treated as
 // unknown.
@@ -256,8 +255,8 @@ func (v Volume) IsKnown() bool { return v.row().driver != "" }
 // MountedPath returns the path that an NFS volume mounts from its server. Empty if unknown.
 func (v Volume) MountedPath() string { return v.row().path.in(v) }
 
-// MayBeCloned reports whether a second volume of the same source, with another handle, can be mounted next to the first volume without
-// an effect on its mounts. This is true if the driver uses the handle only as a name.
+// MayBeCloned reports whether a second volume of the same source can be mounted under another handle without an effect on mounts of
+// the first volume. This is true if the driver uses the handle only as a name.
 func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
 // HandleOfClone returns the handle of the second volume.

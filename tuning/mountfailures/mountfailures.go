@@ -123,9 +123,9 @@ var rows = []row{
 	{"mount(2): invalid argument", Options},
 }
 
-// CauseOf returns the cause of a failed mount according to a message. asksOtherwise reports whether the options contact the server in
-// a different way than the previous options: by another version, transport or port, or over more connections. If so, the options can
-// be the reason that the server does not respond.
+// CauseOf returns the cause of a failed mount according to a message. asksOtherwise reports whether the options use another version,
+// transport or port, or more connections than the previous options. If so, the options can be the reason that the server does not
+// respond.
 func CauseOf(message string, asksOtherwise bool) Cause {
 	switch cause := find(message); {
 	case cause != unreached:

@@ -201,8 +201,8 @@ func compareSize(d Difference) (Difference, bool) {
 	return d, true
 }
 
-// transferSizes returns the possible effective values of an rsize or wsize: the size rounded down to a power of two,
-// and to pages of 4, 16 and 64 KiB.
+// transferSizes returns the possible effective values of an rsize or wsize. Kernels round the size down to a power of
+// two, or to pages of 4, 16 or 64 KiB.
 func transferSizes(size int64) []int64 {
 	switch {
 	case size < minTransfer:

@@ -1,7 +1,6 @@
-// Package mountoptions describes the mount options of NFS, SMB, XFS and other file systems: their values and synonyms,
-// and the options that the kernel shows for a mount. It validates the options of a profile, merges them into the
-// options of a volume, and compares them with a mount. Each protocol has a table; the algorithms are the same for all
-// tables.
+// Package mountoptions describes the mount options of NFS, SMB, XFS and other file systems: their values, their
+// synonyms, and their appearance in a mount. It validates the options of a profile, merges them into the options of a
+// volume, and compares them with a mount. Each protocol has a table; the algorithms are the same for all tables.
 //
 // The package interprets options like the kernel: the last option of a kind wins. The kubelet's NFS plugin sorts the
 // options; CSI drivers keep their order. The result of Merge means the same in both cases.
@@ -123,8 +122,7 @@ func Nconnect(options []string) (int, bool) {
 }
 
 // TransportOptions are the options that the first mount of a server sets for all later mounts. While one mount remains
-// on the node, mounts of the same server with the same Version and Proto share its connections and ignore their own
-// options.
+// on the node, mounts of the same server, Version and Proto share its connections. They ignore their own options.
 type TransportOptions struct {
 	// Version is the version of NFS, for example 4.1. Empty if mount negotiates it.
 	Version string
@@ -184,8 +182,8 @@ func (t *table) groupOf(o Option) string {
 	return key
 }
 
-// resolve returns the effective value of each key, independent of spelling: actimeo as its timers, the version as one
-// number, a size in bytes, a flag as its name.
+// resolve returns the effective value of each key, independent of spelling. It returns actimeo as its timers, the
+// version as one number, a size in bytes, and a flag as its name.
 func (t *table) resolve(options []Option) map[string]string {
 	state := map[string]string{}
 	for _, o := range options {

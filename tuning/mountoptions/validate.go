@@ -25,8 +25,8 @@ type Problem struct {
 
 var safe = regexp.MustCompile(`\A[A-Za-z0-9_.:=/@+-]+\z`)
 
-// Validate returns the problems of the options in a profile: options that cannot work, options that profiles must not
-// set, and, as warnings, options with an unexpected effect.
+// Validate returns the problems of the options in a profile: options that cannot work, and options that profiles must
+// not set. Options with an unexpected effect are warnings.
 func Validate(p Protocol, options []string) []Problem {
 	t, known := tables[p]
 	if !known {

@@ -10,7 +10,7 @@ const (
 )
 
 // flaps contains the times at which an NFSv4 client had to identify itself again. Two clients with the same client ID keep removing
-// each other's state: locks are lost and writes fail with EIO, without a message in either kernel log.
+// each other's state. Locks are lost and writes fail with EIO, without a message in either kernel log.
 type flaps struct {
 	identified, refused uint64
 	at                  []time.Time

@@ -38,8 +38,8 @@ func between(differences []float64, rank int) (within interval, median float64) 
 // rankOf returns the rank of the interval ends, counted from the extremes. The candidate differs if fewer than rank rounds contradict
 // it, both against the current options and against their repetition.
 //
-// If all three arms were equal, each order would be equally likely in each round, and at most a share of level would differ by chance.
-// Zero if there are too few rounds for a statement.
+// If all three arms were equal, each order would be equally likely in each round. At most a share of level would then differ by
+// chance. Zero if there are too few rounds for a statement.
 func rankOf(rounds int, level float64) int {
 	p := newEqualArms(rounds)
 	atMost, rank := 0.0, 0

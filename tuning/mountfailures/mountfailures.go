@@ -33,12 +33,12 @@ type row struct {
 //
 //   - kubelet: kubernetes pkg/volume/csi (csi_client.go, csi_attacher.go, csi_mounter.go, csi_plugin.go), pkg/volume/util,
 //     pkg/kubelet/volumemanager, pkg/volume/util/operationexecutor, staging/src/k8s.io/mount-utils;
-//   - nfs: nfs-utils utils/mount/error.c, stropts.c, network.c and support/nfs. EINVAL becomes "an incorrect mount option", also
-//     without rpc.statd or rpc.gssd, which a previous line reports;
+//   - nfs: nfs-utils utils/mount/error.c, stropts.c, network.c and support/nfs. EINVAL becomes "an incorrect mount option", and so
+//     does a missing rpc.statd or rpc.gssd, which a previous line reports;
 //   - cifs: cifs-utils mount.cifs.c and resolve_host.c, with strerror(3) of the kernel's error;
 //   - mount: util-linux libmount/src/context_mount.c and hook_mount.c, with the messages of fsconfig(2) in the log of the new mount;
-//   - probe: the trial runner of this operator (agent/host/probe), with the errors of mount(2) and the kernel. It does not use rpc.statd
-//     or rpc.gssd, whose absence mount.nfs also reports as EINVAL;
+//   - probe: the trial runner of this operator (agent/host/probe), with the errors of mount(2) and the kernel. It does not use
+//     rpc.statd or rpc.gssd, whose absence mount.nfs also reports as EINVAL;
 //   - grpc: google.golang.org/grpc status codes, as drivers pass them to the kubelet.
 var rows = []row{
 	// kubelet: the driver, the attachment of the volume, other requirements of the pod.

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Altered returns the options of a volume that have a different meaning in handed, the mount options that its driver
-// passes to mount. The driver's options can come later and override them, and the order can differ. mount also rejects
-// a second version.
+// Altered returns the options of a volume that have a different meaning in handed, the mount options that its driver passes to mount.
+// The driver's options can come later and override them, and the order can differ. mount also rejects a second version.
 func (p Protocol) Altered(options, handed []string) []Problem {
 	t := tableOf(p)
 	own, all := Parse(options), Parse(handed)

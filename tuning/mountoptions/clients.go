@@ -23,8 +23,7 @@ const (
 // maxVASTConnections is the limit that users of the client report; its source is not public.
 const maxVASTConnections = 64
 
-// efs is the table of amazon-efs-utils, which removes its options from the list and passes the other options to the
-// kernel's client.
+// efs is the table of amazon-efs-utils, which removes its options from the list and passes the other options to the kernel's client.
 var efs = overNFS(sourceEFS, map[string]spec{
 	"tls":  {key: "tls", value: "tls", note: "The driver gives it unless the volume says encryptInTransit: false, with which it refuses the option."},
 	"iam":  {key: "iam", value: "iam", note: "The node plug-in's identity has to be allowed on the file system."},
@@ -81,8 +80,7 @@ func (p Protocol) OwnKnown() []Known {
 // driverOf maps a client to the CSI driver whose volumes it mounts.
 var driverOf = map[Protocol]string{EFS: "efs.csi.aws.com", VAST: "csi.vastdata.com"}
 
-// explainOtherClient names, after a semicolon, another client that accepts an option that NFS rejects. Empty if there
-// is none.
+// explainOtherClient names, after a semicolon, another client that accepts an option that NFS rejects. Empty if there is none.
 func (t *table) explainOtherClient(o Option) string {
 	if t != nfs {
 		return ""

@@ -75,8 +75,7 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 // Compare calls Protocol.Compare for NFS.
 func Compare(wanted, observed []string) []Difference { return NFS.Compare(wanted, observed) }
 
-// keysOf returns the keys that an option affects, given the resolved state of all options. With noac, the timers have
-// no effect.
+// keysOf returns the keys that an option affects, given the resolved state of all options. With noac, the timers have no effect.
 func (t *table) keysOf(o Option, state map[string]string) []string {
 	if t.groupOf(o) == groupCache {
 		if state[keyCache] == flagNoac {

@@ -10,8 +10,7 @@ import (
 
 // Known describes one option for users.
 type Known struct {
-	// Name is the name of the option. Key is the subject of the option: options with the same key are synonyms or
-	// alternatives.
+	// Name is the name of the option. Key is the subject of the option: options with the same key are synonyms or alternatives.
 	Name, Key string
 	// Values describes the accepted values. Empty for a flag.
 	Values string

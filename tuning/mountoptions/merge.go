@@ -11,24 +11,23 @@ import (
 type MergeResult struct {
 	// Options are the merged options.
 	Options []string
-	// Kept are the options whose volume value was kept, and the options that would have weakened the volume.
+	// Kept contains the options for which the volume's value was kept, and the options that would weaken the volume.
 	Kept []Difference
 	// Changed reports whether Options differs from the current options of the volume.
 	Changed bool
 }
 
-// Merge merges the desired options into the current options of a volume. Missing options are appended at the end. If
-// the volume has another value, the policy decides; a new value takes the position of the old value. Synonyms keep
-// their spelling, and options that have no desired value are unchanged.
+// Merge merges the desired options into the current options of a volume. Missing options are appended at the end. If the volume has
+// another value, the policy decides; a new value takes the position of the old value. Synonyms keep their spelling, and options that
+// have no desired value are unchanged.
 //
 // The merged options mean the same in their order and sorted:
-//   - If the volume keeps a timer, actimeo is replaced by the four timers.
+//   - If the volume keeps a timer, the four timers replace actimeo.
 //   - Options that a later option overrides are removed.
 //   - The result contains at most one version.
 //
-// Merge omits desired options that Validate rejects for every volume. It also omits options that would weaken the
-// volume, regardless of the policy: see protection. class contains the options of the volume's StorageClass, for
-// UseProfileOverClass.
+// Merge omits desired options that Validate rejects for every volume. It also omits options that would weaken the volume, regardless
+// of the policy: see protection. class contains the options of the volume's StorageClass, for UseProfileOverClass.
 func (p Protocol) Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	return p.MergeBeside(nil, current, wanted, policy, class)
 }
@@ -211,7 +210,7 @@ func (m *merger) mergeCache(wanted []Option) {
 	m.list = m.replaceGroup(m.list, groupCache, m.writeCache(merged))
 }
 
-// turnCacheOff replaces the cache options of the volume by noac, or leaves all of them unchanged.
+// turnCacheOff replaces the cache options of the volume with noac, or leaves all of them unchanged.
 func (m *merger) turnCacheOff(merged map[string]string) {
 	if merged[keyCache] == flagNoac {
 		return

@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// maxTimer is the largest number of seconds that fits 32 bits in milliseconds: the kernel accepts larger values and
-	// overflows.
+	// maxTimer is the largest number of seconds that fits 32 bits in milliseconds: the kernel accepts larger values and overflows.
 	maxTimer = 4294967
 	// maxTransfer is the largest rsize and wsize that the kernel uses, in bytes.
 	maxTransfer = 1 << 20

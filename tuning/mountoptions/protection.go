@@ -180,8 +180,7 @@ func (p protection) readOne(o Option) standing {
 	return s
 }
 
-// isWeaker reports whether a standing is weaker than another one. If either value is unknown, a different value counts
-// as weaker.
+// isWeaker reports whether a standing is weaker than another one. If either value is unknown, a different value counts as weaker.
 func (s standing) isWeaker(than standing) bool {
 	switch {
 	case s.text == than.text:
@@ -192,9 +191,9 @@ func (s standing) isWeaker(than standing) bool {
 	return s.least < than.least || s.most < than.most
 }
 
-// Weakened returns the protections that become weaker if a mount has the wanted after the floor options. The baseline
-// is the floor, or the default if the floor does not set the protection. In each Difference, Wanted is the new value
-// and Observed the value that must not be weakened.
+// Weakened returns the protections that become weaker if wanted follows floor in the options of a mount. The baseline is the floor, or
+// the default if the floor does not set the protection. In each Difference, Wanted is the new value and Observed the value that must
+// not be weakened.
 func (p Protocol) Weakened(floor, wanted []string) []Difference {
 	return tableOf(p).weakened(Parse(floor), Parse(wanted))
 }
@@ -210,8 +209,7 @@ func (t *table) weakened(floor, wanted []Option) []Difference {
 	return out
 }
 
-// withoutWeaker omits desired options that make a mount weaker than its floor options, regardless of the conflict
-// policy.
+// withoutWeaker omits desired options that make a mount weaker than its floor options, regardless of the conflict policy.
 func (t *table) withoutWeaker(floor, wanted []Option) (left []Option, kept []Difference) {
 	weaker := map[string]bool{}
 	for _, o := range wanted {

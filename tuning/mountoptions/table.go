@@ -39,7 +39,7 @@ const (
 type table struct {
 	// specs maps the names of the options that a profile can set to their description.
 	specs map[string]spec
-	// refused maps options of this protocol that profiles must not set to the reason.
+	// refused contains the options of this protocol that profiles must not set, with the reason.
 	refused map[string]string
 	// timers are the timers of the attribute cache that actimeo sets, in output order.
 	timers []string
@@ -47,13 +47,11 @@ type table struct {
 	timerDefaults map[string]string
 	// actimeoYields reports whether actimeo has no effect after a timer is set.
 	actimeoYields bool
-	// oneVersionOnly reports whether mount rejects several versions, even equal ones. minorversion counts as a version.
-	// Set for NFS only.
+	// oneVersionOnly reports whether mount rejects several versions, even equal ones. minorversion counts as a version. Set for NFS only.
 	oneVersionOnly bool
 	// implied maps an option to another option that includes it.
 	implied map[string]string
-	// never contains keys that the kernel never shows, and keys that have no effect on the file system even if they are
-	// shown.
+	// never contains keys that the kernel never shows, and keys that have no effect on the file system even if they are shown.
 	never map[string]bool
 	// onlyV3 contains keys that have no effect on NFSv4, which does not show them.
 	onlyV3 map[string]bool
@@ -107,7 +105,7 @@ type spec struct {
 	unit     string
 	// words are the accepted values of a word.
 	words []string
-	// removed maps words that only old kernels accepted to the message for the user.
+	// removed contains words that only old kernels accepted, with the message for the user.
 	removed map[string]string
 	// initial is the kernel's default if hidden and timerDefaults do not contain it.
 	initial string
@@ -128,7 +126,7 @@ const (
 	refuseHelper     = "is for the mount command, not for the file system"
 )
 
-// refused maps options that profiles must not set for any protocol to the reason.
+// refused contains options that profiles must not set for any protocol, with the reason.
 var refused = map[string]string{
 	"suid": refuseProtection, "dev": refuseProtection, "exec": refuseProtection, "defaults": "includes suid, dev and exec",
 	"context": refuseLabel, "fscontext": refuseLabel, "defcontext": refuseLabel, "rootcontext": refuseLabel, "seclabel": refuseLabel,
@@ -165,8 +163,7 @@ var common = map[string]spec{
 	"nofail":  {key: "nofail", value: "nofail"},
 }
 
-// twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev
-// and noexec.
+// twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev and noexec.
 var twins = map[string]string{"suid": "suid", "dev": "dev", "exec": "exec"}
 
 // withTwins adds the twins to the hidden keys of a protocol.

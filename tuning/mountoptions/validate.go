@@ -208,8 +208,7 @@ func checkVersions(t *table, options []Option) []Problem {
 	return nil
 }
 
-// checkTwice rejects contradicting options of one key. The effective one depends on whether the mounter sorts the
-// options.
+// checkTwice rejects contradicting options of one key. The effective one depends on whether the mounter sorts the options.
 func checkTwice(t *table, options []Option) []Problem {
 	first := map[string]Option{}
 	var problems []Problem

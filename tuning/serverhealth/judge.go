@@ -83,7 +83,7 @@ func (m *memory) findMountsStuck(since time.Time) finding {
 	return f
 }
 
-// isBack reports whether a silent server responds to probes again, while the connections of the mounts have not recovered yet. It
+// isBack reports whether a silent server responds to queries again, while the connections of the mounts have not recovered yet. It
 // requires two responses because a single one can be a coincidence.
 func (m *memory) isBack(now time.Time) bool {
 	if m.found.state == v1alpha1.ServerSilent && m.answersInRow >= 2 {

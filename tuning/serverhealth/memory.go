@@ -19,7 +19,7 @@ type memory struct {
 	requests map[string]time.Time
 	// answeredAt is the time of the last response over a connection of the mounts.
 	answeredAt time.Time
-	// recalled reports whether the server was Answering when the previous watch stopped, which does not keep the time of every response.
+	// recalled reports whether the server was Answering when the previous watch stopped; the time of its last response is then unknown.
 	// heldFrom is the first reading by this watch: the server counts as Answering for a while after it, even without a response.
 	recalled bool
 	heldFrom time.Time
@@ -30,9 +30,9 @@ type memory struct {
 	saidSilentAt time.Time
 
 	question Question
-	// answersInRow is the number of consecutive probes with a response.
+	// answersInRow is the number of consecutive queries with a response.
 	answersInRow int
-	// backAt is the time at which a silent server started to respond to probes. Zero if it was not silent.
+	// backAt is the time at which a silent server started to respond to queries. Zero if it was not silent.
 	backAt time.Time
 
 	// found is the last finding, and since the start of its state.

@@ -1,8 +1,8 @@
 // Package serverhealth derives the health of a node's storage servers from counters. It never accesses a mount. Its inputs are the
 // kernel's counters of connections, its list of pending requests, its log, and separate connections that the agent makes.
 //
-// The signs of a dead server were measured on Linux 6.1 with knfsd. Receives that stop while requests are in flight show it after 10
-// s, and the kernel's log after 187 s. The timeouts and retransmissions of mountstats never show it.
+// The signs of a dead server were measured on Linux 6.1 with knfsd. Receives that stop while requests are in flight show it after
+// 10 s, and the kernel's log after 187 s. The timeouts and retransmissions of mountstats never show it.
 package serverhealth
 
 import (
@@ -22,8 +22,8 @@ const (
 	// idleAfter is the time for which a server without requests counts as Answering. NFSv4 sends a request every minute to renew its
 	// lease.
 	idleAfter = 5 * time.Minute
-	// askAfter is the time without a response after which the agent probes the server over a separate connection. Receives that stop show
-	// a dead server after 10 s. Twice this time avoids a probe of a busy server for each slow request.
+	// askAfter is the time without a response after which the agent queries the server over a separate connection. Receives that stop show
+	// a dead server after 10 s. Twice this time avoids a query of a busy server for each slow request.
 	askAfter = 20 * time.Second
 	// kernelRetries is the time for which the kernel may keep connections that a restarted server does not know. It drops them after
 	// timeo times retrans + 1, 180 s by default (xs_tcp_set_socket_timeouts). TCP itself retries at growing intervals.
@@ -78,10 +78,10 @@ type Socket struct {
 	Repeats int
 }
 
-// Question is the result of a probe: a separate connection of the agent to a server.
+// Question is the result of a query: a separate connection of the agent to a server.
 type Question struct {
 	Key
-	// At is the end of the probe.
+	// At is the end of the query.
 	At time.Time
 	// Answered reports whether the server sent any response. Refused reports whether no program accepts connections. Connected reports
 	// whether the connection was accepted.

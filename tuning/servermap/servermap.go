@@ -37,7 +37,7 @@ type Server struct {
 	// ConnectionsLimit and RequestsLimit are the lowest limits that profiles declare (annotation server-limits). Zero if there are none.
 	ConnectionsLimit int64 `json:"connectionsLimit,omitempty"`
 	RequestsLimit    int64 `json:"requestsLimit,omitempty"`
-	// Versions are the protocol versions in use. Volumes are the volumes.
+	// Versions are the protocol versions in use. Volumes are the mounted volumes.
 	Versions []string `json:"versions,omitempty"`
 	Volumes  []string `json:"volumes,omitempty"`
 	// Failing are nodes without a response to some or all requests. Forgotten are nodes whose client state the server keeps losing.

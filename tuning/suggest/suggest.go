@@ -1,4 +1,4 @@
-// Package suggest corrects misspelled names.
+// Package suggest finds the intended name for a misspelled one.
 package suggest
 
 import (
@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Closest returns the candidate that is closest to word. Letters can be missing, added, changed or swapped, or the
-// parts can be in another order (max_tcp for tcp_max). It returns false if no candidate is close enough, or if word is
-// a candidate.
+// Closest returns the candidate that is closest to word. Letters can be missing, added, changed or swapped, or the parts can be in
+// another order (max_tcp for tcp_max). It returns false if no candidate is close enough, or if word is a candidate.
 func Closest(word string, candidates []string) (string, bool) {
 	limit := max(1, (len(word)+2)/4)
 	best, found := "", limit+1

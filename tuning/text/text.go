@@ -58,8 +58,8 @@ func Count(number int, noun string, plural ...string) string {
 	return fmt.Sprintf("%d %s", number, cmp.Or(strings.Join(plural, ""), noun+"s"))
 }
 
-// Line converts foreign text to one line: it replaces white space, line ends and unprintable characters by single blanks. Examples are
-// control characters and marks that change the writing direction.
+// Line converts foreign text to one line: it replaces white space, line ends and unprintable characters with single blanks. Examples
+// are control characters and marks that change the writing direction.
 func Line(s string) string {
 	printable := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

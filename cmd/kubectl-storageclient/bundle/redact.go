@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Redactor replaces addresses, servers and mount sources by pseudonyms. A word has the same pseudonym everywhere in a bundle. Words
+// Redactor replaces addresses, servers and mount sources with pseudonyms. A word has the same pseudonym everywhere in a bundle. Words
 // from objects (Server, Source) are also replaced in all texts, and so are IP addresses of any kind.
 type Redactor struct {
 	// off disables all replacements except for passwords.

@@ -17,7 +17,7 @@ import (
 type Trial struct {
 	// Title names the measured object, for example the namespace and name of a PersistentVolumeClaim.
 	Title string
-	// Workload describes the workload.
+	// Workload describes the workload that ran.
 	Workload string
 	Goal     verdict.Goal
 	Verdict  verdict.Verdict

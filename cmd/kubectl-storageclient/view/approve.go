@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// CheckApprovable returns an error if the profile's plan cannot be approved. plan is the expected hash. Empty accepts any hash.
+// CheckApprovable returns an error if the profile's plan cannot be approved. plan is the expected hash. Empty matches any hash.
 func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 	switch hash := p.Status.Plan.Hash; {
 	case p.Status.ObservedGeneration != p.Generation:

@@ -1,6 +1,5 @@
-// Package decimal parses numbers in the only format that all kernel parsers accept: decimal digits. The parsers
-// disagree about other formats. Some stop at the first letter ("16M" is 16), some read a leading zero as octal, some
-// reject the value.
+// Package decimal parses numbers in the only format that all kernel parsers accept: decimal digits. The parsers disagree about other
+// formats. Some stop at the first letter ("16M" is 16), some read a leading zero as octal, some reject the value.
 package decimal
 
 import (

@@ -18,6 +18,7 @@ const ServerBudget = "server-budget"
 type Load struct {
 	// Server is the host name or address.
 	Server string `json:"server"`
+	// Nodes is the number of selected nodes.
 	Nodes int64 `json:"nodes"`
 	// Connections is the number of nodes times nconnect.
 	Connections int64 `json:"connections"`

@@ -281,7 +281,6 @@ func slotsSpelling(s *scope) []finding {
 	return found
 }
 
-// formatSize formats a number of bytes for users.
 func formatSize(bytes int64) string {
 	switch {
 	case bytes >= 10*gib:

@@ -79,7 +79,6 @@ func (s *scope) filesystems() []volumeRule {
 	return rules
 }
 
-// lastValue returns the value of the last option with this name.
 func (r volumeRule) lastValue(name string) (value string, ok bool) {
 	for _, o := range r.options {
 		if o.Name == name {
@@ -96,7 +95,6 @@ func (r volumeRule) lastNumber(name string) (int64, bool) {
 	return n, ok && err == nil
 }
 
-// fieldOf returns the path of an option.
 func (r volumeRule) fieldOf(name string) string {
 	for i, option := range r.MountOptions {
 		if got, _, _ := strings.Cut(string(option), "="); got == name {
@@ -152,7 +150,6 @@ func (s *scope) setTo(name, value, text string) []finding {
 	return nil
 }
 
-// hashTable is the size of a hash table on the kernel command line.
 type hashTable struct {
 	field, argument string
 	entries         int64

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// attribute returns the place of a CSI volume attribute.
 func attribute(name string) place {
 	return place{"attribute " + name, func(v Volume) string { return v.attribute(name) }}
 }
@@ -239,7 +238,6 @@ func hasPrefix(options []string, prefix string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, prefix) })
 }
 
-// hasName reports whether the options contain one of the names.
 func hasName(options []string, names ...string) bool {
 	return slices.ContainsFunc(options, func(o string) bool {
 		name, _, _ := strings.Cut(o, "=")

@@ -40,7 +40,6 @@ func (v Volume) LooksLike(options []string) v1alpha1.VolumeProtocol {
 	return ""
 }
 
-// hasWord reports whether a part of the name is one of the words.
 func hasWord(name string, words []string) bool {
 	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(".-_/", r) })
 	return slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(words, part) })

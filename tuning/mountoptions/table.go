@@ -93,7 +93,6 @@ const (
 	size  // a power of two in bytes, or with the suffix k, m or g
 )
 
-// spec describes one option.
 type spec struct {
 	// key is the subject of the option.
 	key string

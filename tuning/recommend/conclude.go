@@ -41,7 +41,6 @@ const (
 	Unknown Outcome = "Unknown"
 )
 
-// sentences contains the text of each outcome.
 var sentences = map[Outcome]string{
 	Helps:     "A setting of the client helps.",
 	MayHelp:   "A setting of the client may help, but only somebody who knows the programs can tell whether it is safe.",

@@ -95,7 +95,6 @@ func sum(s Sample, found []Finding) string {
 	return workOf(s) + ". No setting of the client will help."
 }
 
-// workOf describes the amount of work.
 func workOf(s Sample) string {
 	if s.Log.Writes > 0 {
 		return fmt.Sprintf("%.0f writes to the log a second", s.perSecond(s.Log.Writes))

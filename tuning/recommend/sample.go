@@ -84,7 +84,6 @@ func (s Sample) operation(name string) Operation {
 	return Operation{Name: name}
 }
 
-// count returns the number of completed operations with these names.
 func (s Sample) count(names ...string) uint64 {
 	var n uint64
 	for _, o := range s.Operations {
@@ -162,7 +161,6 @@ func (s Sample) hasSessions() bool {
 	return strings.HasPrefix(s.Protocol, "NFSv4.") && s.Protocol != "NFSv4.0"
 }
 
-// number returns the value of a numeric option.
 func (s Sample) number(option string) (int, bool) {
 	for _, o := range slices.Backward(s.Options) {
 		if value, ok := strings.CutPrefix(o, option+"="); ok {
@@ -175,7 +173,6 @@ func (s Sample) number(option string) (int, bool) {
 
 func (s Sample) has(option string) bool { return slices.Contains(s.Options, option) }
 
-// perMinute converts a count to a rate per minute.
 func (s Sample) perMinute(n uint64) uint64 {
 	if s.Seconds <= 0 {
 		return 0

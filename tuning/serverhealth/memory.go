@@ -8,7 +8,6 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// memory contains the observations of one server.
 type memory struct {
 	last Reading
 	// readAt is the time of the last reading. Zero if there is none.

@@ -91,7 +91,6 @@ type serverKey struct {
 	protocol v1alpha1.ServerProtocol
 }
 
-// tally collects the data of one server.
 type tally struct {
 	Server
 	nodes    map[string]bool
@@ -231,7 +230,6 @@ func protocolOf(protocol string) (of v1alpha1.ServerProtocol, network bool) {
 	return "", false
 }
 
-// sum returns the complete data of a server.
 func (t *tally) sum(connections, requests int64) Server {
 	s := t.Server
 	s.Nodes, s.ConnectionsLimit, s.RequestsLimit = len(t.nodes), connections, requests

@@ -49,7 +49,6 @@ func (g Goal) decides(metric string) bool {
 	return metric == Seconds || metric == Operations || metric == Bytes
 }
 
-// phase is one phase with its metrics.
 type phase struct {
 	name    string
 	triples [][3]Phase
@@ -133,7 +132,6 @@ func (l levels) of(metric string) float64 {
 	return l.counts
 }
 
-// fewestRounds returns the minimum number of rounds for a decision.
 func fewestRounds(level float64) int {
 	n := 1
 	for rankOf(n, level) == 0 {

@@ -14,7 +14,6 @@ import (
 // sentenceBytes is the maximum length of Why, which is the message of a condition.
 const sentenceBytes = 240
 
-// sumUp derives one verdict from the deciding results.
 func sumUp(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	outcome, why := weigh(v, goal, fewest)
 	return outcome, text.CutBytes(why, sentenceBytes)

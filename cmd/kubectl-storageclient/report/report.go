@@ -97,7 +97,6 @@ type phase struct {
 	Notes     []note
 }
 
-// note is a note about several results.
 type note struct {
 	Of   []string
 	Text string

@@ -617,7 +617,6 @@ func (p *printer) volumeChanges(changes []volumeplan.Change, wide bool) {
 	}
 }
 
-// volumeGroup contains volumes with the same change.
 type volumeGroup struct {
 	volumeplan.Change
 	names []string

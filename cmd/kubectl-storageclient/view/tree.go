@@ -191,7 +191,6 @@ type limits struct {
 	messages bool
 }
 
-// rows draws all zones.
 func (t Tree) rows(on Screen, show limits, now time.Time) []string {
 	var out []string
 	for begin := 0; begin < len(t.Nodes); {
@@ -326,7 +325,6 @@ func (on Screen) bar(title string, part, whole int32, rest string) string {
 	return on.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
 }
 
-// segment is a part of a line with one color.
 type segment struct{ text, colour string }
 
 func plain(s string) segment { return segment{text: s} }

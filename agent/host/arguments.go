@@ -2,17 +2,16 @@ package host
 
 import "strings"
 
-// Argument is one argument of a kernel command line. It is the one form in which boot arguments are compared,
-// whatever they were read from: /proc/cmdline, a boot menu or a file that a menu is made from.
+// Argument is one argument of a kernel command line. Arguments are compared in this form, whether they come from /proc/cmdline, a boot menu, or a
+// file from which a menu is made.
 type Argument struct {
 	Name, Value string
-	// HasValue tells "name=" from "name".
+	// HasValue distinguishes "name=" from "name".
 	HasValue bool
 }
 
-// ParseArguments cuts a command line as the kernel does (next_arg in lib/cmdline.c): blanks separate, except
-// inside double quotes, which may enclose a value or a whole argument and do not belong to either. What comes
-// after "--" is for init and left out.
+// ParseArguments splits a command line as the kernel does (next_arg in lib/cmdline.c). Blanks separate arguments, except inside double quotes. Quotes
+// can enclose a value or a whole argument, and are part of neither. Arguments after "--" are for init and are omitted.
 func ParseArguments(line string) []Argument {
 	var args []Argument
 	for _, token := range cutTokens(line) {
@@ -45,23 +44,23 @@ func parseToken(token string) Argument {
 	return arg
 }
 
-// NewArgument makes an argument of "name" or "name=value", where no quotes need to be taken off.
+// NewArgument returns the argument for "name" or "name=value". It does not remove quotes.
 func NewArgument(token string) Argument {
 	name, value, ok := strings.Cut(token, "=")
 	return Argument{Name: name, Value: value, HasValue: ok}
 }
 
-// Is tells whether the kernel takes the argument for one of that name: "-" and "_" are the same to it.
+// Is reports whether the kernel uses the argument for this name. The kernel treats "-" and "_" as equal.
 func (a Argument) Is(name string) bool {
 	return CanonicalName(a.Name) == CanonicalName(name)
 }
 
-// Equal tells whether the kernel takes both for the same.
+// Equal reports whether the kernel treats both arguments as equal.
 func (a Argument) Equal(b Argument) bool {
 	return a.Is(b.Name) && a.Value == b.Value && a.HasValue == b.HasValue
 }
 
-// String is the argument as it stands on a command line.
+// String returns the argument as written on a command line.
 func (a Argument) String() string {
 	token := a.Name
 	if a.HasValue {
@@ -73,5 +72,5 @@ func (a Argument) String() string {
 	return token
 }
 
-// CanonicalName is the name of a kernel or module parameter in the one spelling that is compared.
+// CanonicalName returns the name of a kernel or module parameter in the spelling that is compared.
 func CanonicalName(name string) string { return strings.ReplaceAll(name, "-", "_") }

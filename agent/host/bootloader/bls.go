@@ -13,15 +13,14 @@ import (
 
 const (
 	entriesDir = "/boot/loader/entries"
-	// entriesSource is how a message names entries that hold an argument which is not ours.
+	// entriesSource is the name, in messages, of entries that contain an argument that the agent does not manage.
 	entriesSource = entriesDir + "/*.conf"
-	// kernelCmdline is what kernel-install gives an entry of a kernel that is installed later. grubby keeps it too
-	// (8.40-64 and newer).
+	// kernelCmdline contains the arguments that kernel-install gives to the entry of a new kernel. grubby also updates it (8.40-64 and newer).
 	kernelCmdline = "/etc/kernel/cmdline"
 )
 
-// blsForm is how the arguments of ours are kept on a host whose boot entries have no drop-ins: in a file that is not
-// read by anything else and says which arguments of the entries are ours.
+// blsForm is the format for a host whose boot entries have no drop-ins. The file records which arguments of the entries are the agent's. No other
+// program reads it.
 var blsForm = form{
 	file: "/var/lib/storage-client/journal/boot-arguments", perm: 0o600,
 	write: func(args []host.Argument) string { return joinArguments(args) + "\n" },
@@ -53,7 +52,7 @@ func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.
 	return change{wanted: wanted, stale: stale}
 }
 
-// readMenu reads what the boot entries pass, by grubby's own account of them.
+// readMenu reads the arguments of the boot entries, as grubby reports them.
 func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
 	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
 	if err != nil {
@@ -62,8 +61,8 @@ func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
 	return parseEntries(string(info)), nil
 }
 
-// parseEntries reads "grubby --info=ALL": for each entry a line "index=", and then its fields, values in quotes. The
-// quotes around args are not escaped where an argument has quotes of its own.
+// parseEntries parses "grubby --info=ALL": for each entry a line "index=", then its fields, with values in quotes. If an argument has quotes, the
+// quotes around args are not escaped.
 func parseEntries(info string) menu {
 	m := menu{whole: true}
 	for line := range strings.Lines(info) {
@@ -89,13 +88,13 @@ func parseEntries(info string) menu {
 			entry.id = value
 		}
 	}
-	// grubby lists what boots no Linux as well.
+	// grubby also lists entries that boot no Linux.
 	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool { return line.kernel == "" })
 	return m
 }
 
-// readFacts reads what judging needs of a host with boot entries. Whatever all of them pass and is not known for
-// ours is somebody else's, and so is another value of an argument that is asked for.
+// readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
+// did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
 func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) error {
 	if err := b.gatherNotes(f); err != nil {
 		return err
@@ -116,12 +115,12 @@ func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) er
 	return err
 }
 
-// changeMenu makes every entry pass exactly the wanted arguments of ours. What the files were before is kept first, durably.
-// Where grubby fails, or what it has made is not that, they are put back as they were.
+// changeMenu makes every entry pass exactly the desired arguments of the agent. First, it journals the original files durably. If grubby fails, or
+// its result is not the desired one, changeMenu restores the files to their state before this change.
 func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	before, err := b.keepFiles(f, next)
 	if err == nil && f.dropIn.unfinished {
-		// What was repaired may have been read in pieces.
+		// The first read may have seen partial files, which are repaired now.
 		f.menu, err = b.readMenu(ctx)
 	}
 	if err != nil {
@@ -138,7 +137,7 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	return nil
 }
 
-// runGrubby has grubby bring a change about, where there is one to make, and reads it back.
+// runGrubby applies a change with grubby, if there is one, and verifies the result.
 func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
 	argv := []string{"grubby", "--update-kernel=ALL"}
 	options := len(argv)
@@ -150,7 +149,7 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 		argv = append(argv, "--args="+joinArguments(add))
 	}
 	if len(argv) > options {
-		// Last: grubby's script skips the word after this option.
+		// This option is last: grubby's script skips the word after it.
 		argv = append(argv, b.noDefaultFile()...)
 		if _, err := b.runner.Run(ctx, argv...); err != nil {
 			return err

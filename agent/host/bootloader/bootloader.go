@@ -1,25 +1,28 @@
-// Package bootloader passes arguments to the kernel at boot. On Debian's, Ubuntu's and Azure Linux's GRUB it stages them: a
-// drop-in that appends, a menu made from it and read back before it takes the place of the present one. Where GRUB can
-// keep a note of its own, it tries them once, and comes back to the entry before where no agent has said since that the
-// machine is up. On GRUB with
-// boot loader specification entries it has grubby change them, reads them back, and keeps what was there before as bytes. For any other boot loader it says
-// what was found and what to use instead. An argument counts by its effect; that it
-// stands on /proc/cmdline only proves that it was passed.
+// Package bootloader passes arguments to the kernel at boot. It supports three kinds of boot loaders:
+//
+//   - GRUB of Debian, Ubuntu and Azure Linux: the agent stages arguments. It writes a drop-in that appends them, makes a menu from it, and
+//     verifies that menu before it replaces the present one. If GRUB can write to its environment block, it tries the arguments once. It
+//     then returns to the previous entry, unless an agent has reported since that the machine is up.
+//   - GRUB with boot loader specification entries: grubby changes the entries. The agent verifies them, and keeps the previous files byte by
+//     byte.
+//   - Any other boot loader: the agent reports the boot loader and the tool to use instead.
+//
+// The effect of an argument determines its state. Its presence in /proc/cmdline only proves that it was passed.
 //
 // The agent replaces a grub.cfg only if no line of it is lost. Two rules decide:
 //
-//   - Every line is in a section of a generator ("### BEGIN /etc/grub.d/10_linux ###"), except comments before the first one. Otherwise
-//     grub-mkconfig has not made the file alone. The text shows this at every check.
-//   - The new menu has every line of the present one, in the same section or entry. Only a new menu shows this, so the two are compared
-//     when an argument is staged. The result is valid until the file changes.
+//   - Every line is in a section of a generator ("### BEGIN /etc/grub.d/10_linux ###"), except comments before the first section. Otherwise,
+//     grub-mkconfig is not the only author of the file. The text shows this at every check.
+//   - The new menu has every line of the present one, in the same section or entry. Only a new menu shows this, so the agent compares the two
+//     when it stages an argument. The result is valid until the file changes.
 //
-// The comparison ignores everything that the generator itself prints differently at another time: the language, the place of a disk in
-// the firmware's order, entries of kernels that are gone, and our own arguments. A menu may be from another locale, from an image's build, or for
-// another set of kernels.
+// The comparison ignores everything that the generator itself prints differently at another time: the language, the place of a disk in the firmware's
+// order, entries of removed kernels, and the agent's arguments. A menu may come from another locale or an image build, or may list another set of
+// kernels.
 //
-// The bytes of a grub.cfg are journaled before the first change, and restored when no argument of ours is desired any more. If the present
-// file is not ours to the byte, or the generator prints something else now, a new menu is made instead. If that one would lose a line,
-// our arguments are removed from the present menu and nothing else changes.
+// The agent journals the bytes of a grub.cfg before the first change. It restores them when none of its arguments is desired. If the agent did not
+// write the exact present file, or the generator now prints something different, the agent makes a new menu instead. If that menu would lose a line,
+// the agent removes only its arguments from the present menu.
 package bootloader
 
 import (
@@ -36,7 +39,7 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "kernelArgument"
 
-// Names under which is noted for a boot what the menu passed of ours when it began, and what we have staged since.
+// Names of facts about a boot: the agent's arguments in the menu when the boot started, and the arguments that it has staged since.
 const (
 	factAtBoot      = "menu-arguments"
 	factStagedSince = "staged-arguments"
@@ -44,23 +47,21 @@ const (
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// maxStaged bounds what is remembered of a boot; the oldest goes first.
+// maxStaged limits the arguments that are recorded for a boot. The oldest are dropped first.
 const maxStaged = 128
 
-// HashSize predicts what a kernel with that memory, in bytes, makes of a hash table that is asked for by an
-// argument (ihash_entries, dhash_entries). clamped is true where it may grant less than asked for; granted is
-// then the largest value that is sure to be granted.
+// HashSize predicts the size of a hash table that an argument requests (ihash_entries, dhash_entries), for a kernel with that memory in bytes.
+// clamped reports whether the kernel may grant less than requested. In that case, granted is the largest value that it grants for certain.
 type HashSize func(name string, entries, memory uint64) (granted uint64, clamped bool)
 
-// Options are what the subject takes from outside.
+// Options are the external dependencies of the subject.
 type Options struct {
-	// HashSize is asked before an argument is staged that sizes a hash table. Where it is nil, such an argument is
-	// never found to be clamped before the boot.
+	// HashSize is called before an argument that sizes a hash table is staged. If nil, such an argument is never reported as clamped before the boot.
 	HashSize HashSize
 }
 
-// BootFacts keeps what is known of one boot until the next, and what files were before a program of the host changed them.
-// The agent's journal implements it.
+// BootFacts stores facts about one boot until the next, and files as they were before a program of the host changed them. The agent's journal
+// implements it.
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)
 	SetBootFact(bootID, name, value string) error
@@ -68,23 +69,23 @@ type BootFacts interface {
 	KeepFiles(files map[string]host.KeptFile) error
 }
 
-// Subject serves the settings "kernelArgument/...". It implements host.Subject.
+// Subject implements host.Subject for the settings "kernelArgument/...".
 type Subject struct {
 	fs      host.FS
 	runner  host.Runner
 	facts   BootFacts
 	options Options
-	// space tells what the file system of a directory has left.
+	// space returns the free space of a directory's file system.
 	space func(dir string) (host.Space, error)
-	// readFile reads a menu, and pause waits for somebody who is writing it.
+	// readFile reads a menu. pause waits while another program is writing it.
 	readFile func(name string) ([]byte, error)
 	pause    func(time.Duration)
-	// failure is why the last Apply could not stage.
+	// failure is the error of the last Apply. Nil if it could stage.
 	failure  error
 	attended bool
-	// changedByOthers are files that somebody has changed since they were kept: they were not put back to the byte.
+	// changedByOthers are files that another program or user has changed since the agent saved them. They were not restored byte by byte.
 	changedByOthers []string
-	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
+	// writable is the reason why GRUB cannot write to its environment block. Empty if it can; nil if unknown.
 	writable *string
 	// finding is the line that the last new menu would have lost. Empty if none.
 	finding menuFinding
@@ -100,7 +101,7 @@ func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subj
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// Original implements host.Subject. In an image, it is what the menu passes.
+// Original implements host.Subject. For an image, the original is the value in the menu.
 func (s *Subject) Original(ctx context.Context, name string) (host.Original, error) {
 	args, err := s.inForce(ctx)
 	if err != nil {
@@ -110,8 +111,7 @@ func (s *Subject) Original(ctx context.Context, name string) (host.Original, err
 	return host.Original{Present: ok, Value: arg.Value}, nil
 }
 
-// Apply implements host.Subject. The menu holds the wanted arguments when it returns without an error, or what
-// it held before when it returns with one.
+// Apply implements host.Subject. On success, the menu contains the desired arguments. On error, it contains its previous arguments.
 func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	f, err := s.gatherFacts(ctx, desired)
 	if err == nil {
@@ -119,7 +119,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	}
 	var unprinted unprintedError
 	if errors.As(err, &unprinted) {
-		// This host does not support it, which is no failure. Observe says why.
+		// The host does not support staging, which is not a failure. Observe reports the reason.
 		err = nil
 	}
 	s.failure = err
@@ -159,7 +159,7 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 	})
 }
 
-// Restore implements host.Subject. Nothing of a boot can be put back live: it tells what still is to go.
+// Restore implements host.Subject. Kernel arguments cannot be restored live, so Restore only reports which ones must still be removed.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
 	var asked []host.Setting
 	for name := range originals {
@@ -224,8 +224,8 @@ func (s *Subject) gatherNotes(f *facts) error {
 	return err
 }
 
-// atBoot tells what the menu passed of ours when this boot began: all of its entries, or, where a change was cut short, the one that was
-// booted. It is noted at the first read in a boot that finds something of ours, and before the first change at the latest.
+// atBoot returns the agent's arguments that the menu passed when this boot started: in all entries or, after an interrupted change, in the booted
+// entry. They are recorded at the first read in a boot that finds any, and at the latest before the first change.
 func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
 	if noted, ok := s.facts.BootFact(bootID, factAtBoot); ok {
 		return host.ParseArguments(noted), nil
@@ -246,7 +246,7 @@ func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {
 	return s.facts.SetBootFact(bootID, factAtBoot, joinArguments(args))
 }
 
-// noteStaged notes what is about to be staged, so that it is known for ours even without our drop-in.
+// noteStaged records arguments before they are staged, so that the agent recognizes them even without its drop-in.
 func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
 	if f.image {
 		return nil
@@ -266,7 +266,7 @@ func (f facts) argumentsInMenu() []host.Argument {
 	return slices.DeleteFunc(f.dropIn.ourArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
 }
 
-// inForce are the arguments that the kernel was booted with; of an image, those that it would be.
+// inForce returns the arguments that the kernel was booted with. For an image, it returns the arguments that a boot would pass.
 func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
 	if !s.fs.IsImage() {
 		return s.readCommandLine()

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Types of boot loaders. The words are those of the API.
+// Types of boot loaders, named as in the API.
 const (
 	// GrubDebian is GRUB with /etc/default/grub.d, as on Debian and Ubuntu.
 	GrubDebian = "GrubDebian"
@@ -17,9 +17,9 @@ const (
 	GrubBLS = "GrubBLS"
 	// Grub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
 	Grub2Mkconfig = "Grub2Mkconfig"
-	// RPMOSTree is rpm-ostree, which keeps the command line itself.
+	// RPMOSTree is rpm-ostree, which manages the command line itself.
 	RPMOSTree = "RPMOSTree"
-	// Unsupported is anything else.
+	// Unsupported is any other boot loader.
 	Unsupported = "Unsupported"
 )
 
@@ -29,22 +29,22 @@ const (
 	loaderGUID = "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 )
 
-// Detection is how a host's kernel command line is kept.
+// Detection describes the means by which a host keeps its kernel command line.
 type Detection struct {
 	// Type is one of the types above.
 	Type string
-	// Proven is false for a type that this project has never rebooted in its own tests, or does not change.
+	// Proven is false if this project's tests have never rebooted the type, or the agent does not change it.
 	Proven bool
-	// Message tells what was found, and what to use instead where arguments are not staged here, or are staged and
-	// not rebooted for. Empty for a type that is proven.
+	// Message describes the detected boot loader. If arguments are not staged, or staged without a reboot, it also names the alternative. Empty for a
+	// proven type.
 	Message string
 }
 
-// MayReboot tells whether a node may be rebooted for what was staged, and not only have it at the next boot that somebody
-// else decides on.
+// MayReboot reports whether a node may be rebooted for staged arguments. Otherwise they take effect at the next boot that is requested for another
+// reason.
 func (d Detection) MayReboot() bool { return d.Proven }
 
-// distributions are those whose own means is the only right one, by the ID of os-release.
+// distributions maps the ID in os-release to the only supported tool, for distributions that have one.
 var distributions = map[string]string{
 	"flatcar":      `Flatcar: append to linux_append in /oem/grub.cfg, by Ignition`,
 	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic where it boots by UKI`,
@@ -52,7 +52,7 @@ var distributions = map[string]string{
 	"cos":          `Container-Optimized OS: its command line cannot be configured`,
 }
 
-// others are boot loaders that are recognised by a file, and their own means.
+// others are boot loaders that a file identifies, with the tools to use.
 var others = []struct{ file, message string }{
 	{"/usr/sbin/update-bootloader", suseMessage},
 	{"/sbin/update-bootloader", suseMessage},
@@ -66,7 +66,7 @@ var others = []struct{ file, message string }{
 
 const suseMessage = "SUSE's GRUB: use update-bootloader --add-option, which keeps /etc/default/grub and the menu in step"
 
-// Detect finds out how the host keeps its kernel command line. It only reads.
+// Detect determines how the host keeps its kernel command line. It only reads.
 func Detect(fs host.FS) Detection {
 	for _, detect := range []func(host.FS) (Detection, bool){
 		detectOSTree, detectDistribution, detectSystemdBoot, detectGrubDebian, detectBLS, detectGrub2,
@@ -100,7 +100,7 @@ func detectDistribution(fs host.FS) (Detection, bool) {
 	return unsupportedBy(message), known
 }
 
-// osRelease is the value of a name in /etc/os-release, empty where there is none.
+// osRelease returns the value of a name in /etc/os-release. Empty if there is none.
 func osRelease(fs host.FS, name string) string {
 	data, err := fs.ReadFile("/etc/os-release")
 	if err != nil {
@@ -120,7 +120,7 @@ func detectSystemdBoot(fs host.FS) (Detection, bool) {
 			"build the image with the argument"), true
 	}
 	info, err := fs.ReadFile(efiVars + "LoaderInfo" + loaderGUID)
-	// UTF-16 behind four bytes of attributes; the name is plain ASCII.
+	// The value is UTF-16 after four bytes of attributes. The name is plain ASCII.
 	name := strings.ReplaceAll(string(info), "\x00", "")
 	return unsupportedBy("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
 		err == nil && strings.Contains(name, "systemd-boot")
@@ -128,7 +128,7 @@ func detectSystemdBoot(fs host.FS) (Detection, bool) {
 
 func detectGrubDebian(fs host.FS) (Detection, bool) {
 	script, err := fs.ReadFile("/usr/sbin/grub-mkconfig")
-	// Upstream's script does not read grub.d: a drop-in would have no effect.
+	// Upstream's script does not read grub.d, so a drop-in would have no effect.
 	if err != nil || !strings.Contains(string(script), "/default/grub.d/") || !fs.Exists(defaultFile) || !fs.Exists(grubCfg) {
 		return Detection{}, false
 	}
@@ -139,8 +139,8 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	return loadedByGrub(fs, found), true
 }
 
-// madeByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print. After something was staged, the
-// loader stays what it is, so that it can be removed again.
+// madeByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print. After staging, it always returns the
+// detection, so that the arguments can be removed again.
 func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	menu, err := fs.ReadFile(names.menu)
 	if err != nil || fs.Exists(DropIn) {
@@ -152,7 +152,7 @@ func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	return found
 }
 
-// loadedByGrub is what was found, unless something else than GRUB has loaded the running kernel.
+// loadedByGrub returns the detection, unless another boot loader than GRUB loaded the running kernel.
 func loadedByGrub(fs host.FS, found Detection) Detection {
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {
@@ -165,14 +165,15 @@ func loadedByGrub(fs host.FS, found Detection) Detection {
 	}
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
-		// It did when we staged. What is in its menu has to be kept up and taken back: the next boot may be GRUB's again.
+		// GRUB loaded the kernel when the agent staged. The agent must maintain its changes to the menu and remove them later: the next boot may use
+		// GRUB again.
 		return Detection{Type: found.Type, Message: otherwise + ": its menu is maintained, but the node is not rebooted for it"}
 	}
 	return unsupportedBy(otherwise + ": set the argument where the kernel is loaded from")
 }
 
-// detectGrub2 finds a GRUB whose files are called grub2, where it sources drop-ins and its menu is grub2-mkconfig's own.
-// Azure Linux has the drop-ins sourced by /etc/default/grub itself (microsoft/azurelinux, toolkit/resources/assets/grub2/grub).
+// detectGrub2 detects a GRUB whose files are called grub2, if it sources drop-ins and its menu was made by grub2-mkconfig. On Azure Linux,
+// /etc/default/grub itself sources the drop-ins (microsoft/azurelinux, toolkit/resources/assets/grub2/grub).
 func detectGrub2(fs host.FS) (Detection, bool) {
 	menu, err := fs.ReadFile(grub2Cfg)
 	if err != nil || !sourcesDropIns(fs) || len(parseMenu(string(menu)).lines) == 0 {
@@ -191,7 +192,7 @@ func detectGrub2(fs host.FS) (Detection, bool) {
 
 var grub2Mkconfigs = []string{"/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig"}
 
-// sourcesDropIns tells whether grub2-mkconfig reads /etc/default/grub.d, by itself or through /etc/default/grub.
+// sourcesDropIns reports whether grub2-mkconfig reads /etc/default/grub.d, directly or through /etc/default/grub.
 func sourcesDropIns(fs host.FS) bool {
 	defaults, err := fs.ReadFile(defaultFile)
 	if err != nil {
@@ -214,7 +215,7 @@ func namesDropIns(script string) bool {
 	return false
 }
 
-// explainGrub2 says of a GRUB in /boot/grub2 why nothing is staged with it, and what to do instead.
+// explainGrub2 returns the reason why the agent cannot stage with a GRUB in /boot/grub2, and the alternative.
 func explainGrub2(fs host.FS) string {
 	who := "GRUB in " + path.Dir(grub2Cfg)
 	if name := text.CutBytes(osRelease(fs, "PRETTY_NAME"), maxMessage/8); name != "" {
@@ -240,7 +241,7 @@ func explainGrub2(fs host.FS) string {
 
 func detectBLS(fs host.FS) (Detection, bool) {
 	entries, err := fs.Glob("/boot/loader/entries", "*.conf")
-	// On s390x the entries are zipl's, which has to be run after every change.
+	// On s390x the entries belong to zipl, which must run after every change.
 	if fs.Exists("/etc/zipl.conf") {
 		return Detection{}, false
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// grubDebian is GRUB with /etc/default/grub.d: a drop-in of ours, and a menu that grub-mkconfig makes from it. Azure Linux
-// names both otherwise.
+// grubDebian is GRUB with /etc/default/grub.d. The agent writes a drop-in, and grub-mkconfig makes a menu from it. Azure Linux has other names for
+// the menu and for grub-mkconfig.
 type grubDebian struct {
 	*Subject
 	found Detection
 	at    *grubNames
 }
 
-// grubNames are the names that distributions give to the menu, and to the program that makes it. remake is the user's command.
+// grubNames are a distribution's names for the menu and for the program that makes it. remake is the command for users.
 type grubNames struct {
 	menu     string
 	mkconfig []string
@@ -30,7 +30,7 @@ var (
 	grub2Names  = &grubNames{menu: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}, remake: "grub2-mkconfig -o " + grub2Cfg}
 )
 
-// scratch is where a new menu is made and read before it takes the place of the present one.
+// scratch returns the path at which a new menu is made and verified before it replaces the present one.
 func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
 
 func (g grubDebian) detection() Detection                   { return g.found }
@@ -65,14 +65,14 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 	return nil
 }
 
-// onlyDebianTries is why a boot is not tried once with another distribution's GRUB.
+// onlyDebianTries is the reason why other distributions' GRUB has no trial boots.
 const onlyDebianTries = "this project's tests do not cover trial boots with this distribution's GRUB"
 
 func (g grubDebian) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
 	return change{wanted: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
 }
 
-// changeMenu never replaces a menu that has lines of others. To restore such a menu, it removes our arguments alone.
+// changeMenu never replaces a menu that has foreign lines. To restore such a menu, it removes only the agent's arguments.
 func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.beginTrial(f, next.trial); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error 
 
 func (g grubDebian) undoChange(f facts) error { return g.resumeTrial(f.trial) }
 
-// completeChange ends the trial of the menu before, whose variable stays as long as that menu is in place.
+// completeChange ends the trial of the previous menu. The trial's variable stays as long as that menu is in place.
 func (g grubDebian) completeChange(next change) error {
 	if next.trial.printed != "" {
 		return nil
@@ -95,14 +95,13 @@ func (g grubDebian) completeChange(next change) error {
 	return g.setTrial("")
 }
 
-// makeMenu makes a menu beside the present one, reads it back, and puts it in its place. The present one is
-// untouched when it returns an error.
+// makeMenu makes a menu next to the present one, verifies it, and then replaces the present one. On error, the present menu is unchanged.
 func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.removeTemp(grubForm); err != nil {
 		return err
 	}
 	if len(next.wanted) > 0 && !f.dropIn.present {
-		// A menu that cannot be journaled is no reason to make another one, which takes seconds.
+		// Check this first, because making a menu takes seconds: a menu that cannot be journaled is not replaced.
 		if _, err := g.fs.SaveFile(g.at.menu); err != nil {
 			return err
 		}
@@ -136,7 +135,7 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	return g.exchangeMenu(f, next, present, data)
 }
 
-// laterFilesNote names the files that are sourced after ours: one of them may have assigned the variable again.
+// laterFilesNote names the files that are sourced after the drop-in. One of them may have assigned the variable again.
 func (g grubDebian) laterFilesNote() string {
 	later := g.laterFiles()
 	if len(later) == 0 {
@@ -145,7 +144,7 @@ func (g grubDebian) laterFilesNote() string {
 	return fmt.Sprintf(" (read after %s: %s)", path.Base(DropIn), host.ListNames(later))
 }
 
-// compareMenus refuses a new menu that lacks an entry, an argument or a line of the present one, ours aside.
+// compareMenus returns an error if a new menu lacks an entry, an argument or a line of the present one. It ignores the agent's arguments.
 func (g grubDebian) compareMenus(data, madeData string, ours []host.Argument) error {
 	number, err := g.compareArguments(parseMenu(data), parseMenu(madeData), ours)
 	present := readMenuText(data, ours)
@@ -155,11 +154,11 @@ func (g grubDebian) compareMenus(data, madeData string, ours []host.Argument) er
 	return err
 }
 
-// compareArguments finds the first entry that would be lost, or lose an argument, and its line.
+// compareArguments finds the first entry that would be lost, or would lose an argument. It returns the entry's line number.
 func (g grubDebian) compareArguments(present, made menu, ours []host.Argument) (number int, err error) {
 	for _, line := range present.lines {
 		if !g.isInstalled(line.kernel) {
-			// An entry of a kernel that is gone is lost rightly.
+			// An entry of a removed kernel may be lost.
 			continue
 		}
 		successor, ok := made.matchLine(line)
@@ -169,7 +168,7 @@ func (g grubDebian) compareArguments(present, made menu, ours []host.Argument) (
 		}
 		missing := g.missingArguments(line.args, successor.args, ours)
 		if len(missing) == 1 && missing[0].Is("root") {
-			// The generator finds the root device out, and may find it at its next run.
+			// The generator detects the root device, and may detect it at its next run.
 			return line.number, fmt.Errorf("the new menu's entry %q would lose %s", line.title, missing[0])
 		}
 		if len(missing) > 0 {
@@ -184,13 +183,13 @@ func (g grubDebian) isInstalled(kernel string) bool {
 	return g.fs.Exists(path.Join("/boot", path.Base(kernel)))
 }
 
-// source is an argument that somebody else passes, and where.
+// source is a foreign argument and the file that sets it.
 type source struct {
 	file string
 	arg  host.Argument
 }
 
-// foreignFiles reads what others' files add to command lines.
+// foreignFiles returns the arguments that foreign files add to command lines.
 func (g grubDebian) foreignFiles() ([]source, error) {
 	files, err := g.fs.Glob(dropInDir, "*.cfg")
 	if err != nil {
@@ -212,7 +211,7 @@ func (g grubDebian) foreignFiles() ([]source, error) {
 	return found, nil
 }
 
-// laterFiles are those of others that are sourced after ours.
+// laterFiles returns the foreign files that are sourced after the drop-in.
 func (g grubDebian) laterFiles() []string {
 	files, err := g.fs.Glob(dropInDir, "*.cfg")
 	if err != nil {

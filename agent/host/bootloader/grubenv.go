@@ -10,18 +10,17 @@ import (
 const (
 	// grubEnv is GRUB's environment block. GRUB itself can write to it, in place.
 	grubEnv = "/boot/grub/grubenv"
-	// envSize and envHead are its form (info grub, "The GRUB environment block"): a line "name=value" each, and "#" up to
-	// the end.
+	// envSize and envHead define its format (info grub, "The GRUB environment block"): one "name=value" per line, then "#" up to the end.
 	envSize = 1024
 	envHead = "# GRUB Environment Block\n"
 )
 
-// errNoBlock means that a file is not one that GRUB could write to.
+// errNoBlock reports that GRUB could not write to a file.
 var errNoBlock = errors.New("not an environment block")
 
 type environment string
 
-// readEnvironment returns the block and its permissions. It is an error where it is not a file that GRUB could write to.
+// readEnvironment returns the block and its permissions. It returns an error if GRUB could not write to the file.
 func (s *Subject) readEnvironment() (environment, fs.FileMode, error) {
 	info, err := s.fs.Lstat(grubEnv)
 	if err != nil {
@@ -37,12 +36,12 @@ func (s *Subject) readEnvironment() (environment, fs.FileMode, error) {
 	return environment(data), info.Mode().Perm(), err
 }
 
-// contentLines are the lines of the block, without the padding.
+// contentLines returns the lines of the block without the padding.
 func (e environment) contentLines() []string {
 	return strings.SplitAfter(strings.TrimRight(string(e), "#"), "\n")
 }
 
-// trialState is the value of our variable, empty where it is not set.
+// trialState returns the value of the trial variable. Empty if unset.
 func (e environment) trialState() string {
 	for _, line := range e.contentLines() {
 		if value, ok := strings.CutPrefix(line, trialVariable+"="); ok {
@@ -52,7 +51,7 @@ func (e environment) trialState() string {
 	return ""
 }
 
-// withTrial returns the block with our variable set, or without it where the value is empty. All else stays byte by byte.
+// withTrial returns the block with the trial variable set, or without it if the value is empty. All other lines keep every byte.
 func (e environment) withTrial(value string) (environment, error) {
 	var b strings.Builder
 	for _, line := range e.contentLines() {
@@ -70,8 +69,8 @@ func (e environment) withTrial(value string) (environment, error) {
 	return environment(b.String()), nil
 }
 
-// setTrial makes GRUB find that value of our variable at its next start, or none where it is empty. The file is exchanged
-// as a whole: grub-editenv would empty it first, and a crash would cost the variables of others.
+// setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. It replaces the file as a whole: grub-editenv would
+// empty it first, and a crash would lose the variables of other programs.
 func (s *Subject) setTrial(value string) error {
 	if err := s.fs.RemoveTemp(grubEnv); err != nil {
 		return err

@@ -17,8 +17,8 @@ type presentMenu struct {
 	version menuVersion
 }
 
-// readPresent reads the menu in place when no program is writing it. It is called after the new one was made, since the installation of a
-// kernel may have replaced it.
+// readPresent reads the menu in place when no program is writing it. It runs after the new menu was made, because a kernel installation may have
+// replaced the menu in the meantime.
 func (g grubDebian) readPresent() (presentMenu, error) {
 	info, err := g.fs.Lstat(g.at.menu)
 	if err != nil {
@@ -32,8 +32,8 @@ func (g grubDebian) readPresent() (presentMenu, error) {
 	return present, err
 }
 
-// exchangeMenu replaces the present menu by a new one. If no argument of ours is desired any more, it restores the bytes from before our first
-// change instead, as long as these are good.
+// exchangeMenu replaces the present menu with a new one. If none of the agent's arguments is desired, it restores the original bytes instead,
+// provided that these are still valid.
 func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made []byte) error {
 	file, kept := g.facts.KeptFiles()[g.at.menu]
 	if kept && !g.isOriginalGood(f, next, file, present.data, made) {
@@ -61,9 +61,9 @@ func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made
 	return g.fs.Rename(g.at.scratch(), g.at.menu)
 }
 
-// isOriginalGood reports whether the host would still have the menu from before our first change without us. The present menu is that
-// one, or it is one of ours to the byte and the generator prints the same now. If the new menu passes an argument of ours that is not desired,
-// another file sets it now.
+// isOriginalGood reports whether the host would have its original menu without the agent. Either the present menu is the original. Or the agent wrote
+// exactly the present menu, and the generator prints the same now. If no argument is desired and the new menu still passes one of the agent's
+// arguments, another file sets it now: the original is no longer valid.
 func (g grubDebian) isOriginalGood(f facts, next change, file host.KeptFile, present, made []byte) bool {
 	ours := append(f.ourArguments(), next.wanted...)
 	switch {
@@ -75,8 +75,8 @@ func (g grubDebian) isOriginalGood(f facts, next change, file host.KeptFile, pre
 	return wasLeft(file, present) && printSame(present, made, ours)
 }
 
-// keepMenu journals the menu from before our first change, and the hashes of the menus that are ours: the next one, and the present one
-// until that is in place. It clears the record of a menu without an original.
+// keepMenu journals the original menu, and the hashes of the agent's menus: the next one, and the present one until the next one is in place. It
+// clears the record of a menu without an original.
 func (g grubDebian) keepMenu(file host.KeptFile, kept bool, present, next []byte) error {
 	all := g.facts.KeptFiles()
 	if all == nil {
@@ -107,17 +107,17 @@ func leftBy(menus ...[]byte) string {
 	return strings.Join(hashes, " ")
 }
 
-// wasLeft reports whether a menu is one of ours to the byte.
+// wasLeft reports whether the agent wrote exactly this menu.
 func wasLeft(file host.KeptFile, menu []byte) bool {
 	return slices.Contains(strings.Fields(file.Left), digest(host.SavedFile{Data: menu}))
 }
 
-// printSame reports whether two menus of ours differ by our arguments and our section alone.
+// printSame reports whether two of the agent's menus differ only by its arguments and its section.
 func printSame(a, b []byte, ours []host.Argument) bool {
 	return slices.Equal(readMenuText(string(a), ours).all, readMenuText(string(b), ours).all)
 }
 
-// holdsOurs reports whether an entry of a menu passes an argument of ours, or the menu has our section.
+// holdsOurs reports whether a menu has the agent's section, or an entry with one of its arguments.
 func holdsOurs(menu []byte, ours []host.Argument) bool {
 	if parseTrial(string(menu)).section != "" {
 		return true
@@ -130,7 +130,7 @@ func holdsOurs(menu []byte, ours []host.Argument) bool {
 	return false
 }
 
-// putBackMenu restores the menu from before our first change. An argument that it passes itself is not ours any more.
+// putBackMenu restores the original menu. The agent no longer manages arguments that the original passes.
 func (g grubDebian) putBackMenu(f facts, next change, original host.SavedFile) error {
 	before := parseMenu(string(original.Data))
 	theirs := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !hasArgument(before.valuesOf(arg.Name), arg) })
@@ -140,7 +140,7 @@ func (g grubDebian) putBackMenu(f facts, next change, original host.SavedFile) e
 	return errors.Join(g.fs.Remove(g.at.scratch()), g.disown(f, theirs))
 }
 
-// cutArguments removes our arguments and our section from the menu in place. Every other byte stays.
+// cutArguments removes the agent's arguments and section from the menu in place. Every other byte stays.
 func (g grubDebian) cutArguments(stale []host.Argument) error {
 	present, err := g.readPresent()
 	if err != nil {
@@ -159,7 +159,7 @@ func (g grubDebian) cutArguments(stale []host.Argument) error {
 	return g.fs.Remove(g.at.scratch())
 }
 
-// withoutArguments returns a menu without some arguments in the entries that 10_linux has made.
+// withoutArguments returns a menu without the given arguments in the entries from 10_linux.
 func withoutArguments(data string, args []host.Argument) string {
 	ours := map[int]bool{}
 	for _, line := range parseMenu(data).lines {
@@ -176,7 +176,7 @@ func withoutArguments(data string, args []host.Argument) string {
 	return b.String()
 }
 
-// cutWords returns a line without some arguments. The words after "--" are for init.
+// cutWords returns a line without the given arguments. The words after "--" are for init and stay.
 func cutWords(line string, args []host.Argument) string {
 	kernels, init, forInit := strings.Cut(line, " -- ")
 	if forInit {

@@ -15,10 +15,10 @@ import (
 // bucketBytes is the size of one bucket of a hash table (struct hlist_head) on a 64-bit kernel.
 const bucketBytes = 8
 
-// factHashSizes is the name under which the sizes are noted for a boot.
+// factHashSizes is the name of the boot fact that records the sizes.
 const factHashSizes = "hash-sizes"
 
-// hashTables are the arguments that size a hash table, by what the kernel log calls the table.
+// hashTables maps the name of a hash table in the kernel log to the argument that sets its size.
 var hashTables = map[string]string{"Inode-cache": "ihash_entries", "Dentry cache": "dhash_entries"}
 
 var (
@@ -37,7 +37,7 @@ func isHashTable(name string) bool {
 	return false
 }
 
-// hashEntries reads the value as the kernel does, which takes "16M" for 16.
+// hashEntries parses the value. It accepts plain numbers only, because the kernel reads "16M" as 16.
 func hashEntries(value string) (uint64, error) {
 	if !hashValue.MatchString(value) {
 		return 0, fmt.Errorf("%q is not a plain number", value)
@@ -49,18 +49,18 @@ func hashEntries(value string) (uint64, error) {
 	return n, err
 }
 
-// powerAbove is how many buckets the kernel makes of n, given the memory.
+// powerAbove returns the number of buckets that the kernel creates for n entries, if it has the memory.
 func powerAbove(n uint64) uint64 { return 1 << bits.Len64(n-1) }
 
-// hashSizes returns by argument how large the tables of the running kernel are. The kernel log is read once a
-// boot, since it rolls over; where it does not tell, the argument is missing.
+// hashSizes returns the table sizes of the running kernel by argument. It reads the kernel log once per boot, because the log rolls over. An argument
+// that the log does not show is missing.
 func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint64, error) {
 	if noted, ok := s.facts.BootFact(bootID, factHashSizes); ok {
 		return parseSizes(noted), nil
 	}
 	sizes := map[string]uint64{}
 	for _, argv := range [][]string{{"journalctl", "-k", "-b", "-o", "cat", "--no-pager"}, {"dmesg"}} {
-		// Where one of them fails, the other may tell; where neither does, the size stays unknown and says so.
+		// If one command fails, the other may still show the sizes. If both fail, the size stays unknown, and the message reports that.
 		if log, err := s.runner.Run(ctx, argv...); err == nil {
 			readSizes(string(log), sizes)
 		}
@@ -71,7 +71,7 @@ func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint
 	return sizes, nil
 }
 
-// readSizes takes the first line of each table: what comes later, somebody else wrote.
+// readSizes uses the first line of each table. Later lines come from other programs.
 func readSizes(log string, sizes map[string]uint64) {
 	for _, match := range hashLine.FindAllStringSubmatch(log, -1) {
 		name := hashTables[match[1]]
@@ -98,8 +98,8 @@ func parseSizes(text string) map[string]uint64 {
 	return sizes
 }
 
-// memoryForTables is what the kernel has to share out to hash tables, in bytes, at least: MemTotal leaves out the tables
-// themselves, and a table that is there proves that 16 times its size is.
+// memoryForTables returns a lower bound of the memory that the kernel can distribute to hash tables, in bytes. MemTotal excludes the tables
+// themselves. A table that exists proves memory of 16 times its size.
 func (s *Subject) memoryForTables(sizes map[string]uint64) (uint64, error) {
 	data, err := s.fs.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// The bytes that may reach a file which a shell sources, whoever wrote the object.
+// nameBytes and valueBytes match the bytes that may reach a file that a shell sources, regardless of the author of the object.
 var (
 	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_.,:/@+-]+$`)
 	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]*$`)
 )
 
-// maxMessage bounds a message that holds what a command said, in bytes.
+// maxMessage limits a message that contains command output, in bytes.
 const maxMessage = 512
 
-// facts is all that is known of a host at one moment. Judging it reads nothing more.
+// facts contains everything known about a host at one moment. The evaluation reads no other source.
 type facts struct {
 	loader loader
-	// image is true where no kernel runs: then nothing is known of a boot.
+	// image is true if no kernel runs. There are no facts about a boot then.
 	image    bool
 	bootID   string
 	hashSize HashSize
@@ -31,25 +31,25 @@ type facts struct {
 	dropIn   dropIn
 	menu     menu
 	foreign  []source
-	// atBoot are the arguments of ours that the menu held when this boot began.
+	// atBoot are the agent's arguments in the menu when this boot started.
 	atBoot []host.Argument
-	// stagedSince are those that we have staged in this boot, whatever has become of them.
+	// stagedSince are the arguments that the agent has staged in this boot, including later removed ones.
 	stagedSince []host.Argument
-	// later are the arguments of kernels that are installed later, on a host with boot entries that says so.
+	// later are the arguments of kernels that are installed later. hasLater is true if a host with boot entries declares them.
 	later    []host.Argument
 	hasLater bool
-	// bound says which encrypted volume would not open with other arguments, boundErr why that is not known.
+	// bound names the encrypted volume that would not open with other arguments. boundErr is the error if that is unknown.
 	bound    string
 	boundErr error
 	trial    trial
-	// unprinted says which line of the menu a new one would lose, empty if none is known.
+	// unprinted names the line of the menu that a new one would lose. Empty if none is known.
 	unprinted unprintedError
-	// sizes are the hash tables of the running kernel, by argument; memory is in bytes.
+	// sizes are the hash table sizes of the running kernel, by argument. memory is in bytes.
 	sizes  map[string]uint64
 	memory uint64
 }
 
-// argumentOf turns a setting into what is passed, or says why it never is. A flag has no value: "nosmt".
+// argumentOf returns the argument for a setting, or an error if it must never be passed. A flag has no value: "nosmt".
 func argumentOf(setting host.Setting) (host.Argument, error) {
 	if !nameBytes.MatchString(setting.Name) || strings.HasPrefix(setting.Name, "-") || !valueBytes.MatchString(setting.Value) {
 		return host.Argument{}, fmt.Errorf("%q: characters that are not allowed", setting.Name+"="+setting.Value)
@@ -57,8 +57,7 @@ func argumentOf(setting host.Setting) (host.Argument, error) {
 	return host.Argument{Name: setting.Name, Value: setting.Value, HasValue: setting.Value != ""}, nil
 }
 
-// judgeSetting says how a setting stands, and whether it belongs into our drop-in. failure is why the last attempt to
-// stage has failed, if it has.
+// judgeSetting returns the state of a setting, and whether the drop-in must contain it. failure is the error of the last attempt to stage, if any.
 func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observation, stage bool) {
 	o = host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Reboot}
 	arg, err := argumentOf(setting)
@@ -92,7 +91,7 @@ func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observa
 		o.State, o.Message = host.Unsupported, f.bound
 		return o, false
 	case f.unprinted != "":
-		// The setting stays desired: a value that was staged before is not removed for this.
+		// The setting stays desired, so a value that was staged before is not removed.
 		o.State, o.Message = host.Unsupported, "not staged: "+f.unprinted.Error()
 	case failure != nil:
 		o.State, o.Message = host.Failed, oneLine(failure.Error())
@@ -105,14 +104,14 @@ func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observa
 	return o, len(others) == 0
 }
 
-// judgeLater adds what is to be known of an argument that a later kernel will lack.
+// judgeLater adds a note if kernels that are installed later will lack the argument.
 func (f facts) judgeLater(o *host.Observation, arg host.Argument) {
 	if note := f.lackedLater(arg); note != "" {
 		o.Message = strings.TrimPrefix(o.Message+"; "+note, "; ")
 	}
 }
 
-// isStaged tells whether the next boot will pass the argument, and by a source that lasts.
+// isStaged reports whether the next boot will pass the argument from a persistent source.
 func (f facts) isStaged(arg host.Argument, others []string) bool {
 	if len(others) > 0 {
 		return f.menu.passesArgument(arg)
@@ -120,8 +119,8 @@ func (f facts) isStaged(arg host.Argument, others []string) bool {
 	return f.menu.holdsArgument(arg) && hasArgument(f.dropIn.args, arg) && !f.dropIn.unfinished
 }
 
-// judgeTrial adds to an argument in force that its trial could not be brought to its end: the next boot may go back, or
-// only a remnant is left.
+// judgeTrial reports an effective argument as failed if its trial could not be completed: the next boot may return to the previous entry, or a
+// remnant is left.
 func (f facts) judgeTrial(o *host.Observation, failure error) {
 	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
@@ -133,7 +132,7 @@ func (f facts) judgeTrial(o *host.Observation, failure error) {
 	o.State, o.Message = host.Failed, "in force, but "+what+": "+oneLine(failure.Error())
 }
 
-// observedValue is what is in force: the size of a hash table, else what was passed.
+// observedValue returns the effective value: the size of a hash table, or the passed value of another argument.
 func (f facts) observedValue(name string) string {
 	if isHashTable(name) {
 		if size, ok := f.sizes[host.CanonicalName(name)]; ok {
@@ -145,7 +144,7 @@ func (f facts) observedValue(name string) string {
 	return passed.Value
 }
 
-// judgeUnsupported still counts what the platform's own tools have set.
+// judgeUnsupported still accepts values that the platform's tools have set.
 func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 	if !f.image {
 		f.judgeEffect(o, arg)
@@ -157,7 +156,7 @@ func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 	o.State, o.Message = host.Unsupported, f.loader.detection().Message
 }
 
-// whyClamped says that the kernel would grant less, before any reboot is spent on it.
+// whyClamped returns a message if the kernel would grant less than requested, before a reboot is spent on it.
 func (f facts) whyClamped(arg host.Argument) string {
 	if !isHashTable(arg.Name) || f.hashSize == nil || f.image {
 		return ""
@@ -174,8 +173,8 @@ func (f facts) whyClamped(arg host.Argument) string {
 		f.memory>>20, largest)
 }
 
-// othersPassing names the files of others that pass the argument already, or says why it must not be touched because
-// they pass another value.
+// othersPassing returns the foreign files that already pass the argument. If they pass another value, it returns the conflict: the agent must not
+// change the argument.
 func (f facts) othersPassing(arg host.Argument) (files []string, conflict string) {
 	for _, other := range f.foreign {
 		if !other.arg.Is(arg.Name) {
@@ -189,8 +188,8 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 	if len(files) > 0 || hasName(f.ourArguments(), arg.Name) {
 		return files, ""
 	}
-	// What stands in the menu alone, or was passed by hand, is lost at the next update-grub or boot: the same value
-	// is no reason to leave it to that.
+	// An argument that is only in the menu, or was passed by hand, is lost at the next update-grub or boot. The agent therefore stages it even if the
+	// value is the same.
 	for _, present := range f.menu.valuesOf(arg.Name) {
 		if !present.Equal(arg) {
 			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", f.loader.menuFile(), present)
@@ -202,8 +201,8 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 	return nil, ""
 }
 
-// ourArguments are the arguments that may have come into the menu, or into what runs, through us. Not all need to stand
-// in our drop-in: somebody may have removed that.
+// ourArguments returns the arguments that the agent may have added to the menu or to the running kernel. The drop-in may lack some of them: a user
+// may have removed it.
 func (f facts) ourArguments() []host.Argument {
 	ours := f.dropIn.ourArguments()
 	for _, more := range [][]host.Argument{f.atBoot, f.stagedSince} {
@@ -212,7 +211,7 @@ func (f facts) ourArguments() []host.Argument {
 	return ours
 }
 
-// staleArguments are those of ours that are not wanted, and are not somebody else's as well.
+// staleArguments returns the agent's arguments that are not desired and that no foreign file sets.
 func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
 	stale := argumentsWithout(f.ourArguments(), wanted)
 	for _, other := range f.foreign {
@@ -221,7 +220,7 @@ func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
 	return stale
 }
 
-// judgeEffect says what has come of an argument that the menu passes.
+// judgeEffect sets the state of an argument that the menu passes.
 func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
 		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when it boots"
@@ -274,8 +273,8 @@ func roundedNote(entries, wanted uint64) string {
 	return fmt.Sprintf("the kernel rounds up to %d", wanted)
 }
 
-// judgeNotPassed tells an argument that waits for a boot from one that a boot has left out: booting again would
-// only do the same.
+// judgeNotPassed distinguishes an argument that waits for a boot from an argument that a boot did not pass. Another boot would have the same result
+// for the latter.
 func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
@@ -291,7 +290,7 @@ func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note strin
 	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.trialNote()
 }
 
-// judgeRestored says whether an argument that has left our drop-in is gone from the running kernel as well.
+// judgeRestored reports whether an argument that was removed from the drop-in is also gone from the running kernel.
 func (f facts) judgeRestored(o *host.Observation, original host.Original, failure error) {
 	passed, ok := lastNamed(f.cmdline, o.Name)
 	o.Observed = f.observedValue(o.Name)
@@ -317,7 +316,7 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 	}
 }
 
-// oneLine puts what a command printed on one line of bounded length.
+// oneLine returns command output as one line of limited length.
 func oneLine(output string) string {
 	return text.CutBytes(strings.Join(strings.Fields(output), " "), maxMessage)
 }

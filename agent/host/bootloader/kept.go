@@ -14,17 +14,16 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// grubbyFiles are what "grubby --update-kernel=ALL" may change besides the entries.
+// grubbyFiles are the files that "grubby --update-kernel=ALL" may change in addition to the entries.
 var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
 
 const (
-	// noDefaultFile keeps grubby from editing /etc/default/grub, where it takes every line that begins with
-	// GRUB_CMDLINE_LINUX for that variable. Releases without the option do not edit the file (grubby 8.40-39 of RHEL 8 and
-	// 8.40-43 of Fedora brought both).
+	// noDefaultFile prevents grubby from editing /etc/default/grub, in which it treats every line that starts with GRUB_CMDLINE_LINUX as that
+	// variable. Releases without the option do not edit the file: grubby 8.40-39 of RHEL 8 and 8.40-43 of Fedora introduced both.
 	noDefaultFile = "--no-etc-grub-update"
 )
 
-// grubbyScripts are where grubby's own script stands: a wrapper in /usr/sbin calls the one in /usr/libexec.
+// grubbyScripts are the paths of grubby's script: a wrapper in /usr/sbin calls the script in /usr/libexec.
 var grubbyScripts = []string{"/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby"}
 
 func (b grubBLS) noDefaultFile() []string {
@@ -36,14 +35,14 @@ func (b grubBLS) noDefaultFile() []string {
 	return nil
 }
 
-// saveFiles reads all files that grubby may change: entries, the others, and what links among them lead to.
+// saveFiles reads all files that grubby may change: entries, the other files, and the targets of links among them.
 func (b grubBLS) saveFiles(kept map[string]host.KeptFile) (map[string]host.SavedFile, error) {
 	names, err := b.fs.Glob(entriesDir, "*.conf")
 	if err != nil {
 		return nil, err
 	}
 	for name := range kept {
-		// What a link led to that grubby has replaced by a file.
+		// This is the target of a link that grubby has replaced with a file.
 		if !isEntry(name) && !slices.Contains(grubbyFiles, name) {
 			names = append(names, name)
 		}
@@ -70,8 +69,8 @@ func (b grubBLS) saveFiles(kept map[string]host.KeptFile) (map[string]host.Saved
 
 func isEntry(name string) bool { return path.Dir(name) == entriesDir }
 
-// keepFiles makes durable what the files were before our first change, and returns what they are before this one. A file
-// that holds something of ours already came with it, as a kernel's entry that was installed since: it has no original.
+// keepFiles journals the original files durably, and returns the files as they are before this change. A new file that already contains one of the
+// agent's arguments has no original, e.g. the entry of a kernel that was installed since.
 func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
 	kept := b.facts.KeptFiles()
 	if kept == nil {
@@ -92,7 +91,7 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 	}
 	maps.DeleteFunc(kept, func(name string, was host.KeptFile) bool {
 		now, ok := before[name]
-		// What is kept from an attempt that has failed is worth as much as it still is so.
+		// An original that a failed attempt saved is valid only while the file still equals it.
 		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(was.Original)
 	})
 	for name, file := range before {
@@ -102,15 +101,15 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 	}
 	for name, file := range kept {
 		if !file.Original.Present && before[name].Present && file.Left == digest(before[name]) {
-			// grubby is about to change it: until that is noted, what is found there is its work.
+			// grubby is about to change the file. Until the result is recorded, any content found there is grubby's work.
 			kept[name] = host.KeptFile{}
 		}
 	}
 	return before, b.facts.KeepFiles(kept)
 }
 
-// repairFiles puts back what a change that was cut short may have left in pieces: /etc/default/grub, which no change is to
-// touch, and files that are empty because the power failed before they were durable, or grubby was killed within its writing.
+// repairFiles restores files that an interrupted change may have damaged. These are /etc/default/grub, which no change may touch, and empty files. A
+// file is empty if the power failed before it was durable, or if grubby was killed while writing it.
 func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		now, err := b.fs.SaveFile(name)
@@ -129,10 +128,10 @@ func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
 	return nil
 }
 
-// isEmpty is also true of a file whose blocks were never written.
+// isEmpty reports whether a file has no content or its blocks were never written.
 func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00")) == 0 }
 
-// putBackAll makes the files what they were before a change that has failed, those that have come into being included.
+// putBackAll restores the files to their state before a failed change. It also removes files that the change created.
 func (b grubBLS) putBackAll(before map[string]host.SavedFile) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -141,7 +140,7 @@ func (b grubBLS) putBackAll(before map[string]host.SavedFile) error {
 	return errors.Join(all...)
 }
 
-// putBackDefaults undoes what grubby may have done to /etc/default/grub, which the entries do not come from.
+// putBackDefaults reverts grubby's changes to /etc/default/grub, which is not a source of the entries.
 func (b grubBLS) putBackDefaults(before map[string]host.SavedFile) error {
 	name, err := b.fs.Resolve(defaultFile)
 	if err != nil {
@@ -157,7 +156,7 @@ func (b grubBLS) putBackDefaults(before map[string]host.SavedFile) error {
 	return nil
 }
 
-// syncFiles makes durable what grubby has written: it does not, and a power cut could leave an empty entry.
+// syncFiles makes grubby's writes durable. grubby itself does not, and a power failure could leave an empty entry.
 func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if b.fs.Exists(name) {
@@ -169,8 +168,8 @@ func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
 	return nil
 }
 
-// noteMade notes what grubby has made of files that were not there. One that somebody has changed meanwhile is let go: it
-// is theirs as well.
+// noteMade records grubby's result for files that had no original. It drops the record of a file that another program has changed in the meantime:
+// that program owns the file too.
 func (b grubBLS) noteMade(before map[string]host.SavedFile) error {
 	kept := b.facts.KeptFiles()
 	for name, file := range kept {
@@ -197,7 +196,7 @@ func digest(file host.SavedFile) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// takeBack puts every file back to the byte that nobody else has changed. From the others, grubby takes our arguments alone.
+// takeBack restores, byte by byte, every file that only the agent has changed. From the other files, grubby removes only the agent's arguments.
 func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
 	kept := b.facts.KeptFiles()
 	theirs := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !anyOriginalHolds(kept, arg) })
@@ -209,7 +208,7 @@ func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[
 	if len(changed) > 0 || b.isLeft(ctx, next.stale) {
 		err := b.runGrubby(ctx, f, next, before)
 		if err == nil {
-			// grubby has gone over these as well.
+			// grubby has changed these files too.
 			err = b.putBackAll(restored)
 		}
 		if err != nil {
@@ -223,7 +222,7 @@ func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[
 	return b.disown(f, theirs)
 }
 
-// isLeft tells whether an entry still passes one of the arguments, or a later kernel would.
+// isLeft reports whether an entry still passes one of the arguments, or a later kernel would.
 func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
 	made, err := b.readMenu(ctx)
 	if err != nil || made.findProblem(nil, stale) != "" {
@@ -233,7 +232,8 @@ func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
 	return err != nil || holdsAny(later, stale)
 }
 
-// putBackOriginals puts back what only we have changed, and returns it and the names of what others have changed as well.
+// putBackOriginals restores the files that only the agent has changed, and returns them. It also returns the names of files that others have changed
+// as well.
 func (b grubBLS) putBackOriginals(f facts, kept map[string]host.KeptFile) (restored map[string]host.SavedFile, changed []string, err error) {
 	restored = map[string]host.SavedFile{}
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
@@ -258,7 +258,7 @@ func (b grubBLS) putBackOriginals(f facts, kept map[string]host.KeptFile) (resto
 	return restored, changed, nil
 }
 
-// disown forgets that arguments were ours which an original has as well.
+// disown clears the agent's records of arguments that an original also contains.
 func (s *Subject) disown(f facts, theirs []host.Argument) error {
 	if len(theirs) == 0 || f.image {
 		return nil
@@ -282,7 +282,7 @@ func holdsAny(file host.SavedFile, args []host.Argument) bool {
 	return slices.ContainsFunc(strings.Fields(string(file.Data)), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
 }
 
-// isOursAlone tells whether a file differs from its original by our arguments and blanks alone, or has been made for us.
+// isOursAlone reports whether a file differs from its original only by the agent's arguments and blanks, or was created for the agent.
 func isOursAlone(file host.KeptFile, now host.SavedFile, ours []host.Argument) bool {
 	if !file.Original.Present {
 		return file.Left == "" || file.Left == digest(now)
@@ -290,7 +290,7 @@ func isOursAlone(file host.KeptFile, now host.SavedFile, ours []host.Argument) b
 	return file.Original.Link == now.Link && slices.EqualFunc(linesOf(file.Original, ours), linesOf(now, ours), slices.Equal)
 }
 
-// isReplacedLink tells whether "sed -i", which grubby uses, has put a file in the place of a link.
+// isReplacedLink reports whether "sed -i", which grubby uses, has replaced a link with a file.
 func isReplacedLink(name string, kept map[string]host.KeptFile, now host.SavedFile, ours []host.Argument) bool {
 	target := kept[name].Original.Link
 	if target == "" || now.Link != "" {
@@ -303,7 +303,7 @@ func isReplacedLink(name string, kept map[string]host.KeptFile, now host.SavedFi
 	return ok && slices.EqualFunc(linesOf(was.Original, ours), linesOf(now, ours), slices.Equal)
 }
 
-// linesOf are the words of each line but for our arguments. The padding of an environment block does not count.
+// linesOf returns the words of each line without the agent's arguments. It ignores the padding of an environment block.
 func linesOf(file host.SavedFile, ours []host.Argument) [][]string {
 	var lines [][]string
 	for line := range strings.Lines(strings.TrimRight(string(file.Data), "#")) {

@@ -7,41 +7,40 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// loader is a boot loader: all that differs between the ways in which hosts keep their kernel command lines. Nothing
-// outside of its implementations asks for its type.
+// loader is a boot loader. It hides all differences between the ways in which hosts keep their kernel command lines: code outside of its
+// implementations never checks its type.
 type loader interface {
 	detection() Detection
 	canStage() bool
-	// form is how the file is written that says which arguments are ours.
+	// form returns the format of the file that records the agent's arguments.
 	form() form
-	// bootDir is the directory in which staging writes.
+	// bootDir returns the directory in which staging writes.
 	bootDir() string
-	// menuFile is how a message names the file or files of the menu.
+	// menuFile returns the name of the menu's file or files for messages.
 	menuFile() string
-	// readMenu reads what the next boots pass.
+	// readMenu reads the arguments of the next boots.
 	readMenu(ctx context.Context) (menu, error)
-	// readFacts reads all else that judging these settings needs of it.
+	// readFacts reads all other facts that the evaluation of these settings needs.
 	readFacts(ctx context.Context, f *facts, asked []host.Setting) error
-	// prepareChange works out a change of the menu. It changes nothing.
+	// prepareChange computes a change of the menu without applying it.
 	prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change
-	// changeMenu makes the menu pass the wanted arguments and none of the stale ones, and reads it back. The menu in
-	// place is as before where it returns an error.
+	// changeMenu makes the menu pass the desired arguments and no stale arguments, and verifies it. On error, the menu in place is unchanged.
 	changeMenu(ctx context.Context, f facts, next change) error
-	// undoChange puts back what changeMenu has done beside the menu before it failed.
+	// undoChange reverts the writes outside the menu of a changeMenu that failed.
 	undoChange(f facts) error
-	// completeChange does what can be done only once the new menu is in place.
+	// completeChange applies the steps that require the new menu in place.
 	completeChange(next change) error
-	// endTrial makes what is in the menu the default for good.
+	// endTrial makes the menu's arguments the permanent default.
 	endTrial(f facts) error
 }
 
-// change is what is to be brought into the menu.
+// change is a change of the menu.
 type change struct {
 	wanted, stale []host.Argument
 	trial         nextTrial
 }
 
-// loader is the host's boot loader, as it is found now.
+// loader returns the current boot loader of the host.
 func (s *Subject) loader() loader {
 	found := Detect(s.fs)
 	switch found.Type {
@@ -55,8 +54,8 @@ func (s *Subject) loader() loader {
 	return unsupportedLoader{Subject: s, found: found}
 }
 
-// grubLoader returns the loader of a GRUB, or an unsupported one if a new menu would lose a line. After something was staged, the loader
-// stays what it is, so that it can be removed again.
+// grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line. After staging, it always returns the loader of
+// GRUB, so that the arguments can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 	if why := s.knownUnprinted(names); why != "" && !s.fs.Exists(DropIn) {
 		return unsupportedLoader{Subject: s, found: unsupportedBy(why.Error())}
@@ -64,17 +63,17 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 	return grubDebian{s, found, names}
 }
 
-// Detect returns how the host keeps its kernel command line, with the result of the last attempt to stage.
+// Detect returns the means by which the host keeps its kernel command line. It considers the result of the last attempt to stage.
 func (s *Subject) Detect() Detection { return s.loader().detection() }
 
-// noTrial is the part of a loader whose boots are not tried once, and whose menu is all that a change has to put back.
+// noTrial is the part of a loader without trial boots. A failed change of such a loader only needs to restore the menu.
 type noTrial struct{}
 
 func (noTrial) undoChange(facts) error      { return nil }
 func (noTrial) completeChange(change) error { return nil }
 func (noTrial) endTrial(facts) error        { return nil }
 
-// unsupportedLoader is one whose command line is not changed here.
+// unsupportedLoader is a boot loader whose command line the agent does not change.
 type unsupportedLoader struct {
 	*Subject
 	noTrial
@@ -84,13 +83,13 @@ type unsupportedLoader struct {
 func (u unsupportedLoader) detection() Detection { return u.found }
 func (u unsupportedLoader) canStage() bool       { return false }
 
-// form finds a drop-in from before, which this boot loader does not read.
+// form returns the format of the drop-in, to find an earlier one. This boot loader does not read it.
 func (u unsupportedLoader) form() form                             { return grubForm }
 func (u unsupportedLoader) bootDir() string                        { return "" }
 func (u unsupportedLoader) menuFile() string                       { return "the boot menu" }
 func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
 
-// readFacts reads which arguments were ours in this boot, before a user changed the menu.
+// readFacts reads the arguments that the agent managed in this boot, before a user changed the menu.
 func (u unsupportedLoader) readFacts(_ context.Context, f *facts, _ []host.Setting) error {
 	for name, args := range map[string]*[]host.Argument{factStagedSince: &f.stagedSince, factAtBoot: &f.atBoot} {
 		if noted, ok := u.facts.BootFact(f.bootID, name); ok && !f.image {

@@ -9,29 +9,28 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// maxCommandLine is how long a command line may be, in bytes, without the NUL at the end: COMMAND_LINE_SIZE is
-// 2048 on x86 and arm64, and the kernel cuts what is longer in silence.
+// maxCommandLine is the maximum length of a command line in bytes, without the final NUL. COMMAND_LINE_SIZE is 2048 on x86 and arm64, and the kernel
+// truncates longer lines silently.
 const maxCommandLine = 2047
 
-// menu is what a grub.cfg boots, as far as it comes from 10_linux: the entries that GRUB_CMDLINE_LINUX_DEFAULT
-// reaches, and their recovery twins.
+// menu is the part of a grub.cfg that comes from 10_linux: the entries that GRUB_CMDLINE_LINUX_DEFAULT reaches, and their recovery entries.
 type menu struct {
 	lines []bootLine
-	// whole is true where every section and block that begins also ends.
+	// whole is true if every section and block that starts also ends.
 	whole bool
 }
 
-// bootLine is one line "linux". An entry may have several, as on Ubuntu's images that try without an initrd first.
+// bootLine is one line "linux". An entry may have several, as on Ubuntu's images that first try to boot without an initrd.
 type bootLine struct {
-	// id is the entry's own, the title where it has none; nth counts its lines.
+	// id is the entry's ID, or its title if it has none. nth is the index of the line in the entry.
 	id    string
 	nth   int
 	title string
-	// recovery entries do not get GRUB_CMDLINE_LINUX_DEFAULT.
+	// recovery is true for entries that do not get GRUB_CMDLINE_LINUX_DEFAULT.
 	recovery bool
 	kernel   string
 	args     []host.Argument
-	// number is that of the line in its file, from 1; 0 if it is of no file.
+	// number is the line number in the file, from 1. Zero if the line is not from a file.
 	number int
 }
 
@@ -46,13 +45,13 @@ type block struct {
 type menuParser struct {
 	menu    menu
 	section string
-	// sections counts those that have ended.
+	// sections is the number of sections that have ended.
 	sections int
 	blocks   []block
 	number   int
 }
 
-// parseMenu reads a grub.cfg as grub-mkconfig writes it.
+// parseMenu parses a grub.cfg as grub-mkconfig writes it.
 func parseMenu(data string) menu {
 	p := menuParser{}
 	for line := range strings.Lines(data) {
@@ -109,8 +108,8 @@ func (p *menuParser) addBootLine(words []string) {
 	b.lines++
 }
 
-// findProblem says what keeps the menu from passing exactly the wanted arguments, once each and in normal entries
-// only, and none of the stale ones. Empty where nothing does.
+// findProblem returns the reason why the menu does not pass exactly the desired arguments. Each must occur once, and in normal entries only. No stale
+// argument may occur. Empty if there is no problem.
 func (m menu) findProblem(wanted, stale []host.Argument) string {
 	if !m.whole {
 		return "the menu is incomplete"
@@ -155,12 +154,12 @@ func (l bootLine) findProblem(wanted, stale []host.Argument) string {
 	return ""
 }
 
-// holdsArgument tells whether every normal entry passes exactly that argument, and no recovery entry does.
+// holdsArgument reports whether every normal entry passes exactly this argument, and no recovery entry does.
 func (m menu) holdsArgument(arg host.Argument) bool {
 	return m.findProblem([]host.Argument{arg}, nil) == ""
 }
 
-// passesArgument is the same without regard to recovery entries, which GRUB_CMDLINE_LINUX reaches as well.
+// passesArgument is holdsArgument without the check of recovery entries, which GRUB_CMDLINE_LINUX reaches too.
 func (m menu) passesArgument(arg host.Argument) bool {
 	recovery := func(line bootLine) bool { return line.recovery }
 	normal := menu{whole: m.whole, lines: slices.DeleteFunc(slices.Clone(m.lines), recovery)}
@@ -179,14 +178,14 @@ func (m menu) valuesOf(name string) []host.Argument {
 	return found
 }
 
-// tooLong names the first entry whose command line would be cut, were the arguments exchanged.
+// tooLong returns a message about the first entry whose command line would be truncated if the arguments were exchanged.
 func (m menu) tooLong(remove, add []host.Argument) string {
 	for _, line := range m.lines {
 		args := argumentsWithout(line.args, remove)
 		if !line.recovery {
 			args = append(args, argumentsWithout(add, args)...)
 		}
-		// GRUB puts this one in front.
+		// GRUB puts BOOT_IMAGE in front.
 		length := len("BOOT_IMAGE=" + line.kernel + " " + joinArguments(args))
 		if length > maxCommandLine {
 			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel accepts %d",
@@ -196,7 +195,7 @@ func (m menu) tooLong(remove, add []host.Argument) string {
 	return ""
 }
 
-// matchLine finds the line of another version of the menu.
+// matchLine returns the line with the same entry and index as a line of another version of the menu.
 func (m menu) matchLine(l bootLine) (bootLine, bool) {
 	for _, line := range m.lines {
 		if line.id == l.id && line.nth == l.nth {

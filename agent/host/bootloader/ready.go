@@ -5,12 +5,12 @@ import (
 	"path"
 )
 
-// spareSpace is what has to be free beyond the files that staging writes, in bytes: room for their directory, for
-// grubenv and for the file system's own blocks.
+// spareSpace is the space, in bytes, that must be free in addition to the files that staging writes. It is for their directory, for grubenv and for
+// the blocks of the file system itself.
 const spareSpace = 64 << 10
 
-// roomToStage says why nothing can be staged on the file system of the boot menu, before anything is touched there. A
-// new menu stands twice beside the present one for a moment, grub-mkconfig's own and ours.
+// roomToStage returns an error if the file system of the boot menu has no room for staging. It runs before any change there. A new menu temporarily
+// exists twice next to the present one: as grub-mkconfig's file and as the agent's.
 func (s *Subject) roomToStage(f facts) error {
 	dir := f.loader.bootDir()
 	space, err := s.space(dir)

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// settleTries and settlePause are how often, and after what time, a menu is read again that somebody is writing:
-	// grub-mkconfig copies a new one into the file in place, which takes milliseconds.
+	// settleTries and settlePause are the number of reads, and the pause between them, while another program is writing a menu. grub-mkconfig copies
+	// a new menu into the file in place, which takes milliseconds.
 	settleTries = 10
 	settlePause = 100 * time.Millisecond
 )
 
-// errBusy means that somebody is writing a file at this moment.
+// errBusy reports that another program is writing a file at this moment.
 var errBusy = errors.New("somebody is writing it: it is read again at the next check")
 
-// readSettled reads a menu that nobody is writing. Where somebody is, it waits up to a second.
+// readSettled reads a menu when no program is writing it. It waits up to a second.
 func (s *Subject) readSettled(name string) ([]byte, error) {
 	for try := 1; ; try++ {
 		data, err := s.readOnce(name)
@@ -28,7 +28,7 @@ func (s *Subject) readSettled(name string) ([]byte, error) {
 	}
 }
 
-// readOnce reads a file twice. It is busy where that differs, and where it is the beginning of what grub-mkconfig is copying.
+// readOnce reads a file twice. The file is busy if the two reads differ, or if it is the start of the menu that grub-mkconfig is copying.
 func (s *Subject) readOnce(name string) ([]byte, error) {
 	data, err := s.readFile(name)
 	if err != nil {
@@ -44,8 +44,8 @@ func (s *Subject) readOnce(name string) ([]byte, error) {
 	return data, nil
 }
 
-// isBeingCopied tells whether a file holds the beginning of what grub-mkconfig has made beside it, and takes away once all of
-// it is in place.
+// isBeingCopied reports whether a file is only the start of grub-mkconfig's new menu next to it. grub-mkconfig removes the new menu once it is
+// completely copied.
 func (s *Subject) isBeingCopied(name string, data []byte) bool {
 	made, err := s.fs.ReadFile(name + ".new")
 	return err == nil && len(data) < len(made) && bytes.HasPrefix(made, data)

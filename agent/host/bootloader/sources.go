@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// DropIn is our file. grub-mkconfig sources the files of its directory in the order of their names, and a cloud
-// image's 50-cloudimg-settings.cfg assigns the variable that ours appends to.
+// DropIn is the agent's file. grub-mkconfig sources the files of its directory in the order of their names. A cloud image's 50-cloudimg-settings.cfg
+// assigns the variable that DropIn appends to.
 const DropIn = dropInDir + "/zz-storage-client.cfg"
 
 const (
@@ -23,25 +23,25 @@ const (
 	commandLine = "/proc/cmdline"
 
 	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
-	// replacesMark begins the comment of a drop-in whose menu is not in place yet. It names what the drop-in held
-	// before, so that whoever finds it can go on or back.
+	// replacesMark starts the comment of a drop-in whose menu is not in place yet. It lists the previous arguments of the drop-in, so that the reader
+	// can complete or revert the change.
 	replacesMark = "# The menu is not made yet. Before: "
 	appendTo     = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
-// assignsArguments finds what a file adds to command lines, in any variable of that family.
+// assignsArguments matches the assignment of any variable that adds arguments to command lines.
 var assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*=`)
 
-// dropIn is what our file says.
+// dropIn is the content of the agent's file.
 type dropIn struct {
 	present bool
 	args    []host.Argument
-	// unfinished is true while the menu is not known to be in place; replaces is what was held before.
+	// unfinished is true while the menu is not known to be in place. replaces are the previous arguments.
 	unfinished bool
 	replaces   []host.Argument
 }
 
-// ourArguments are all arguments that may have come into the menu through our file.
+// ourArguments returns all arguments that may have reached the menu through the drop-in.
 func (d dropIn) ourArguments() []host.Argument {
 	return append(slices.Clone(d.args), argumentsWithout(d.replaces, d.args)...)
 }
@@ -50,7 +50,7 @@ func (d dropIn) holdsExactly(args []host.Argument) bool {
 	return len(d.args) == len(args) && len(argumentsWithout(args, d.args)) == 0
 }
 
-// form is how the file that says which arguments are ours is written on a kind of host.
+// form is the format, on one kind of host, of the file that records the agent's arguments.
 type form struct {
 	file  string
 	perm  fs.FileMode
@@ -58,7 +58,7 @@ type form struct {
 	read  func(data string) []host.Argument
 }
 
-// grubForm is our drop-in, from which the menu is made.
+// grubForm is the drop-in from which the menu is made.
 var grubForm = form{
 	file: DropIn, perm: 0o644,
 	write: func(args []host.Argument) string {
@@ -89,7 +89,7 @@ func parseDropIn(data string, as form) dropIn {
 	return d
 }
 
-// assignedArguments are the arguments that a file sourced by grub-mkconfig adds to command lines.
+// assignedArguments returns the arguments that a file sourced by grub-mkconfig adds to command lines.
 func assignedArguments(data string) []host.Argument {
 	var args []host.Argument
 	for _, word := range splitWords(data) {
@@ -114,7 +114,7 @@ func (s *Subject) readDropIn(as form) (dropIn, error) {
 	return parseDropIn(string(data), as), err
 }
 
-// writeDropIn makes our file say d. One that says nothing goes.
+// writeDropIn writes the drop-in. It removes the file if d is empty.
 func (s *Subject) writeDropIn(d dropIn, as form) error {
 	if len(d.args) == 0 && !d.unfinished {
 		return s.fs.Remove(as.file)

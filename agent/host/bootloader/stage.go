@@ -11,9 +11,8 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// stageArguments makes the menu pass exactly the wanted arguments of ours. The order makes every crash recoverable: our
-// drop-in says from before the menu is made until it is in place what it held before, and the menu is exchanged
-// by one rename.
+// stageArguments makes the menu pass exactly the desired arguments of the agent. The order makes every crash recoverable. The drop-in records its
+// previous arguments from before the menu is made until it is in place. One rename exchanges the menu.
 func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Argument) error {
 	stale := f.staleArguments(wanted)
 	as := f.loader.form()
@@ -48,7 +47,7 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(as, wanted), wanted)
 }
 
-// finishStaging lets go of what files were before our first change, once nothing of ours is in them.
+// finishStaging clears the saved originals once the files contain none of the agent's arguments.
 func (s *Subject) finishStaging(first, second error, wanted []host.Argument) error {
 	err := errors.Join(first, second)
 	if err != nil || len(wanted) > 0 || len(s.facts.KeptFiles()) == 0 {
@@ -57,14 +56,15 @@ func (s *Subject) finishStaging(first, second error, wanted []host.Argument) err
 	return s.facts.KeepFiles(nil)
 }
 
-// isCutShort reports whether a change of kept files may have been cut short without a trace in the menu. A grub.cfg is replaced as a whole.
+// isCutShort reports whether an interrupted change of saved files may have left no trace in the menu. A grub.cfg cannot, because it is replaced as a
+// whole.
 func (s *Subject) isCutShort(f facts) bool {
 	kept := s.facts.KeptFiles()
 	maps.DeleteFunc(kept, func(name string, _ host.KeptFile) bool { return name == grubCfg || name == grub2Cfg })
 	return f.dropIn.unfinished && len(kept) > 0
 }
 
-// mayStage finds what is in the way before anything is touched.
+// mayStage returns the first obstacle, before any change.
 func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 	switch {
 	case f.boundErr != nil:
@@ -80,8 +80,8 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 	return s.roomToStage(f)
 }
 
-// argumentsBefore is what our drop-in goes back to when staging fails: what it said, or what a staging that was cut short
-// has brought into the menu.
+// argumentsBefore returns the arguments that the drop-in gets again if staging fails. These are its previous arguments or, after an interrupted
+// staging, the arguments that reached the menu.
 func (f facts) argumentsBefore() []host.Argument {
 	if f.dropIn.unfinished {
 		return f.argumentsInMenu()
@@ -89,14 +89,14 @@ func (f facts) argumentsBefore() []host.Argument {
 	return f.dropIn.args
 }
 
-// completeDropIn makes our drop-in say what the menu in place passes, and removes what is left of making another.
+// completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.
 func (s *Subject) completeDropIn(as form, args []host.Argument) error {
 	return errors.Join(s.writeDropIn(dropIn{args: args}, as), s.removeTemp(as))
 }
 
 func (s *Subject) removeTemp(as form) error {
 	for _, names := range []*grubNames{debianNames, grub2Names} {
-		// The second name is what grub-mkconfig itself writes to first.
+		// grub-mkconfig itself writes to the second name first.
 		for _, file := range []string{names.scratch(), names.scratch() + ".new"} {
 			if err := s.fs.Remove(file); err != nil {
 				return err
@@ -106,7 +106,7 @@ func (s *Subject) removeTemp(as form) error {
 	return errors.Join(s.fs.RemoveTemp(as.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg))
 }
 
-// missingArguments lists what is passed less often than before. Another name for the same root device is not missing.
+// missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.
 func (s *Subject) missingArguments(before, after, ours []host.Argument) []host.Argument {
 	var missing []host.Argument
 	for _, arg := range argumentsWithout(before, ours) {
@@ -121,7 +121,7 @@ func (s *Subject) missingArguments(before, after, ours []host.Argument) []host.A
 	return missing
 }
 
-// sameDevice tells whether two values of root= lead to the same device.
+// sameDevice reports whether two values of root= refer to the same device.
 func (s *Subject) sameDevice(a, b string) bool {
 	deviceA, errA := s.fs.Resolve(deviceName(a))
 	deviceB, errB := s.fs.Resolve(deviceName(b))

@@ -14,9 +14,9 @@ import (
 
 const crypttab = "/etc/crypttab"
 
-// measuredArguments are the registers of a TPM that change with the kernel command line: GRUB measures its commands
-// and the command line into 8 and the files that it reads, grub.cfg and the entries, into 9; the kernel's own stub
-// and systemd-stub measure the initrd into 9 and the command line into 12 (UAPI Group, Linux TPM PCR Registry).
+// measuredArguments are the TPM registers that change with the kernel command line. GRUB measures its commands and the command line into 8. It
+// measures the files that it reads, grub.cfg and the entries, into 9. The kernel's stub and systemd-stub measure the initrd into 9 and the command
+// line into 12 (UAPI Group, Linux TPM PCR Registry).
 var measuredArguments = []int{8, 9, 12}
 
 type volume struct {
@@ -24,8 +24,8 @@ type volume struct {
 	options []string
 }
 
-// findBoundVolume says which encrypted volume would not open by itself any more after a boot with other arguments; empty where
-// none is bound to what the arguments are measured into. It is an error where that cannot be found out.
+// findBoundVolume returns a message about an encrypted volume that would no longer open automatically after a boot with other arguments. Empty if no
+// volume is bound to the registers into which arguments are measured. It returns an error if that is unknown.
 func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 	if tpms, err := s.fs.Glob("/sys/class/tpm", "tpm*"); err != nil || len(tpms) == 0 {
 		return "", err
@@ -49,7 +49,7 @@ func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// encryptedVolumes are those of /etc/crypttab, and those that the command line names (rd.luks.uuid=).
+// encryptedVolumes returns the volumes in /etc/crypttab and on the command line (rd.luks.uuid=).
 func (s *Subject) encryptedVolumes() ([]volume, error) {
 	data, err := s.fs.ReadIfThere(crypttab)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Subject) encryptedVolumes() ([]volume, error) {
 	return volumes, err
 }
 
-// registersOf are the PCRs that a volume is bound to, by its options or its tokens.
+// registersOf returns the PCRs to which a volume is bound by its options or its tokens.
 func (s *Subject) registersOf(ctx context.Context, v volume) ([]int, error) {
 	var registers []int
 	for _, option := range v.options {
@@ -94,7 +94,7 @@ func (s *Subject) registersOf(ctx context.Context, v volume) ([]int, error) {
 		of, err := tokenRegisters(metadata)
 		return append(registers, of...), err
 	}
-	// LUKS1 has no tokens; Clevis keeps its own beside it.
+	// LUKS1 has no tokens. Clevis stores its metadata next to the header.
 	list, clevisErr := s.runner.Run(ctx, "clevis", "luks", "list", "-d", v.device)
 	if errors.Is(clevisErr, exec.ErrNotFound) && isLUKS1(err) {
 		return registers, nil
@@ -105,10 +105,10 @@ func (s *Subject) registersOf(ctx context.Context, v volume) ([]int, error) {
 	return append(registers, clevisList(string(list))...), nil
 }
 
-// isLUKS1 recognises what cryptsetup says of a header that holds no metadata in JSON.
+// isLUKS1 recognizes cryptsetup's error about a header without JSON metadata.
 func isLUKS1(err error) bool { return strings.Contains(err.Error(), "LUKS2") }
 
-// tokenRegisters reads the tokens of a LUKS2 header: those of systemd-cryptenroll and of Clevis.
+// tokenRegisters returns the PCRs in the tokens of a LUKS2 header. It reads the tokens of systemd-cryptenroll and of Clevis.
 func tokenRegisters(metadata []byte) ([]int, error) {
 	var header struct {
 		Tokens map[string]struct {
@@ -137,7 +137,7 @@ func tokenRegisters(metadata []byte) ([]int, error) {
 	return registers, nil
 }
 
-// clevisPin is one way to open a volume; "sss" holds others, any of which may be the TPM.
+// clevisPin is one way to open a volume. "sss" contains other pins, any of which may be the TPM.
 type clevisPin struct {
 	Pin  string `json:"pin"`
 	TPM2 struct {
@@ -148,7 +148,7 @@ type clevisPin struct {
 	} `json:"sss"`
 }
 
-// clevisRegisters reads the protected header of a JWE, and of those inside it.
+// clevisRegisters returns the PCRs in the protected header of a JWE and in its inner JWEs.
 func clevisRegisters(protected string) ([]int, error) {
 	data, err := base64.RawURLEncoding.DecodeString(protected)
 	if err != nil {
@@ -172,7 +172,7 @@ func clevisRegisters(protected string) ([]int, error) {
 	return registers, nil
 }
 
-// clevisList reads "clevis luks list": 1: tpm2 '{"hash":"sha256","key":"ecc","pcr_ids":"7,8"}'.
+// clevisList parses "clevis luks list": 1: tpm2 '{"hash":"sha256","key":"ecc","pcr_ids":"7,8"}'.
 func clevisList(text string) []int {
 	var registers []int
 	for part := range strings.SplitSeq(text, `"pcr_ids":"`) {
@@ -184,10 +184,10 @@ func clevisList(text string) []int {
 	return registers
 }
 
-// registerNames are those of systemd that matter here.
+// registerNames are systemd's register names that matter here.
 var registerNames = map[string]int{"kernel-initrd": 9, "kernel-config": 12}
 
-// registerList reads lists of PCRs as Clevis and systemd write them: "7,8", "7+12:sha256=...", "7+kernel-config".
+// registerList parses lists of PCRs as Clevis and systemd write them: "7,8", "7+12:sha256=...", "7+kernel-config".
 func registerList(list string) []int {
 	var registers []int
 	for _, item := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '+' }) {

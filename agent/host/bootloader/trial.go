@@ -13,34 +13,33 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// Generator is our part of the menu while no boot with the staged arguments has come up. As a generator it outlives
-// an update-grub by somebody else, as when a kernel is installed.
+// Generator prints the agent's section of the menu until a boot with the staged arguments comes up. As a generator, it survives an update-grub by
+// another program, e.g. when a kernel is installed.
 const Generator = generatorDir + "/42_storage-client"
 
 const (
 	generatorDir = "/etc/grub.d"
-	// generatorHead makes a shell print what follows it, as 40_custom does.
+	// generatorHead makes a shell print the text after it, as 40_custom does.
 	generatorHead = "#!/bin/sh\nexec tail -n +3 $0\n"
 
-	// trialVariable is ours in GRUB's environment block. The agent sets it to trialArmed when it stages, and to
-	// trialPermitted right before a reboot that it is permitted. GRUB makes these trialUsed and trialFailed before it boots
-	// the new arguments, and boots the previous entry where it finds those. The power may fail in any boot, so that one
-	// which nobody has permitted proves nothing: trialUsed is tried once more with a permit.
+	// trialVariable is the agent's variable in GRUB's environment block. The agent sets it to trialArmed when it stages, and to trialPermitted right
+	// before a permitted reboot. Before GRUB boots the new arguments, it changes these values to trialUsed and trialFailed. If GRUB finds one of the
+	// latter, it boots the previous entry. The power may fail in any boot, so a boot without a permit is no proof: trialUsed is tried once more with
+	// a permit.
 	trialVariable  = "storage_client_trial"
 	trialArmed     = "armed"
 	trialPermitted = "permitted"
 	trialUsed      = "used"
 	trialFailed    = "failed"
-	// previousID names the entry with the old arguments.
+	// previousID is the ID of the entry with the previous arguments.
 	previousID = "storage-client-previous"
 
-	// factArmed is the name under which is noted of a boot that a trial was armed in it.
+	// factArmed is the name of the boot fact that records that a trial was armed in the boot.
 	factArmed = "trial-armed"
 )
 
-// preamble decides at GRUB's start. Where something else than the first entry is to be booted, by grub-reboot or by
-// custom.cfg, it leaves that alone and the trial unused. Where the previous entry cannot be loaded, GRUB goes on with
-// the first one.
+// preamble decides at GRUB's start. If grub-reboot or custom.cfg selects another entry than the first one, preamble keeps that selection and the
+// trial stays unused. If the previous entry cannot be loaded, GRUB continues with the first one.
 const preamble = `# Written by storage-client-node-agent, which takes this away once the machine has come up with its new arguments.
 if [ "${default}" = "0" ]; then
   if [ "${` + trialVariable + `}" = "` + trialArmed + `" ]; then
@@ -56,40 +55,40 @@ if [ "${default}" = "0" ]; then
 fi
 `
 
-// writableFS are the file systems, as grub-probe calls them, that GRUB can write a block of a file to: those that keep
-// it in place and do not checksum it.
+// writableFS are the file systems, by their names in grub-probe, on which GRUB can write a block of a file. They keep the block in place and do not
+// checksum it.
 var writableFS = []string{"ext2", "fat", "xfs"}
 
-// entryHead is the first line of an entry as 10_linux writes it: title, classes, id.
+// entryHead matches the first line of an entry as 10_linux writes it: title, classes, id.
 var entryHead = regexp.MustCompile(`^menuentry '([^']*)'(.*) \$menuentry_id_option '[^']*' \{\n`)
 
-// trial is what there is of a trial in the environment block, in /etc/grub.d and in the menu.
+// trial is the state of a trial in the environment block, in /etc/grub.d and in the menu.
 type trial struct {
-	// state is the value of our variable, empty where it is not set.
+	// state is the value of the trial variable. Empty if unset.
 	state string
-	// printed is what our generator prints, section what the menu has of it.
+	// printed is the output of the agent's generator. section is the copy of it in the menu.
 	printed, section string
 	armedNow         bool
-	// first is the text of the menu's first entry, empty where 10_linux did not make it.
+	// first is the text of the menu's first entry. Empty if 10_linux did not make it.
 	first string
-	// defaults are what the menu takes for the default entry; loads and ids tell whether it reads the environment block
-	// and knows entries by their ids.
+	// defaults are the values that the menu sets as the default entry. loads reports whether the menu reads the environment block. ids reports
+	// whether it identifies entries by ID.
 	defaults   []string
 	loads, ids bool
-	// envErr is why GRUB could not write to the environment block, as far as the file itself shows.
+	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
-	// why is the reason for there being no trial of what is staged; empty where there is one, or where none is due.
+	// why is the reason why the staged arguments have no trial. Empty if they have one, or if none is due.
 	why string
 }
 
 func (t trial) isPresent() bool { return t.state != "" || t.printed != "" || t.section != "" }
 
-// isDue tells whether GRUB boots the new arguments next, and is ready to come back.
+// isDue reports whether GRUB boots the new arguments next and is ready to return to the previous entry.
 func (t trial) isDue() bool {
 	return t.section != "" && (t.state == trialArmed || t.state == trialPermitted)
 }
 
-// isOver tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
+// isOver reports whether GRUB has booted the new arguments once and boots the previous entry from now on.
 func (t trial) isOver() bool {
 	return t.section != "" && (t.state == trialUsed || t.state == trialFailed)
 }
@@ -116,7 +115,7 @@ func (s *Subject) Rearm() error {
 	return s.setTrial(trialPermitted)
 }
 
-// gatherTrial reads what there is of a trial, and whether there could be one of what is staged.
+// gatherTrial reads the state of a trial, and checks whether the staged arguments could have one.
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	data, err := g.readSettled(grubCfg)
 	if err != nil {
@@ -140,7 +139,7 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// parseTrial reads of a menu what a trial hangs on.
+// parseTrial returns the parts of a menu on which a trial depends.
 func parseTrial(data string) trial {
 	var t trial
 	section, depth, entries := "", 0, 0
@@ -180,8 +179,7 @@ func (t *trial) readCommand(text string) {
 	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }
 
-// notBooted are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
-// the others.
+// notBooted returns the arguments that the running kernel was not booted with. The running agent is the proof of the others.
 func (f facts) notBooted(args []host.Argument) []host.Argument {
 	if f.image {
 		return nil
@@ -189,7 +187,7 @@ func (f facts) notBooted(args []host.Argument) []host.Argument {
 	return argumentsWithout(args, f.cmdline)
 }
 
-// whyNoTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
+// whyNoTrial returns the reason why GRUB cannot try the staged arguments once and return to the present entry on its own. Empty if it can.
 func (g grubDebian) whyNoTrial(ctx context.Context, f facts) string {
 	if reason := g.whyNoTrialByMenu(f); reason != "" {
 		return reason
@@ -197,7 +195,7 @@ func (g grubDebian) whyNoTrial(ctx context.Context, f facts) string {
 	return g.whyUnwritable(ctx)
 }
 
-// whyNoTrialByMenu is the part of it that the files tell.
+// whyNoTrialByMenu returns the reason if the files show one.
 func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
@@ -219,13 +217,13 @@ func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	case !form:
 		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
-		// GRUB starts a second time within one boot then, and would take the first try for a hang.
+		// GRUB would start a second time within one boot, and mistake the first attempt for a hang.
 		return "GRUB boots this kernel only at its second attempt, with an initrd"
 	}
 	return ""
 }
 
-// whyUnwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
+// whyUnwritable runs the checks of Debian's 00_header, and only once: a disk does not change its format while it is mounted.
 func (g grubDebian) whyUnwritable(ctx context.Context) string {
 	if g.writable != nil {
 		return *g.writable
@@ -252,7 +250,7 @@ func (g grubDebian) whyUnwritable(ctx context.Context) string {
 	return reason
 }
 
-// previousEntry is a copy of an entry under our id.
+// previousEntry returns a copy of an entry with previousID.
 func previousEntry(first string) (string, bool) {
 	if !entryHead.MatchString(first) {
 		return "", false
@@ -260,8 +258,8 @@ func previousEntry(first string) (string, bool) {
 	return entryHead.ReplaceAllString(first, "menuentry '${1}, before the kernel arguments that are tried'${2} $$menuentry_id_option '"+previousID+"' {\n"), true
 }
 
-// nextTrial is the trial that goes with staging arguments: what our generator is to print, and the variable's value.
-// Both are empty where they need none, or can have none.
+// nextTrial is the trial of the arguments to stage: the desired output of the generator, and the value of the variable. Both are empty if the
+// arguments need no trial, or cannot have one.
 type nextTrial struct {
 	printed, state string
 }
@@ -278,17 +276,17 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 		entry, _ := previousEntry(f.trial.first)
 		printed = preamble + entry
 	case f.trial.section == "":
-		// The present entry has not been booted either, and no other is known.
+		// The present entry has not been booted either, and no other entry is known.
 		return nextTrial{}
 	}
 	if f.trial.isOver() && len(argumentsWithout(untried, f.ourArguments())) == 0 {
-		// What has been tried in vain is not tried again for being staged again.
+		// Arguments that failed their trial are not tried again because they are staged again.
 		return nextTrial{printed, f.trial.state}
 	}
 	return nextTrial{printed, trialArmed}
 }
 
-// beginTrial prepares a menu with a trial, or one without. While the present menu has one, its variable stays.
+// beginTrial prepares a menu with or without a trial. While the present menu has a trial, its variable stays.
 func (g grubDebian) beginTrial(f facts, next nextTrial) error {
 	if next.printed == "" {
 		return g.writeGenerator("")
@@ -304,8 +302,8 @@ func (g grubDebian) beginTrial(f facts, next nextTrial) error {
 	return g.writeGenerator(next.printed)
 }
 
-// checkTrial looks whether a new menu has the section that our generator prints. Where grub-mkconfig does not take it up
-// at all, the arguments are staged without a trial.
+// checkTrial checks that a new menu has the section that the agent's generator prints. If grub-mkconfig omits the whole section, the arguments are
+// staged without a trial.
 func (g grubDebian) checkTrial(section, printed string) error {
 	switch section {
 	case printed:
@@ -316,12 +314,12 @@ func (g grubDebian) checkTrial(section, printed string) error {
 	return fmt.Errorf("read the new menu back: it lacks what %s prints", Generator)
 }
 
-// resumeTrial goes back to what there was before staging that has failed.
+// resumeTrial restores the trial from before a failed staging.
 func (g grubDebian) resumeTrial(was trial) error {
 	return errors.Join(g.setTrial(was.state), g.writeGenerator(was.printed))
 }
 
-// endTrial makes the first entry the default for good. The variable goes first: without it, the rest does nothing.
+// endTrial makes the first entry the permanent default. It removes the variable first: without the variable, the rest has no effect.
 func (g grubDebian) endTrial(f facts) error {
 	if !f.trial.isPresent() {
 		return nil
@@ -335,7 +333,7 @@ func (g grubDebian) endTrial(f facts) error {
 	return g.cutSection()
 }
 
-// cutSection takes our section out of the menu in place, which is what grub-mkconfig makes without our generator.
+// cutSection removes the agent's section from the menu in place. grub-mkconfig makes the same menu without the agent's generator.
 func (g grubDebian) cutSection() error {
 	info, err := g.fs.Lstat(grubCfg)
 	if err != nil {
@@ -375,7 +373,7 @@ func withoutSection(data string) (string, error) {
 	return before + after, nil
 }
 
-// writeGenerator makes our generator print a text, or takes it away where that is empty.
+// writeGenerator makes the agent's generator print a text, or removes the generator if the text is empty.
 func (g grubDebian) writeGenerator(printed string) error {
 	if printed == "" {
 		return g.fs.Remove(Generator)
@@ -390,7 +388,7 @@ func (g grubDebian) writeGenerator(printed string) error {
 	return g.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
 }
 
-// trialNote tells of an argument that waits for its boot what comes after one that fails.
+// trialNote describes, for an argument that waits for its boot, the result of a failed boot.
 func (t trial) trialNote() string {
 	switch {
 	case t.why != "":

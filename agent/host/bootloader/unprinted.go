@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// unprintedError names a line of a menu that the menu's generator does not print: a new menu would lose it.
+// unprintedError names a line of a menu that the menu's generator does not print. A new menu would lose it.
 type unprintedError string
 
 func (e unprintedError) Error() string { return string(e) }
@@ -36,13 +36,13 @@ type textSection struct {
 	entries []textEntry
 }
 
-// menuText is a menu line by line, without our section and without our arguments.
+// menuText contains a menu line by line, without the agent's section and arguments.
 type menuText struct {
 	ours []host.Argument
-	// header are the comments before the first section, outside are all other lines outside the sections.
+	// header contains the comments before the first section. outside contains all other lines outside the sections.
 	header, outside []textLine
 	sections        map[string]*textSection
-	// all are the lines in their order.
+	// all contains the lines in their order.
 	all []string
 	// lang is the language that the menu sets, empty if it sets none.
 	lang string
@@ -51,11 +51,11 @@ type menuText struct {
 var (
 	sectionHead = regexp.MustCompile(`^### BEGIN (\S+) ###$`)
 	langLine    = regexp.MustCompile(`^set lang=(\w*)$`)
-	// diskName is a disk by its place in the firmware's order. The search behind it, by UUID, decides.
+	// diskName matches a disk by its place in the firmware's order. The search after it, by UUID, decides.
 	diskName = regexp.MustCompile(`^set root='hd\d+(,[a-z]*\d+)*'$`)
 )
 
-// readMenuText reads a menu line by line. In an entry, a line that ends with a brace begins a block.
+// readMenuText reads a menu line by line. In an entry, a line that ends with a brace starts a block.
 func readMenuText(data string, ours []host.Argument) *menuText {
 	m := &menuText{ours: ours, sections: map[string]*textSection{}}
 	var entry *textEntry
@@ -94,8 +94,8 @@ func readMenuText(data string, ours []host.Argument) *menuText {
 	return m
 }
 
-// plainLine is a line without our arguments, and without the places at which GRUB is to look for a disk first: these
-// depend on the order in which the kernel has found the disks.
+// plainLine returns a line without the agent's arguments, and without the hints at which GRUB first searches for a disk. The hints depend on the
+// order in which the kernel found the disks.
 func (m *menuText) plainLine(number int, raw string) textLine {
 	words := strings.Fields(raw)
 	isSearch := len(words) > 0 && words[0] == "search"
@@ -109,8 +109,8 @@ func (m *menuText) plainLine(number int, raw string) textLine {
 	return line
 }
 
-// isLanguage reports whether a line of 00_header sets the menu's language, and takes note of it. The language is that of whoever
-// ran grub-mkconfig last.
+// isLanguage reports whether a line of 00_header sets the menu's language, and records the language. It is the language of the last user that ran
+// grub-mkconfig.
 func (m *menuText) isLanguage(section, line string) bool {
 	if path.Base(section) != "00_header" {
 		return false
@@ -122,7 +122,7 @@ func (m *menuText) isLanguage(section, line string) bool {
 	return line == "set locale_dir=$prefix/locale" || line == "insmod gettext"
 }
 
-// isTranslated reports whether titles and messages of the menu are in another language than those that the agent makes.
+// isTranslated reports whether titles and messages of the menu are in another language than in the agent's menus.
 func (m *menuText) isTranslated() bool {
 	return m.lang != "" && m.lang != "C" && m.lang != "POSIX" && !strings.HasPrefix(m.lang, "en_")
 }
@@ -170,7 +170,7 @@ func (m *menuText) firstLost(made *menuText, exists func(kernel string) bool) (t
 		lost = append(lost, missingLines(textsOf(section.lines, compared), textsOf(printed.lines, compared))...)
 		for _, entry := range section.entries {
 			if entry.isGenerated(section, printed) && !exists(entry.kernel) {
-				// An entry of a kernel that is gone is lost rightly.
+				// An entry of a removed kernel may be lost.
 				continue
 			}
 			lost = append(lost, entry.lostLines(printed, compared)...)
@@ -182,8 +182,9 @@ func (m *menuText) firstLost(made *menuText, exists func(kernel string) bool) (t
 	return slices.MinFunc(lost, func(a, b textLine) int { return a.number - b.number }), true
 }
 
-// comparedText returns what of a line in a section is compared. Arguments of 10_linux's entries are not: compareMenus knows which of them are
-// the same by another name. A translated title is compared by the entry's id, a translated message not at all.
+// comparedText returns a function that returns the compared part of a line in a section. Arguments of 10_linux's entries are not compared:
+// compareMenus knows which of them are the same by another name. A translated title is compared by the entry's ID. A translated message is not
+// compared.
 func (m *menuText) comparedText(section string) func(line string) string {
 	byKernel, translated := strings.HasPrefix(path.Base(section), "10_linux"), m.isTranslated()
 	return func(line string) string {
@@ -202,7 +203,7 @@ func (m *menuText) comparedText(section string) func(line string) string {
 	}
 }
 
-// textsOf are lines with what is compared of them, without those of which nothing is.
+// textsOf returns the lines with only their compared part, and omits lines without one.
 func textsOf(lines []textLine, compared func(string) string) []textLine {
 	var all []textLine
 	for _, line := range lines {
@@ -213,7 +214,7 @@ func textsOf(lines []textLine, compared func(string) string) []textLine {
 	return all
 }
 
-// missingLines returns the lines that others hold less often.
+// missingLines returns the lines that occur less often in others.
 func missingLines(lines, others []textLine) []textLine {
 	left := map[string]int{}
 	for _, line := range others {
@@ -228,8 +229,8 @@ func missingLines(lines, others []textLine) []textLine {
 	return missing
 }
 
-// isGenerated reports whether 10_linux may have printed the entry: its kernel is from where other kernels are, and has an entry with the
-// kernel's own id.
+// isGenerated reports whether 10_linux may have printed the entry: its kernel is in the directory of other kernels, and has an entry with the
+// kernel's ID.
 func (e textEntry) isGenerated(section, printed *textSection) bool {
 	_, version, _ := strings.Cut(path.Base(e.kernel), "-")
 	ofKernel := func(other textEntry) bool {
@@ -240,8 +241,8 @@ func (e textEntry) isGenerated(section, printed *textSection) bool {
 		slices.ContainsFunc(section.entries, ofKernel) && slices.ContainsFunc(printed.entries, besideKernels)
 }
 
-// lostLines returns the lines of an entry that no printed entry has all of. The printed entry of the same id tells which these are;
-// another one may have them if a kernel was installed since.
+// lostLines returns the lines that an entry would lose. It loses none if one printed entry has all of its lines, which may have another ID if a
+// kernel was installed since. Otherwise, the printed entry with the same ID determines the lost lines.
 func (e textEntry) lostLines(printed *textSection, compared func(string) string) []textLine {
 	head, lines := textsOf([]textLine{e.head}, compared), textsOf(e.lines, compared)
 	hasHead := func(other textEntry) bool {
@@ -265,7 +266,7 @@ func (e textEntry) lostLines(printed *textSection, compared func(string) string)
 
 const (
 	customGenerator = generatorDir + "/40_custom"
-	// maxShown bounds what a message shows of a line, in bytes.
+	// maxShown limits the part of a line in a message, in bytes.
 	maxShown = 60
 )
 
@@ -273,7 +274,7 @@ func (n *grubNames) remedy() string {
 	return fmt.Sprintf("keep it in %s or %s and run %s", defaultFile, customGenerator, n.remake)
 }
 
-// foreignTo returns the error about a line that the generator does not print. It shows only the command of a password.
+// foreignTo returns the error about a line that the generator does not print. For a password, the error shows only the command.
 func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
 	shown := text.CutBytes(line.text, maxShown)
 	if command, _, _ := strings.Cut(shown, " "); strings.HasPrefix(command, "password") {
@@ -286,8 +287,8 @@ func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
 	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, shown, n.mkconfig[0], n.remedy()))
 }
 
-// whyUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. It is empty
-// if there is none: then only a new menu can tell. A last line without an end may be one that is being copied.
+// whyUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. If it is empty, only a new menu
+// can show lost lines. The function ignores a last line without a newline, which may still be incomplete.
 func (n *grubNames) whyUnprinted(data string) unprintedError {
 	if m := readMenuText(data[:strings.LastIndex(data, "\n")+1], nil); len(m.outside) > 0 {
 		return n.foreignTo(m, m.outside[0])
@@ -301,13 +302,13 @@ type menuVersion struct {
 	size     int64
 }
 
-// menuFinding is a line that a new menu would lose of a version of the present one. It saves a run of grub-mkconfig at every check.
+// menuFinding is a line of one version of the present menu that a new menu would lose. It saves a run of grub-mkconfig at every check.
 type menuFinding struct {
 	of  menuVersion
 	why unprintedError
 }
 
-// menuVersion is zero if there is no file.
+// menuVersion returns the version of a menu's file. Zero if there is no file.
 func (s *Subject) menuVersion(name string) menuVersion {
 	info, err := s.fs.Lstat(name)
 	if err != nil {
@@ -316,7 +317,7 @@ func (s *Subject) menuVersion(name string) menuVersion {
 	return menuVersion{modified: info.ModTime(), size: info.Size()}
 }
 
-// noteUnprinted records the line that a comparison has found. If the menu has changed since the new one was made, that is no finding.
+// noteUnprinted records the line that a comparison has found. If the menu has changed since the new one was made, the comparison is invalid.
 func (g grubDebian) noteUnprinted(before menuVersion, err error) error {
 	var why unprintedError
 	if !errors.As(err, &why) {
@@ -337,7 +338,7 @@ func (s *Subject) knownUnprinted(names *grubNames) unprintedError {
 	return s.finding.why
 }
 
-// whyNotReplaced returns the error about a line that a new menu would lose, as far as that is known without making one.
+// whyNotReplaced returns the error about a line that a new menu would lose, if that is known without making one.
 func (g grubDebian) whyNotReplaced() (unprintedError, error) {
 	if why := g.knownUnprinted(g.at); why != "" {
 		return why, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// splitWords cuts text into words as a POSIX shell and GRUB's own script language do: quotes and backslashes are
-// taken off, comments left out. Variables stay as they are written.
+// splitWords splits text into words as a POSIX shell and GRUB's script language do. It removes quotes and backslashes, and omits comments. Variables
+// are not expanded.
 func splitWords(text string) []string {
 	l := lexer{}
 	for _, r := range text {
@@ -20,7 +20,7 @@ func splitWords(text string) []string {
 type lexer struct {
 	words []string
 	word  strings.Builder
-	// open tells that a word has begun, even if it is empty as "" is.
+	// open is true once a word has started, even an empty word such as "".
 	open    bool
 	quote   rune
 	escaped bool
@@ -50,8 +50,8 @@ func (l *lexer) readRune(r rune) {
 	}
 }
 
-// addEscaped takes the character behind a backslash. Inside double quotes only some lose the backslash; at the
-// end of a line both go.
+// addEscaped adds the character after a backslash. Inside double quotes, only some characters lose the backslash. At the end of a line, both are
+// removed.
 func (l *lexer) addEscaped(r rune) {
 	l.escaped = false
 	if r == '\n' {
@@ -76,7 +76,7 @@ func (l *lexer) endWord() {
 	l.open = false
 }
 
-// argumentsOf turns words into arguments of the kernel. What comes after "--" is for init.
+// argumentsOf converts words to kernel arguments. Words after "--" are for init.
 func argumentsOf(words []string) []host.Argument {
 	var args []host.Argument
 	for _, word := range words {
@@ -105,7 +105,7 @@ func hasName(args []host.Argument, name string) bool {
 	return ok
 }
 
-// lastNamed is the argument of that name that the kernel takes where there are several.
+// lastNamed returns the argument of that name that the kernel uses if there are several.
 func lastNamed(args []host.Argument, name string) (host.Argument, bool) {
 	for i := len(args) - 1; i >= 0; i-- {
 		if args[i].Is(name) {

@@ -1,5 +1,5 @@
-// Package connect asks a storage server for a sign of life over a TCP connection that is made for it, in the protocol that the node
-// mounts from it with. Both sides send data: a handshake alone says nothing of the buffers that a connection gets.
+// Package connect checks that a storage server responds over a new TCP connection, in the protocol with which the node mounts from it. Both sides
+// send data, because a handshake alone does not show which buffers a connection gets.
 package connect
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Protocol is what a server is asked in.
+// Protocol is the protocol of a request.
 type Protocol string
 
 // Protocols.
@@ -22,29 +22,29 @@ const (
 	SMB Protocol = "SMB"
 )
 
-// Timeout bounds one question, from the connection to the answer.
+// Timeout limits one check, from the connection to the response.
 const Timeout = 5 * time.Second
 
-// maxAnswer bounds what is read of an answer, in bytes: both kinds fit into far less.
+// maxAnswer limits the bytes that are read of a response. Both kinds of responses are far smaller.
 const maxAnswer = 64 << 10
 
-// Server is where a server takes connections.
+// Server is the endpoint of a storage server.
 type Server struct {
-	// Name is what it is mounted by.
+	// Name is the server's name in the mount.
 	Name string
-	// Address is address and port.
+	// Address is the address and port.
 	Address string
-	// Protocol is what the mount speaks, Version the major version of NFS.
+	// Protocol is the protocol of the mount. Version is the major version of NFS.
 	Protocol Protocol
 	Version  uint32
 }
 
-// String names the server for a message.
+// String returns the server's name for messages.
 func (s Server) String() string {
 	return fmt.Sprintf("%s server %s (%s)", s.Protocol, s.Name, s.Address)
 }
 
-// Ask makes a new connection and returns nil once the server has answered over it, whatever it answers.
+// Ask makes a new connection. It returns nil once the server has responded over it, whatever the response is.
 func Ask(ctx context.Context, server Server) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -72,12 +72,12 @@ const (
 	lastFragment = 1 << 31
 )
 
-// callNull calls the procedure that every RPC program has, which does nothing, without credentials (RFC 5531).
+// callNull calls the NULL procedure, which every RPC program has and which has no effect, without credentials (RFC 5531).
 func callNull(connection io.ReadWriter, version uint32) error {
 	id := make([]byte, 4)
 	_, _ = rand.Read(id)
 	call := append([]byte(nil), id...)
-	// Call, RPC version 2, program, version, procedure 0, and no credentials and verifier: each a flavour and a length.
+	// Call, RPC version 2, program, version, procedure 0, and empty credentials and verifier, each with a flavor and a length.
 	for _, word := range []uint32{0, 2, nfsProgram, version, 0, 0, 0, 0, 0} {
 		call = binary.BigEndian.AppendUint32(call, word)
 	}
@@ -96,13 +96,13 @@ func callNull(connection io.ReadWriter, version uint32) error {
 	return nil
 }
 
-// negotiate asks which dialect of SMB 2 and 3 the server speaks (MS-SMB2 2.2.3). Nobody logs in.
+// negotiate requests a dialect of SMB 2 or 3 from the server (MS-SMB2 2.2.3). It does not log in.
 func negotiate(connection io.ReadWriter) error {
 	dialects := []uint16{0x0202, 0x0210, 0x0300, 0x0302}
 	request := make([]byte, 64+36, 64+36+2*len(dialects))
 	copy(request, "\xfeSMB")
 	binary.LittleEndian.PutUint16(request[4:], 64)
-	// One credit is asked for. The command, its number and all the rest of the header are 0.
+	// The request asks for one credit. The command, its number and the rest of the header are 0.
 	binary.LittleEndian.PutUint16(request[14:], 1)
 	body := request[64:]
 	binary.LittleEndian.PutUint16(body, 36)
@@ -127,7 +127,7 @@ func negotiate(connection io.ReadWriter) error {
 	return nil
 }
 
-// readFrame reads what has its length, under a mask, in front of it.
+// readFrame reads a frame that starts with its length, under a mask.
 func readFrame(connection io.Reader, mask uint32) ([]byte, error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(connection, head); err != nil {

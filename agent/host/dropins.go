@@ -10,9 +10,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl
-// --system, modprobe) take them up: by base name over all directories, where a file masks those of the same
-// name in directories further back in dirs.
+// DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl --system, modprobe) apply them: by base name
+// across all directories. A file masks files with the same name in later directories of dirs.
 func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {
 	byName := map[string]string{}
 	for _, dir := range dirs {
@@ -34,12 +33,12 @@ func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {
 	return files, nil
 }
 
-// ListNames is text.List with each name once.
+// ListNames returns text.List of the names without duplicates.
 func ListNames(names []string) string {
 	return text.List(slices.Compact(slices.Sorted(slices.Values(names))))
 }
 
-// KeepOwnFile is KeepFile of a file that had another name once, and leaves nothing under that.
+// KeepOwnFile calls KeepFile for a file that earlier releases named differently, and removes the file with the former name.
 func (f FS) KeepOwnFile(file OwnFile, content string) error {
 	if err := f.KeepFile(file.Name, content); err != nil {
 		return err
@@ -47,8 +46,8 @@ func (f FS) KeepOwnFile(file OwnFile, content string) error {
 	return file.RemoveFormer(f)
 }
 
-// KeepFile makes a file of our own name hold that content, or not be there where it is empty. It makes the directory, and
-// changes nothing where all is as it is to be.
+// KeepFile writes content to a file of the agent, or removes the file if content is empty. It creates the directory. It does not write if the file
+// already has that content.
 func (f FS) KeepFile(name, content string) error {
 	if content == "" {
 		return f.Remove(name)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// ObserveEach observes settings one by one. A setting that look returns an error for has failed.
+// ObserveEach observes settings one by one. If look returns an error, the setting has failed.
 func ObserveEach(desired []Setting, effect Effect, look func(o *Observation, setting Setting) error) []Observation {
 	observations := make([]Observation, 0, len(desired))
 	for _, setting := range desired {
@@ -19,8 +19,8 @@ func ObserveEach(desired []Setting, effect Effect, look func(o *Observation, set
 	return observations
 }
 
-// RestoreEach restores originals one by one, by name. A setting is InSync unless restore says otherwise, and one that it returns an error
-// for has failed.
+// RestoreEach restores originals one by one, by name. A setting is InSync unless restore sets another state. If restore returns an error, the setting
+// has failed.
 func RestoreEach(originals map[string]Original, effect Effect, restore func(o *Observation, original Original) error) []Observation {
 	names := make([]Setting, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
@@ -32,13 +32,13 @@ func RestoreEach(originals map[string]Original, effect Effect, restore func(o *O
 	})
 }
 
-// Kernel is the part of the file system that does not just keep what is written to it.
+// Kernel is the part of the file system that may change a value when it is written.
 type Kernel interface {
 	ReadValue(name string) (string, error)
 	WriteValue(name, value string) error
 }
 
-// SetValue writes a value and reads it back, for the kernel rounds and clamps some.
+// SetValue writes a value and reads it back, because the kernel rounds and clamps some values.
 func SetValue(k Kernel, file, value string, same func(got, value string) bool) error {
 	if err := k.WriteValue(file, value); err != nil {
 		return fmt.Errorf("the kernel refuses %q: %w", value, err)

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// OwnHeader begins every file that only the agent writes.
+// OwnHeader is the start of every file that only the agent writes.
 const OwnHeader = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 
-// ownMark is what all releases have begun such files with.
+// ownMark is the start of these files in all releases.
 const ownMark = "# Written by storage-client-node-agent."
 
-// OwnFile is a file that only the agent writes, and the name that earlier releases had for it in the same directory.
+// OwnFile is a file that only the agent writes. Former is its name in earlier releases, in the same directory.
 type OwnFile struct {
 	Name, Former string
 }
 
-// NameOn is the name under which a host has the file: the former one only where there is none of the new name.
+// NameOn returns the name of the file on a host. It is the former name only if no file has the new name.
 func (o OwnFile) NameOn(f FS) string {
 	if _, err := f.Lstat(o.Name); errors.Is(err, fs.ErrNotExist) && o.hasFormer(f) {
 		return o.Former
@@ -27,8 +27,8 @@ func (o OwnFile) NameOn(f FS) string {
 	return o.Name
 }
 
-// TakeOver gives the file its new name, durably and in one step, so that one of both holds the values at any time. Where both are
-// there, an earlier release has written the former one since: that is the one to keep.
+// TakeOver gives the file its new name, durably and in one step, so that one of the two names has the values at any time. If both files exist, an
+// earlier release has written the former one since, and TakeOver keeps that one.
 func (o OwnFile) TakeOver(f FS) error {
 	if !o.hasFormer(f) {
 		return nil
@@ -39,7 +39,7 @@ func (o OwnFile) TakeOver(f FS) error {
 	return f.RemoveTemp(o.Former)
 }
 
-// FormerNote says that the file still has its former name, and why; empty where it does not. err is what TakeOver returned.
+// FormerNote returns a note, with the reason, if the file still has its former name. Empty if it does not. err is the result of TakeOver.
 func (o OwnFile) FormerNote(f FS, err error) string {
 	if o.NameOn(f) == o.Name {
 		return ""
@@ -51,7 +51,7 @@ func (o OwnFile) FormerNote(f FS, err error) string {
 	return note
 }
 
-// RemoveFormer removes what has the former name.
+// RemoveFormer removes the file with the former name.
 func (o OwnFile) RemoveFormer(f FS) error {
 	if !o.hasFormer(f) {
 		return nil
@@ -59,7 +59,7 @@ func (o OwnFile) RemoveFormer(f FS) error {
 	return f.Remove(o.Former)
 }
 
-// hasFormer is false for a file that is somebody else's, whatever its name.
+// hasFormer reports whether the agent's file has its former name. It ignores a file with that name from another program or user.
 func (o OwnFile) hasFormer(f FS) bool {
 	info, err := f.Lstat(o.Former)
 	if err != nil || !info.Mode().IsRegular() {

@@ -13,19 +13,18 @@ import (
 )
 
 const (
-	// maxLinks bounds how many symbolic links one path may lead through; the kernel's own limit is 40.
+	// maxLinks limits the symbolic links in one path. The kernel's limit is 40.
 	maxLinks = 40
-	// maxFileSize bounds what ReadFile takes into memory, in bytes. The largest file read is a grub.cfg or a
-	// mountinfo, well under 1 MiB each.
+	// maxFileSize limits the bytes that ReadFile reads into memory. The largest files are a grub.cfg or a mountinfo, well under 1 MiB each.
 	maxFileSize = 16 << 20
-	// tempSuffix ends the name of a file that is being written. No reader of a .d directory takes it up.
+	// tempSuffix ends the name of a file that is being written. No reader of a .d directory uses such a file.
 	tempSuffix = ".storage-client-tmp"
 )
 
-// Op names one change to the host, the unit in which a crash can hit.
+// Op names one change to the host. It is the smallest unit that a crash can interrupt.
 type Op string
 
-// Operations, in the order in which WriteFileAtomic goes through its own.
+// Operations. WriteFileAtomic runs its operations in this order.
 const (
 	OpMkdir      Op = "mkdir"
 	OpCreate     Op = "create"
@@ -38,12 +37,11 @@ const (
 	OpWriteValue Op = "writevalue"
 )
 
-// Hook is asked before every change. What it returns is the result of the change in its stead.
+// Hook is called before every change. If it returns an error, the change does not happen and returns that error.
 type Hook func(op Op, name string) error
 
-// FS is the host's file system, rooted where the host is mounted. Names are absolute, as on the host. Symbolic
-// links are followed as a process on the host would follow them, absolute ones included, and never lead out of
-// the root. The zero value is not usable.
+// FS is the host's file system, rooted at the directory where the host is mounted. Names are absolute, as on the host. FS follows symbolic links,
+// including absolute ones, as a process on the host would. They never lead out of the root. The zero value is not usable.
 type FS struct {
 	root            *os.Root
 	dir             string
@@ -60,19 +58,19 @@ func OpenFS(dir string) (FS, error) {
 	return FS{root: root, dir: path.Clean(dir)}, nil
 }
 
-// WithHook returns the same file system with a hook before each change. Tests use it to fail at the n-th one.
+// WithHook returns the same file system with a hook before each change. Tests use it to fail the n-th change.
 func (f FS) WithHook(hook Hook) FS {
 	f.hook = hook
 	return f
 }
 
-// Dir is the directory that the host is mounted at.
+// Dir returns the directory at which the host is mounted.
 func (f FS) Dir() string { return f.dir }
 
-// Close lets go of the root.
+// Close closes the root.
 func (f FS) Close() error { return f.root.Close() }
 
-// ReadIfThere is ReadFile of a file that says nothing if it is missing.
+// ReadIfThere reads a file like ReadFile. A missing file is empty.
 func (f FS) ReadIfThere(name string) ([]byte, error) {
 	data, err := f.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +79,7 @@ func (f FS) ReadIfThere(name string) ([]byte, error) {
 	return data, err
 }
 
-// Open opens a file to read, without waiting for anybody: a named pipe that nobody writes to is opened too. A missing one is
-// fs.ErrNotExist.
+// Open opens a file for reading without blocking, even a named pipe without a writer. A missing file is fs.ErrNotExist.
 func (f FS) Open(name string) (*os.File, error) {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {
@@ -92,7 +89,7 @@ func (f FS) Open(name string) (*os.File, error) {
 	return file, nameError(err, name)
 }
 
-// ReadFile reads a file of at most 16 MiB. A missing one is fs.ErrNotExist.
+// ReadFile reads a file of at most 16 MiB. A missing file is fs.ErrNotExist.
 func (f FS) ReadFile(name string) ([]byte, error) {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {
@@ -113,13 +110,13 @@ func (f FS) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// ReadValue reads a file of /proc or /sys and trims the white space around it.
+// ReadValue reads a file of /proc or /sys and trims the surrounding white space.
 func (f FS) ReadValue(name string) (string, error) {
 	data, err := f.ReadFile(name)
 	return strings.TrimSpace(string(data)), err
 }
 
-// Stat describes what name leads to.
+// Stat describes the file that name resolves to.
 func (f FS) Stat(name string) (fs.FileInfo, error) {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {
@@ -129,7 +126,7 @@ func (f FS) Stat(name string) (fs.FileInfo, error) {
 	return info, nameError(err, name)
 }
 
-// Lstat describes name itself, a symbolic link too.
+// Lstat describes name itself, even if it is a symbolic link.
 func (f FS) Lstat(name string) (fs.FileInfo, error) {
 	rel, err := f.resolveLinks(name, false)
 	if err != nil {
@@ -139,13 +136,13 @@ func (f FS) Lstat(name string) (fs.FileInfo, error) {
 	return info, nameError(err, name)
 }
 
-// Resolve returns the name that name leads to in the end, through no symbolic link.
+// Resolve returns the name after all symbolic links are resolved.
 func (f FS) Resolve(name string) (string, error) {
 	rel, err := f.resolveLinks(name, true)
 	return path.Join("/", rel), err
 }
 
-// Exists tells whether name leads to something. What cannot be looked at does not exist.
+// Exists reports whether name resolves to a file. It returns false on every error.
 func (f FS) Exists(name string) bool {
 	_, err := f.Stat(name)
 	return err == nil
@@ -170,8 +167,8 @@ func (f FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// Glob lists the names that match pattern, sorted. Only the elements below dir may hold wildcards; as in a
-// shell, names that begin with a dot are left out. A directory that is missing matches nothing.
+// Glob lists the names that match pattern, sorted. Only the elements below dir may have wildcards. As in a shell, names that start with a dot are
+// omitted. A missing directory has no matches.
 func (f FS) Glob(dir, pattern string) ([]string, error) {
 	names := []string{path.Clean(dir)}
 	for element := range strings.SplitSeq(pattern, "/") {
@@ -210,14 +207,14 @@ func (f FS) matchElement(dir, element string) ([]string, error) {
 	return names, nil
 }
 
-// WriteFileAtomic replaces name by data so that a crash at any point leaves the old file or the new one: a
-// temporary file in the same directory, fsync, rename, fsync of the directory. The directory must exist. A
-// symbolic link of that name is replaced, not followed.
+// WriteFileAtomic replaces name with data so that a crash at any point leaves the old file or the new one. It writes a temporary file in the same
+// directory, calls fsync, renames the file, and calls fsync on the directory. The directory must exist. A symbolic link with that name is replaced,
+// not followed.
 func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
 	return f.writeFile(name, data, perm, nil)
 }
 
-// writeFile is the same for a file that is to be its owner's, where one is given.
+// writeFile implements WriteFileAtomic. If an owner is given, the file gets its owner and label.
 func (f FS) writeFile(name string, data []byte, perm fs.FileMode, owner *SavedFile) error {
 	rel, err := f.resolveLinks(name, false)
 	if err != nil {
@@ -239,7 +236,7 @@ func tempName(rel string) string {
 	return path.Join(path.Dir(rel), "."+path.Base(rel)+tempSuffix)
 }
 
-// writeTemp makes a durable file. What an earlier crash has left of the name goes first.
+// writeTemp makes a durable file. First, it removes the remains of an earlier crash.
 func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode, owner *SavedFile) error {
 	if err := f.callHook(OpCreate, "/"+temp); err != nil {
 		return err
@@ -272,15 +269,14 @@ func (f FS) fillTemp(file *os.File, temp string, data []byte, perm fs.FileMode) 
 	return file.Sync()
 }
 
-// discardTemp tidies up after an error that is being returned already; the next write removes what is left.
+// discardTemp cleans up after an error that is already being returned. The next write removes any remains.
 func (f FS) discardTemp(temp string) {
 	if f.callHook(OpRemove, "/"+temp) == nil {
 		_ = f.root.Remove(temp)
 	}
 }
 
-// Rename puts the file from durably in the place of to, which is in the same directory. What from holds is
-// synced first, since somebody else may have written it.
+// Rename durably replaces to with from, in the same directory. It syncs the content of from first, because another program may have written it.
 func (f FS) Rename(from, to string) error {
 	if path.Dir(path.Clean(from)) != path.Dir(path.Clean(to)) {
 		return fmt.Errorf("rename %s to %s: not in the same directory", from, to)
@@ -309,7 +305,7 @@ func (f FS) renameFile(from, to string) error {
 	return f.root.Rename(from, to)
 }
 
-// Remove removes name durably, and what a crash has left of writing it. It is not an error if there is nothing.
+// Remove durably removes name, and the remains of a crash while it was written. A missing file is not an error.
 func (f FS) Remove(name string) error {
 	rel, err := f.resolveLinks(name, false)
 	if err != nil {
@@ -323,7 +319,7 @@ func (f FS) Remove(name string) error {
 	return nil
 }
 
-// RemoveEmpty removes a directory durably, unless somebody has something in it. It is not an error if there is none.
+// RemoveEmpty durably removes a directory if it is empty. A missing directory is not an error.
 func (f FS) RemoveEmpty(dir string) error {
 	entries, err := f.ReadDir(dir)
 	if err != nil || len(entries) > 0 {
@@ -352,7 +348,7 @@ func (f FS) removeOne(rel string) error {
 	return f.syncDir(path.Dir(rel))
 }
 
-// RemoveTemp removes what a crash has left of writing name, and leaves name itself alone.
+// RemoveTemp removes the remains of a crash while name was written. It keeps name itself.
 func (f FS) RemoveTemp(name string) error {
 	rel, err := f.resolveLinks(name, false)
 	if err != nil {
@@ -373,7 +369,7 @@ func (f FS) Chmod(name string, perm fs.FileMode) error {
 	return nameError(f.root.Chmod(rel, perm), name)
 }
 
-// MkdirAll makes a directory and those above it, each durably. What exists is left as it is.
+// MkdirAll makes a directory and its parents, each durably. Existing directories stay unchanged.
 func (f FS) MkdirAll(name string, perm fs.FileMode) error {
 	name = path.Clean("/" + name)
 	if name == "/" || f.Exists(name) {
@@ -396,8 +392,8 @@ func (f FS) MkdirAll(name string, perm fs.FileMode) error {
 	return f.syncDir(path.Dir(rel))
 }
 
-// WriteValue writes to a file of /proc or /sys that exists, in one write, as those take it: opened as a
-// shell's ">" opens it, neither created nor renamed. The kernel's refusal is the error.
+// WriteValue writes to an existing file of /proc or /sys, in one write, as these files require. It opens the file like a shell's ">", and neither
+// creates nor renames it. If the kernel rejects the value, WriteValue returns that error.
 func (f FS) WriteValue(name, value string) error {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {

@@ -11,19 +11,17 @@ import (
 )
 
 var (
-	// ErrReadOnly is what every change to a file system of AsReadOnly comes to.
+	// ErrReadOnly is the error of every change to a file system from AsReadOnly.
 	ErrReadOnly = errors.New("nothing may be changed")
-	// ErrLocked means that another process changes this host.
+	// ErrLocked means that another process is changing this host.
 	ErrLocked = errors.New("another node agent is running on this host")
 )
 
-// kernelDirs hold what belongs to a running system. In the tree of an image they are empty, or those of the machine
-// that the image is made on.
+// kernelDirs contain the state of a running system. In the tree of an image, they are empty, or belong to the machine that makes the image.
 var kernelDirs = []string{"proc", "sys", "run"}
 
-// RunsKernel tells whether the tree is that of the running system, and not that of an image. A tree without a /proc
-// of its own is an image. So is one in which the /proc of the machine that the image is made on is mounted, as
-// grub-mkconfig needs it there: that machine's init has another root.
+// RunsKernel reports whether the tree is the running system and not an image. A tree without its own /proc is an image. A tree with the /proc of the
+// machine that makes the image, which grub-mkconfig needs, is an image too: that machine's init has another root.
 func (f FS) RunsKernel() bool {
 	if !f.Exists("/proc/sys/kernel/osrelease") {
 		return false
@@ -32,28 +30,27 @@ func (f FS) RunsKernel() bool {
 	if err != nil {
 		return false
 	}
-	// A magic link, which leads to the root of init itself and not to the path that it shows.
+	// This magic link leads to the root of init itself, and not to the path that it shows.
 	init, err := os.Stat(filepath.Join(f.dir, "proc/1/root"))
 	return err != nil || os.SameFile(here, init)
 }
 
-// AsImage returns the same file system, taken for the tree of an image: /proc, /sys and /run are not there, since
-// they would be another machine's.
+// AsImage returns the same file system as the tree of an image. It hides /proc, /sys and /run, because they would belong to another machine.
 func (f FS) AsImage() FS {
 	f.image = true
 	return f
 }
 
-// IsImage tells whether there is no kernel whose values could be read or set.
+// IsImage reports whether there is no kernel whose values could be read or set.
 func (f FS) IsImage() bool { return f.image }
 
-// AsReadOnly returns the same file system, in which every change is refused with ErrReadOnly.
+// AsReadOnly returns the same file system, in which every change fails with ErrReadOnly.
 func (f FS) AsReadOnly() FS {
 	f.readOnly = true
 	return f
 }
 
-// IsReadOnly tells whether every change is refused.
+// IsReadOnly reports whether every change fails.
 func (f FS) IsReadOnly() bool { return f.readOnly }
 
 // hiddenInImage is the error for a name, relative to the root, that an image does not have.
@@ -69,9 +66,8 @@ func (f FS) hiddenInImage(rel, name string) error {
 	return nil
 }
 
-// Lock keeps every other agent from changing this host until unlock is called or the process ends. It is ErrLocked
-// where another one holds it. The lock is on the root directory itself, so that it leaves nothing behind and means
-// the same to a process in a container.
+// Lock prevents other agents from changing this host until unlock is called or the process ends. It returns ErrLocked if another agent holds the
+// lock. The lock is on the root directory itself, so it leaves no file behind, and means the same to a process in a container.
 func (f FS) Lock() (unlock func() error, err error) {
 	dir, err := f.root.Open(".")
 	if err != nil {
@@ -87,18 +83,18 @@ func (f FS) Lock() (unlock func() error, err error) {
 	return dir.Close, nil
 }
 
-// Space is what a file system has left.
+// Space is the remaining space of a file system.
 type Space struct {
-	// Free is what may still be written, in bytes.
+	// Free is the space that can still be written, in bytes.
 	Free uint64
-	// ReadOnly is true where nothing may be written.
+	// ReadOnly is true if the file system cannot be written.
 	ReadOnly bool
 }
 
 // stReadOnly is ST_RDONLY of statfs(2).
 const stReadOnly = 1
 
-// FreeSpace tells what is left of the file system that holds name.
+// FreeSpace returns the remaining space of the file system that contains name.
 func (f FS) FreeSpace(name string) (Space, error) {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {

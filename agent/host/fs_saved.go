@@ -13,44 +13,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSavedSize bounds the bytes of one file that are kept for putting them back. The largest that is kept is a grub.cfg: Debian 12's has
-// 7.7 KiB for two kernels.
+// maxSavedSize limits the bytes of one file that are saved to restore it. The largest saved file is a grub.cfg: Debian 12's has 7.7 KiB for two
+// kernels.
 const maxSavedSize = 64 << 10
 
-// SavedFile is what a file was: its bytes, or where it led, and whose it was.
+// SavedFile is the state of a file: its bytes or its link target, and its owner.
 type SavedFile struct {
-	// Present is false where there was no file.
+	// Present is false if there was no file.
 	Present bool `json:"present"`
-	// Data are the bytes of a regular file.
+	// Data contains the bytes of a regular file.
 	Data []byte `json:"data,omitempty"`
-	// Link is the target of a symbolic link, and empty for a regular file.
+	// Link is the target of a symbolic link. Empty for a regular file.
 	Link string `json:"link,omitempty"`
-	// Mode are the permission bits of a regular file.
+	// Mode contains the permission bits of a regular file.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// UID and GID are its owner.
+	// UID and GID are the owner.
 	UID int `json:"uid,omitempty"`
 	GID int `json:"gid,omitempty"`
-	// Label is the SELinux label of a regular file, empty where it has none.
+	// Label is the SELinux label of a regular file. Empty if it has none.
 	Label string `json:"label,omitempty"`
 }
 
-// Equal tells whether both are the same to the byte, with the same permissions, owner and, where both are known, label.
+// Equal reports whether both files have the same bytes, permissions, owner and label. Labels are compared only if both are known.
 func (s SavedFile) Equal(other SavedFile) bool {
 	return s.Present == other.Present && s.Link == other.Link && s.Mode == other.Mode && s.UID == other.UID &&
 		s.GID == other.GID && bytes.Equal(s.Data, other.Data) && (s.Label == other.Label || s.Label == "" || other.Label == "")
 }
 
-// KeptFile is a file as it was before a program of the host changed it for us.
+// KeptFile is a file as saved before a program of the host changed it for the agent.
 type KeptFile struct {
-	// Original is what the file was before.
+	// Original is the file before the change.
 	Original SavedFile `json:"original"`
-	// Left is the hash of a file that the program has made where there was none. Empty while that is not known. For a grub.cfg, it is the hash
-	// of the one that we have put in its place, or two of them with a blank between while one replaces the other.
+	// Left is the hash of a file that the program created. Empty while that is unknown. For a grub.cfg, it is the hash of the menu that the agent put
+	// in its place. While one menu replaces another, it is both hashes, separated by a blank.
 	Left string `json:"left,omitempty"`
 }
 
-// SaveFile reads what a file is, a symbolic link as such. What is neither a link nor a regular file of at most 64 KiB is an
-// error; a file that is missing is not.
+// SaveFile reads the state of a file. It does not follow a symbolic link. It returns an error for anything other than a link or a regular file of at
+// most 64 KiB. A missing file is not an error.
 func (f FS) SaveFile(name string) (SavedFile, error) {
 	info, err := f.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -89,7 +89,7 @@ const (
 	maxLabel       = 4096
 )
 
-// readLabel reads a file's label; one without has an empty one.
+// readLabel returns the SELinux label of a file. Empty if it has none.
 func (f FS) readLabel(name string) (string, error) {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {
@@ -111,7 +111,7 @@ func (f FS) readLabel(name string) (string, error) {
 	return string(label[:n]), nil
 }
 
-// labelTemp gives a new file the label of the one before.
+// labelTemp gives a new file the label of the previous one.
 func labelTemp(file *os.File, owner *SavedFile) error {
 	if owner == nil || owner.Label == "" {
 		return nil
@@ -122,7 +122,7 @@ func labelTemp(file *os.File, owner *SavedFile) error {
 	return nil
 }
 
-// PutBack makes a file what it was, durably, and reads it back. A crash at any point leaves the one or the other.
+// PutBack restores a file durably and verifies it. A crash at any point leaves one of the two states.
 func (f FS) PutBack(name string, was SavedFile) error {
 	now, err := f.SaveFile(name)
 	if err == nil && now.Equal(was) {
@@ -148,7 +148,7 @@ func (f FS) PutBack(name string, was SavedFile) error {
 	return nil
 }
 
-// writeLink replaces name by a symbolic link, as writeFile does by a file.
+// writeLink replaces name with a symbolic link, as writeFile does with a file.
 func (f FS) writeLink(name, target string) error {
 	rel, err := f.resolveLinks(name, false)
 	if err != nil {
@@ -171,7 +171,7 @@ func (f FS) writeLink(name, target string) error {
 	return f.syncDir(path.Dir(rel))
 }
 
-// chownTemp gives a new file to whom the one before belonged.
+// chownTemp gives a new file the owner of the previous one.
 func chownTemp(file *os.File, owner *SavedFile) error {
 	if owner == nil {
 		return nil
@@ -186,7 +186,7 @@ func chownTemp(file *os.File, owner *SavedFile) error {
 	return file.Chown(owner.UID, owner.GID)
 }
 
-// SyncFile makes durable what somebody else has written to a file, and its name.
+// SyncFile makes a file that another program wrote durable, and its name too.
 func (f FS) SyncFile(name string) error {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {

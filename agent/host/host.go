@@ -1,14 +1,14 @@
-// Package host is the only code that touches the machine. It holds what its subjects share: a file system
-// rooted where the host is mounted, a runner of host commands by argv, and the form in which settings
-// come in and observations go out. There is one package per subject below it. Nothing here knows Kubernetes.
+// Package host is the only code that touches the machine. It contains the parts that its subjects share: a file system rooted where the host is
+// mounted, a runner of host commands by argv, and the types of settings and observations. Each subject has a package below it. No code here knows
+// Kubernetes.
 package host
 
 import "context"
 
-// Effect says when a setting takes effect.
+// Effect is the time when a setting takes effect.
 type Effect string
 
-// Effects. The words are those of the API.
+// Effects, named as in the API.
 const (
 	Live         Effect = "Live"
 	NextMount    Effect = "NextMount"
@@ -17,10 +17,10 @@ const (
 	Action       Effect = "Action"
 )
 
-// State says how a setting stands.
+// State is the state of a setting.
 type State string
 
-// States. The words are those of the API.
+// States, named as in the API.
 const (
 	InSync      State = "InSync"
 	Pending     State = "Pending"
@@ -31,27 +31,26 @@ const (
 	Failed      State = "Failed"
 )
 
-// Setting is one wanted value. Name is the canonical key without its subject, e.g. "net.core.rmem_max" or
-// "sunrpc/tcp_max_slot_table_entries".
+// Setting is one desired value. Name is the canonical key without its subject, e.g. "net.core.rmem_max" or "sunrpc/tcp_max_slot_table_entries".
 type Setting struct {
 	Name, Value string
-	// AtLeast is true for a sysctl that is only ever raised: our file holds Value, and a live value is as wanted where none of its
-	// numbers is below.
+	// AtLeast is true for a sysctl that is only ever raised. The agent's file contains Value. A live value is in sync if no number in it is below the
+	// one in Value.
 	AtLeast bool
 }
 
-// Original is what was in force before the first change.
+// Original is the effective value before the first change.
 type Original struct {
-	// Present is false where there was no value, e.g. a boot argument that nobody passed.
+	// Present is false if there was no value, e.g. for a kernel argument that was not passed.
 	Present bool `json:"present"`
-	// Value is the value, where there was one.
+	// Value is the value, if there was one.
 	Value string `json:"value,omitempty"`
-	// Counterpart is the value that the setting's counterpart had (see Coupled). Empty where it has none, and in journals of
-	// releases that did not keep it.
+	// Counterpart is the value of the setting's counterpart (see Coupled). Empty if the setting has none, and in journals of releases that did not
+	// record it.
 	Counterpart string `json:"counterpart,omitempty"`
 }
 
-// Observation is how one setting stands on the host. Observed is what is in force, not what was written.
+// Observation is the state of one setting on the host. Observed is the effective value, not the written one.
 type Observation struct {
 	Name, Desired, Observed string
 	Effect                  Effect
@@ -59,85 +58,81 @@ type Observation struct {
 	Message                 string
 }
 
-// Subject applies, observes and puts back the settings of one kind. Its methods are called one at a time.
-// A method must be safe to repeat after a crash at any point.
+// Subject applies, observes and restores the settings of one kind. Its methods are called one at a time. A method must be safe to repeat after a
+// crash at any point.
 type Subject interface {
-	// Name is the first part of the keys that the subject serves, e.g. "sysctl".
+	// Name returns the first part of the subject's keys, e.g. "sysctl".
 	Name() string
-	// Original reads what is in force for a setting that has never been changed by us.
+	// Original reads the effective value of a setting that the agent has never changed.
 	Original(ctx context.Context, name string) (Original, error)
-	// Apply makes the host hold exactly these settings of ours: in our own files, and live where the kernel lets
-	// it. What we held before and is not in the list leaves our files. It changes nothing where the host already
-	// is as wanted, and never stages what Observe would call Clamped or Unsupported.
-	// Failures of single settings are reported by Observe; the error is for what keeps the whole subject from working.
+	// Apply makes the agent's settings on the host exactly these: in the agent's files, and live if the kernel allows that. It removes settings that
+	// are not in the list from the agent's files. It does not write if the host is already as desired. It never stages settings that Observe would
+	// report as Clamped or Unsupported. Observe reports failures of single settings. The error is for failures of the whole subject.
 	Apply(ctx context.Context, desired []Setting) error
 	// Observe reads every setting back.
 	Observe(ctx context.Context, desired []Setting) []Observation
-	// Restore puts the live value of settings back that Apply has already taken out of our files. The returned
-	// observations tell for each whether what is in force is the original again: InSync, Pending (at a boot or a
-	// new transport) or Failed.
+	// Restore restores the live value of settings that Apply has already removed from the agent's files. The observations report whether the original
+	// value is effective again: InSync, Pending (until a boot or a new transport) or Failed.
 	Restore(ctx context.Context, originals map[string]Original) []Observation
 }
 
 // Renamer is a Subject whose files had other names in earlier releases.
 type Renamer interface {
 	Subject
-	// TakeOverFiles gives files of former names their names of today, and changes nothing that they say. Where that
-	// fails, they count under the former name, and Observe tells.
+	// TakeOverFiles gives files with former names their current names, and does not change their content. If that fails, the files stay valid under
+	// their former names, and Observe reports it.
 	TakeOverFiles()
 }
 
 // Coupled is a Subject with settings that exclude each other: the kernel clears one of a pair when the other is written.
 type Coupled interface {
 	Subject
-	// Counterpart names the other setting of the pair, empty where a setting has none.
+	// Counterpart returns the other setting of the pair. Empty if a setting has none.
 	Counterpart(name string) string
 }
 
-// Setter is a Subject whose values can be in force before they are kept: what goes wrong with them is put back by Restore,
-// from what Original said before.
+// Setter is a Subject whose values can be effective before they are saved. If they fail, Restore restores the values that Original returned before.
 type Setter interface {
 	Subject
-	// Set brings values about, in order, and writes no file of ours. It returns by name why a value could not be brought
-	// about.
+	// Set applies the values, in order, and writes no file of the agent. It returns the errors by name.
 	Set(ctx context.Context, settings []Setting) map[string]error
-	// OutlivesBoot tells whether what Set has brought about is there after a boot as well.
+	// OutlivesBoot reports whether values from Set are still effective after a boot.
 	OutlivesBoot() bool
 }
 
-// MountFollower is a Subject whose settings go to every mount when it is made.
+// MountFollower is a Subject whose settings apply to every mount when it is made.
 type MountFollower interface {
 	Subject
-	// FollowMounts brings the settings, which Apply has had before, to mounts that are new since the last call. It
-	// leaves others alone: what was changed on those is drift, which Observe tells.
+	// FollowMounts applies the settings, which Apply has received before, to mounts that are new since the last call. It skips other mounts: changes
+	// to these are drift, which Observe reports.
 	FollowMounts(ctx context.Context, desired []Setting)
 }
 
-// Confined is a Subject that acts only at places on the host that somebody else decides on.
+// Confined is a Subject that acts only at places on the host that another component permits.
 type Confined interface {
 	Subject
-	// Confine tells why a place may not be touched, by its path; empty where it may. It holds from the next call on.
+	// Confine sets the function that returns the reason why a place, given by its path, must not be touched. Empty if it may be touched. The function
+	// applies from the next call on.
 	Confine(refuse func(place string) string)
 }
 
-// Attender is a Subject that asks whether an agent will be there after the next boot.
+// Attender is a Subject that depends on whether an agent will run after the next boot.
 type Attender interface {
 	Subject
-	// Attend tells whether somebody will look after the machine when it has booted. Where nobody will, nothing is tried
-	// once: what no one has found well would be taken back by the boot after that. And what no file keeps is lost.
+	// Attend sets whether an agent will check the machine after the next boot. Without an agent, there are no trial boots: the boot is never
+	// confirmed, and the boot after it would revert it. Values that no file contains are lost too.
 	Attend(attended bool)
 }
 
-// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
+// BootTrier is a Subject that can try the next boot once, and return to the previous state at the boot after it.
 type BootTrier interface {
 	Attender
-	// Rearm makes the next boot one that is tried, where a trial is due, whatever has become of it since. It is called
-	// right before a reboot.
+	// Rearm makes the next boot a trial if one is due, whatever has happened to the trial since. It is called right before a reboot.
 	Rearm() error
 }
 
 // Runner runs a host command by its argv, never through a shell, in the host's root.
 type Runner interface {
-	// Run returns standard output. The error holds the argv, the exit status and the end of standard error.
+	// Run returns standard output. The error contains the argv, the exit status and the end of standard error.
 	Run(ctx context.Context, argv ...string) ([]byte, error)
 }

@@ -60,7 +60,7 @@ type Options struct {
 	HashSize HashSize
 }
 
-// BootFacts stores facts about one boot until the next, and files as they were before a program of the host changed them. The agent's journal
+// BootFacts stores facts about one boot until the next, and the contents of files before a program of the host changed them. The agent's journal
 // implements it.
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)

@@ -42,7 +42,7 @@ type facts struct {
 	bound    string
 	boundErr error
 	trial    trial
-	// unprinted names the line of the menu that a new one would lose. Empty if none is known.
+	// unprinted names the line of the menu that a new one would lose. Empty if no such line is known.
 	unprinted unprintedError
 	// sizes are the hash table sizes of the running kernel, by argument. memory is in bytes.
 	sizes  map[string]uint64

@@ -26,7 +26,7 @@ type bootLine struct {
 	id    string
 	nth   int
 	title string
-	// recovery is true for entries that do not get GRUB_CMDLINE_LINUX_DEFAULT.
+	// recovery marks an entry that does not get GRUB_CMDLINE_LINUX_DEFAULT.
 	recovery bool
 	kernel   string
 	args     []host.Argument
@@ -45,7 +45,7 @@ type block struct {
 type menuParser struct {
 	menu    menu
 	section string
-	// sections is the number of sections that have ended.
+	// sections is the number of complete sections.
 	sections int
 	blocks   []block
 	number   int

@@ -77,7 +77,7 @@ type trial struct {
 	loads, ids bool
 	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
-	// why is the reason why the staged arguments have no trial. Empty if they have one, or if none is due.
+	// why is the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
 	why string
 }
 

@@ -102,7 +102,7 @@ func negotiate(connection io.ReadWriter) error {
 	request := make([]byte, 64+36, 64+36+2*len(dialects))
 	copy(request, "\xfeSMB")
 	binary.LittleEndian.PutUint16(request[4:], 64)
-	// The request asks for one credit. The command, its number and the rest of the header are 0.
+	// The requested number of credits is 1. The command, its number and the rest of the header are 0.
 	binary.LittleEndian.PutUint16(request[14:], 1)
 	body := request[64:]
 	binary.LittleEndian.PutUint16(body, 36)

@@ -1,6 +1,6 @@
-// Package filesystems sets mount options of host file systems other than the root: for the next mount by a drop-in to
-// the mount unit that systemd has for it, of fstab's too, and at once what a remount really changes, which is access
-// times alone. Of all others a remount takes the options, returns success and changes nothing.
+// Package filesystems sets mount options of host file systems other than the root. For the next mount, it writes a drop-in to systemd's mount unit,
+// including units from fstab. It sets access times immediately, because a remount really changes only these. A remount accepts all other options,
+// returns success and does not change them.
 package filesystems
 
 import (
@@ -25,35 +25,34 @@ var (
 	valueBytes = regexp.MustCompile(`^([a-z0-9_]*):([A-Za-z0-9_.:=/@+-]+(?:,[A-Za-z0-9_.:=/@+-]+)*)$`)
 )
 
-// Options are what is known of mount options elsewhere.
+// Options are the external functions and data about mount options.
 type Options struct {
-	// Merge brings the wanted options into a unit's own: what these say otherwise is replaced.
+	// Merge merges the desired options into a unit's options. Desired options replace contradicting ones.
 	Merge func(own, wanted []string) []string
-	// Differences are the names of the wanted options that a mount with the observed ones does not have.
+	// Differences returns the names of the desired options that a mount with the observed options does not have.
 	Differences func(wanted, observed []string) []string
-	// Weakened names a wanted option that would make a mount weaker than the options that it has, and the one that it would take
-	// away; empty where none does.
+	// Weakened returns a desired option that would make a mount weaker than its current options, and the option that it would remove. Empty if there
+	// is none.
 	Weakened func(has, wanted []string) (option, loses string)
-	// Hazardous tells whether an option can break a file system that the system needs.
+	// Hazardous reports whether an option can break a file system that the system needs.
 	Hazardous func(option string) bool
-	// SystemDirs are directories without which the node does not work: no file system that holds one is touched.
+	// SystemDirs are directories that the node needs to work. The subject never changes a file system that contains one of them.
 	SystemDirs []string
 }
 
-// Subject serves the settings "filesystem/<mount point>", where the mount point may be a glob. It implements
-// host.Subject.
+// Subject implements host.Subject for the settings "filesystem/<mount point>". The mount point may be a glob.
 type Subject struct {
 	Options
 	fs      host.FS
 	runner  host.Runner
 	entries func() ([]mounts.Entry, error)
-	// refuse is set by Confine; nil where every place may be touched.
+	// refuse is set by Confine. Nil if every place may be changed.
 	refuse func(place string) string
-	// types are the file system types that were asked for last, by name.
+	// types are the file system types that were requested last, by the name of the setting.
 	types map[string]string
-	// failed holds, for each mount point, why the last Apply could not bring its options about.
+	// failed contains, by mount point, the error of the last Apply.
 	failed map[string]string
-	// place is where our drop-ins are.
+	// place is the directory of the drop-ins.
 	place *mounts.Place
 }
 
@@ -82,7 +81,7 @@ func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, e
 	return glob, m[1], strings.Split(m[2], ","), nil
 }
 
-// wantedByPoint puts the settings together by mount point: of two that are about one file system, the later one by name wins.
+// wantedByPoint merges the settings by mount point. If two settings match one file system, the later one by name wins.
 func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Setting) map[string]target {
 	wanted := map[string]target{}
 	for _, setting := range desired {
@@ -106,7 +105,7 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 	return wanted
 }
 
-// dropInText is what our drop-in for a file system is to say.
+// dropInText returns the desired text of the drop-in for a file system.
 func (s *Subject) dropInText(at target) string {
 	return renderDropIn(s.Merge(at.unit.ownOptions(), at.wanted))
 }
@@ -151,7 +150,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// removeDropIns removes our drop-ins that are no longer wanted, and returns the units that they were for.
+// removeDropIns removes drop-ins that are no longer desired, and returns their units.
 func (s *Subject) removeDropIns(kept map[string]bool) ([]string, error) {
 	ours, err := s.fs.Glob(systemDir, strings.TrimPrefix(DropIns, systemDir+"/"))
 	if err != nil {
@@ -173,10 +172,10 @@ func (s *Subject) removeDropIns(kept map[string]bool) ([]string, error) {
 	return dropped, nil
 }
 
-// live are the names of options that a mount can be given at once.
+// live are the names of options that can be changed while a file system is mounted.
 var live = []string{"atime", "diratime"}
 
-// applyLive changes access times where they are not as wanted.
+// applyLive changes access times if they differ from the desired ones.
 func (s *Subject) applyLive(ctx context.Context, at target) error {
 	if at.mount == nil {
 		return nil
@@ -188,11 +187,11 @@ func (s *Subject) applyLive(ctx context.Context, at target) error {
 	return s.remountEntry(ctx, at.mount, at.wanted)
 }
 
-// accessTimes are options of a mount that exclude each other; the last one is what it is where none is shown.
+// accessTimes are options of a mount that exclude each other. The last option of a group is effective if the kernel shows none.
 var accessTimes = [][]string{{"noatime", "relatime", "strictatime"}, {"nodiratime", "diratime"}}
 
-// remountEntry gives a mount other access times and leaves its other flags and its superblock as they are. systemd runs
-// the command, since these are flags of the mount in the host's own mount namespace, which a container has a copy of.
+// remountEntry changes the access times of a mount, and keeps its other flags and its superblock. systemd runs the command, because these flags
+// belong to a mount in the host's mount namespace, and a container has only a copy of that.
 func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, wanted []string) error {
 	if !plain.MatchString(m.Source) || !plain.MatchString(m.Point) {
 		return fmt.Errorf("remount %s: device or mount point has characters that are not allowed", m.Point)
@@ -249,7 +248,7 @@ func isLive(option string) bool {
 	return slices.ContainsFunc(accessTimes, func(group []string) bool { return slices.Contains(group, option) })
 }
 
-// severity is how states of several file systems come to one: what is to be done first, then exceptions.
+// severity orders states, to combine the states of several file systems. States that need an action outrank exceptions.
 var severity = []host.State{host.InSync, host.Unsupported, host.Pending, host.Shadowed, host.Drifted, host.Failed}
 
 func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, found []target) {
@@ -285,7 +284,7 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 	o.Message = strings.Join(parts, "; ")
 }
 
-// judgeTarget tells how one file system stands, and why.
+// judgeTarget returns the state of one file system and the reason.
 func (s *Subject) judgeTarget(at target) (host.State, string) {
 	if at.stays {
 		return host.Unsupported, at.problem + "; what was applied before stays as it is"

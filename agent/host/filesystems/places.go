@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// refusePlace says why a file system is not touched, whatever is wanted of it: where it is mounted, or what else is on it. Names
-// are taken by what they lead to.
+// refusePlace returns the reason why a file system must not be changed, whatever its desired options are. The reason is its mount point, or other
+// content on it. Names are compared after their symbolic links are resolved.
 func (s *Subject) refusePlace(t table, at target) string {
 	if s.refuse == nil {
 		return ""
@@ -37,8 +37,8 @@ func (s *Subject) refusePlace(t table, at target) string {
 	return s.refuseUse(t, at)
 }
 
-// refuseUse finds other mounts that show what a file system is for: the system's own directories, and containers' layers. A bind mount
-// takes over the options of the mount that it is made from.
+// refuseUse finds other mounts that show the purpose of a file system: system directories, or layers of containers. A bind mount inherits the options
+// of the mount that it is made from.
 func (s *Subject) refuseUse(t table, at target) string {
 	if at.mount == nil {
 		return ""
@@ -55,7 +55,7 @@ func (s *Subject) refuseUse(t table, at target) string {
 	return ""
 }
 
-// isSystemMount is false for volumes of pods, which the kubelet mounts in its own directory.
+// isSystemMount reports whether a mount is part of a system directory. Volumes of pods, which the kubelet mounts in its own directory, are not.
 func (s *Subject) isSystemMount(point string) bool {
 	if strings.Contains(point, "/pods/") || strings.Contains(point, "/plugins/") {
 		return false
@@ -65,7 +65,7 @@ func (s *Subject) isSystemMount(point string) bool {
 	})
 }
 
-// mayStay tells whether what an earlier release staged does no harm where it is.
+// mayStay reports whether options that an earlier release staged are harmless.
 func (s *Subject) mayStay(at target) bool {
 	return at.unit.name != "" && s.fs.Exists(at.unit.dropIn()) && !slices.ContainsFunc(at.wanted, s.Hazardous)
 }
@@ -78,7 +78,7 @@ func upperDir(m *mounts.Entry) string {
 	return dir
 }
 
-// isBelow is true for the directory itself, too.
+// isBelow reports whether dir is top, or is below it.
 func isBelow(dir, top string) bool {
 	return dir == top || strings.HasPrefix(dir, strings.TrimSuffix(top, "/")+"/")
 }

@@ -10,15 +10,13 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// ours are the names of options that a setting may have changed on a mount. Whether it may be written to, and
-// quotas, are not among them.
+// ours are the names of options that a setting may have changed on a mount. Write access and quotas are not among them.
 var ours = []string{
 	"atime", "diratime", "logbufs", "logbsize", "allocsize", "largeio", "discard", "swalloc", "filestreams", "wsync",
 	"lazytime", "inode64", "sync", "suid", "dev", "exec",
 }
 
-// Original implements host.Subject. It is the options of every file system that is mounted and that the setting is
-// about.
+// Original implements host.Subject. The original is the options of every mounted file system that the setting matches.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
 	t, err := s.readTable()
 	if err != nil {
@@ -33,7 +31,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	return host.Original{Present: len(words) > 0, Value: strings.Join(words, " ")}, nil
 }
 
-// Restore implements host.Subject. Apply has taken our drop-ins away already.
+// Restore implements host.Subject. Apply has already removed the drop-ins.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
 	return host.RestoreEach(originals, host.Live, func(o *host.Observation, _ host.Original) error { return s.restoreSetting(ctx, o) })
 }

@@ -15,26 +15,26 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// plain are the bytes of mount points and devices that are handed to commands and files.
+// plain matches mount points and devices that may be passed to commands and files.
 var plain = regexp.MustCompile(`^/[A-Za-z0-9_.,:=/@+-]+$`)
 
-// target is one file system that a setting is about.
+// target is one file system that a setting matches.
 type target struct {
 	point string
-	// unit is the mount unit; its name is empty where there is none.
+	// unit is the mount unit. Its name is empty if there is none.
 	unit unit
-	// mount is how it is mounted; nil where it is not.
+	// mount is the entry of the mount table. Nil if the file system is not mounted.
 	mount *mounts.Entry
-	// wanted are the options that settings ask for, problem why they cannot work here.
+	// wanted are the desired options. problem is the reason why they cannot work here.
 	wanted  []string
 	problem string
-	// stays is true where the problem is the place, and what an earlier release staged there does no harm.
+	// stays is true if the place is the problem, and options that an earlier release staged there are harmless.
 	stays bool
 }
 
 func optionsInForce(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
 
-// table is what is known of the host's file systems at one time.
+// table is the state of the host's file systems at one time.
 type table struct {
 	units  map[string]unit
 	mounts map[string]*mounts.Entry
@@ -59,8 +59,8 @@ func (s *Subject) readTable() (table, error) {
 	return t, err
 }
 
-// targetsOf returns the file systems that a setting is about, mounted or not, sorted by mount point. Bind mounts of a part
-// of a file system, and kernel file systems where no type is asked for, are not among them.
+// targetsOf returns the file systems that a setting matches, mounted or not, sorted by mount point. It excludes bind mounts of a part of a file
+// system, and kernel file systems unless their type is requested.
 func (t table) targetsOf(glob, fsType string) []target {
 	found := map[string]target{}
 	for point, m := range t.mounts {
@@ -87,7 +87,7 @@ func matchesGlob(glob, point string) bool {
 	return ok && err == nil
 }
 
-// findObstacle says why options cannot be set on a file system, "" where they can.
+// findObstacle returns the reason why options cannot be set on a file system. Empty if they can.
 func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	switch {
 	case !plain.MatchString(at.point):
@@ -109,8 +109,8 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	return ""
 }
 
-// findWeakness says which wanted option would make a mount weaker than its unit makes it, or drop quotas that are in force.
-// Whether it may be written to is the unit's to say: an error may have made a file system read-only.
+// findWeakness returns a message if a desired option would make a mount weaker than its unit does, or would drop effective quotas. Only the unit
+// decides about write access, because an error may have made a file system read-only.
 func (s *Subject) findWeakness(at target) string {
 	floors := [][]string{at.unit.ownOptions()}
 	if at.mount != nil {
@@ -124,8 +124,8 @@ func (s *Subject) findWeakness(at target) string {
 	return ""
 }
 
-// examineLog reads the version and the stripe unit of the log, since a mount with a buffer that does not fit them
-// fails. What is in force already fits.
+// examineLog reads the version and the stripe unit of the log, because a mount with a buffer that does not fit them fails. The effective buffer fits
+// already.
 func (s *Subject) examineLog(ctx context.Context, at target, value string) string {
 	if at.mount == nil {
 		return "it is not mounted: its log can be checked only while it is"
@@ -155,7 +155,7 @@ func (s *Subject) examineLog(ctx context.Context, at target, value string) strin
 // maxLogV1 is the largest buffer of a log of version 1, in bytes.
 const maxLogV1 = 32 << 10
 
-// logInfo is what xfs_info tells of a log. The stripe unit is in bytes.
+// logInfo contains the output of xfs_info about a log. The stripe unit is in bytes.
 type logInfo struct {
 	version    int
 	stripeUnit int64
@@ -193,7 +193,7 @@ func valueOf(options []string, name string) (string, bool) {
 	return value, found
 }
 
-// inBytes reads a number with or without the suffix k or m.
+// inBytes parses a number with or without the suffix k or m.
 func inBytes(text string) int64 {
 	digits := strings.TrimRight(text, "kKmM")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -209,7 +209,7 @@ func inBytes(text string) int64 {
 	return n
 }
 
-// bufferNote says what the log buffers of a file system take; empty where nobody asks for larger ones.
+// bufferNote returns a message with the memory use of the log buffers of a file system. Empty if no logbsize is desired.
 func bufferNote(wanted []string, m *mounts.Entry) string {
 	size, asked := valueOf(wanted, "logbsize")
 	if !asked {

@@ -14,22 +14,22 @@ const (
 	systemDir  = "/etc/systemd/system"
 	dropInName = "storage-client.conf"
 
-	// DropIns are our files, with wildcards.
+	// DropIns is the pattern of the agent's drop-ins.
 	DropIns = systemDir + "/*.mount.d/" + dropInName
 )
 
-// unitDirs are those of systemd.unit(5), the first one that has a unit counts. The lines of fstab are in generator.
+// unitDirs are the directories of systemd.unit(5). The first one that contains a unit wins. The lines of fstab are in generator.
 var unitDirs = []string{
 	systemDir, "/run/systemd/system", "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
 	"/lib/systemd/system", "/run/systemd/generator.late",
 }
 
 type unit struct {
-	// name is e.g. mnt-disks-d1.mount.
+	// name is the unit's name, e.g. mnt-disks-d1.mount.
 	name, where, what, fsType string
-	// options are its own, as its files other than ours have them.
+	// options are the unit's options in all of its files except the agent's drop-in.
 	options string
-	// later is a drop-in that is read after ours and sets options too.
+	// later is a drop-in that also sets options and is read after the agent's.
 	later string
 }
 
@@ -42,7 +42,7 @@ func (u unit) ownOptions() []string {
 	return strings.Split(u.options, ",")
 }
 
-// renderDropIn is our drop-in with these options. The later assignment replaces the earlier one.
+// renderDropIn returns the drop-in for these options. The later assignment replaces the earlier one.
 func renderDropIn(options []string) string {
 	return host.OwnHeader + "[Mount]\nOptions=" + strings.Join(options, ",") + "\n"
 }
@@ -67,7 +67,7 @@ func readUnits(files host.FS) (map[string]unit, error) {
 
 func readUnit(files host.FS, file string) (unit, error) {
 	u := unit{name: path.Base(file)}
-	// One that is masked leads to /dev/null.
+	// A masked unit is a link to /dev/null.
 	if resolved, err := files.Resolve(file); err != nil || resolved == "/dev/null" {
 		return unit{}, err
 	}
@@ -97,7 +97,7 @@ func readUnit(files host.FS, file string) (unit, error) {
 	return u, nil
 }
 
-// readFile takes over what a file of the unit sets, and tells whether it sets options.
+// readFile reads the values from one of the unit's files, and reports whether the file sets options.
 func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error) {
 	data, err := files.ReadFile(file)
 	if err != nil {
@@ -129,8 +129,8 @@ func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error
 	return setsOptions, nil
 }
 
-// reloadUnits has systemd read its units again where it says that one of them has changed: also when the agent ended
-// between writing a file and this.
+// reloadUnits makes systemd read its units again if systemd reports that one of them has changed. This includes changes of an agent that ended
+// between writing a file and the reload.
 func (s *Subject) reloadUnits(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil

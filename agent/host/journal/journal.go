@@ -1,6 +1,5 @@
-// Package journal keeps, on the host, what was in force before the first change of a setting, which reboot
-// permits are used up, and what is known of the running boot. It is what makes an agent able to put back what it
-// found, whatever happened to it or to the cluster in between.
+// Package journal keeps records on the host: the original values of settings, the used reboot permits, and facts about the running boot. They let an
+// agent restore the original state, whatever has happened to it or to the cluster in the meantime.
 package journal
 
 import (
@@ -18,45 +17,43 @@ import (
 )
 
 const (
-	// Dir holds the journal. Only root may read it.
+	// Dir contains the journal. Only root may read it.
 	Dir = "/var/lib/storage-client/journal"
-	// File is the journal, one JSON document.
+	// File is the journal: one JSON document.
 	File = Dir + "/journal.json"
 
-	// parent is ours as well, and goes with the journal where nothing else is in it.
+	// parent is a directory of the agent too. It is removed with the journal if it contains no other file.
 	parent = "/var/lib/storage-client"
-	// version is that of the document's form. A build changes nothing on a host whose journal it does not know.
+	// version is the version of the document's format. A build does not change a host whose journal has another version.
 	version = 1
-	// maxPermits bounds the used permits that are remembered. An older one names a boot that is long over and is
-	// refused for that.
+	// maxPermits limits the used permits that are recorded. An older permit names a boot that ended long ago, and is rejected for that.
 	maxPermits = 256
-	// maxFiles bounds the bytes of files that are kept, together. Fifty boot entries have about 50 KiB.
+	// maxFiles limits the bytes of saved files, in total. Fifty boot entries have about 50 KiB.
 	maxFiles = 256 << 10
 )
 
-// ErrUnreadable means that the journal cannot be relied on. Nothing may be changed on the host: what was in force
-// before our first change is not known.
+// ErrUnreadable means that the journal is unreliable. The agent must not change the host, because the original values are unknown.
 var ErrUnreadable = errors.New("journal unreadable")
 
-// Entry is what is known of one setting from before its first change until it is back.
+// Entry is the record of one setting, from before its first change until it is restored.
 type Entry struct {
-	// Original is what was in force before the first change.
+	// Original is the effective value before the first change.
 	Original host.Original `json:"original"`
-	// Profile is where the value came from last.
+	// Profile is the last profile that set the value.
 	Profile string `json:"profile,omitempty"`
-	// Retain is true where the setting stays when it is no longer declared.
+	// Retain is true if the setting stays when it is no longer declared.
 	Retain bool `json:"retain,omitempty"`
-	// Applied is the value that was asked of the host last.
+	// Applied is the value that was requested last.
 	Applied string `json:"applied"`
-	// Retained is true once the setting is no longer declared and stays for that.
+	// Retained is true once the setting is no longer declared and stays because of Retain.
 	Retained bool `json:"retained,omitempty"`
 }
 
 // Permit is a used reboot permit.
 type Permit struct {
-	// ID is the permit's name.
+	// ID is the name of the permit.
 	ID string `json:"id"`
-	// BootID is the boot in which it was used.
+	// BootID is the boot in which the permit was used.
 	BootID string `json:"bootID"`
 }
 
@@ -65,40 +62,39 @@ type document struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
-	// Files holds by name what files were before a program of the host changed them for us.
+	// Files contains, by name, files as they were saved before a program of the host changed them for the agent.
 	Files map[string]host.KeptFile `json:"files,omitempty"`
-	// Unconfirmed are the settings that are being proven, Attempts what became of earlier ones.
+	// Unconfirmed are the settings that are being verified. Attempts is the result of earlier attempts.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	Attempts    *attempts    `json:"attempts,omitempty"`
 }
 
-// boot is what is known of one boot. The kernel log rolls over, so it is kept from when it was read first.
+// boot contains the facts about one boot. They are stored when they are first read, because the kernel log rolls over.
 type boot struct {
 	ID    string            `json:"id"`
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
-// Journal is the journal of one host. It is to be loaded before anything else; until that has gone well it
-// refuses every change. On a read-only file system its changes last as long as it does. It is not safe for
-// concurrent use.
+// Journal is the journal of one host. It must be loaded before any other use. It rejects every change until Load succeeds. On a read-only file
+// system, its changes stay in memory. It is not safe for concurrent use.
 type Journal struct {
 	fs     host.FS
 	traces []string
 	doc    document
-	// unknown names the fields of the journal that the document does not have. If there are any, tree is all of the journal.
+	// unknown are the names of journal fields that the document does not have. If there are any, tree contains the whole journal.
 	unknown []string
 	tree    any
 	err     error
 }
 
-// New returns the journal of a host. Traces are the files that only the agent writes, with wildcards where there may
-// be several: where one of them stands and there is no journal, the journal was lost.
+// New returns the journal of a host. Traces are the files that only the agent writes, with wildcards if there may be several. If one of them exists
+// without a journal, the journal was lost.
 func New(files host.FS, traces ...string) *Journal {
 	return &Journal{fs: files, traces: traces, err: fmt.Errorf("%w: not loaded", ErrUnreadable)}
 }
 
-// Load reads the journal, again if need be. A journal that is missing is an empty one, unless files of ours show
-// that there was one. Every other error is ErrUnreadable and stays until a Load goes well.
+// Load reads the journal. It can be called again. A missing journal is empty, unless files of the agent show that there was one. Every error is
+// ErrUnreadable, and stays until a Load succeeds.
 func (j *Journal) Load() error {
 	j.unknown, j.tree = nil, nil
 	doc, err := j.readDocument()
@@ -138,7 +134,7 @@ func (j *Journal) neverWritten() error {
 	return nil
 }
 
-// findTrace returns the first file that a trace stands for, "" where there is none. What cannot be looked at is there.
+// findTrace returns the first file that matches a trace. Empty if there is none. A file that cannot be checked counts as present.
 func (j *Journal) findTrace(trace string) (string, error) {
 	if strings.Contains(trace, "*") {
 		found, err := j.fs.Glob("/", strings.TrimPrefix(trace, "/"))
@@ -171,11 +167,11 @@ func parseDocument(data []byte) (document, error) {
 	return doc, nil
 }
 
-// Entries returns a copy of all entries by the settings' keys.
+// Entries returns a copy of all entries by the keys of the settings.
 func (j *Journal) Entries() map[string]Entry { return maps.Clone(j.doc.Entries) }
 
-// Record makes the entries durable before it returns. The original value of an entry that exists is never
-// changed. Nothing is written where nothing differs. In a journal of a newer agent no setting may be new or get another value.
+// Record makes the entries durable before it returns. It never changes the original value of an existing entry. It does not write if no entry
+// differs. In a journal of a newer agent, it rejects new settings and new values.
 func (j *Journal) Record(entries map[string]Entry) error {
 	for key, entry := range entries {
 		if held, ok := j.doc.Entries[key]; ok && held.Applied == entry.Applied {
@@ -198,7 +194,7 @@ func (j *Journal) Record(entries map[string]Entry) error {
 	})
 }
 
-// Forget removes the entries of settings that are back as they were.
+// Forget removes the entries of restored settings.
 func (j *Journal) Forget(keys ...string) error {
 	return j.updateDocument(func(doc *document) {
 		for _, key := range keys {
@@ -207,7 +203,7 @@ func (j *Journal) Forget(keys ...string) error {
 	})
 }
 
-// UsedPermit tells in which boot a permit was used, if it was.
+// UsedPermit returns the boot in which a permit was used, and reports whether it was used.
 func (j *Journal) UsedPermit(id string) (bootID string, used bool) {
 	for _, permit := range j.doc.Permits {
 		if permit.ID == id {
@@ -217,8 +213,8 @@ func (j *Journal) UsedPermit(id string) (bootID string, used bool) {
 	return "", false
 }
 
-// UsePermit makes it durable that a permit is used up, before it returns. A permit that is used up already is an
-// error. When writing fails, the permit counts as used all the same: it may be on the disk.
+// UsePermit records durably that a permit is used, before it returns. It returns an error if the permit is already used. If the write fails, the
+// permit still counts as used, because the record may be on the disk.
 func (j *Journal) UsePermit(id, bootID string) error {
 	if err := j.MayChange(); err != nil {
 		return err
@@ -232,7 +228,7 @@ func (j *Journal) UsePermit(id, bootID string) error {
 	return err
 }
 
-// BootFact returns what was noted under a name in that boot.
+// BootFact returns the fact with that name about that boot.
 func (j *Journal) BootFact(bootID, name string) (value string, ok bool) {
 	if j.doc.Boot == nil || j.doc.Boot.ID != bootID {
 		return "", false
@@ -241,7 +237,7 @@ func (j *Journal) BootFact(bootID, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// SetBootFact notes something of a boot. Those of other boots are let go.
+// SetBootFact records a fact about a boot. It drops the facts about other boots.
 func (j *Journal) SetBootFact(bootID, name, value string) error {
 	return j.updateDocument(func(doc *document) { doc.setBootFact(bootID, name, value) })
 }
@@ -264,11 +260,10 @@ func (doc *document) removeBootFact(name string) {
 	doc.Boot = next
 }
 
-// KeptFiles returns what files were before a program of the host changed them for us, by their names.
+// KeptFiles returns, by name, the files as they were saved before a program of the host changed them for the agent.
 func (j *Journal) KeptFiles() map[string]host.KeptFile { return maps.Clone(j.doc.Files) }
 
-// KeepFiles makes durable what those files were, before it returns, and lets go of all others. More than 256 KiB together
-// are refused.
+// KeepFiles saves these files durably before it returns, and drops all others. It rejects files of more than 256 KiB in total.
 func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
 	size := 0
 	for _, file := range files {
@@ -280,8 +275,8 @@ func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
 	return j.updateDocument(func(doc *document) { doc.Files = maps.Clone(files) })
 }
 
-// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, no permit
-// used in the running boot, and nothing of a newer agent's. It tells whether the host is without a journal now.
+// Remove removes the journal if its content is no longer needed: no entry, no file, no unconfirmed setting, no permit used in the running boot, and
+// no field of a newer agent. It reports whether the host has no journal now.
 func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err
@@ -302,7 +297,7 @@ func (j *Journal) Remove(bootID string) (bool, error) {
 	return true, nil
 }
 
-// updateDocument changes a copy of the document, writes it, and takes it over when it is durable.
+// updateDocument changes a copy of the document, writes it, and uses it once it is durable.
 func (j *Journal) updateDocument(change func(*document)) error {
 	if j.err != nil {
 		return j.err
@@ -321,7 +316,7 @@ func (j *Journal) updateDocument(change func(*document)) error {
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	// Whoever only looks may note what it sees, for itself.
+	// A read-only agent records its observations in memory only.
 	if !j.fs.IsReadOnly() {
 		if err := j.fs.MkdirAll(Dir, 0o700); err != nil {
 			return fmt.Errorf("write journal: %w", err)

@@ -8,51 +8,50 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// Unconfirmed are settings that have been set, or are about to be, and that no file of ours holds until new connections
-// have been seen to work with them. They are set and put back together.
+// Unconfirmed contains settings that have been set, or are about to be. No file of the agent contains them until new connections have worked with
+// them. They are set and restored together.
 type Unconfirmed struct {
-	// Hash is that of the settings that they belong to.
+	// Hash is the hash of the settings to which they belong.
 	Hash string `json:"hash,omitempty"`
 	// BootID is the boot in which they were set.
 	BootID string `json:"bootID"`
-	// Deadline is the end of the proof by the wall clock, which may jump. It is for messages, and for agents of earlier releases,
-	// which know no other.
+	// Deadline is the end of the verification by the wall clock, which may jump. It is for messages, and for agents of earlier releases, which know
+	// no other deadline.
 	Deadline time.Time `json:"deadline"`
-	// DeadlineSinceBoot is the end of the proof by the boot clock. It is kept among the facts of the boot BootID, where agents of
-	// earlier releases accept it. Zero if an earlier release wrote the journal, or if the boot is over.
+	// DeadlineSinceBoot is the end of the verification by the boot clock. It is stored among the facts of the boot BootID, where agents of earlier
+	// releases accept it. Zero if an earlier release wrote the journal, or if the boot is over.
 	DeadlineSinceBoot time.Duration `json:"-"`
-	// PutBack is true once what was in force before is in force again.
+	// PutBack is true once the previous values are effective again.
 	PutBack bool `json:"putBack,omitempty"`
-	// Settings are by key.
+	// Settings are the settings by key.
 	Settings map[string]UnconfirmedSetting `json:"settings"`
 }
 
-// UnconfirmedSetting is one of them.
+// UnconfirmedSetting is one unconfirmed setting.
 type UnconfirmedSetting struct {
-	// Entry is what the journal holds of the setting once it is confirmed. Until then it holds what it held before.
+	// Entry is the journal's entry for the setting once it is confirmed. Until then, the journal keeps its previous entry.
 	Entry Entry `json:"entry"`
-	// Before is what was in force right before it was set.
+	// Before is the effective value right before the setting was set.
 	Before host.Original `json:"before"`
 }
 
-// factDeadline is the name of the fact that holds DeadlineSinceBoot.
+// factDeadline is the name of the boot fact that contains DeadlineSinceBoot.
 const factDeadline = "unconfirmedDeadline"
 
-// maxInterrupted is how many attempts may be cut short, by the end of the agent or of the boot, before the settings count as what
-// cut them short.
+// maxInterrupted is the number of attempts, interrupted by the end of the agent or of the boot, after which the settings count as the cause.
 const maxInterrupted = 2
 
-// attempts is what is remembered of settings that were put back. It holds as long as the settings of the node are the same.
+// attempts records settings that were reverted. It is valid as long as the settings of the node are the same.
 type attempts struct {
 	Hash string `json:"hash"`
-	// Interrupted is how many attempts ended with the agent or the boot.
+	// Interrupted is the number of attempts that ended with the agent or the boot.
 	Interrupted int `json:"interrupted,omitempty"`
-	// Refused are the values by key that are not tried again, and Why they are not.
+	// Refused contains, by key, the values that are not tried again. Why is the reason.
 	Refused map[string]string `json:"refused,omitempty"`
 	Why     string            `json:"why,omitempty"`
 }
 
-// Unconfirmed returns what is set and not confirmed, if anything is.
+// Unconfirmed returns the unconfirmed settings, if there are any.
 func (j *Journal) Unconfirmed() (Unconfirmed, bool) {
 	if j.doc.Unconfirmed == nil {
 		return Unconfirmed{}, false
@@ -60,14 +59,14 @@ func (j *Journal) Unconfirmed() (Unconfirmed, bool) {
 	u := *j.doc.Unconfirmed
 	u.Settings = maps.Clone(u.Settings)
 	if text, noted := j.BootFact(u.BootID, factDeadline); noted {
-		// A deadline that cannot be read counts as over.
+		// A deadline that cannot be parsed counts as expired.
 		u.DeadlineSinceBoot, _ = time.ParseDuration(text)
 	}
 	return u, true
 }
 
-// SetUnconfirmed makes it durable that settings are about to be set without being kept, before it returns; without any
-// settings, that none is. In a journal of a newer agent they can only become fewer, or have been put back.
+// SetUnconfirmed records durably, before it returns, that settings are about to be set but not saved. Without settings, it clears the record. In a
+// journal of a newer agent, settings can only be removed or marked as restored.
 func (j *Journal) SetUnconfirmed(u Unconfirmed) error {
 	for key := range u.Settings {
 		if j.doc.Unconfirmed != nil && j.doc.Unconfirmed.Settings[key] == u.Settings[key] {
@@ -89,7 +88,7 @@ func (j *Journal) SetUnconfirmed(u Unconfirmed) error {
 	})
 }
 
-// Confirm takes the unconfirmed settings over among the entries. In a journal of a newer agent they stay unconfirmed.
+// Confirm moves the unconfirmed settings to the entries. In a journal of a newer agent, they stay unconfirmed.
 func (j *Journal) Confirm() error {
 	if err := j.MayChange(); err != nil {
 		return err
@@ -113,12 +112,12 @@ func (j *Journal) Confirm() error {
 	})
 }
 
-// Abandon ends the unconfirmed settings, which are back as they were. Nothing was learnt of them.
+// Abandon ends the unconfirmed settings, which are restored. The attempt has no result.
 func (j *Journal) Abandon() error {
 	return j.updateDocument((*document).endUnconfirmed)
 }
 
-// Refuse ends the unconfirmed settings, which are back as they were: their values are not to be tried again.
+// Refuse ends the unconfirmed settings, which are restored. Their values must not be tried again.
 func (j *Journal) Refuse(why string) error {
 	return j.updateDocument(func(doc *document) {
 		if doc.Unconfirmed != nil {
@@ -128,8 +127,8 @@ func (j *Journal) Refuse(why string) error {
 	})
 }
 
-// Interrupt ends the unconfirmed settings, which are back as they were, and counts an attempt that was cut short. Of too many in a
-// row it is said why they are not tried again.
+// Interrupt ends the unconfirmed settings, which are restored, and counts an interrupted attempt. After too many in a row, it records the reason why
+// they are not tried again.
 func (j *Journal) Interrupt(why string) error {
 	return j.updateDocument(func(doc *document) {
 		u := doc.Unconfirmed
@@ -161,7 +160,7 @@ func (u Unconfirmed) refusal(why string) *attempts {
 	return &attempts{Hash: u.Hash, Refused: refused, Why: why}
 }
 
-// Refused returns by key the values that are not to be tried again with the settings of that hash, and why.
+// Refused returns, by key, the values that must not be tried again with the settings of that hash, and the reason.
 func (j *Journal) Refused(hash string) (values map[string]string, why string) {
 	if j.doc.Attempts == nil || j.doc.Attempts.Hash != hash {
 		return nil, ""
@@ -169,5 +168,5 @@ func (j *Journal) Refused(hash string) (values map[string]string, why string) {
 	return maps.Clone(j.doc.Attempts.Refused), j.doc.Attempts.Why
 }
 
-// Keys are the settings' keys, sorted.
+// Keys returns the keys of the settings, sorted.
 func (u Unconfirmed) Keys() []string { return slices.Sorted(maps.Keys(u.Settings)) }

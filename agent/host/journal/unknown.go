@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// ErrNewer means that the journal has fields that this build does not know: a newer agent wrote it. The agent can restore what
-// it knows, and must change nothing else.
+// ErrNewer means that the journal has fields that this build does not know: a newer agent wrote it. The agent can restore the values that it knows,
+// and must not change anything else.
 var ErrNewer = errors.New("a newer agent wrote the journal")
 
 // MayChange returns nil if settings may be changed. Otherwise its error explains why this agent can only restore.
@@ -117,10 +117,10 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 	}
 }
 
-// identities are the fields of the document that name a thing: a permit, a boot, the settings that were tried.
+// identities are the fields of the document that identify an object: a permit, a boot, the settings of an attempt.
 var identities = []string{"id", "hash"}
 
-// isSame reports whether two JSON objects of a type are two forms of one thing.
+// isSame reports whether two JSON objects of a type are two versions of one object.
 func isSame(a, b any, t reflect.Type) bool {
 	x, isObject := a.(map[string]any)
 	y, both := b.(map[string]any)

@@ -1,4 +1,4 @@
-// Package kernellog follows what the kernel's log says of storage servers.
+// Package kernellog follows the kernel log's messages about storage servers.
 package kernellog
 
 import (
@@ -18,31 +18,31 @@ import (
 const (
 	logFile    = "/dev/kmsg"
 	uptimeFile = "/proc/uptime"
-	// maxRecord is the longest record of the log, in bytes (CONSOLE_EXT_LOG_MAX), and maxRecords how many are read at a time.
+	// maxRecord is the longest record of the log, in bytes (CONSOLE_EXT_LOG_MAX). maxRecords is the maximum number of records per read.
 	maxRecord  = 8192
 	maxRecords = 16384
 )
 
-// Line is what the log says of one server.
+// Line is one message about a server.
 type Line struct {
-	// Server is its name as the mounts have it.
+	// Server is the name of the server as in the mounts.
 	Server string
-	// Age is how long ago that was logged.
+	// Age is the time since the message was logged.
 	Age time.Duration
 	// Responds is false for "not responding" and true for "OK".
 	Responds bool
 }
 
-// Follower reads the log from its beginning, and then what is new each time. It never waits for a line.
+// Follower reads the log from its start, and then the new records each time. It never waits for a record.
 type Follower struct {
 	fs   host.FS
 	file *os.File
 }
 
-// New returns a follower. The log is opened when it is read first.
+// New returns a follower. The first Read opens the log.
 func New(fs host.FS) *Follower { return &Follower{fs: fs} }
 
-// Read returns what has been logged since it was called last. A host without a log has none.
+// Read returns the messages since the last call. A host without a log has none.
 func (f *Follower) Read() ([]Line, error) {
 	if f.file == nil {
 		file, err := f.fs.Open(logFile)
@@ -64,7 +64,7 @@ func (f *Follower) Read() ([]Line, error) {
 	for range maxRecords {
 		n := 0
 		var failed error
-		// Read of os.File would wait for the next line.
+		// The Read method of os.File would wait for the next line.
 		if err := raw.Read(func(fd uintptr) bool { n, failed = syscall.Read(int(fd), buffer); return true }); err != nil {
 			return lines, fmt.Errorf("read the kernel's log: %w", err)
 		}
@@ -100,13 +100,13 @@ func (f *Follower) uptime() time.Duration {
 }
 
 var (
-	// nfsLine is printed once for each request, source: rpc_check_timeout and call_decode in net/sunrpc/clnt.c.
+	// nfsLine is printed once for each request. Source: rpc_check_timeout and call_decode in net/sunrpc/clnt.c.
 	nfsLine = regexp.MustCompile(`^nfs: server (\S+) (not responding, (?:still trying|timed out)|OK)$`)
-	// smbLine is printed when SMB gives up on a connection, source: server_unresponsive in fs/smb/client/connect.c.
+	// smbLine is printed when SMB gives up on a connection. Source: server_unresponsive in fs/smb/client/connect.c.
 	smbLine = regexp.MustCompile(`^CIFS:? VFS: (?:\\\\|Server )(\S+) has not responded in \d+ seconds`)
 )
 
-// parseRecord reads "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT" (Documentation/ABI/testing/dev-kmsg).
+// parseRecord parses "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT" (Documentation/ABI/testing/dev-kmsg).
 func parseRecord(record string, up time.Duration) (Line, bool) {
 	head, text, found := strings.Cut(strings.TrimRight(record, "\n"), ";")
 	fields := strings.Split(head, ",")

@@ -15,11 +15,11 @@ var (
 	}
 )
 
-// sysctlConf is read by "sysctl --system" after all others.
+// sysctlConf is the file that "sysctl --system" reads after all others.
 const sysctlConf = "/etc/sysctl.conf"
 
-// sysctlFiles are what sets parameters of sunrpc once more after modprobe has passed them: nfs-utils runs "sysctl --pattern
-// ^sunrpc --system" when the module is loaded, by a rule of udev (60-nfs.rules) or a line of modprobe.d (50-nfs.conf, 2.6.2).
+// sysctlFiles returns the files that set parameters of sunrpc again after modprobe has passed them. When the module is loaded, nfs-utils runs "sysctl
+// --pattern ^sunrpc --system", by a udev rule (60-nfs.rules) or a line of modprobe.d (50-nfs.conf, 2.6.2).
 func (s *Subject) sysctlFiles() ([]optionFile, error) {
 	if runs, err := s.runsSysctlAtLoad(); err != nil || !runs {
 		return nil, err
@@ -41,7 +41,7 @@ func (s *Subject) sysctlFiles() ([]optionFile, error) {
 	return files, nil
 }
 
-// runsSysctlAtLoad tells whether the host sets sysctls when sunrpc is loaded.
+// runsSysctlAtLoad reports whether the host sets sysctls when sunrpc is loaded.
 func (s *Subject) runsSysctlAtLoad() (bool, error) {
 	rules, err := s.fs.DropIns(ruleDirectories, ".rules")
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Subject) runsSysctlAtLoad() (bool, error) {
 	return false, nil
 }
 
-// sunrpcSysctls are the parameters of sunrpc that a file of sysctl.d(5) sets, by "module/parameter".
+// sunrpcSysctls returns the parameters of sunrpc that a file of sysctl.d(5) sets, by "module/parameter".
 func sunrpcSysctls(data string) map[string]string {
 	options := map[string]string{}
 	for line := range strings.Lines(data) {

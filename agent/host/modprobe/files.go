@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// DropIn is our file. It is read after those that guides tell people to write, such as sunrpc.conf.
+	// DropIn is the agent's file. It is read after the files that guides recommend, such as sunrpc.conf.
 	DropIn = "/etc/modprobe.d/zz-storage-client.conf"
-	// FormerDropIn is what earlier releases called it.
+	// FormerDropIn is its name in earlier releases.
 	FormerDropIn = "/etc/modprobe.d/storage-client.conf"
 )
 
-// OurFile is our file under either name.
+// OurFile is the agent's file under either name.
 var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // TakeOverFiles implements host.Renamer.
@@ -60,7 +60,7 @@ func parseName(name string) (parameter, error) {
 	return p, nil
 }
 
-// checkSetting refuses what must not be written.
+// checkSetting returns an error for a setting that must not be written.
 func checkSetting(setting host.Setting) (parameter, error) {
 	if !valueBytes.MatchString(setting.Value) {
 		return parameter{}, fmt.Errorf("module parameter %s: the value %q has characters that are not allowed",
@@ -69,7 +69,7 @@ func checkSetting(setting host.Setting) (parameter, error) {
 	return parseName(setting.Name)
 }
 
-// sameValue compares values: the kernel shows a number as a decimal, and a flag as Y or N.
+// sameValue reports whether two values are equal. The kernel shows a number as a decimal, and a flag as Y or N.
 func sameValue(a, b string) bool {
 	return canonicalValue(a) == canonicalValue(b)
 }
@@ -87,14 +87,14 @@ func canonicalValue(value string) string {
 	return value
 }
 
-// optionFile is what one file sets, by "module/parameter".
+// optionFile contains the parameters that one file sets, by "module/parameter".
 type optionFile struct {
 	name    string
 	options map[string]string
 }
 
-// optionFiles reads what modprobe passes to modules, in its order: the kernel takes the last. The kernel
-// command line (module.parameter=value) comes after all files, and what is set once the module is there after that.
+// optionFiles returns the parameters that modprobe passes to modules, in its order: the kernel uses the last one. The kernel command line
+// (module.parameter=value) comes after all files. Values that are set once the module is loaded come after that.
 func (s *Subject) optionFiles() ([]optionFile, error) {
 	names, err := s.fs.DropIns(directories, ".conf")
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Subject) optionFiles() ([]optionFile, error) {
 	return append(append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))}), later...), nil
 }
 
-// parseOptions reads the lines "options module parameter=value ..." of modprobe.d(5).
+// parseOptions parses the lines "options module parameter=value ..." of modprobe.d(5).
 func parseOptions(data string) map[string]string {
 	options := map[string]string{}
 	for line := range strings.Lines(strings.ReplaceAll(data, "\\\n", " ")) {
@@ -145,7 +145,7 @@ func fromCommandLine(line string) map[string]string {
 	return options
 }
 
-// renderDropIn writes one line a module, sorted.
+// renderDropIn writes one line per module, sorted.
 func renderDropIn(options map[string]string) []byte {
 	lines := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
@@ -168,15 +168,15 @@ func (s *Subject) writeDropIn(options map[string]string) error {
 	return s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
 }
 
-// modules are those that a kernel could load, and those that it has built in.
+// modules are the modules that a kernel can load, and its built-in modules.
 type modules struct {
-	// unknown is true where the host does not list them.
+	// unknown is true if the host does not list them.
 	unknown  bool
 	loadable map[string]bool
 	builtIn  map[string]bool
 }
 
-// knownModules are those of the running kernel, and in an image those of every kernel in it.
+// knownModules returns the modules of the running kernel. For an image, it returns the modules of every kernel in it.
 func (s *Subject) knownModules() (modules, error) {
 	if s.fs.IsImage() {
 		return s.modulesOfImage()
@@ -221,7 +221,7 @@ func (s *Subject) modulesIn(dir string) (modules, error) {
 	return modules{loadable: moduleNames(string(loadable)), builtIn: moduleNames(string(builtIn))}, nil
 }
 
-// moduleNames reads the names from lines such as "kernel/net/sunrpc/sunrpc.ko.xz: kernel/...".
+// moduleNames parses the names from lines such as "kernel/net/sunrpc/sunrpc.ko.xz: kernel/...".
 func moduleNames(data string) map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(data) {
@@ -232,14 +232,14 @@ func moduleNames(data string) map[string]bool {
 	return names
 }
 
-// isFixed tells whether the running kernel has another value, and lets nobody write it.
+// isFixed reports whether the running kernel has another value and does not let it be written.
 func (s *Subject) isFixed(p parameter, wanted string) bool {
 	file := s.liveFile(p)
 	value, err := s.kernel.ReadValue(file)
 	return err == nil && !sameValue(value, wanted) && !s.isWritable(file)
 }
 
-// whyUnsupported says why a parameter cannot get a value here, "" where it may.
+// whyUnsupported returns the reason why a parameter cannot get a value here. Empty if it can.
 func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) string {
 	switch {
 	case s.whyNoIdentity(p, wanted) != "":

@@ -1,5 +1,5 @@
-// Package modprobe sets options of kernel modules: for the next time a module is loaded, by a drop-in of
-// modprobe.d, and at once where the module is loaded and lets its parameter be written. It never loads a module.
+// Package modprobe sets options of kernel modules. A drop-in of modprobe.d sets them for the next time a module is loaded. If the module is loaded
+// and its parameter is writable, the package also sets it immediately. It never loads a module.
 package modprobe
 
 import (
@@ -17,8 +17,8 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "module"
 
-// defaults are what the kernel takes where nobody sets anything (Linux 5.10 to 6.18). They are put back where a
-// module was not loaded before our first change, and is now.
+// defaults are the kernel's values if no file sets them (Linux 5.10 to 6.18). They are restored if a module was not loaded before the agent's first
+// change, and is loaded now.
 var defaults = map[string]string{
 	"sunrpc/tcp_slot_table_entries":     "2",
 	"sunrpc/tcp_max_slot_table_entries": "65536",
@@ -26,7 +26,7 @@ var defaults = map[string]string{
 	sessionSlots:                        "64",
 }
 
-// newTransport are parameters that a transport or a session takes when it is made and keeps.
+// newTransport are parameters that a transport or a session gets when it is created, and then keeps.
 var newTransport = map[string]bool{
 	"sunrpc/tcp_slot_table_entries":     true,
 	"sunrpc/tcp_max_slot_table_entries": true,
@@ -34,16 +34,16 @@ var newTransport = map[string]bool{
 	sessionSlots:                        true,
 }
 
-// Subject serves the settings "module/<module>/<parameter>". It implements host.Subject.
+// Subject implements host.Subject for the settings "module/<module>/<parameter>".
 type Subject struct {
 	fs         host.FS
 	kernel     host.Kernel
 	transports func() ([]mounts.Transport, error)
-	// sessions is nil where they are not looked at.
+	// sessions is nil if sessions are not checked.
 	sessions *sessions
-	// failed holds, for each name, why the last Apply could not bring the value about.
+	// failed contains, by name, the error of the last Apply.
 	failed map[string]string
-	// fileErr is why the last Apply could not keep our drop-in.
+	// fileErr is the error of the last Apply if it could not keep the drop-in.
 	fileErr  error
 	place    *mounts.Place
 	attended bool
@@ -55,8 +55,8 @@ var (
 	_ host.Attender = &Subject{}
 )
 
-// New returns the subject for one host. transports lists those that the host has now; where the kernel does
-// not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
+// New returns the subject for one host. transports lists the transports of the host. It lists none if the kernel does not report them (before 5.14).
+// If transports is nil, they are not checked.
 func New(files host.FS, transports func() ([]mounts.Transport, error)) *Subject {
 	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
 }
@@ -83,7 +83,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	return host.Original{Present: true, Value: value}, nil
 }
 
-// Apply implements host.Subject. What a loaded module does not know or take stays out of our drop-in.
+// Apply implements host.Subject. The drop-in omits parameters that a loaded module does not know or accept.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	s.failed, desired = map[string]string{}, s.resolveIdentities(desired)
 	known, err := s.knownModules()
@@ -111,7 +111,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
-// applyLive writes the value where the module is loaded and takes it, and reads it back.
+// applyLive writes the value if the module is loaded and accepts it, and verifies it.
 func (s *Subject) applyLive(p parameter, wanted string) error {
 	file := s.liveFile(p)
 	value, err := s.kernel.ReadValue(file)
@@ -149,7 +149,7 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optionFile, known modules) {
 	s.observeLive(o, p)
 	if o.State == "" || o.State == host.Pending {
-		// What waits for the module to be loaded comes only if modprobe passes it then.
+		// A value that waits for the module to be loaded takes effect only if modprobe passes it.
 		s.observeFile(o, p, files, known)
 	}
 	if o.State == "" && p.String() == maxSlots && s.isLoaded(p.module) {
@@ -166,7 +166,7 @@ func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optio
 	}
 }
 
-// observeLive sets a state only where the value in force is not the wanted one.
+// observeLive sets a state only if the effective value is not the desired one.
 func (s *Subject) observeLive(o *host.Observation, p parameter) {
 	if !s.isLoaded(p.module) {
 		return
@@ -191,8 +191,7 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 	}
 }
 
-// observeFile looks at what modprobe will pass when it loads the module the next time. It sets a state only
-// where that is not the wanted value.
+// observeFile checks the value that modprobe will pass when it loads the module the next time. It sets a state only if that is not the desired value.
 func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFile, known modules) {
 	if known.builtIn[p.module] && !s.fs.IsImage() {
 		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
@@ -257,7 +256,7 @@ func (s *Subject) Restore(_ context.Context, originals map[string]host.Original)
 	})
 }
 
-// originalOf is what to put back: what was in force, or what the module would have been loaded with.
+// originalOf returns the value to restore: the original value, or the value with which the module would have been loaded.
 func originalOf(known host.Original, p parameter, files []optionFile) host.Original {
 	if known.Present {
 		return known
@@ -307,8 +306,7 @@ func effectOf(name string) host.Effect {
 	return host.Live
 }
 
-// liveFile is the file in which the running kernel shows the parameter. Those of the slot tables are the same
-// variable in /proc/sys/sunrpc.
+// liveFile returns the file in which the running kernel shows the parameter. The files of the slot tables are the same variable in /proc/sys/sunrpc.
 func (s *Subject) liveFile(p parameter) string {
 	file := path.Join("/sys/module", p.module, "parameters", p.name)
 	if sysctl := path.Join("/proc/sys/sunrpc", p.name); p.module == "sunrpc" && !s.fs.Exists(file) && s.fs.Exists(sysctl) {

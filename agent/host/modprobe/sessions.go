@@ -16,7 +16,7 @@ import (
 
 const (
 	sessionSlots = "nfs/max_session_slots"
-	// factSessions is the name under which it is noted what is known of the sessions of this boot.
+	// factSessions is the name of the fact about the sessions of this boot.
 	factSessions = "nfs-sessions"
 
 	bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -24,33 +24,33 @@ const (
 	statFile   = "/proc/stat"
 )
 
-// BootFacts keeps what is known of one boot until the next. The agent's journal implements it.
+// BootFacts stores facts about one boot until the next. The agent's journal implements it.
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)
 	SetBootFact(bootID, name, value string) error
 }
 
-// sessions judges sessions by their age.
+// sessions evaluates sessions by their age.
 type sessions struct {
 	list  func() ([]mounts.Session, error)
 	facts BootFacts
 }
 
-// sessionFact is what is noted of a boot.
+// sessionFact is the recorded fact about a boot.
 type sessionFact struct {
-	// SetAt is when the value in force was set, in seconds since the boot; 0 where the module was loaded with it.
+	// SetAt is the time when the effective value was set, in seconds since the boot. Zero if the module was loaded with it.
 	SetAt int `json:"setAt"`
-	// Old are the ports of clients whose session is older than that. Their oldest mount may go before the session does.
+	// Old contains the ports of clients whose session is older than that. The oldest mount of such a client may end before the session does.
 	Old map[string][]int `json:"old,omitempty"`
 }
 
-// JudgeSessions has the subject judge the sessions that list returns by when the number of slots was set, which it notes in
-// facts.
+// JudgeSessions makes the subject evaluate the sessions that list returns. It compares them with the time when the number of slots was set, which it
+// records in facts.
 func (s *Subject) JudgeSessions(list func() ([]mounts.Session, error), facts BootFacts) {
 	s.sessions = &sessions{list: list, facts: facts}
 }
 
-// noteSet notes that a parameter has been written just now.
+// noteSet records that a parameter has just been written.
 func (s *Subject) noteSet(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots {
 		return nil
@@ -62,8 +62,8 @@ func (s *Subject) noteSet(p parameter) error {
 	return s.noteSessions(sessionFact{SetAt: now})
 }
 
-// noteInForce notes, once in a boot, since when a value has been in force that is there already. Where our file was written in this
-// boot, an agent of an earlier release has set the value then at the latest; else the module was loaded with it.
+// noteInForce records, once in a boot, since when an existing value has been effective. If the agent's file was written in this boot, an agent of an
+// earlier release has set the value by then. Otherwise, the module was loaded with it.
 func (s *Subject) noteInForce(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
 		return nil
@@ -74,7 +74,7 @@ func (s *Subject) noteInForce(p parameter) error {
 	return s.noteSessions(sessionFact{SetAt: s.fileWrittenAt()})
 }
 
-// fileWrittenAt is when our file was written, in seconds since the boot; 0 where that was before it, or is not known.
+// fileWrittenAt returns the time when the agent's file was written, in seconds since the boot. Zero if that was before the boot, or is unknown.
 func (s *Subject) fileWrittenAt() int {
 	info, err := s.fs.Lstat(OurFile.NameOn(s.fs))
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Subject) noteSessions(fact sessionFact) error {
 	return s.sessions.facts.SetBootFact(bootID, factSessions, string(text))
 }
 
-// OldSessions returns those that are older than the value in force, sorted by client. There are none where nobody has set it.
+// OldSessions returns the sessions that are older than the effective value, sorted by client. There are none if the value was never set.
 func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	if s.sessions == nil || s.fs.IsImage() {
 		return nil, nil
@@ -164,7 +164,7 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	return old, s.noteSessions(sessionFact{SetAt: fact.SetAt, Old: ports})
 }
 
-// isOld tells whether a session is older than the value. Ages are whole seconds: one that may be either counts as older.
+// isOld reports whether a session is older than the value. Ages are whole seconds, so a session that may be either counts as older.
 func (f sessionFact) isOld(session mounts.Session, now int) bool {
 	if session.Age == math.MaxInt || now-session.Age <= f.SetAt+1 {
 		return true
@@ -172,7 +172,7 @@ func (f sessionFact) isOld(session mounts.Session, now int) bool {
 	return slices.ContainsFunc(session.Ports, func(port int) bool { return port != 0 && slices.Contains(f.Old[session.Client], port) })
 }
 
-// observeSessions sets a state only where a session was made before the value was set.
+// observeSessions sets a state only if a session was created before the value was set.
 func (s *Subject) observeSessions(o *host.Observation) {
 	old, err := s.OldSessions()
 	if err != nil {

@@ -12,8 +12,7 @@ const (
 	minSlots = "sunrpc/tcp_slot_table_entries"
 )
 
-// observeTransports compares the limit that transports were made with to the one that a new one would get. It
-// sets a state only where they differ.
+// observeTransports compares the limit of existing transports with the limit that a new one would get. It sets a state only if they differ.
 func (s *Subject) observeTransports(o *host.Observation) {
 	if s.transports == nil {
 		return
@@ -51,8 +50,7 @@ func (s *Subject) observeTransports(o *host.Observation) {
 	}
 }
 
-// SlotLimit is the limit of a new transport: the larger of the two slot table sizes. It is an error where the module
-// sunrpc is not loaded.
+// SlotLimit returns the limit of a new transport: the larger of the two slot table sizes. It returns an error if the module sunrpc is not loaded.
 func (s *Subject) SlotLimit() (int, error) {
 	limit := 0
 	for _, name := range []string{minSlots, maxSlots} {

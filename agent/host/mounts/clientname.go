@@ -9,12 +9,12 @@ const (
 	hostNameFile   = "/proc/sys/kernel/hostname"
 	identifierFile = "/sys/fs/nfs/net/nfs_client/identifier"
 	uniqueIDFile   = "/sys/module/nfs/parameters/nfs4_unique_id"
-	// unsetIdentifier is what the kernel prints where nothing was written.
+	// unsetIdentifier is the kernel's output if no identifier was written.
 	unsetIdentifier = "(null)"
 )
 
-// ClientName is what the host's NFSv4 client introduces itself by to every server, beside the protocol's version; empty where the host has
-// no NFSv4 mount. Source: nfs4_init_uniform_client_string and nfs4_get_uniquifier in fs/nfs/nfs4proc.c.
+// ClientName returns the name by which the host's NFSv4 client identifies itself to every server, next to the protocol's version. Empty if the host
+// has no NFSv4 mount. Source: nfs4_init_uniform_client_string and nfs4_get_uniquifier in fs/nfs/nfs4proc.c.
 func (r Reader) ClientName() string {
 	lines, _, err := r.readMountinfo()
 	if err != nil || !hasNFSv4(lines) {

@@ -18,46 +18,46 @@ import (
 const (
 	rpcClientsDir = "/sys/kernel/debug/sunrpc/rpc_clnt"
 	sessionsFile  = "/proc/fs/cifs/DebugData"
-	// maxRequests bounds what is kept of the requests without an answer of one server.
+	// maxRequests limits the pending requests that are recorded for one server.
 	maxRequests = 256
-	// maxHandles bounds how many mounts of one server are followed.
+	// maxHandles limits the mounts of one server that are followed.
 	maxHandles = 1024
 )
 
-// ServerCounters is what the kernel counts and lists of one server that the host has mounts of.
+// ServerCounters contains the kernel's counters and lists about one server from which the host mounts.
 type ServerCounters struct {
-	// Ask is where and how a connection of our own would ask it. Its address is empty where it cannot be asked.
+	// Ask is the endpoint for a separate connection to the server. Its address is empty if the server cannot be queried.
 	Ask connect.Server
-	// Server is its name or address as the mounts have it, Address where connections go to.
+	// Server is its name or address as in the mounts. Address is the destination of its connections.
 	Server, Address string
 	Protocol        connect.Protocol
-	// Tunnel is true where that is the host itself: one of its processes passes on what the mounts ask.
+	// Tunnel is true if the destination is the host itself: one of its processes forwards the requests of the mounts.
 	Tunnel      bool
 	Connections []counters.Connection
 	Queues      []counters.Queue
-	// Requests are those without an answer, the first 256; RequestsKnown is false where the kernel does not list them.
+	// Requests are the first 256 pending requests. RequestsKnown is false if the kernel does not list them.
 	Requests      []counters.Request
 	RequestsKnown bool
-	// Handles count what each NFS mount has asked by a handle alone.
+	// Handles counts the requests of each NFS mount that use a handle alone.
 	Handles []counters.HandleRequests
-	// Operations counts the requests of SMB, answered or not.
+	// Operations is the number of SMB requests, with or without a response.
 	Operations uint64
-	// Identified counts EXCHANGE_ID and SETCLIENTID, Refused the errors of CREATE_SESSION.
+	// Identified is the number of EXCHANGE_ID and SETCLIENTID requests. Refused is the number of CREATE_SESSION errors.
 	Identified, Refused uint64
 }
 
-// TransportCounters are those of one transport, as mountstats has them.
+// TransportCounters are the counters of one transport in mountstats.
 type TransportCounters struct {
 	counters.Connection
-	// Backlog is the sum, over all sends, of the requests that waited for a slot then.
+	// Backlog is the sum, over all sends, of the requests that waited for a slot at that time.
 	Backlog uint64
 }
 
-// handleOperations ask by a handle alone. Others fail for what users may not do, or for a disk that is full.
+// handleOperations use a handle alone. Other operations fail if a user has no permission, or if a disk is full.
 var handleOperations = []string{"GETATTR", "ACCESS", "FSSTAT", "STATFS"}
 
-// Counters reads what the kernel counts of the servers that network mounts go to, sorted by server and protocol. It touches no mount
-// and asks no server.
+// Counters reads the kernel's counters about the servers of network mounts, sorted by server and protocol. It neither touches a mount nor contacts a
+// server.
 func (r Reader) Counters() ([]ServerCounters, error) {
 	lines, _, err := r.readMountinfo()
 	if err != nil {
@@ -124,7 +124,7 @@ func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters
 	return server
 }
 
-// addClient adds what is known of one NFS client. Its transports are counted in the statistics of any of its mounts.
+// addClient adds the counters of one NFS client. The statistics of each of its mounts count its transports.
 func (s *ServerCounters) addClient(name string, c client, block transportBlock, queues []openQueue, tasks []rpcTasks) {
 	for i, counters := range block.connections {
 		counters.ID = name + " " + strconv.Itoa(i)
@@ -151,11 +151,11 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 	}
 }
 
-// transportBlock is what mountstats has of the client of one mount.
+// transportBlock contains the counters in mountstats about the client of one mount.
 type transportBlock struct {
 	connections         []counters.Connection
 	identified, refused uint64
-	// ended and inErrors are those by a handle alone.
+	// ended and inErrors count the requests that use a handle alone.
 	ended, inErrors uint64
 }
 
@@ -191,14 +191,14 @@ func (b transportBlock) addFields(fields []string) transportBlock {
 	return b
 }
 
-// parseTransportLine reads "xprt: tcp PORT BINDS CONNECTS CONNECTSECONDS IDLE SENDS RECEIVES BADXIDS INFLIGHT BACKLOG ...", rdma alike, and
-// "xprt: udp PORT BINDS SENDS RECEIVES BADXIDS ...". Source: xs_tcp_print_stats, xs_udp_print_stats and xprt_rdma_print_stats. What
-// came back to a request that nobody waits for is counted as a bad transaction ID, and is an answer.
+// parseTransportLine parses "xprt: tcp PORT BINDS CONNECTS CONNECTSECONDS IDLE SENDS RECEIVES BADXIDS INFLIGHT BACKLOG ...", the same for rdma, and
+// "xprt: udp PORT BINDS SENDS RECEIVES BADXIDS ...". Source: xs_tcp_print_stats, xs_udp_print_stats and xprt_rdma_print_stats. If a request no longer
+// waits, its response is counted as a bad transaction ID. It is still a response.
 func parseTransportLine(fields []string) (t TransportCounters, ok bool) {
 	if len(fields) < 3 {
 		return t, false
 	}
-	// The port of one that is not bound may be anything; what counts stands behind it.
+	// The port of an unbound transport may have any value. The counters follow it.
 	numbers, ok := parseCounts(fields[3:])
 	switch {
 	case !ok:
@@ -216,14 +216,14 @@ func parseTransportLine(fields []string) (t TransportCounters, ok bool) {
 	return t, false
 }
 
-// openQueue is one transport in sysfs and where it goes.
+// openQueue is one transport in sysfs and its destination.
 type openQueue struct {
 	counters.Queue
 	server string
 	port   int
 }
 
-// readQueues is best effort: a transport that is not connected tells nothing, and before Linux 5.14 none does.
+// readQueues is best effort: a transport that is not connected has no data, and before Linux 5.14 none of them has.
 func (r Reader) readQueues() []openQueue {
 	var found []openQueue
 	for _, t := range r.readSysfs() {
@@ -235,14 +235,14 @@ func (r Reader) readQueues() []openQueue {
 	return found
 }
 
-// rpcTasks are the requests of one RPC client and where they go.
+// rpcTasks are the requests of one RPC client and their destination.
 type rpcTasks struct {
 	server   string
 	port     int
 	requests []counters.Request
 }
 
-// readTasks reads the requests without an answer; known is false where debugfs is not there, or locked.
+// readTasks reads the pending requests. known is false if debugfs is missing or locked.
 func (r Reader) readTasks() (all []rpcTasks, known bool) {
 	dirs, err := r.fs.Glob(rpcClientsDir, "*")
 	if err != nil || len(dirs) == 0 {
@@ -268,9 +268,8 @@ func (r Reader) readTasks() (all []rpcTasks, known bool) {
 	return all, known
 }
 
-// parseTasks reads "PID FLAGS STATUS CLIENT XID TIMEOUT OPS PROGRAMvVERSION PROCEDURE a:ACTION q:QUEUE". Source: tasks_show in
-// net/sunrpc/debugfs.c. Behind OPS the module may stand in brackets. Requests of NFS alone count: those of lockd wait for other
-// clients' locks.
+// parseTasks parses "PID FLAGS STATUS CLIENT XID TIMEOUT OPS PROGRAMvVERSION PROCEDURE a:ACTION q:QUEUE". Source: tasks_show in net/sunrpc/debugfs.c.
+// The module may follow OPS in brackets. Only requests of NFS count: requests of lockd wait for other clients' locks.
 func parseTasks(client, data string) []counters.Request {
 	var found []counters.Request
 	for text := range strings.Lines(data) {
@@ -288,7 +287,7 @@ func parseTasks(client, data string) []counters.Request {
 	return found
 }
 
-// parseAddress reads "addr: 10.0.0.1" and "port: 2049". Source: xprt_info_show in net/sunrpc/debugfs.c.
+// parseAddress parses "addr: 10.0.0.1" and "port: 2049". Source: xprt_info_show in net/sunrpc/debugfs.c.
 func parseAddress(info string) (server string, port int) {
 	for text := range strings.Lines(info) {
 		switch fields := strings.Fields(text); {
@@ -349,13 +348,12 @@ type smbSession struct {
 	requests    []counters.Request
 }
 
-// States of a connection of SMB that has no session: to be made anew, to be negotiated, and being so. Source: enum statusEnum in
-// fs/smb/client/cifsglob.h.
+// downStates are the states of an SMB connection without a session: it must reconnect, it must negotiate, or it negotiates. Source: enum statusEnum
+// in fs/smb/client/cifsglob.h.
 var downStates = []string{"3", "4", "5"}
 
-// parseSessions reads "1) ConnectionId: 0x1 Hostname: filer", before Linux 5.12 "1) Name: filer", and below it "TCP status: 1" for each
-// connection and "State: 2 com: 8 pid: 1 cbdata: 0 mid 7" for each request. Source: cifs_debug_data_proc_show in
-// fs/smb/client/cifs_debug.c.
+// parseSessions parses "1) ConnectionId: 0x1 Hostname: filer", or "1) Name: filer" before Linux 5.12. The lines below it are "TCP status: 1" for each
+// connection and "State: 2 com: 8 pid: 1 cbdata: 0 mid 7" for each request. Source: cifs_debug_data_proc_show in fs/smb/client/cifs_debug.c.
 func parseSessions(data string) []smbSession {
 	var found []smbSession
 	for text := range strings.Lines(data) {
@@ -380,7 +378,7 @@ func parseSessions(data string) []smbSession {
 	return found
 }
 
-// wordAfter returns the word that follows another; empty where there is none.
+// wordAfter returns the word that follows another. Empty if there is none.
 func wordAfter(fields []string, word string) string {
 	if i := slices.Index(fields, word); i >= 0 && i+1 < len(fields) {
 		return fields[i+1]

@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Entry is one line of the host's mount table, whatever its type.
+// Entry is one line of the host's mount table, of any type.
 type Entry struct {
-	// Device is the superblock's major:minor.
+	// Device is the major:minor of the superblock.
 	Device string
-	// Root is the directory of the file system that is mounted; "/" unless it is a bind mount of a part.
+	// Root is the directory of the file system that is mounted. It is "/" unless the mount is a bind mount of a part.
 	Root string
-	// Point is where it is mounted, as process 1 sees it.
+	// Point is the mount point as process 1 sees it.
 	Point string
-	// FSType and Source are type and source.
+	// FSType and Source are the type and the source.
 	FSType, Source string
-	// Flags are the mount's own options, Super those of its superblock.
+	// Flags are the options of the mount itself. Super are the options of its superblock.
 	Flags, Super []string
 }
 
-// Entries reads the whole mount table, in its order: of two lines with one mount point the later one is on top. Lines
-// that cannot be read are left out.
+// Entries reads the whole mount table, in its order: if two lines have one mount point, the later one is on top. It omits lines that cannot be
+// parsed.
 func (r Reader) Entries() ([]Entry, error) {
 	lines, _, err := r.readMountinfo()
 	entries := make([]Entry, 0, len(lines))
@@ -34,12 +34,12 @@ func (r Reader) Entries() ([]Entry, error) {
 
 // VolumeEntry is a file system that pods have mounted as a volume.
 type VolumeEntry struct {
-	// Volume is the volume's name in the kubelet's path, Device the superblock's major:minor, FSType its type.
+	// Volume is the volume's name in the kubelet's path. Device is the major:minor of the superblock. FSType is its type.
 	Volume, Device, FSType string
 }
 
-// VolumeEntries reads which file systems the kubelet's pods have mounted as volumes, each pair of volume and device once,
-// sorted. It reads the mount table only.
+// VolumeEntries returns the file systems that the kubelet's pods have mounted as volumes, sorted. It returns each pair of volume and device once. It
+// reads the mount table only.
 func (r Reader) VolumeEntries() ([]VolumeEntry, error) {
 	lines, _, err := r.readMountinfo()
 	if err != nil {

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// podVolume is a path that only a kubelet makes: DIR/pods/UID/volumes/kubernetes.io~PLUGIN/NAME. Static pods have
-// a UID without hyphens.
+// podVolume matches a path that only a kubelet makes: DIR/pods/UID/volumes/kubernetes.io~PLUGIN/NAME. Static pods have a UID without hyphens.
 var podVolume = regexp.MustCompile(`^(/.*)/pods/[0-9a-f]{8}-?[0-9a-f-]{23,27}/volumes/kubernetes\.io~[^/]+/`)
 
-// kubelets are the root directories of kubelets on the host, and the file systems that hold them.
+// kubelets are the root directories of kubelets on the host, and the file systems that contain them.
 type kubelets struct {
 	dirs []string
-	// own are the devices of the node itself: what is bind-mounted from them is not a workload's file system.
+	// own are the devices of the node itself. A bind mount of them is not a workload's file system.
 	own map[string]bool
 }
 
-// findKubelets adds to dir what the mount table shows: a kubelet with another root directory, or behind a symbolic
-// link, must not hide its pods' mounts from a reboot.
+// findKubelets adds the kubelets in the mount table to dir. A kubelet with another root directory, or behind a symbolic link, must not hide its pods'
+// mounts from a reboot.
 func findKubelets(lines []mountLine, dir string) kubelets {
 	dirs := []string{dir}
 	for _, line := range lines {
@@ -38,7 +37,7 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 	return k
 }
 
-// deviceOf returns the device of the file system that a path is on.
+// deviceOf returns the device of the file system that contains a path.
 func deviceOf(lines []mountLine, name string) string {
 	device, longest := "", -1
 	for _, line := range lines {
@@ -53,13 +52,13 @@ func isWithin(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// place is where a mount point stands below a kubelet's directory.
+// place is the position of a mount point below a kubelet's directory.
 type place struct {
 	// pod is the pod's UID; global is true below plugins. A mount point elsewhere has neither.
 	pod    string
 	global bool
 	volume string
-	// device is true where a block device itself is mounted, for a volume in block mode.
+	// device is true if a block device itself is mounted, for a volume in block mode.
 	device bool
 }
 
@@ -80,7 +79,7 @@ func (k kubelets) placeOf(point string) place {
 	return place{}
 }
 
-// podPlace reads volumes/PLUGIN/NAME[/mount], volume-subpaths/NAME/CONTAINER/INDEX and volumeDevices/PLUGIN/NAME.
+// podPlace parses volumes/PLUGIN/NAME[/mount], volume-subpaths/NAME/CONTAINER/INDEX and volumeDevices/PLUGIN/NAME.
 func podPlace(uid string, elements []string) place {
 	at := place{pod: uid}
 	switch {
@@ -94,8 +93,8 @@ func podPlace(uid string, elements []string) place {
 	return at
 }
 
-// globalPlace reads kubernetes.io/csi/pv/NAME/globalmount, kubernetes.io/csi/volumeDevices/NAME/dev/UID and
-// kubernetes.io/local-volume/mounts/NAME. Newer CSI paths hold a hash in place of the name.
+// globalPlace parses kubernetes.io/csi/pv/NAME/globalmount, kubernetes.io/csi/volumeDevices/NAME/dev/UID and kubernetes.io/local-volume/mounts/NAME.
+// Newer CSI paths contain a hash instead of the name.
 func globalPlace(elements []string) place {
 	at := place{global: true}
 	for i := range len(elements) - 2 {
@@ -111,7 +110,7 @@ func globalPlace(elements []string) place {
 	return at
 }
 
-// busyMounts picks the workloads' NFS, SMB and block mounts below a kubelet's directory.
+// busyMounts returns the workloads' NFS, SMB and block mounts below a kubelet's directory.
 func busyMounts(lines []mountLine, k kubelets) []Busy {
 	found := map[string]Busy{}
 	for _, line := range lines {
@@ -131,7 +130,7 @@ func (k kubelets) holdsBack(line mountLine, at place) bool {
 	if line.fsType == "devtmpfs" {
 		return at.device
 	}
-	// Btrfs has no block device's number but names the device as its source.
+	// Btrfs has no device number of a block device, but its source is the device.
 	block := !strings.HasPrefix(line.device, "0:") || strings.HasPrefix(line.source, "/dev/")
 	return block && !k.own[line.device]
 }

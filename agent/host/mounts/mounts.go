@@ -1,6 +1,5 @@
-// Package mounts reads what is mounted on the host: which network and XFS mounts there are, what the kernel says
-// of each, and which of them belong to the kubelet's pods. It never touches a mount point itself, since one whose
-// server is gone would hang.
+// Package mounts reads the mounts of the host: the network and XFS mounts, the kernel's data about each, and the mounts that belong to the kubelet's
+// pods. It never touches a mount point itself, because it would hang if the server is gone.
 package mounts
 
 import (
@@ -17,59 +16,59 @@ import (
 )
 
 const (
-	// The host's procfs shows the host's processes whoever reads it, so process 1 of it is the host's init, and
-	// its mount namespace the host's. "self" would be the reader.
+	// The host's procfs shows the host's processes to every reader. Its process 1 is therefore the host's init, with the mount namespace of the host.
+	// "self" would be the reader.
 	mountinfoFile  = "/proc/1/mountinfo"
 	mountstatsFile = "/proc/1/mountstats"
 	bdiDir         = "/sys/class/bdi"
 
-	// DefaultKubeletDir is where the kubelet keeps pods and plugins unless told otherwise.
+	// DefaultKubeletDir is the kubelet's default directory for pods and plugins.
 	DefaultKubeletDir = "/var/lib/kubelet"
 )
 
 // Mount is one network or XFS mount.
 type Mount struct {
-	// MountPoint is where it is mounted, as process 1 sees it.
+	// MountPoint is the mount point as process 1 sees it.
 	MountPoint string
-	// ID is the mount's own number, which is free for another once it is gone.
+	// ID is the number of the mount. The kernel can reuse it once the mount is gone.
 	ID string
-	// Device is the superblock's major:minor. Mounts of the same superblock share page cache and options.
+	// Device is the major:minor of the superblock. Mounts of the same superblock share page cache and options.
 	Device string
 	// FSType is the file system type: nfs, nfs4, cifs, smb3 or xfs.
 	FSType string
-	// Server and Export are the two halves of a network source. Server is empty for a local file system.
+	// Server and Export are the two parts of a network source. Server is empty for a local file system.
 	Server, Export string
-	// Protocol is type and version, e.g. NFSv3, NFSv4.1, SMB3.1.1, xfs.
+	// Protocol is the type and version, e.g. NFSv3, NFSv4.1, SMB3.1.1, xfs.
 	Protocol string
-	// Options are those in force, the defaults of NFS included.
+	// Options are the effective options, including the defaults of NFS.
 	Options []string
 	// Connections is the number of transports (xprt lines).
 	Connections int
-	// SlotLimit is the most requests in flight a transport; 0 where the kernel does not tell (before 5.14).
+	// SlotLimit is the maximum number of requests in flight per transport. Zero if the kernel does not report it (before 5.14).
 	SlotLimit int
-	// ReadAheadKiB is the read-ahead window in KiB; 0 where it is not known.
+	// ReadAheadKiB is the read-ahead window in KiB. Zero if unknown.
 	ReadAheadKiB int
-	// Volume is the volume's name in the kubelet's path: of a PersistentVolume, or of an inline volume of the pod.
+	// Volume is the volume's name in the kubelet's path: the name of a PersistentVolume, or of an inline volume of the pod.
 	Volume string
-	// PodUIDs are the pods that have the superblock mounted, sorted.
+	// PodUIDs are the pods that have mounted the superblock, sorted.
 	PodUIDs []string
-	// Client names the connections of an NFS mount: all mounts with the same one share them, and have as many as the
-	// first of them asked for. Empty for other types.
+	// Client identifies the connections of an NFS mount. All mounts with the same client share them, and the first mount determines their number.
+	// Empty for other types.
 	Client string
-	// First is the mount point of the oldest mount of that client, its own where it is that; empty where Client is.
+	// First is the mount point of the oldest mount of that client, which may be this mount. Empty if Client is empty.
 	First string
-	// Age is for how many seconds the superblock has been mounted; -1 where the kernel does not tell.
+	// Age is the time since the superblock was mounted, in seconds. -1 if the kernel does not report it.
 	Age int
-	// Operations counts those that have ended without an error, but for those that mounting makes itself: of the superblock, or of
-	// the whole share where CountsShare is true, as SMB counts no finer.
+	// Operations is the number of operations that ended without an error. It excludes the operations of mounting itself. It counts the superblock, or
+	// the whole share if CountsShare is true, because SMB has no finer counters.
 	Operations  uint64
 	CountsShare bool
 }
 
-// IsNetwork tells whether the mount is of a network file system.
+// IsNetwork reports whether the mount is a network file system.
 func (m Mount) IsNetwork() bool { return isNFS(m.FSType) || isSMB(m.FSType) }
 
-// Address is where an NFS mount's connections go to.
+// Address returns the destination of an NFS mount's connections.
 func (m Mount) Address() (netip.AddrPort, bool) {
 	where, _, _ := strings.Cut(m.Client, " ")
 	i := strings.LastIndex(where, ":")
@@ -83,23 +82,23 @@ func (m Mount) Address() (netip.AddrPort, bool) {
 
 // Busy is a workload's NFS, SMB or block mount below the kubelet's directory.
 type Busy struct {
-	// MountPoint is where it is mounted.
+	// MountPoint is the mount point.
 	MountPoint string
-	// PodUID is the pod that it belongs to; empty for a global mount.
+	// PodUID is the pod of the mount. Empty for a global mount.
 	PodUID string
-	// Volume is the volume's name, where the path tells it.
+	// Volume is the volume's name, if the path contains it.
 	Volume string
 	// FSType is the file system type.
 	FSType string
 }
 
-// Table is what is mounted on the host.
+// Table contains the mounts of the host.
 type Table struct {
 	// Mounts are the network and XFS mounts, sorted by mount point.
 	Mounts []Mount
 	// Busy are the busy mounts, sorted by mount point.
 	Busy []Busy
-	// Malformed counts the lines of the mount table that could not be read. What they stand for is not known.
+	// Malformed is the number of lines of the mount table that could not be parsed. Their mounts are unknown.
 	Malformed int
 }
 
@@ -109,13 +108,13 @@ type Reader struct {
 	kubeletDir string
 }
 
-// NewReader returns a reader. kubeletDir is the kubelet's root directory on the host; other directories in which a
-// kubelet has mounted a pod's volumes are found by themselves.
+// NewReader returns a reader. kubeletDir is the kubelet's root directory on the host. The reader finds other directories in which a kubelet has
+// mounted a pod's volumes.
 func NewReader(fs host.FS, kubeletDir string) Reader {
 	return Reader{fs: fs, kubeletDir: path.Clean(kubeletDir)}
 }
 
-// Read reads the mounts with all that the kernel tells of them.
+// Read reads the mounts with all data that the kernel reports about them.
 func (r Reader) Read() (Table, error) {
 	lines, malformed, err := r.readMountinfo()
 	if err != nil {
@@ -137,7 +136,7 @@ func (r Reader) Read() (Table, error) {
 		}
 		r.countOperations(&mount, shares)
 		mounts[line.point] = mount
-		// Of equal ages the earlier line is the older mount.
+		// If the ages are equal, the earlier line is the older mount.
 		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
 			oldest[mount.Client] = elder{line.point, stats[line.point].age}
 		}
@@ -160,7 +159,7 @@ type elder struct {
 	age   int
 }
 
-// Busy reads the mount table only: the busy mounts, and how many lines could not be read.
+// Busy returns the busy mounts, and the number of lines that could not be parsed. It reads the mount table only.
 func (r Reader) Busy() (found []Busy, malformed int, err error) {
 	lines, malformed, err := r.readMountinfo()
 	if err != nil {
@@ -178,7 +177,7 @@ func (r Reader) readMountinfo() (lines []mountLine, malformed int, err error) {
 	return lines, malformed, nil
 }
 
-// readMountstats is best effort: without it, mounts are shown with the options of the mount table.
+// readMountstats is best effort: without it, mounts have only the options of the mount table.
 func (r Reader) readMountstats() map[string]stats {
 	data, err := r.fs.ReadFile(mountstatsFile)
 	if err != nil {
@@ -219,7 +218,7 @@ func (r Reader) readAhead(device string) int {
 	return kib
 }
 
-// sharePods gives every mount the pods of its superblock, and a global mount the volume that its pods know it by.
+// sharePods adds the pods of the superblock to every mount. A global mount gets the volume's name from its pods.
 func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
 	pods, volumes := map[string][]string{}, map[string][]string{}
 	for _, line := range lines {

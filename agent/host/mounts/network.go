@@ -12,7 +12,7 @@ const (
 	netstatFile = "/proc/1/net/netstat"
 )
 
-// Network reads what TCP has counted.
+// Network reads the counters of TCP.
 func (r Reader) Network() (counters.Network, error) {
 	counts := map[string]uint64{}
 	for _, file := range []string{snmpFile, netstatFile} {
@@ -28,7 +28,7 @@ func (r Reader) Network() (counters.Network, error) {
 	}, nil
 }
 
-// parseNetwork reads pairs of lines, "Tcp: A B" and below it "Tcp: 1 2".
+// parseNetwork parses pairs of lines: "Tcp: A B", followed by "Tcp: 1 2".
 func parseNetwork(data string, counts map[string]uint64) {
 	var names []string
 	for text := range strings.Lines(data) {
@@ -41,7 +41,7 @@ func parseNetwork(data string, counts map[string]uint64) {
 			continue
 		}
 		for i := 1; i < len(fields); i++ {
-			// Some are negative (MaxConn), and none of those is read here.
+			// Some values are negative (MaxConn). They are not needed here.
 			if n, ok := parseCounts(fields[i : i+1]); ok {
 				counts[names[0]+names[i]] = n[0]
 			}
@@ -50,10 +50,10 @@ func parseNetwork(data string, counts map[string]uint64) {
 	}
 }
 
-// Log reads what the log of an XFS mount has counted; ok is false where the kernel does not tell.
+// Log reads the log counters of an XFS mount. ok is false if the kernel does not report them.
 func (r Reader) Log(m Mount) (l counters.Log, ok bool) { return parseLog(r.readXFSStats(m.Device)) }
 
-// parseLog reads "log WRITES BLOCKS NOICLOGS FORCES FORCE_SLEEPS" and "push_ail TRY_LOGSPACE SLEEP_LOGSPACE ...".
+// parseLog parses "log WRITES BLOCKS NOICLOGS FORCES FORCE_SLEEPS" and "push_ail TRY_LOGSPACE SLEEP_LOGSPACE ...".
 func parseLog(data string) (l counters.Log, ok bool) {
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)

@@ -12,46 +12,44 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// Operation is what the kernel has counted of one operation of a superblock since it was mounted.
-// Source: rpc_print_iostats in net/sunrpc/stats.c.
+// Operation contains the kernel's counters of one operation of a superblock since it was mounted. Source: rpc_print_iostats in net/sunrpc/stats.c.
 type Operation struct {
-	// Name is the operation as the protocol calls it, e.g. READ, GETATTR.
+	// Name is the name of the operation in the protocol, e.g. READ, GETATTR.
 	Name string
-	// Count is how many requests were completed.
+	// Count is the number of completed requests.
 	Count uint64
-	// Transmissions is how many were sent, repeated ones included.
+	// Transmissions is the number of sent requests, including repeated ones.
 	Transmissions uint64
 	// BytesSent and BytesReceived include the headers.
 	BytesSent, BytesReceived uint64
-	// MajorTimeouts is how many had no answer within timeo and all retransmissions.
+	// MajorTimeouts is the number of requests without a response within timeo and all retransmissions.
 	MajorTimeouts uint64
-	// Queue is the time that requests waited before they were sent, RoundTrip the time from there to the answer, and
-	// Execution the whole, in the kernel's milliseconds.
+	// Queue is the time that requests waited before they were sent. RoundTrip is the time from there to the response. Execution is the total time.
+	// The kernel counts milliseconds.
 	Queue, RoundTrip, Execution time.Duration
-	// Errors is how many ended with an error; 0 before Linux 5.3, which does not tell.
+	// Errors is the number of requests that ended with an error. Zero before Linux 5.3, which does not report it.
 	Errors uint64
 }
 
-// Superblock is one NFS file system in the kernel, with what its statistics tell. Bind mounts, and volumes that share
-// a superblock, share its counters.
+// Superblock is one NFS file system in the kernel, with its statistics. Bind mounts, and volumes that share a superblock, share its counters.
 type Superblock struct {
-	// Mount is one of its mounts: the first by volume, those without one last.
+	// Mount is one of its mounts: the first by volume. Mounts without a volume come last.
 	Mount
 	// Volumes are the volumes of all of its mounts, sorted.
 	Volumes []string
-	// Nconnect is how many transports the mount asked for; 1 where it did not say.
+	// Nconnect is the number of transports that the mount requested. 1 if it requested none.
 	Nconnect int
-	// Bytes are what programs asked for, and what went over the wire for it.
+	// Bytes are the bytes that programs requested, and the bytes on the wire for them.
 	Bytes counters.Bytes
-	// Events are what programs asked the file system for.
+	// Events are the requests of programs to the file system.
 	Events counters.Events
-	// Transports are those of its client: mounts that share it show the same ones.
+	// Transports are the transports of its client. Mounts that share the client show the same transports.
 	Transports []TransportCounters
-	// Operations are those that have been asked for at least once, sorted by name.
+	// Operations are the operations with at least one request, sorted by name.
 	Operations []Operation
 }
 
-// Superblocks reads the NFS superblocks of the host, sorted by device. A mount whose statistics cannot be read has none.
+// Superblocks reads the NFS superblocks of the host, sorted by device. A mount whose statistics cannot be parsed has none.
 func (r Reader) Superblocks() ([]Superblock, error) {
 	table, err := r.Read()
 	if err != nil {
@@ -103,14 +101,14 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 	return slices.SortedFunc(maps.Values(found), func(a, b Superblock) int { return strings.Compare(a.Device, b.Device) })
 }
 
-// CountsAt are the operations of the mount at a point, from the text of a mountstats file.
+// CountsAt returns the operations of the mount at a point, from the text of a mountstats file.
 func CountsAt(mountstats, point string) []Operation {
 	return parseOperations(mountstats)[point].operations
 }
 
-// counts are the numbers of one mount's block.
+// counts are the counters in one mount's block.
 type counts struct {
-	// perOperation is true once the lines have come that count operations.
+	// perOperation is true once the lines that count operations have started.
 	perOperation bool
 	bytes        counters.Bytes
 	events       counters.Events
@@ -118,7 +116,7 @@ type counts struct {
 	operations   []Operation
 }
 
-// parseOperations reads the numbers of all mounts, by mount point.
+// parseOperations parses the counters of all mounts, by mount point.
 func parseOperations(data string) map[string]counts {
 	found := parseMountstats(data, counts{}, counts.addFields)
 	for point, c := range found {
@@ -152,8 +150,8 @@ func (c counts) addFields(fields []string) counts {
 	return c
 }
 
-// parseOperation reads "READ: 8 9 0 1288 8397700 1 22 24 0": count, transmissions, major timeouts, bytes sent and
-// received, three times in milliseconds and, since Linux 5.3, errors.
+// parseOperation parses "READ: 8 9 0 1288 8397700 1 22 24 0": count, transmissions, major timeouts, bytes sent and received, three times in
+// milliseconds and, since Linux 5.3, errors.
 func parseOperation(fields []string) (Operation, bool) {
 	name, found := strings.CutSuffix(fields[0], ":")
 	numbers, ok := parseCounts(fields[1:])

@@ -11,7 +11,7 @@ type mountLine struct {
 	flags, super                            []string
 }
 
-// parseMountinfo reads what it can; a line that it cannot read is counted and passed over.
+// parseMountinfo parses a mount table. It counts and skips the lines that it cannot parse.
 func parseMountinfo(data string) (lines []mountLine, malformed int) {
 	for text := range strings.Lines(data) {
 		text = strings.TrimSpace(text)
@@ -28,7 +28,8 @@ func parseMountinfo(data string) (lines []mountLine, malformed int) {
 	return lines, malformed
 }
 
-// MountedAt is what is mounted at a point, from the text of a mountinfo file: the upper one of several. Both are empty where nothing is.
+// MountedAt returns the source and type of the mount at a point, from the text of a mountinfo file. If there are several, it returns the upper one.
+// Both are empty if there is none.
 func MountedAt(mountinfo, point string) (source, fsType string) {
 	lines, _ := parseMountinfo(mountinfo)
 	for _, line := range lines {
@@ -40,8 +41,8 @@ func MountedAt(mountinfo, point string) (source, fsType string) {
 }
 
 func parseMountLine(text string) (mountLine, bool) {
-	// Blanks inside a field are escaped, so the separator stands alone. What it divides has at least six fields
-	// before it and two behind; a source may be empty, which leaves two blanks in a row.
+	// Blanks inside a field are escaped, so the separator is unambiguous. It has at least six fields before it and two after it. A source may be
+	// empty, which leaves two blanks in a row.
 	head, tail, found := strings.Cut(text, " - ")
 	fields, rest := strings.Fields(head), strings.Split(tail, " ")
 	if !found || len(fields) < 6 || len(rest) < 2 || !isDevice(fields[2]) || !strings.HasPrefix(fields[4], "/") {
@@ -72,7 +73,7 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// unescapeField undoes the kernel's escapes of blank, tab, newline, backslash and hash: a backslash and three octal digits.
+// unescapeField decodes the kernel's escapes of blank, tab, newline, backslash and hash: a backslash and three octal digits.
 func unescapeField(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -91,21 +92,21 @@ func unescapeField(s string) string {
 	return b.String()
 }
 
-// stats is what mountstats tells of one NFS mount.
+// stats contains the data in mountstats about one NFS mount.
 type stats struct {
 	options []string
-	// sourcePorts are the local ports of the transports, one a transport; 0 where the port is not reserved.
+	// sourcePorts are the local ports of the transports, one per transport. Zero if the port is not reserved.
 	sourcePorts []int
-	// age is how many seconds ago the superblock was mounted, -1 where that is not told.
+	// age is the time since the superblock was mounted, in seconds. -1 if it is not reported.
 	age int
-	// operations counts those that have ended well, but for those that mounting makes itself; perOperation is whether the lines
-	// that count them have come.
+	// operations is the number of operations that ended without an error, except the operations of mounting itself. perOperation is true once the
+	// lines that count them have started.
 	operations   uint64
 	perOperation bool
 }
 
-// parseMountstats reads the blocks of all mounts that have statistics, by mount point. A block or a line that is not understood is passed
-// over and spoils no other.
+// parseMountstats parses the blocks of all mounts that have statistics, by mount point. It skips blocks and lines that it does not understand, and
+// still parses all others.
 func parseMountstats[T any](data string, empty T, addFields func(T, []string) T) map[string]T {
 	found, point := map[string]T{}, ""
 	for text := range strings.Lines(data) {
@@ -113,7 +114,7 @@ func parseMountstats[T any](data string, empty T, addFields func(T, []string) T)
 		switch {
 		case len(fields) == 0:
 		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
-			// The upper one of two mounts at the same point comes later, and counts.
+			// If two mounts have the same point, the upper one comes later and wins.
 			if point = statsPoint(fields); point != "" {
 				found[point] = empty
 			}
@@ -124,14 +125,13 @@ func parseMountstats[T any](data string, empty T, addFields func(T, []string) T)
 	return found
 }
 
-// StatsAt returns the options in force and the number of transports of the mount at a point, from the text of a mountstats file.
+// StatsAt returns the effective options and the number of transports of the mount at a point, from the text of a mountstats file.
 func StatsAt(mountstats, point string) (options []string, transports int) {
 	s := parseMountstats(mountstats, stats{}, stats.addFields)[point]
 	return s.options, len(s.sourcePorts)
 }
 
-// statsPoint reads "device SOURCE mounted on POINT with fstype TYPE statvers=1.1". A mount without statistics has
-// no "statvers".
+// statsPoint parses "device SOURCE mounted on POINT with fstype TYPE statvers=1.1". A mount without statistics has no "statvers".
 func statsPoint(fields []string) string {
 	if len(fields) < 9 || fields[0] != "device" || fields[2] != "mounted" || fields[5] != "with" {
 		return ""

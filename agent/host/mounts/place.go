@@ -10,21 +10,21 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// Place is a directory for files of ours that are to outlast a boot.
+// Place is a directory for files of the agent that must survive a boot.
 type Place struct {
 	files host.FS
 	dir   string
-	// refused is why the last write was refused; empty where it was not.
+	// refused is the reason why the last write was rejected. Empty if it was not.
 	refused string
-	// unwritable and unkept are what the mount table says; isRead is false until they are known.
+	// unwritable and unkept are the findings from the mount table. isRead is false until they are known.
 	isRead             bool
 	unwritable, unkept string
 }
 
-// NewPlace returns the place for files in a directory, which need not be there.
+// NewPlace returns the place for files in a directory, which need not exist.
 func NewPlace(files host.FS, dir string) *Place { return &Place{files: files, dir: dir} }
 
-// NoteWrite takes the outcome of a write. That the directory takes none is remembered and no error: see WhyNotWritable.
+// NoteWrite records the result of a write. A directory that cannot be written is recorded and is not an error: see WhyNotWritable.
 func (p *Place) NoteWrite(err error) error {
 	p.refused = ""
 	p.Refresh()
@@ -40,7 +40,7 @@ func (p *Place) NoteWrite(err error) error {
 	return nil
 }
 
-// WhyNotWritable says that no file can be made there; empty where one can, as far as the mount table and the last write tell.
+// WhyNotWritable returns the reason why no file can be made in the directory. Empty if the mount table and the last write show no reason.
 func (p *Place) WhyNotWritable() string {
 	if p.refused != "" {
 		return p.refused
@@ -49,8 +49,8 @@ func (p *Place) WhyNotWritable() string {
 	return p.unwritable
 }
 
-// WhyNotKept says that files there are gone after a boot, or cannot be made at all; empty where they last. What keeps an overlay's
-// changes is the file system of its upper directory.
+// WhyNotKept returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive. An overlay keeps its changes
+// on the file system of its upper directory.
 func (p *Place) WhyNotKept() string {
 	if why := p.WhyNotWritable(); why != "" {
 		return why
@@ -58,10 +58,10 @@ func (p *Place) WhyNotKept() string {
 	return p.unkept
 }
 
-// Refresh has the mount table read again when it is asked for the next time.
+// Refresh makes the next use read the mount table again.
 func (p *Place) Refresh() { p.isRead = false }
 
-// readTable reads what the mount table says. Where it cannot be read, only a write tells.
+// readTable reads the mount table. If that fails, only a write can show a problem.
 func (p *Place) readTable() {
 	if p.isRead {
 		return
@@ -87,14 +87,14 @@ func (p *Place) readTable() {
 	}
 }
 
-// mountOf is the mount that holds a directory, and how to call what it covers.
+// mountOf returns the mount that contains a directory, and the name of that mount for messages.
 func (p *Place) mountOf(lines []mountLine, dir string) (line mountLine, name string) {
 	if resolved, err := p.files.Resolve(dir); err == nil {
 		dir = resolved
 	}
 	for _, l := range lines {
 		holds := l.point == "/" || dir == l.point || strings.HasPrefix(dir, l.point+"/")
-		// Of two on one mount point the later one is on top.
+		// If two mounts have one mount point, the later one is on top.
 		if holds && len(l.point) >= len(line.point) {
 			line = l
 		}
@@ -105,7 +105,7 @@ func (p *Place) mountOf(lines []mountLine, dir string) (line mountLine, name str
 	return line, line.point
 }
 
-// topOf is the first directory of a path: /etc of /etc/sysctl.d.
+// topOf returns the first directory of a path: /etc for /etc/sysctl.d.
 func topOf(dir string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(dir, "/"), "/")
 	return "/" + first

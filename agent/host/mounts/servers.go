@@ -9,11 +9,10 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 )
 
-// smbPort is the server's port unless the option port= tells another.
+// smbPort is the server's port unless the option port= sets another.
 const smbPort = 445
 
-// Servers lists the servers that network mounts go to over TCP, each address once, in the order of the mount table. It reads the
-// mount table only.
+// Servers returns the servers of network mounts over TCP, each address once, in the order of the mount table. It reads the mount table only.
 func (r Reader) Servers() ([]connect.Server, error) {
 	lines, _, err := r.readMountinfo()
 	if err != nil {

@@ -5,34 +5,34 @@ import (
 	"strings"
 )
 
-// sharesFile counts what was sent on each SMB share. Everybody may read it.
+// sharesFile counts the requests on each SMB share. Every user may read it.
 const sharesFile = "/proc/fs/cifs/Stats"
 
-// commands are those of SMB as its specification (MS-SMB2, 2.2.1.2) calls them, by what the kernel calls their counters. Source:
-// smb2_print_stats in fs/smb/client/smb2ops.c. What belongs to a whole session is not counted there.
+// commands maps the kernel's names of counters to the names of SMB commands in the specification (MS-SMB2, 2.2.1.2). Source: smb2_print_stats in
+// fs/smb/client/smb2ops.c. The kernel does not count commands of a whole session there.
 var commands = map[string]string{
 	"TreeConnects:": "TREE_CONNECT", "TreeDisconnects:": "TREE_DISCONNECT", "Creates:": "CREATE", "Closes:": "CLOSE", "Flushes:": "FLUSH",
 	"Reads:": "READ", "Writes:": "WRITE", "Locks:": "LOCK", "IOCTLs:": "IOCTL", "QueryDirectories:": "QUERY_DIRECTORY",
 	"ChangeNotifies:": "CHANGE_NOTIFY", "QueryInfos:": "QUERY_INFO", "SetInfos:": "SET_INFO", "OplockBreaks:": "OPLOCK_BREAK",
 }
 
-// usingShare are the commands that programs bring about, and no mounting.
+// usingShare are the commands that programs cause and that mounting does not.
 var usingShare = []string{"READ", "WRITE", "QUERY_DIRECTORY", "QUERY_INFO"}
 
-// share is what was sent on one connection of a client to one share.
+// share contains the counters of one client connection to one share.
 type share struct {
 	name string
-	// operations are in the order of the file. Bytes are those of files, without headers.
+	// operations are in the order of the file. Their bytes are the bytes of files, without headers.
 	operations []Operation
 }
 
-// shareName is how the kernel calls a share, in small letters: what lies below it has no counters of its own.
+// shareName returns the kernel's name of a share in lower case. Directories below a share have no separate counters.
 func shareName(server, export string) string {
 	name, _, _ := strings.Cut(strings.TrimLeft(export, "/"), "/")
 	return strings.ToLower(`\\` + server + `\` + name)
 }
 
-// readShares reads how many operations on each SMB share have not failed, by the share's name.
+// readShares returns the number of operations on each SMB share that have not failed, by the share's name.
 func (r Reader) readShares() map[string]uint64 {
 	data, err := r.fs.ReadFile(sharesFile)
 	if err != nil {
@@ -49,8 +49,8 @@ func (r Reader) readShares() map[string]uint64 {
 	return found
 }
 
-// parseShares reads blocks of "1) \\server\share" with lines such as "Reads: 7 total 0 failed" and "Bytes read: 1  Bytes written: 2".
-// Source: cifs_stats_proc_show in fs/smb/client/cifs_debug.c.
+// parseShares parses blocks of "1) \\server\share" with lines such as "Reads: 7 total 0 failed" and "Bytes read: 1  Bytes written: 2". Source:
+// cifs_stats_proc_show in fs/smb/client/cifs_debug.c.
 func parseShares(data string) []share {
 	var shares []share
 	var read, written uint64
@@ -84,8 +84,8 @@ func parseShares(data string) []share {
 	return shares
 }
 
-// CountsOfShare are the operations on the share of an SMB mount, from the text of the file of shares and the mount's source, and how many
-// connections of clients there are to it: with more than one, nobody can tell whose they are.
+// CountsOfShare returns the operations on the share of an SMB mount, from the text of the file of shares and the mount's source. It also returns the
+// number of client connections to the share. If there is more than one, it is unknown to which mount the operations belong.
 func CountsOfShare(stats, source string) (operations []Operation, connections int) {
 	server, export := splitSource(mountLine{fsType: "cifs", source: source})
 	for _, s := range parseShares(stats) {

@@ -13,12 +13,11 @@ import (
 
 const (
 	switchesDir = "/sys/kernel/sunrpc/xprt-switches"
-	// nfsPort is the server's port unless the option port= tells another. Other ports belong to rpcbind, mountd
-	// and the back-channel.
+	// nfsPort is the server's port unless the option port= sets another. Other ports belong to rpcbind, mountd and the back-channel.
 	nfsPort = 2049
 )
 
-// transport is what sysfs tells of one RPC transport, since Linux 5.14.
+// transport contains the data in sysfs about one RPC transport, since Linux 5.14.
 type transport struct {
 	server     string
 	port       int
@@ -30,13 +29,13 @@ type transport struct {
 type Transport struct {
 	// Server is the server's address.
 	Server string
-	// SlotLimit is the most requests in flight that it was made with.
+	// SlotLimit is the maximum number of requests in flight with which it was created.
 	SlotLimit int
-	// ObeysSlotTable is false for a transport of NFSv4.1 or 4.2, where the session's slots count instead.
+	// ObeysSlotTable is false for a transport of NFSv4.1 or 4.2, for which the session's slots count instead.
 	ObeysSlotTable bool
 }
 
-// Transports lists the transports to NFS servers. There are none on a kernel before 5.14, which does not tell.
+// Transports returns the transports to NFS servers. A kernel before 5.14 does not report them, so there are none.
 func (r Reader) Transports() ([]Transport, error) {
 	all := r.sysfsTransports()
 	if len(all) == 0 {
@@ -60,15 +59,15 @@ func (r Reader) Transports() ([]Transport, error) {
 
 // Session is the session of one NFSv4.1 or 4.2 client.
 type Session struct {
-	// Server is the server's name, Client what tells clients apart: Mount.Client.
+	// Server is the server's name. Client identifies the client, like Mount.Client.
 	Server, Client string
-	// Age is how many seconds ago the oldest of its mounts was made; math.MaxInt where the kernel does not tell.
+	// Age is the time since the oldest of its mounts was made, in seconds. math.MaxInt if the kernel does not report it.
 	Age int
-	// Ports are the local ports of its transports; 0 where one is not known.
+	// Ports are the local ports of its transports. Zero for an unknown port.
 	Ports []int
 }
 
-// Sessions lists the sessions that mounts use, sorted by client.
+// Sessions returns the sessions that mounts use, sorted by client.
 func (r Reader) Sessions() ([]Session, error) {
 	lines, _, err := r.readMountinfo()
 	if err != nil {
@@ -137,7 +136,7 @@ func (r Reader) readSysfs() []sysfsTransport {
 	return found
 }
 
-// portOf returns the port of a mount's server, with the one that counts if no option tells another.
+// portOf returns the port of a mount's server: the port of an option, or the usual one.
 func portOf(line mountLine, usual int) int {
 	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
 		return given
@@ -156,7 +155,7 @@ func parseNumbers(info string) map[string]int {
 	return numbers
 }
 
-// client is what one NFS mount tells of the transports that it uses.
+// client contains the data of one NFS mount about its transports.
 type client struct {
 	server      string
 	port        int
@@ -175,7 +174,7 @@ func clientsOf(lines []mountLine, all map[string]stats) []client {
 	return clients
 }
 
-// newClient takes address and port from the mount table: mountstats leaves them out.
+// newClient uses address and port from the mount table, because mountstats omits them.
 func newClient(line mountLine, s stats) client {
 	version := optionValue(line.super, "vers")
 	return client{
@@ -184,8 +183,8 @@ func newClient(line mountLine, s stats) client {
 	}
 }
 
-// clientName holds what the kernel compares before it shares a client and its connections: nconnect is not among it.
-// Source: nfs_match_client in fs/nfs/client.c.
+// clientName contains the values that the kernel compares before it shares a client and its connections. nconnect is not one of them. Source:
+// nfs_match_client in fs/nfs/client.c.
 func (c client) clientName(line mountLine) string {
 	var parts []string
 	for _, key := range []string{"vers", "proto", "xprtsec"} {
@@ -198,14 +197,14 @@ func (c client) usesTransport(t transport) bool {
 	return t.port == c.port && sameAddress(t.server, c.server)
 }
 
-// ownsTransport tells that a transport is this client's own: NFSv3 and 4.0 use reserved ports, which tell them apart from
-// the NFSv4.1 transports to the same address.
+// ownsTransport reports whether a transport belongs to this client. NFSv3 and 4.0 use reserved ports, which distinguish their transports from NFSv4.1
+// transports to the same address.
 func (c client) ownsTransport(t transport) bool {
 	return t.sourcePort != 0 && slices.Contains(c.sourcePorts, t.sourcePort)
 }
 
-// obeysSlotTable tells whether a transport was made with the limits of the slot table. Where an address has both kinds of
-// mounts and the ports do not tell, one that is unlimited is taken for a session's.
+// obeysSlotTable reports whether a transport was created with the limits of the slot table. An address may have both kinds of mounts, and the ports
+// may not identify the transport. An unlimited transport then counts as a session's.
 func obeysSlotTable(t transport, clients []client) bool {
 	sessions := 0
 	for _, c := range clients {
@@ -225,10 +224,11 @@ func obeysSlotTable(t transport, clients []client) bool {
 	return t.slotLimit < unlimitedSlots
 }
 
-// unlimitedSlots is RPC_MAX_SLOT_TABLE_LIMIT of the kernel, what a transport for sessions is made with.
+// unlimitedSlots is the kernel's RPC_MAX_SLOT_TABLE_LIMIT, with which a transport for sessions is created.
 const unlimitedSlots = 65536
 
-// slotLimit picks the limit of the transports that a mount uses, the lowest where they differ.
+// slotLimit returns the limit of the transports that a mount uses. If they differ, it returns the lowest limit. If a mount with sessions has no
+// transport of its own, it returns the highest limit.
 func slotLimit(all []transport, c client) int {
 	var used, own []int
 	for _, t := range all {

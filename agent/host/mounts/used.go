@@ -11,15 +11,15 @@ const (
 	xfsDir       = "/sys/fs/xfs"
 )
 
-// ofMounting are the operations that the kernel makes to mount an NFS file system, and to keep its client alive, whether or not
-// anybody uses it. Source: nfs_try_get_tree, nfs4_try_get_tree and nfs_create_server in fs/nfs.
+// ofMounting are the operations that the kernel makes to mount an NFS file system and to keep its client alive, even if no program uses it. Source:
+// nfs_try_get_tree, nfs4_try_get_tree and nfs_create_server in fs/nfs.
 var ofMounting = []string{
 	"NULL", "FSINFO", "PATHCONF", "GETATTR", "LOOKUP", "LOOKUP_ROOT", "SERVER_CAPS", "SECINFO", "SECINFO_NO_NAME", "FS_LOCATIONS", "FSID_PRESENT",
 	"SETCLIENTID", "SETCLIENTID_CONFIRM", "RENEW", "EXCHANGE_ID", "CREATE_SESSION", "DESTROY_SESSION", "DESTROY_CLIENTID", "SEQUENCE",
 	"GET_LEASE_TIME", "RECLAIM_COMPLETE", "BIND_CONN_TO_SESSION", "TEST_STATEID", "FREE_STATEID", "RELEASE_LOCKOWNER",
 }
 
-// addOperation counts what has ended without an error.
+// addOperation counts the requests that ended without an error.
 func (s stats) addOperation(fields []string) stats {
 	o, ok := parseOperation(fields)
 	if ok && o.Count > o.Errors && !slices.Contains(ofMounting, o.Name) {
@@ -28,7 +28,7 @@ func (s stats) addOperation(fields []string) stats {
 	return s
 }
 
-// countOperations counts those of a mount that has no mountstats.
+// countOperations counts the operations of a mount without mountstats.
 func (r Reader) countOperations(m *Mount, shares map[string]uint64) {
 	switch {
 	case isSMB(m.FSType):
@@ -38,7 +38,7 @@ func (r Reader) countOperations(m *Mount, shares map[string]uint64) {
 	}
 }
 
-// readXFSStats reads the counters of an XFS file system; empty where the kernel does not tell.
+// readXFSStats returns the counters of an XFS file system. Empty if the kernel does not report them.
 func (r Reader) readXFSStats(device string) string {
 	uevent, err := r.fs.ReadFile(path.Join(blockDevices, device, "uevent"))
 	if err != nil {
@@ -59,8 +59,8 @@ func (r Reader) readXFSStats(device string) string {
 	return ""
 }
 
-// parseXFSStats counts the operations on directories and the bytes read and written. It reads "dir LOOKUP CREATE REMOVE GETDENTS" and "xpc STRATEGY WRITTEN READ". Source: xfs_stats_format in
-// fs/xfs/xfs_stats.c.
+// parseXFSStats counts the operations on directories and the bytes read and written. It parses "dir LOOKUP CREATE REMOVE GETDENTS" and "xpc STRATEGY
+// WRITTEN READ". Source: xfs_stats_format in fs/xfs/xfs_stats.c.
 func parseXFSStats(data string) (sum uint64) {
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)

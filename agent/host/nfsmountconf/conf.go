@@ -16,9 +16,9 @@ const (
 	pointSection  = "mountpoint"
 )
 
-// section is one section of nfsmount.conf, over all files.
+// section is one section of nfsmount.conf, merged from all files.
 type section struct {
-	// name is in lower case, as is arg: mount.nfs takes no notice of case.
+	// name and arg are in lower case, because mount.nfs ignores case.
 	name, arg string
 }
 
@@ -26,11 +26,11 @@ type tag struct {
 	field, value, file string
 }
 
-// conf is what mount.nfs knows once it has read its files. Newer assignments stand first.
+// conf contains the values of mount.nfs after it has read its files. Newer assignments come first.
 type conf map[section][]tag
 
-// readConf reads the files as mount.nfs does: the main one and then those of the directory by name, where a later
-// assignment replaces an earlier one of the same section.
+// readConf reads the files as mount.nfs does: first the main file, then the files of the directory by name. A later assignment replaces an earlier
+// one of the same section.
 func readConf(files host.FS) (conf, error) {
 	names, err := files.Glob(directory, "*.conf")
 	if err != nil {
@@ -73,16 +73,16 @@ func (c conf) assignTag(s section, t tag) {
 	c[s] = append([]tag{t}, rest...)
 }
 
-// parseSection reads `[ Server "filer1" ]`.
+// parseSection parses `[ Server "filer1" ]`.
 func parseSection(line string) section {
 	line = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(line, "["), "]"))
 	name, arg, _ := strings.Cut(line, `"`)
 	return section{name: strings.ToLower(strings.TrimSpace(name)), arg: strings.ToLower(strings.TrimSuffix(strings.TrimSpace(arg), `"`))}
 }
 
-// optionsOf are what a mount of a server at a mount point is given, where its own command gives none: as configfile.c
-// of nfs-utils puts them together, the narrowest section first. An option that is there already, or its opposite, is
-// left out; options of one meaning and another name are not recognised, and the kernel takes the last one.
+// optionsOf returns the options that a mount of a server at a mount point gets, if its command sets none. It merges them like configfile.c of
+// nfs-utils, the narrowest section first. It omits an option if the option or its opposite is already present. It does not recognize options with the
+// same meaning and another name: the kernel uses the last one.
 func (c conf) optionsOf(server, point string) []string {
 	var out []string
 	has := func(name string) bool {
@@ -123,8 +123,7 @@ func (t tag) mountOption() string {
 	}
 }
 
-// tagOf writes an option as nfsmount.conf(5) wants it: a flag is True, and one that begins with "no" is the False of
-// what it denies.
+// tagOf returns an option in the form of nfsmount.conf(5). A flag is True. A flag that starts with "no" is its base name with False.
 func tagOf(option string) tag {
 	name, value, found := strings.Cut(option, "=")
 	switch {

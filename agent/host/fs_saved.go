@@ -44,8 +44,8 @@ func (s SavedFile) Equal(other SavedFile) bool {
 type KeptFile struct {
 	// Original is the file before the change.
 	Original SavedFile `json:"original"`
-	// Left is the hash of a file that the program created. Empty while that is unknown. For a grub.cfg, it is the hash of the menu that the agent put
-	// in its place. While one menu replaces another, it is both hashes, separated by a blank.
+	// Left is the hash of a file that the program created. Empty while that is unknown. For a grub.cfg, it is the hash of the menu with which the
+	// agent replaced it. While one menu replaces another, it is both hashes, separated by a blank.
 	Left string `json:"left,omitempty"`
 }
 

@@ -10,11 +10,10 @@ import (
 	"syscall"
 )
 
-// resolveLinks turns a name of the host into one relative to the root that leads through no symbolic link; the last
-// element may be one where follow is false. os.Root itself refuses absolute links, of which a host has many
-// (/etc/sysctl.d/x.conf -> /dev/null, /usr/bin/awk -> /etc/alternatives/awk). It still has the last word, so
-// that a link put there in between cannot lead out of the root. What is missing is kept: whoever opens the
-// name gets the error.
+// resolveLinks converts a name of the host to a name that is relative to the root and leads through no symbolic link. If follow is false, the last
+// element may be a link. os.Root itself rejects absolute links, of which a host has many (/etc/sysctl.d/x.conf -> /dev/null, /usr/bin/awk ->
+// /etc/alternatives/awk). os.Root still makes the final check, so a link that is put there in between cannot lead out of the root. Missing elements
+// are kept: the error occurs when the name is opened.
 func (f FS) resolveLinks(name string, follow bool) (string, error) {
 	if !path.IsAbs(name) {
 		return "", fmt.Errorf("%s: not an absolute name", name)
@@ -60,7 +59,7 @@ func (f FS) resolveLinks(name string, follow bool) (string, error) {
 	return rel, f.hiddenInImage(rel, name)
 }
 
-// readLink returns "" for what is not a symbolic link.
+// readLink returns the target of a symbolic link. Empty for other files and for missing files.
 func (f FS) readLink(rel string) (string, error) {
 	target, err := f.root.Readlink(rel)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTDIR) {
@@ -73,7 +72,7 @@ func splitPath(name string) []string {
 	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 }
 
-// nameError puts the host's name into an error in the place of the one below the root.
+// nameError replaces the name below the root in an error with the host's name.
 func nameError(err error, name string) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// commandTimeout ends a host command that hangs. grub-mkconfig takes 11 s on a node of two slow cores and
-	// several times that on one with many kernels.
+	// commandTimeout ends a host command that hangs. grub-mkconfig takes 11 s on a node with two slow cores, and several times that on a node with
+	// many kernels.
 	commandTimeout = 3 * time.Minute
-	// pipeTimeout is how long output is waited for once the command itself is gone.
+	// pipeTimeout is the time to wait for output after the command itself has exited.
 	pipeTimeout = 5 * time.Second
-	// maxStdout bounds the standard output kept, in bytes. The kernel log of one boot is well under 1 MiB.
+	// maxStdout limits the standard output that is kept, in bytes. The kernel log of one boot is well under 1 MiB.
 	maxStdout = 16 << 20
-	// maxStderr bounds the end of standard error kept for the error text, in bytes.
+	// maxStderr limits the end of standard error that is kept for the error text, in bytes.
 	maxStderr = 2 << 10
 )
 
-// commandPath is where commands are looked for, in this order.
+// commandPath lists the directories in which commands are searched, in this order.
 var commandPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// environment is all that host commands are given. systemctl is sent to the message bus: at the socket of systemd itself
-// it asks for the process ID of the other end, which a container without the host's processes is not told, and gives up
-// ("Failed to connect to bus: No data available").
+// environment is the complete environment of host commands. systemctl must use the message bus. At the socket of systemd itself, it requests the
+// process ID of the other end. A container without the host's processes does not get that ID, and systemctl gives up ("Failed to connect to bus: No
+// data available").
 var environment = []string{"PATH=" + strings.Join(commandPath, ":"), "LC_ALL=C", "SYSTEMCTL_FORCE_BUS=1"}
 
-// Commands runs commands of the host: in its root by chroot(2), unless that is / already, with a fixed
-// environment, bounded in time and in output. It implements Runner.
+// Commands runs commands of the host in the host's root by chroot(2), unless the root is already /. The environment is fixed, and time and output are
+// limited. It implements Runner.
 type Commands struct {
 	fs FS
 }
@@ -43,9 +43,8 @@ var _ Runner = Commands{}
 // NewCommands returns a runner for the host of that file system.
 func NewCommands(fs FS) Commands { return Commands{fs: fs} }
 
-// Run runs a command to its end and returns its standard output. A name without a slash is looked for in the
-// host's root, not in ours; what is not there is exec.ErrNotFound. When the context or three minutes are over,
-// the command and its children are killed.
+// Run runs a command to its end and returns its standard output. A name without a slash is searched in the host's root, not in the container's. A
+// missing command is exec.ErrNotFound. When the context or three minutes are over, the command and its children are killed.
 func (c Commands) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	if len(argv) == 0 {
 		return nil, errors.New("run: no command")
@@ -104,7 +103,7 @@ func (c Commands) lookPath(name string) (string, error) {
 	return "", fmt.Errorf("run %s: %w", name, exec.ErrNotFound)
 }
 
-// head keeps the beginning of what is written to it.
+// head keeps the start of the data that is written to it.
 type head struct {
 	buf   bytes.Buffer
 	limit int
@@ -118,7 +117,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data that is written to it.
 type tail struct {
 	buf   []byte
 	limit int

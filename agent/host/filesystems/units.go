@@ -18,7 +18,7 @@ const (
 	DropIns = systemDir + "/*.mount.d/" + dropInName
 )
 
-// unitDirs are the directories of systemd.unit(5). The first one that contains a unit wins. The lines of fstab are in generator.
+// unitDirs are the directories of systemd.unit(5). The first directory with a unit wins. The lines of fstab are in generator.
 var unitDirs = []string{
 	systemDir, "/run/systemd/system", "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
 	"/lib/systemd/system", "/run/systemd/generator.late",
@@ -129,8 +129,8 @@ func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error
 	return setsOptions, nil
 }
 
-// reloadUnits makes systemd read its units again if systemd reports that one of them has changed. This includes changes of an agent that ended
-// between writing a file and the reload.
+// reloadUnits makes systemd read its units again if systemd reports that one of them has changed. This also covers an agent that stopped after it
+// wrote a file and before the reload.
 func (s *Subject) reloadUnits(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil

@@ -26,7 +26,7 @@ const (
 	parent = "/var/lib/storage-client"
 	// version is the version of the document's format. A build does not change a host whose journal has another version.
 	version = 1
-	// maxPermits limits the used permits that are recorded. An older permit names a boot that ended long ago, and is rejected for that.
+	// maxPermits limits the used permits that are recorded. An older permit names a boot that is long over, and is rejected for that.
 	maxPermits = 256
 	// maxFiles limits the bytes of saved files, in total. Fifty boot entries have about 50 KiB.
 	maxFiles = 256 << 10
@@ -62,7 +62,7 @@ type document struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
-	// Files contains, by name, files as they were saved before a program of the host changed them for the agent.
+	// Files contains, by name, the saved files. They were saved before a program of the host changed them for the agent.
 	Files map[string]host.KeptFile `json:"files,omitempty"`
 	// Unconfirmed are the settings that are being verified. Attempts is the result of earlier attempts.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
@@ -260,7 +260,7 @@ func (doc *document) removeBootFact(name string) {
 	doc.Boot = next
 }
 
-// KeptFiles returns, by name, the files as they were saved before a program of the host changed them for the agent.
+// KeptFiles returns, by name, the saved files. They were saved before a program of the host changed them for the agent.
 func (j *Journal) KeptFiles() map[string]host.KeptFile { return maps.Clone(j.doc.Files) }
 
 // KeepFiles saves these files durably before it returns, and drops all others. It rejects files of more than 256 KiB in total.

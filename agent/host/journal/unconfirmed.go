@@ -44,7 +44,7 @@ const maxInterrupted = 2
 // attempts records settings that were reverted. It is valid as long as the settings of the node are the same.
 type attempts struct {
 	Hash string `json:"hash"`
-	// Interrupted is the number of attempts that ended with the agent or the boot.
+	// Interrupted is the number of attempts that the end of the agent or of the boot interrupted.
 	Interrupted int `json:"interrupted,omitempty"`
 	// Refused contains, by key, the values that are not tried again. Why is the reason.
 	Refused map[string]string `json:"refused,omitempty"`

@@ -155,7 +155,7 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 type transportBlock struct {
 	connections         []counters.Connection
 	identified, refused uint64
-	// ended and inErrors count the requests that use a handle alone.
+	// The requests that use a handle alone: all completed ones, and those in errors.
 	ended, inErrors uint64
 }
 
@@ -223,7 +223,7 @@ type openQueue struct {
 	port   int
 }
 
-// readQueues is best effort: a transport that is not connected has no data, and before Linux 5.14 none of them has.
+// readQueues is best effort: a transport that is not connected has no data. Before Linux 5.14, no transport has data.
 func (r Reader) readQueues() []openQueue {
 	var found []openQueue
 	for _, t := range r.readSysfs() {

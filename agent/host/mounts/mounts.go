@@ -59,8 +59,8 @@ type Mount struct {
 	First string
 	// Age is the time since the superblock was mounted, in seconds. -1 if the kernel does not report it.
 	Age int
-	// Operations is the number of operations that ended without an error. It excludes the operations of mounting itself. It counts the superblock, or
-	// the whole share if CountsShare is true, because SMB has no finer counters.
+	// Operations is the number of operations without an error, except the operations of mounting itself. It counts the superblock, or the whole share
+	// if CountsShare is true, because SMB has no finer counters.
 	Operations  uint64
 	CountsShare bool
 }

@@ -27,7 +27,7 @@ type Operation struct {
 	// Queue is the time that requests waited before they were sent. RoundTrip is the time from there to the response. Execution is the total time.
 	// The kernel counts milliseconds.
 	Queue, RoundTrip, Execution time.Duration
-	// Errors is the number of requests that ended with an error. Zero before Linux 5.3, which does not report it.
+	// Errors is the number of requests that failed. Zero before Linux 5.3, which does not report it.
 	Errors uint64
 }
 

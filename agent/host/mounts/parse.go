@@ -99,8 +99,8 @@ type stats struct {
 	sourcePorts []int
 	// age is the time since the superblock was mounted, in seconds. -1 if it is not reported.
 	age int
-	// operations is the number of operations that ended without an error, except the operations of mounting itself. perOperation is true once the
-	// lines that count them have started.
+	// operations is the number of operations without an error, except the operations of mounting itself. perOperation is true once the lines that
+	// count them have started.
 	operations   uint64
 	perOperation bool
 }

@@ -227,8 +227,8 @@ func obeysSlotTable(t transport, clients []client) bool {
 // unlimitedSlots is the kernel's RPC_MAX_SLOT_TABLE_LIMIT, with which a transport for sessions is created.
 const unlimitedSlots = 65536
 
-// slotLimit returns the limit of the transports that a mount uses. If they differ, it returns the lowest limit. If a mount with sessions has no
-// transport of its own, it returns the highest limit.
+// slotLimit returns the limit of the transports that a mount uses. If they differ, it returns the lowest. For a mount with sessions whose ports match
+// no transport, it returns the highest.
 func slotLimit(all []transport, c client) int {
 	var used, own []int
 	for _, t := range all {

@@ -19,7 +19,7 @@ var ofMounting = []string{
 	"GET_LEASE_TIME", "RECLAIM_COMPLETE", "BIND_CONN_TO_SESSION", "TEST_STATEID", "FREE_STATEID", "RELEASE_LOCKOWNER",
 }
 
-// addOperation counts the requests that ended without an error.
+// addOperation counts the requests without an error.
 func (s stats) addOperation(fields []string) stats {
 	o, ok := parseOperation(fields)
 	if ok && o.Count > o.Errors && !slices.Contains(ofMounting, o.Name) {

@@ -1,5 +1,5 @@
-// Package nfsmountconf sets default options for NFS mounts that the host itself makes, in a drop-in of nfsmount.conf.
-// A mount that is there keeps its options.
+// Package nfsmountconf sets default options for NFS mounts that the host itself makes, in a drop-in of nfsmount.conf. Existing mounts keep their
+// options.
 package nfsmountconf
 
 import (
@@ -19,9 +19,9 @@ import (
 const (
 	// Name is the subject's part of a setting's key.
 	Name = "nfsMountDefaults"
-	// DropIn is our file. It is read after those of others.
+	// DropIn is the agent's file. It is read after all other files.
 	DropIn = directory + "/zz-storage-client.conf"
-	// FormerDropIn is what earlier releases called it.
+	// FormerDropIn is its name in earlier releases.
 	FormerDropIn = directory + "/storage-client.conf"
 
 	allServers = "_all"
@@ -29,7 +29,7 @@ const (
 
 var ourFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
-// The bytes that may reach our file, whoever wrote the object.
+// serverBytes and optionBytes match the bytes that may reach the drop-in, regardless of the author of the object.
 var (
 	serverBytes = regexp.MustCompile(`^[a-z0-9_][a-z0-9_.-]*$`)
 	optionBytes = regexp.MustCompile(`^[a-z][A-Za-z0-9_.-]*(=[A-Za-z0-9_.:/@+-]+)?(,[a-z][A-Za-z0-9_.-]*(=[A-Za-z0-9_.:/@+-]+)?)*$`)
@@ -38,20 +38,19 @@ var (
 // mountHelpers read the files. Without one of them the host mounts no NFS.
 var mountHelpers = []string{"/usr/sbin/mount.nfs", "/sbin/mount.nfs"}
 
-// Subject serves the settings "nfsMountDefaults/<server>" and "nfsMountDefaults/_all". It implements host.Subject.
+// Subject implements host.Subject for the settings "nfsMountDefaults/<server>" and "nfsMountDefaults/_all".
 type Subject struct {
 	fs host.FS
-	// differences are the names of the wanted options that a mount with the observed ones does not have.
+	// differences returns the names of the desired options that a mount with the observed options does not have.
 	differences func(wanted, observed []string) []string
-	// fileErr is why the last Apply could not keep our file.
+	// fileErr is the error of the last Apply if it could not keep the drop-in.
 	fileErr error
 	place   *mounts.Place
 }
 
 var _ host.Renamer = &Subject{}
 
-// New returns the subject for one host. differences tells which of the wanted options a mount does not have that is
-// given the observed ones, by their names.
+// New returns the subject for one host. differences returns the names of the desired options that a mount with the observed options does not have.
 func New(files host.FS, differences func(wanted, observed []string) []string) *Subject {
 	return &Subject{fs: files, differences: differences, place: mounts.NewPlace(files, directory)}
 }
@@ -68,7 +67,7 @@ func (s *Subject) TakeOverFiles() {
 
 func isOurs(file string) bool { return file == DropIn || file == FormerDropIn }
 
-// Original implements host.Subject. Our file was not there: that is what comes back.
+// Original implements host.Subject. Originally, the drop-in did not exist, so the original is empty.
 func (s *Subject) Original(context.Context, string) (host.Original, error) {
 	return host.Original{}, nil
 }
@@ -81,7 +80,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	text := renderDropIn(desired)
 	s.fileErr = s.place.NoteWrite(s.fs.KeepOwnFile(ourFile, text))
 	if text == "" && s.fileErr == nil {
-		// No package of nfs-utils brings the directory: an empty one is what we have left.
+		// No package of nfs-utils installs the directory, so an empty one comes from the agent.
 		s.fileErr = s.fs.RemoveEmpty(directory)
 	}
 	return s.fileErr
@@ -89,7 +88,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 
 func (s *Subject) isInstalled() bool { return slices.ContainsFunc(mountHelpers, s.fs.Exists) }
 
-// renderDropIn writes one section a server, all servers first.
+// renderDropIn writes one section per server, sorted by the names of the settings.
 func renderDropIn(desired []host.Setting) string {
 	var b strings.Builder
 	for _, setting := range slices.SortedFunc(slices.Values(desired), func(a, b host.Setting) int { return strings.Compare(a.Name, b.Name) }) {
@@ -126,8 +125,7 @@ func sectionOf(name string) section {
 	return section{name: serverSection, arg: name}
 }
 
-// Observe implements host.Subject. Observed is what mount.nfs would give a mount of the server that brings no options
-// of its own.
+// Observe implements host.Subject. Observed contains the options that mount.nfs would add to a mount of the server without options.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
 	all, err := readConf(s.fs)
@@ -180,7 +178,7 @@ func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
 	}
 }
 
-// missingTags are the wanted options that a section of our own file does not hold, and those in it that nobody wants.
+// missingTags returns the desired options that a section of the drop-in does not have, and options in it that are not desired.
 func missingTags(tags []tag, wanted []string) []string {
 	var missing []string
 	held := map[string]bool{}
@@ -196,8 +194,9 @@ func missingTags(tags []tag, wanted []string) []string {
 	return slices.AppendSeq(missing, maps.Keys(held))
 }
 
-// shadowedBy says which file keeps a mount from having the wanted options; empty where none does. A section for a
-// mount point is narrower than ours, and so is one for a server than that for all; our own are meant.
+// shadowedBy returns a message about the file that prevents a mount from having the desired options. Empty if there is none. A section for a mount
+// point is narrower than the agent's sections, and a section for a server is narrower than the section for all servers. The agent's narrower sections
+// are intended.
 func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) string {
 	if differing := s.differences(wanted, all.optionsOf(server, "")); len(differing) > 0 {
 		return fmt.Sprintf("%s sets another value for %s, which wins", all.fileOf(server, differing), host.ListNames(differing))
@@ -223,7 +222,7 @@ func compareSections(a, b section) int {
 	return strings.Compare(a.name+" "+a.arg, b.name+" "+b.arg)
 }
 
-// fileOf names a file that is not ours and sets one of the options, or our own, where sections of it disagree.
+// fileOf returns a foreign file that sets one of the options. If only sections of the drop-in disagree, it returns the drop-in.
 func (c conf) fileOf(server string, options []string) string {
 	for _, s := range []section{{serverSection, server}, {globalSection, ""}} {
 		for _, t := range c[s] {
@@ -242,7 +241,7 @@ func (c conf) fileOf(server string, options []string) string {
 	return "the section for all servers in " + DropIn
 }
 
-// Restore implements host.Subject. Apply has taken our lines out already.
+// Restore implements host.Subject. Apply has already removed the agent's lines.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	ours, err := s.readDropIn()
 	return host.RestoreEach(originals, host.NextMount, func(o *host.Observation, _ host.Original) error {

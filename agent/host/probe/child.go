@@ -19,13 +19,13 @@ import (
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
-// WorkCommand is the argument with which this program does a workload, as a process that the one with the mount starts.
+// WorkCommand is the argument with which this program runs a workload, as a child of the process that has the mount.
 const WorkCommand = "trial-work"
 
 const (
-	// cleanupTime is how long a workload that was ended may take to remove what it has written.
+	// cleanupTime is the time in which an interrupted workload must remove its files.
 	cleanupTime = 5 * time.Second
-	// maxWorkText bounds what a workload says of its failure, in bytes.
+	// maxWorkText limits the error text of a workload, in bytes.
 	maxWorkText = 512
 )
 
@@ -34,7 +34,7 @@ type workOrder struct {
 	Options workload.Options
 }
 
-// startWork does a workload in a process of its own: to change root and user for good is a matter of whole processes.
+// startWork runs a workload in a separate process, because a permanent change of root and user applies to whole processes.
 func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
 	input, err := json.Marshal(order)
 	if err != nil {
@@ -59,7 +59,8 @@ func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
 	return result, nil
 }
 
-// RunWork is that process. It leaves for the volume and for the user before it looks at anything there: no link leads out again.
+// RunWork is the main function of that process. It changes to the volume and to the user before it accesses any file there. After that, no link leads
+// out.
 func RunWork(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var order workOrder
 	if err := json.NewDecoder(io.LimitReader(stdin, 64<<10)).Decode(&order); err != nil {
@@ -82,7 +83,7 @@ func RunWork(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return json.NewEncoder(stdout).Encode(result)
 }
 
-// enterVolume is for the whole process, and for good.
+// enterVolume changes the whole process, permanently.
 func enterVolume(user int) error {
 	var state unix.Statfs_t
 	if err := unix.Statfs(volumeDir, &state); err != nil {
@@ -106,7 +107,7 @@ func enterVolume(user int) error {
 	return nil
 }
 
-// changeRoot looks at the volume's root as the user: the server may know no rights of root. The right to change the root stays.
+// changeRoot accesses the volume's root as the user, because the server may grant root no access. The process keeps the right to change the root.
 func changeRoot(user int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

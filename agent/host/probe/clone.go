@@ -15,20 +15,20 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// sharesFile counts what was sent on SMB shares, those of the whole node.
+// sharesFile counts the requests on all SMB shares of the node.
 const sharesFile = "/proc/fs/cifs/Stats"
 
-// clone is a volume's clone in its Pod: the kubelet has mounted it, this process is the trial's user, and it has no rights at all.
+// clone is a volume's clone in its Pod. The kubelet has mounted it. This process runs as the trial's user and has no privileges.
 type clone struct {
 	dir string
-	// readFile and enter are the machine's; enter makes the directory that the work is done in that of this process.
+	// readFile and enter use the machine. enter makes the directory for the work the working directory of this process.
 	readFile func(name string) (string, error)
 	enter    func(root, path string) error
 	wait     func(context.Context, time.Duration)
 }
 
-// RunOnClone does the work of one pass on a clone that is mounted at a directory, and says over how many connections; those are 0 of SMB,
-// which does not tell.
+// RunOnClone runs the work of one pass on a clone that is mounted at a directory. It also returns the number of connections. Zero for SMB, which does
+// not report it.
 func RunOnClone(ctx context.Context, dir string, work Work) ([]Phase, int, error) {
 	m := newMachine()
 	return clone{dir: dir, readFile: m.readFile, enter: enterBelow, wait: m.wait}.run(ctx, work)
@@ -53,12 +53,12 @@ func (c clone) run(ctx context.Context, work Work) ([]Phase, int, error) {
 	return phases, transports, nil
 }
 
-// Void is why what a pass has measured counts for nothing.
+// Void is the reason why the measurements of a pass are invalid.
 type Void string
 
 func (v Void) Error() string { return string(v) }
 
-// mount is the clone's, with a superblock of its own.
+// mount returns the source and type of the clone's mount. It returns an error if another mount shares the superblock.
 func (c clone) mount() (source, fsType string, err error) {
 	data, err := c.readFile(mountinfoFile)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c clone) countsOf(source, fsType string) func() ([]mounts.Operation, error
 	}
 }
 
-// workBelow does the work in a directory of the volume. What finding it costs is counted once, as of somebody who changes to it.
+// workBelow runs the work in a directory of the volume. The requests to find the directory are counted once, as for a user that changes to it.
 func (c clone) workBelow(path string) func(context.Context, workload.Options) (workload.Result, error) {
 	entered := false
 	return func(ctx context.Context, o workload.Options) (workload.Result, error) {
@@ -105,7 +105,7 @@ func (c clone) workBelow(path string) func(context.Context, workload.Options) (w
 	}
 }
 
-// enterBelow follows no link out of the root.
+// enterBelow changes to a directory below root, and follows no link out of root.
 func enterBelow(root, path string) error {
 	r, err := os.OpenRoot(root)
 	if err != nil {

@@ -1,74 +1,74 @@
-// Package probe mounts an NFS volume once with an exact list of options, beside all mounts of the node and without touching them: in a
-// network namespace that is not the node's, and in a mount namespace that dies with the process. Mounts of one server share
-// connections and the client's identity within a network namespace (nfs_match_client in the kernel's fs/nfs/client.c), so anywhere
-// else the mount would change the users' mounts or prove nothing.
+// Package probe mounts an NFS volume once with the full mount options, next to all mounts of the node and without changing them. It uses a network
+// namespace that is not the node's, and a mount namespace that ends with the process. Within a network namespace, mounts of one server share
+// connections and the client's identity (nfs_match_client in the kernel's fs/nfs/client.c). Anywhere else, the mount would therefore change the
+// users' mounts, or would be no proof.
 //
-// It calls mount(2), as mount.nfs does in the end, and makes of the list what mount.nfs makes of it (nfs-utils,
-// utils/mount/stropts.c and mount.c): mount.nfs itself is a program of the host, which would run in the host's network namespace,
-// read the host's nfsmount.conf, and report less than the kernel does.
+// It calls mount(2), as mount.nfs finally does, and processes the options like mount.nfs (nfs-utils, utils/mount/stropts.c and mount.c). It does not
+// run mount.nfs itself, because that is a program of the host. It would run in the host's network namespace, read the host's nfsmount.conf, and
+// report less than the kernel does.
 package probe
 
 import "time"
 
-// Order is what is to be mounted.
+// Order describes the mount to make.
 type Order struct {
-	// ID is the order's.
+	// ID is the ID of the order.
 	ID string `json:"id"`
-	// Server and Path are what is mounted; Server is a host name or an address.
+	// Server and Path are the source of the mount. Server is a host name or an address.
 	Server string `json:"server"`
 	Path   string `json:"path"`
 	// FSType is nfs or nfs4.
 	FSType string `json:"fsType"`
-	// Options are the exact list that is tried. OwnOptions, where they differ, are mounted where that fails: the
-	// cause may be another.
+	// Options are the full mount options to try. If that fails and OwnOptions differ, the probe mounts with OwnOptions, because the cause may be
+	// another.
 	Options    []string `json:"options"`
 	OwnOptions []string `json:"ownOptions"`
 	// User reads the root of the mount, with the group of the same number.
 	User int `json:"user"`
-	// Timeout bounds the whole.
+	// Timeout limits the whole order.
 	Timeout time.Duration `json:"timeout"`
-	// HostNetwork names the node's network namespace, as a link in /proc/PID/ns reads: nothing is mounted there.
+	// HostNetwork is the node's network namespace, in the format of a link in /proc/PID/ns. The probe must not mount there.
 	HostNetwork string `json:"hostNetwork"`
-	// Passes, where there are any, are run one after the other, each with Work on a mount of its own, in place of the one mount.
+	// Passes, if there are any, replace the single mount. They run one after the other, each with Work on a separate mount.
 	Passes []OrderedPass `json:"passes,omitempty"`
 	Work   Work          `json:"work"`
 }
 
-// Arm is the list of a pass, in the words of the API.
+// Arm selects the options of a pass, named as in the API.
 type Arm string
 
-// Arms. Before and Again have OwnOptions, After has Options.
+// Arms. Before and Again use OwnOptions, After uses Options.
 const (
 	Before Arm = "Before"
 	Again  Arm = "Again"
 	After  Arm = "After"
 )
 
-// OrderedPass is one pass that is asked for.
+// OrderedPass is one requested pass.
 type OrderedPass struct {
 	Round int `json:"round"`
 	Arm   Arm `json:"arm"`
 }
 
-// MountOnly as the name of a Work mounts, reads the root and unmounts.
+// MountOnly, as the name of a Work, mounts, reads the root and unmounts.
 const MountOnly = "Mount"
 
-// Work is what is done in each pass.
+// Work is the work of each pass.
 type Work struct {
-	// Name is MountOnly or that of a workload.
+	// Name is MountOnly or the name of a workload.
 	Name string `json:"name"`
-	// Path is where, relative to the root of the mount.
+	// Path is the directory of the work, relative to the root of the mount.
 	Path string `json:"path"`
 	// AllowWrites allows workloads that write. Without it, the mount is read-only to the work.
 	AllowWrites bool `json:"allowWrites"`
-	// Pause is how long to wait before the work is done a second time on the same mount.
+	// Pause is the time before the work is repeated on the same mount.
 	Pause time.Duration `json:"pause"`
-	// MaxEntries and MaxBytes bound it.
+	// MaxEntries and MaxBytes limit the work.
 	MaxEntries int    `json:"maxEntries"`
 	MaxBytes   uint64 `json:"maxBytes"`
 }
 
-// Pass is what was measured in one, on a mount with all proofs.
+// Pass contains the measurements of one pass, on a mount with all proofs.
 type Pass struct {
 	Round  int     `json:"round"`
 	Arm    Arm     `json:"arm"`
@@ -81,16 +81,16 @@ const (
 	Repeated = "Repeated"
 )
 
-// Phase is the work for the first time on a fresh mount, or repeated.
+// Phase is the first run of the work on a fresh mount, or the repeated run.
 type Phase struct {
 	Name string `json:"name"`
-	// Duration is how long the work took, Units how much there was of it.
+	// Duration is the time that the work took. Units is the amount of work.
 	Duration time.Duration `json:"duration"`
 	Units    uint64        `json:"units"`
-	// BytesSent and BytesReceived went over the wire, headers included.
+	// BytesSent and BytesReceived are the bytes on the wire, including headers.
 	BytesSent     uint64 `json:"bytesSent"`
 	BytesReceived uint64 `json:"bytesReceived"`
-	// Operations are the requests that were made, the most frequent first.
+	// Operations are the requests, the most frequent first.
 	Operations []Operation `json:"operations"`
 }
 
@@ -100,10 +100,10 @@ type Operation struct {
 	Count uint64 `json:"count"`
 }
 
-// ProofType names a proof, in the words of the API.
+// ProofType names a proof, as in the API.
 type ProofType string
 
-// Proofs. The result is void unless all of them hold.
+// Proofs. The result is invalid unless all of them hold.
 const (
 	OwnNetwork   ProofType = "OwnNetwork"
 	Identifier   ProofType = "Identifier"
@@ -112,38 +112,38 @@ const (
 	Transports   ProofType = "Transports"
 )
 
-// Proof is one thing that makes a result valid.
+// Proof is one condition for a valid result.
 type Proof struct {
 	Type    ProofType `json:"type"`
 	Holds   bool      `json:"holds"`
 	Message string    `json:"message"`
 }
 
-// Mount is how one mount ended.
+// Mount is the result of one mount.
 type Mount struct {
 	Succeeded bool   `json:"succeeded"`
 	Message   string `json:"message"`
 }
 
-// Result is what became of an order.
+// Result is the result of an order.
 type Result struct {
-	// Tried is true where a mount with Options was tried. Otherwise Message says why not.
+	// Tried is true if a mount with Options was tried. Otherwise, Message explains why it was not.
 	Tried bool `json:"tried"`
-	// Mount is how it ended. Where Succeeded, the mount was made and answered; it counts only where all Proofs hold.
+	// Mount is the result of that mount. If Succeeded, the mount was made and the server responded. It is valid only if all Proofs hold.
 	Mount
-	// Observed are the options in force, Transports the number of connections.
+	// Observed are the effective options. Transports is the number of connections.
 	Observed   []string `json:"observed"`
 	Transports int      `json:"transports"`
-	// Identifier is what the NFSv4 client was set to call itself.
+	// Identifier is the client ID that was set for the NFSv4 client.
 	Identifier string  `json:"identifier"`
 	Proofs     []Proof `json:"proofs"`
-	// Own is how the mount with OwnOptions ended; nil where it was not made.
+	// Own is the result of the mount with OwnOptions. Nil if it was not made.
 	Own *Mount `json:"own"`
-	// Passes are those that were run on a mount with all proofs.
+	// Passes are the passes that ran on a mount with all proofs.
 	Passes []Pass `json:"passes,omitempty"`
 }
 
-// Missing is the first proof that does not hold, or nil.
+// Missing returns the first proof that does not hold, or nil.
 func (r Result) Missing() *Proof {
 	for i := range r.Proofs {
 		if !r.Proofs[i].Holds {

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// workDir is a directory that is in the image; a file system of the process's own is mounted over it.
+	// workDir is a directory in the image. The process mounts a private file system over it.
 	workDir = "/tmp"
-	// maxText bounds what the kernel says of one mount, in bytes.
+	// maxText limits the kernel's messages about one mount, in bytes.
 	maxText = 1024
 )
 
-// machine is the kernel that this process runs on.
+// machine is the kernel on which this process runs.
 type machine struct{}
 
 func newMachine() machine { return machine{} }
@@ -36,7 +36,7 @@ func (machine) resolve(ctx context.Context, network, server string) ([]netip.Add
 	return net.DefaultResolver.LookupNetIP(ctx, network, server)
 }
 
-// clientAddr sends nothing: a datagram socket only chooses its route.
+// clientAddr sends no packet: a datagram socket only chooses its route.
 func (machine) clientAddr(server netip.Addr) (netip.Addr, error) {
 	connection, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(server, 2049)))
 	if err != nil {
@@ -60,14 +60,14 @@ func (machine) prepare() error {
 		}
 	}
 	loadClient()
-	// That of the container may be another network namespace's, or read-only.
+	// The container's sysfs may belong to another network namespace, or be read-only.
 	if err := unix.Mount("sysfs", sysfsDir, "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount sysfs: %w", err)
 	}
 	return nil
 }
 
-// loadClient has the kernel load its NFS client, as the first mount of the type would. Where it cannot, there is no identifier to set.
+// loadClient makes the kernel load its NFS client, as the first mount of the type would. If the kernel cannot load it, there is no identifier to set.
 func loadClient() {
 	for _, fsType := range []string{"nfs", "nfs4"} {
 		if fd, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC); err == nil {
@@ -80,8 +80,8 @@ func (machine) mount(source, target, fsType string, flags uintptr, data string) 
 	return unix.Mount(source, target, fsType, flags, data)
 }
 
-// explain hands the parameters over one by one to a file system context, which keeps what the kernel says to each, and never attaches
-// what comes of it.
+// explain passes the parameters one by one to a file system context, which keeps the kernel's messages about each. It never attaches the resulting
+// mount.
 func (machine) explain(source string, a attempt) string {
 	fd, err := unix.Fsopen(a.fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -105,7 +105,7 @@ func (machine) explain(source string, a attempt) string {
 	return readMessages(fd)
 }
 
-// readMessages reads the log of a file system context: one message a read, each behind a letter for its kind.
+// readMessages reads the log of a file system context: one message per read, each after a letter for its kind.
 func readMessages(fd int) string {
 	var lines []string
 	buffer := make([]byte, maxText)
@@ -123,7 +123,7 @@ func readMessages(fd int) string {
 	return message[:min(len(message), maxText)]
 }
 
-// unmount detaches where the server does not answer any more: the mount goes with the process.
+// unmount detaches the mount if the server no longer responds. The mount ends with the process.
 func (machine) unmount(target string) error {
 	if err := unix.Unmount(target, 0); err != nil {
 		return unix.Unmount(target, unix.MNT_DETACH)
@@ -131,7 +131,7 @@ func (machine) unmount(target string) error {
 	return nil
 }
 
-// readRoot works on a thread that is given to nobody else afterwards.
+// readRoot works on a thread that is not used again afterwards.
 func (machine) readRoot(target string, user int) error {
 	done := make(chan error, 1)
 	go func() {
@@ -148,9 +148,9 @@ func readRootAs(target string, user int) error {
 	return readRoot(target)
 }
 
-// becomeOnThread has the server take this thread for a user.
+// becomeOnThread makes the server treat this thread as a user.
 func becomeOnThread(user int) error {
-	// To the kernel, groups and IDs are a thread's. The group first: afterwards the right to change it may be gone.
+	// In the kernel, groups and IDs belong to a thread. The group is set first: afterwards, the right to change it may be gone.
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("setgroups: %w", errno)
 	}
@@ -173,7 +173,7 @@ func readRoot(target string) error {
 		return fmt.Errorf("open the root: %w", err)
 	}
 	defer unix.Close(fd)
-	// One answer of the server is enough.
+	// One response of the server is enough.
 	if _, err := unix.Getdents(fd, make([]byte, 8192)); err != nil {
 		return fmt.Errorf("read the root: %w", err)
 	}
@@ -226,7 +226,7 @@ func (machine) wait(ctx context.Context, d time.Duration) {
 
 func (machine) now() time.Time { return time.Now() }
 
-// makeReadOnly sets the flag of this one place, which the file system itself does not have.
+// makeReadOnly sets the flag of this one mount. The file system itself does not get the flag.
 func (machine) makeReadOnly(target string, flags uintptr) error {
 	return unix.Mount("", target, "", flags|unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 }

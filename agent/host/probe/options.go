@@ -17,7 +17,7 @@ type attempt struct {
 	data    string
 }
 
-// newestMinor is the minor version of NFSv4 that mount.nfs begins with (NFS_DEFAULT_MINOR in nfs-utils, utils/mount/version.h).
+// newestMinor is the minor version of NFSv4 with which mount.nfs starts (NFS_DEFAULT_MINOR in nfs-utils, utils/mount/version.h).
 const newestMinor = 2
 
 type flagBit struct {
@@ -25,8 +25,8 @@ type flagBit struct {
 	clear bool
 }
 
-// mountFlags are the options that mount.nfs turns into flags (opt_map in nfs-utils, utils/mount/mount.c). Those of bit 0 are for
-// mount(8) alone, and reach no kernel.
+// mountFlags are the options that mount.nfs converts to flags (opt_map in nfs-utils, utils/mount/mount.c). Options with bit 0 are only for mount(8),
+// and do not reach the kernel.
 var mountFlags = map[string]flagBit{
 	"ro": {bit: syscall.MS_RDONLY}, "rw": {bit: syscall.MS_RDONLY, clear: true},
 	"nosuid": {bit: syscall.MS_NOSUID}, "nodev": {bit: syscall.MS_NODEV}, "noexec": {bit: syscall.MS_NOEXEC},
@@ -38,19 +38,19 @@ var mountFlags = map[string]flagBit{
 	"_netdev": {}, "nofail": {}, "defaults": {},
 }
 
-// always are set whatever the list says: nothing of the volume is ever run from here, and no server sees them.
+// always are the flags that are set whatever the options are. No program of the volume ever runs from here, and no server sees these flags.
 const always = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
 
-// list is a list of options, sorted into what mount.nfs looks at and what it hands over.
+// list contains mount options, divided into options that mount.nfs evaluates and options that it passes on.
 type list struct {
 	flags uintptr
-	// rest are the options for the kernel, without those of the version.
+	// rest are the options for the kernel, without the version.
 	rest []string
-	// version is what the list says of it, "" where it does not; minor what minorversion says.
+	// version is the version in the options. Empty if they have none. minor is the value of minorversion.
 	version, minor string
-	// netid is what proto, tcp, udp or rdma say.
+	// netid is the value of proto, tcp, udp or rdma.
 	netid string
-	// nconnect is how many connections are asked for; 1 by default.
+	// nconnect is the requested number of connections. 1 by default.
 	nconnect int
 }
 
@@ -100,7 +100,7 @@ func (l *list) add(option string) error {
 	return nil
 }
 
-// setVersion refuses a second version, as mount.nfs does, even where it is the same.
+// setVersion rejects a second version, even the same version, as mount.nfs does.
 func (l *list) setVersion(version string) error {
 	if l.version != "" {
 		return errors.New("conflicting NFS version options: " + l.version + " and " + version)
@@ -109,8 +109,8 @@ func (l *list) setVersion(version string) error {
 	return nil
 }
 
-// attempts are the calls of mount(2) that mount.nfs would make for a list, each after the one before has failed in a way that
-// leaves the version open.
+// attempts returns the calls of mount(2) that mount.nfs would make for the options. Each is for the case that the previous one has failed in a way
+// that leaves the version open.
 func (l list) attempts(fsType string, server, client netip.Addr) ([]attempt, error) {
 	major, minor, _ := strings.Cut(l.version, ".")
 	if minor == "" {
@@ -141,7 +141,7 @@ func (l list) version4(minor string, server, client netip.Addr) attempt {
 	return l.newAttempt("4."+minor, "vers=4."+minor, "addr="+server.String(), "clientaddr="+client.String())
 }
 
-// version3 leaves the ports of NFS and of mountd to the kernel, which asks the server's rpcbind as mount.nfs does. Locks stay local:
+// version3 leaves the ports of NFS and of mountd to the kernel, which queries the server's rpcbind as mount.nfs does. Locks stay local, because
 // rpc.statd is in the node's network namespace, not in this one.
 func (l list) version3(server netip.Addr) attempt {
 	netid := l.netid
@@ -160,8 +160,8 @@ func (l list) newAttempt(version string, more ...string) attempt {
 	return attempt{fsType: "nfs", version: version, flags: l.flags, data: strings.Join(slices.Concat(l.rest, more), ",")}
 }
 
-// remaining are the attempts that mount.nfs would go on with after an error of the first (nfs_autonegotiate in stropts.c): an older
-// version, version 3 alone, or none.
+// remaining returns the attempts with which mount.nfs would continue after an error of the first (nfs_autonegotiate in stropts.c): an older version,
+// version 3 alone, or none.
 func remaining(attempts []attempt, err error) []attempt {
 	rest := attempts[1:]
 	switch {
@@ -173,7 +173,7 @@ func remaining(attempts []attempt, err error) []attempt {
 	return nil
 }
 
-// network is the family of addresses that a netid stands for, as the net package names it.
+// network returns the address family of a netid, as the net package names it.
 func (l list) network() string {
 	switch {
 	case strings.HasSuffix(l.netid, "6"):
@@ -184,7 +184,7 @@ func (l list) network() string {
 	return "ip"
 }
 
-// source is what is mounted, as the kernel takes it.
+// source returns the source of the mount in the kernel's format.
 func source(server, path string) string {
 	if addr, err := netip.ParseAddr(server); err == nil && addr.Is6() {
 		server = "[" + server + "]"

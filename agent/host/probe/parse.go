@@ -2,8 +2,8 @@ package probe
 
 import "strings"
 
-// countVolumes counts the NFS file systems of a network namespace, from /proc/net/nfsfs/volumes: a header, and a line for each
-// (nfs_volume_list_show in the kernel's fs/nfs/client.c).
+// countVolumes counts the NFS file systems of a network namespace, from /proc/net/nfsfs/volumes. The file has a header and a line for each file
+// system (nfs_volume_list_show in the kernel's fs/nfs/client.c).
 func countVolumes(data string) int {
 	n := 0
 	for line := range strings.Lines(data) {
@@ -14,7 +14,7 @@ func countVolumes(data string) int {
 	return n
 }
 
-// devicesOf are the devices of all mounts in /proc/self/mountinfo but the one at a point, and its own.
+// devicesOf returns the device of the mount at a point in /proc/self/mountinfo, and the devices of all other mounts.
 func devicesOf(data, point string) (own string, others []string) {
 	for line := range strings.Lines(data) {
 		fields := strings.Fields(line)

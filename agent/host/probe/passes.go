@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxOperations bounds what is told of one phase, and of each name.
+	// maxOperations limits the operations that are reported for one phase. maxOperationName limits the length of a name.
 	maxOperations    = 16
 	maxOperationName = 24
-	// blockKiB is the size of a block of the workloads that have one: larger than a page, smaller than most read-ahead windows, and that
-	// of a write.
+	// readBlockKiB and writeBlockKiB are the block sizes of the workloads that use blocks. A read block is larger than a page and smaller than most
+	// read-ahead windows.
 	readBlockKiB, writeBlockKiB = 64, 1024
 )
 
-// runPasses runs the passes one after the other. The first one that fails, or lacks a proof, ends it: what was measured before stays.
+// runPasses runs the passes one after the other. It stops at the first pass that fails or lacks a proof, and keeps the earlier passes.
 func (w work) runPasses(ctx context.Context) Result {
-	// Who is ended from outside tells nothing of what was measured.
+	// A process that is killed from outside cannot report its measurements.
 	ctx, cancel := context.WithTimeout(ctx, w.order.Timeout-2*cleanupTime)
 	defer cancel()
 	var r Result
@@ -58,7 +58,7 @@ func (w work) listOf(arm Arm) []string {
 	return w.order.OwnOptions
 }
 
-// runPass mounts, works and unmounts. Where a proof is missing, nothing is done on the mount.
+// runPass mounts, works and unmounts. If a proof is missing, it does not use the mount.
 func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, error) {
 	pass := Pass{Round: p.Round, Arm: p.Arm}
 	l, err := parseList(w.listOf(p.Arm))
@@ -93,7 +93,7 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 	return pass, err
 }
 
-// meter does the work of a pass, and counts what it makes of the mount.
+// meter runs the work of a pass, and counts the requests that it causes on the mount.
 type meter struct {
 	work   func(context.Context, workload.Options) (workload.Result, error)
 	counts func() ([]mounts.Operation, error)
@@ -106,7 +106,7 @@ func (w work) meter() meter {
 	}}
 }
 
-// runPhases does the work on the fresh mount, and again after the pause.
+// runPhases runs the work on the fresh mount, and again after the pause.
 func (m meter) runPhases(ctx context.Context, options workload.Options, pause time.Duration) ([]Phase, error) {
 	var phases []Phase
 	for _, name := range []string{First, Repeated} {
@@ -137,8 +137,8 @@ func (m meter) runPhases(ctx context.Context, options workload.Options, pause ti
 	return phases, nil
 }
 
-// options are those of one phase: one pass of one worker. All orders of a trial write below one directory, since the next one begins when
-// the one before is over.
+// options returns the options of one phase: one pass of one worker. All orders of a trial write below one directory, because each starts after the
+// previous one is over.
 func (work Work) options(orderID string) workload.Options {
 	trial, _, _ := strings.Cut(orderID, "-")
 	o := workload.Options{
@@ -153,7 +153,7 @@ func (work Work) options(orderID string) workload.Options {
 
 func (w work) counts() ([]mounts.Operation, error) { return countsAt(w.readFile, volumeDir) }
 
-// countsAt are the requests of the NFS mount at a point so far.
+// countsAt returns the requests of the NFS mount at a point so far.
 func countsAt(readFile func(string) (string, error), point string) ([]mounts.Operation, error) {
 	data, err := readFile(mountstatsFile)
 	if err != nil {

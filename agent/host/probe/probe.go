@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Where things are mounted in the process's own mount namespace.
+	// Mount points in the mount namespace of the process.
 	sysfsDir  = workDir + "/sysfs"
 	volumeDir = workDir + "/volume"
 
@@ -27,52 +27,52 @@ const (
 	mountstatsFile = "/proc/self/mountstats"
 	mountinfoFile  = "/proc/self/mountinfo"
 
-	// What an order before this one has left goes when its process has died, soon but not at once.
+	// The mounts of an earlier order disappear when its process has died, soon but not immediately.
 	leftoverTries = 20
 	leftoverPause = 250 * time.Millisecond
 )
 
-// kernel is what the work needs of the machine. machine is it.
+// kernel is the part of the machine that the work needs. machine implements it.
 type kernel interface {
-	// resolve returns the addresses of a host, network is ip, ip4 or ip6.
+	// resolve returns the addresses of a host. network is ip, ip4 or ip6.
 	resolve(ctx context.Context, network, server string) ([]netip.Addr, error)
-	// clientAddr is the address that a connection to the server would come from.
+	// clientAddr returns the local address of a connection to the server.
 	clientAddr(server netip.Addr) (netip.Addr, error)
-	// prepare makes the directories of sysfs and of the volume in the process's own mount namespace, with a sysfs of its own network
-	// namespace, and has the kernel load the NFS client.
+	// prepare makes the directories of sysfs and of the volume in the mount namespace of the process, with a sysfs of its network namespace. It makes
+	// the kernel load the NFS client.
 	prepare() error
 	mount(source, target, fsType string, flags uintptr, data string) error
-	// explain is what the kernel says to the parameters of a mount that it refused; empty where it says nothing.
+	// explain returns the kernel's messages about the parameters of a mount that it rejected. Empty if there are none.
 	explain(source string, a attempt) string
 	unmount(target string) error
-	// readRoot asks the server for the state of the file system and for the entries of its root, as a user.
+	// readRoot queries the server, as a user, for the state of the file system and for the entries of its root.
 	readRoot(target string, user int) error
-	// makeReadOnly makes what is mounted at a point read-only to who works there. The list, and what server and kernel make of it, stay.
+	// makeReadOnly makes the mount at a point read-only for programs that work there. It does not change the mount options for server and kernel.
 	makeReadOnly(target string, flags uintptr) error
-	// workAs does a workload below the root of what is mounted for the volume, as a user who cannot leave it.
+	// workAs runs a workload below the root of the volume's mount, as a user that cannot leave it.
 	workAs(ctx context.Context, user int, o workload.Options) (workload.Result, error)
 	now() time.Time
-	// device is the device of the file system at a point, as major:minor.
+	// device returns the device of the file system at a point, as major:minor.
 	device(point string) (string, error)
 	readLink(name string) (string, error)
 	readFile(name string) (string, error)
 	writeFile(name, data string) error
 	newName() string
 	pause(d time.Duration)
-	// wait is pause, until the context is done.
+	// wait is like pause, and also returns when the context is done.
 	wait(ctx context.Context, d time.Duration)
 }
 
-// Run carries out an order in this process, whose mount namespace must be its own and go with it.
+// Run runs an order in this process, which must have a private mount namespace that ends with it.
 func Run(ctx context.Context, order Order) Result {
 	return newWork(newMachine(), order).run(ctx)
 }
 
-// work is one order being carried out.
+// work is one order in progress.
 type work struct {
 	kernel
 	order Order
-	// prepareOnce is prepare: several passes share its directories.
+	// prepareOnce calls prepare once, because several passes share its directories.
 	prepareOnce func() error
 }
 
@@ -105,7 +105,7 @@ func (w work) run(ctx context.Context) Result {
 	return r
 }
 
-// prove makes sure of what has to hold before anything is mounted, and says what does not.
+// prove checks the conditions that must hold before any mount. It returns a message about a condition that does not hold.
 func (w work) prove(r *Result) string {
 	for _, step := range []func(*Result) Proof{w.proveNetwork, w.proveIdentifier, w.proveNoOther} {
 		p := step(r)
@@ -130,8 +130,8 @@ func (w work) proveNetwork(*Result) Proof {
 	return Proof{Type: OwnNetwork, Holds: true, Message: own + ", the node's is " + w.order.HostNetwork}
 }
 
-// proveIdentifier gives the NFSv4 client of this network namespace a name of its own. Without one it has the host's, and a server
-// that knows two clients by one name takes the state of the first away.
+// proveIdentifier gives the NFSv4 client of this network namespace a unique identifier. Without one, it has the host's identifier. A server that sees
+// two clients with one identifier removes the state of the first.
 func (w work) proveIdentifier(r *Result) Proof {
 	failed := func(err error) Proof {
 		return Proof{Type: Identifier, Message: "cannot give the NFSv4 client an identifier of its own: " + err.Error()}
@@ -169,7 +169,7 @@ func (w work) proveNoOther(*Result) Proof {
 	return Proof{Type: NoOtherMount, Message: fmt.Sprintf("%d NFS file systems are mounted in this network namespace already", n)}
 }
 
-// tryList mounts with the list that the order is about, looks at the mount, and unmounts.
+// tryList mounts with the options of the order, observes the mount, and unmounts.
 func (w work) tryList(ctx context.Context, l list, r *Result) error {
 	if err := w.mountList(ctx, l); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (w work) tryOwn(ctx context.Context) *Mount {
 	return &Mount{Succeeded: true}
 }
 
-// mountList mounts as mount.nfs would. Where several versions were tried, the error is that of the first.
+// mountList mounts as mount.nfs would. If it tries several versions, it returns the error of the first.
 func (w work) mountList(ctx context.Context, l list) error {
 	addresses, err := w.resolve(ctx, l.network(), w.order.Server)
 	if err != nil {
@@ -235,8 +235,8 @@ func (w work) mountFirst(ctx context.Context, attempts []attempt) error {
 	return first
 }
 
-// describe says what the kernel says of a mount that failed. mount(2) itself knows numbers only; of parameters that it refuses, the
-// kernel tells more to those who hand them over one by one.
+// describe returns the error of a failed mount with the kernel's messages. mount(2) itself returns only numbers. The kernel explains rejected
+// parameters if they are passed one by one.
 func (w work) describe(from string, a attempt, err error) error {
 	failed := fmt.Errorf("mount(2): %w", err)
 	if !errors.Is(err, syscall.EINVAL) {
@@ -248,7 +248,7 @@ func (w work) describe(from string, a attempt, err error) error {
 	return failed
 }
 
-// observe looks at the mount as it is, and proves that it shares nothing.
+// observe reads the state of the mount, and proves that it shares no superblock or connection with another mount.
 func (w work) observe(l list, r *Result) {
 	if data, err := w.readFile(mountstatsFile); err == nil {
 		r.Observed, r.Transports = mounts.StatsAt(data, volumeDir)
@@ -278,10 +278,10 @@ func (w work) proveDevice() Proof {
 	return p
 }
 
-// answers asks the server over the mount.
+// answers checks that the server responds over the mount.
 func (w work) answers(user int) error { return unlessDenied(w.readRoot(volumeDir, user)) }
 
-// unlessDenied takes it for an answer that the user may not read the root.
+// unlessDenied accepts it as a response if the user may not read the root.
 func unlessDenied(err error) error {
 	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
 		return nil
@@ -289,5 +289,5 @@ func unlessDenied(err error) error {
 	return err
 }
 
-// ReadRoot asks the server of what is mounted somewhere, as the user of this process.
+// ReadRoot queries the server of the mount at target, as the user of this process.
 func ReadRoot(target string) error { return unlessDenied(readRoot(target)) }

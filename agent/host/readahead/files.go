@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// UdevRule is our rule for later mounts whose read-ahead is named after their type.
+	// UdevRule is the agent's rule for later mounts whose read-ahead window is named after their type.
 	UdevRule = "/etc/udev/rules.d/99-storage-client-readahead.rules"
-	// NFSConf is our part of nfs.conf. The udev rule of nfs-utils reads it for every new NFS mount, and would put the
-	// window back to 128 KiB otherwise.
+	// NFSConf is the agent's part of nfs.conf. The udev rule of nfs-utils reads it for every new NFS mount, and would otherwise reset the window to
+	// 128 KiB.
 	NFSConf = "/etc/nfs.conf.d/zz-storage-client.conf"
 
-	// nfsrahead is what that rule runs (nfs-utils 2.6 and later).
+	// nfsrahead is the program that this rule runs (nfs-utils 2.6 and later).
 	nfsrahead = "/usr/libexec/nfsrahead"
 )
 
-// valueSource is who brings a window to later mounts. The agent does so in any case, within seconds.
+// valueSource is the program that sets the window of later mounts. In any case, the agent does so within seconds.
 type valueSource int
 
 const (
@@ -40,8 +40,8 @@ func (k valueSource) describeSource() string {
 	}
 }
 
-// sourceOf tells who can know the type of a new mount. When udev hears of a new window, the mount table does not
-// show the mount yet: only nfs-utils waits for it. Disks have theirs before anything on them is mounted.
+// sourceOf returns the program that can know the type of a new mount. When udev sees a new window, the mount table does not show the mount yet, and
+// only nfs-utils waits for it. Disks have their windows before a file system on them is mounted.
 func sourceOf(fsType string) valueSource {
 	switch fsType {
 	case "nfs", "nfs4":
@@ -61,10 +61,10 @@ func (s *Subject) sourceOf(fsType string) valueSource {
 	return k
 }
 
-// files are the lines of our files, by source and type.
+// files contains the lines of the agent's files, by source and type.
 type files map[valueSource]map[string]string
 
-// whyLost says that a later mount would not get the value; empty where it would.
+// whyLost returns the reason why a later mount would not get the value. Empty if it would.
 func (f files) whyLost(k valueSource, fsType, size string) string {
 	if k == byAgent || f[k][fsType] == size {
 		return ""
@@ -93,7 +93,7 @@ func renderFile(k valueSource, sizes map[string]string) string {
 	return b.String()
 }
 
-// readFiles reads our files. A line that is not as we write it is not there.
+// readFiles reads the agent's files. It ignores lines that the agent would write differently.
 func (s *Subject) readFiles() files {
 	kept := files{byNFSUtils: {}, byUdev: {}}
 	for k, name := range fileOf {
@@ -122,7 +122,7 @@ func parseLine(k valueSource, text string) (fsType, size string) {
 	return strings.TrimSuffix(parts[5], "-[0-9]*"), parts[7]
 }
 
-// writeFiles makes our files hold exactly these windows. udev notices by itself.
+// writeFiles makes the agent's files contain exactly these windows. udev detects the change on its own.
 func (s *Subject) writeFiles(wanted map[string]string) error {
 	sizes := files{byNFSUtils: {}, byUdev: {}}
 	for fsType, size := range wanted {

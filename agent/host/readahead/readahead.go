@@ -1,5 +1,5 @@
-// Package readahead sets the read-ahead window of mounts by file system type: at once where they are mounted, and for
-// later mounts by the files that nfs-utils and udev read, and by the agent itself as mounts come.
+// Package readahead sets the read-ahead window of mounts by file system type. Existing mounts get it immediately. Later mounts get it from files that
+// nfs-utils and udev read, and from the agent itself when they appear.
 package readahead
 
 import (
@@ -21,7 +21,7 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "readAhead"
 
-// kernelDefault is the window in KiB that NFS mounts have where nobody sets one, from Linux 5.4 on.
+// kernelDefault is the kernel's window for NFS mounts in KiB, from Linux 5.4 on.
 const kernelDefault = "128"
 
 var (
@@ -29,25 +29,24 @@ var (
 	sizeBytes   = regexp.MustCompile(`^\d{1,7}$`)
 )
 
-// Subject serves the settings "readAhead/<file system type>", in KiB. It implements host.Subject and
-// host.MountFollower.
+// Subject implements host.Subject and host.MountFollower for the settings "readAhead/<file system type>", in KiB.
 type Subject struct {
 	fs      host.FS
 	kernel  host.Kernel
 	entries func() ([]mounts.Entry, error)
-	// known are the windows that have been brought to the wanted value once, by file.
+	// known are the windows that were set to the desired value once, by file.
 	known map[string]bool
-	// applied is what was asked for last, by type.
+	// applied contains, by type, the value that was applied last.
 	applied map[string]string
-	// failed holds, for each type, why the last Apply could not bring the value about.
+	// failed contains, by type, the error of the last Apply.
 	failed map[string]string
-	// fileErr is why the last Apply could not keep our files.
+	// fileErr is the error of the last Apply if it could not keep the agent's files.
 	fileErr error
-	// places are those of our files.
+	// places are the directories of the agent's files.
 	places map[valueSource]*mounts.Place
-	// wanted is what was asked for last, by type, whether it could be applied or not.
+	// wanted contains, by type, the value that was desired last, even if it could not be applied.
 	wanted map[string]string
-	// volumes have windows of their own; nil where nobody asks for any.
+	// volumes sets separate windows for single volumes. Nil if there is no such subject.
 	volumes *Volumes
 }
 
@@ -67,8 +66,8 @@ func New(files host.FS, entries func() ([]mounts.Entry, error)) *Subject {
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// Original implements host.Subject. It is what the mounts of the type have; where they differ, what most have, and
-// after it the others one by one. Without a mount there is none.
+// Original implements host.Subject. The original is the window of the type's mounts. If they differ, it is the most frequent window, followed by the
+// others one by one. Without a mount, there is no original.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
 	values, err := s.readWindows(name)
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	return host.Original{Present: true, Value: encodeWindows(values)}, nil
 }
 
-// addOwned adds what the windows of volumes go back to: with the setting of the type gone, the volume's own may be too.
+// addOwned adds the windows that volumes revert to: when the setting of the type is gone, the setting of the volume may be gone too.
 func (s *Subject) addOwned(values map[string]string, fsType string) error {
 	owned, err := s.volumeWindows()
 	if err != nil || len(owned) == 0 {
@@ -148,7 +147,7 @@ func (s *Subject) FollowMounts(_ context.Context, desired []host.Setting) {
 	}
 }
 
-// setWindows writes the window of those mounts of a type that are chosen, where it is not the wanted one already.
+// setWindows writes the window of the chosen mounts of a type, unless they already have the desired one.
 func (s *Subject) setWindows(fsType, wanted string, chosen func(file string) bool) error {
 	files, err := s.windowFiles(fsType)
 	if err != nil {
@@ -163,12 +162,12 @@ func (s *Subject) setWindows(fsType, wanted string, chosen func(file string) boo
 		}
 		s.known[file] = true
 	}
-	// What is gone may come again as another mount of the same number.
+	// A number that is gone may appear again for another mount.
 	maps.DeleteFunc(s.known, func(file string, _ bool) bool { return !s.fs.Exists(file) })
 	return nil
 }
 
-// writeWindow writes one window and reads it back. One that is gone by then was unmounted.
+// writeWindow writes one window and reads it back. If the window is gone by then, it was unmounted.
 func (s *Subject) writeWindow(file, wanted string) error {
 	value, err := s.kernel.ReadValue(file)
 	if err != nil && !s.fs.Exists(file) || err == nil && value == grantedSize(wanted) {
@@ -234,8 +233,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) error {
 	return nil
 }
 
-// Restore implements host.Subject. Mounts that were made since then and whose original nobody knows keep their window
-// until they are mounted again.
+// Restore implements host.Subject. Newer mounts with an unknown original keep their window until they are mounted again.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	return host.RestoreEach(originals, host.Live, s.restoreType)
 }
@@ -292,7 +290,7 @@ func (s *Subject) readWindows(fsType string) (map[string]string, error) {
 	return values, nil
 }
 
-// windowFiles are the files that hold the windows of the mounts of a type, but for those that volumes decide about.
+// windowFiles returns the files with the windows of the type's mounts, except windows that volumes control.
 func (s *Subject) windowFiles(fsType string) ([]string, error) {
 	owned, err := s.volumeWindows()
 	if err != nil {
@@ -309,9 +307,9 @@ func (s *Subject) volumeWindows() (map[string]string, error) {
 	return s.volumes.volumeWindows()
 }
 
-// allWindows are the files that hold the windows of the mounts of a type, each once. NFS names a window by the
-// superblock's device number, and a disk is one with its own; a partition has that of its disk. All others name it by
-// the type and a number that no mount table tells (super_setup_bdi in fs/super.c).
+// allWindows returns the files with the windows of the type's mounts, each once. NFS names a window by the superblock's device number. A disk's
+// window has the disk's device number, and a partition uses the window of its disk. All other file systems name it by the type and a number that no
+// mount table shows (super_setup_bdi in fs/super.c).
 func (s *Subject) allWindows(fsType string) ([]string, error) {
 	entries, err := s.entries()
 	if err != nil {
@@ -363,7 +361,7 @@ func checkSetting(setting host.Setting) error {
 	return nil
 }
 
-// grantedSize is what the kernel makes of a window: it counts in pages.
+// grantedSize returns the window that the kernel sets: it counts in pages.
 func grantedSize(wanted string) string {
 	page := os.Getpagesize() >> 10
 	return strconv.Itoa(parseNumber(wanted) / page * page)
@@ -383,7 +381,7 @@ func windowID(file string) string {
 	return path.Base(dir)
 }
 
-// encodeWindows writes what most windows have, and then those that have something else.
+// encodeWindows writes the most frequent window, and then the windows that differ.
 func encodeWindows(values map[string]string) string {
 	count := map[string]int{}
 	for _, value := range values {

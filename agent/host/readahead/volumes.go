@@ -11,30 +11,29 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// VolumesName is the part of a key that stands for the windows of single volumes.
+// VolumesName is the subject's part of a key for the windows of single volumes.
 const VolumesName = "volumeReadAhead"
 
-// Volumes serves the settings "volumeReadAhead/<PersistentVolume>", in KiB. They are narrower than those of the types and
-// win: it is to be asked before the Subject that it was made from, which leaves the windows of these volumes alone. No
-// file keeps them, since neither udev nor nfs-utils knows volumes: the agent brings them to every mount. It implements
-// host.MountFollower.
+// Volumes implements host.MountFollower for the settings "volumeReadAhead/<PersistentVolume>", in KiB. They are narrower than the settings of types
+// and win. Volumes must be called before the Subject that it was made from, which skips the windows of these volumes. No file contains the settings,
+// because neither udev nor nfs-utils knows volumes: the agent applies them to every mount.
 type Volumes struct {
 	types   *Subject
 	entries func() ([]mounts.VolumeEntry, error)
-	// journalled returns the original of a setting that the host holds, by its key.
+	// journalled returns the original in the journal of a setting, by its key.
 	journalled func(key string) (host.Original, bool)
-	// wanted is what was asked for last, by volume, in KiB.
+	// wanted contains, by volume, the value that was desired last, in KiB.
 	wanted map[string]string
-	// known are the windows that have been brought to the wanted value once, by file.
+	// known are the windows that were set to the desired value once, by file.
 	known map[string]bool
-	// failed holds, for each volume, why the last write could not bring the value about.
+	// failed contains, by volume, the error of the last write.
 	failed map[string]string
 }
 
 var _ host.MountFollower = &Volumes{}
 
-// NewVolumes returns the subject for the host of another one. entries reads which volumes are mounted; journalled is
-// asked for originals under the keys of both.
+// NewVolumes returns the subject for the host of another subject. entries returns the mounted volumes. journalled is called for originals with the
+// keys of both subjects.
 func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), journalled func(key string) (host.Original, bool)) *Volumes {
 	v := &Volumes{types: types, entries: entries, journalled: journalled, wanted: map[string]string{}, known: map[string]bool{}, failed: map[string]string{}}
 	types.volumes = v
@@ -44,7 +43,7 @@ func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), jo
 // Name implements host.Subject.
 func (v *Volumes) Name() string { return VolumesName }
 
-// Original implements host.Subject. Where the window is that of a type, what was there before that counts.
+// Original implements host.Subject. If the window is that of a type, the original is the window before the setting of the type.
 func (v *Volumes) Original(_ context.Context, name string) (host.Original, error) {
 	all, err := v.entries()
 	if err != nil {
@@ -71,7 +70,7 @@ func (v *Volumes) Original(_ context.Context, name string) (host.Original, error
 	return host.Original{Present: true, Value: encodeWindows(values)}, nil
 }
 
-// windowBefore is what a window had before a setting that the journal holds, empty where it holds none or nobody knows.
+// windowBefore returns the window before a setting in the journal changed it. Empty if there is no such setting, or the window is unknown.
 func (v *Volumes) windowBefore(key, fsType, file string) string {
 	original, held := v.journalled(key)
 	if !held {
@@ -80,7 +79,7 @@ func (v *Volumes) windowBefore(key, fsType, file string) string {
 	return originalOf(original, fsType, file)
 }
 
-// originalOf is what a window goes back to. An NFS mount that is younger than the original goes back to the kernel's own.
+// originalOf returns the window to restore. An NFS mount that is newer than the original gets the kernel's window.
 func originalOf(original host.Original, fsType, file string) string {
 	common, single := decodeWindows(original.Value)
 	if value, known := single[windowID(file)]; known {
@@ -133,12 +132,12 @@ func (v *Volumes) setWindows(chosen func(file string) bool) {
 		}
 		v.known[file] = true
 	}
-	// What is gone may come again as another mount of the same number.
+	// A number that is gone may appear again for another mount.
 	maps.DeleteFunc(v.known, func(file string, _ bool) bool { return !v.types.fs.Exists(file) })
 }
 
-// volumeWindows are the windows that volumes decide about, with the volume of each. Where volumes share one, as those of one
-// export do, it is that of the first by name.
+// volumeWindows returns the windows that volumes control, with the volume of each. Volumes may share a window, e.g. volumes of one export. The first
+// volume by name then controls it.
 func (v *Volumes) volumeWindows() (map[string]string, error) {
 	owned := map[string]string{}
 	if len(v.wanted) == 0 {
@@ -220,8 +219,8 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 	}
 }
 
-// Restore implements host.Subject. A window goes to what the setting of its type says, or to what it was. What nobody
-// knows the original of keeps its window until it is mounted again.
+// Restore implements host.Subject. A window gets the value from the setting of its type, or its original value. A window with an unknown original
+// stays until it is mounted again.
 func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	all, err := v.entries()
 	owned, ownedErr := v.volumeWindows()

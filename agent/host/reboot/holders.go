@@ -14,20 +14,20 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// inhibitor is one of those that logind lists. Mode "delay", as the kubelet's, only slows a shutdown down, and "block-weak" does not
-// speak to root (systemd.io/INHIBITOR_LOCKS). The agent takes none.
+// inhibitor is one inhibitor in logind's list. Mode "delay", which the kubelet uses, only delays a shutdown. "block-weak" does not apply to root
+// (systemd.io/INHIBITOR_LOCKS). The agent never holds an inhibitor.
 type inhibitor struct {
 	What, Who, Why, Mode string
 	UID, PID             uint32
 }
 
-// holdsShutdown tells whether a reboot by root would pass over somebody who asked for none.
+// holdsShutdown reports whether a reboot by root would override this inhibitor of a shutdown.
 func (i inhibitor) holdsShutdown() bool {
 	return i.Mode == "block" && slices.Contains(strings.Split(i.What, ":"), "shutdown")
 }
 
-// FindHolders names what on the host a reboot must not interrupt, sorted: package managers at work, and programs that inhibit
-// shutdown. An error means that it is not known. Where there is no logind, nobody can inhibit anything.
+// FindHolders returns the programs on the host that a reboot must not interrupt, sorted: active package managers, and programs that inhibit shutdown.
+// An error means that they are unknown. Without logind, no program can inhibit a shutdown.
 func (l Logind) FindHolders(ctx context.Context) ([]string, error) {
 	locks, err := l.findLocks()
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// packageLocks are the files that package managers lock while they change the system: dpkg and APT (lib/dpkg/lock.c;
-// debian.org, "apt-get(8)", files), and rpm by the paths of its database before and after it moved below /usr (rpm's
-// lib/rpmlock.c; fedoraproject.org/wiki/Changes/RelocateRPMToUsr). dnf and zypper change the system through rpm.
+// packageLocks are the files that package managers lock while they change the system. dpkg and APT: lib/dpkg/lock.c; debian.org, "apt-get(8)", files.
+// rpm: the paths of its database before and after it moved below /usr (rpm's lib/rpmlock.c; fedoraproject.org/wiki/Changes/RelocateRPMToUsr). dnf and
+// zypper change the system through rpm.
 var packageLocks = []string{
 	"/var/lib/dpkg/lock-frontend",
 	"/var/lib/dpkg/lock",
@@ -29,16 +29,16 @@ var packageLocks = []string{
 	"/usr/lib/sysimage/rpm/.rpm.lock",
 }
 
-// pidFiles hold the process ID of a package manager as long as it runs.
+// pidFiles contain the process ID of a package manager while it runs.
 var pidFiles = []string{"/run/dnf*.pid", "/run/yum.pid", "/run/zypp.pid"}
 
 const (
 	kernelList = "/proc/locks"
-	// maxPIDFile is in bytes. zypper writes its command line behind the process ID.
+	// maxPIDFile is a limit in bytes. zypper writes its command line after the process ID.
 	maxPIDFile = 4096
 )
 
-// findLocks names what package managers hold. Nothing is locked or made for it, and a file that is missing is not held.
+// findLocks returns the locks that package managers hold. It neither locks nor creates a file. A missing file is not locked.
 func (l Logind) findLocks() ([]string, error) {
 	var held []string
 	seen := map[string]bool{}
@@ -67,8 +67,8 @@ func (l Logind) findLocks() ([]string, error) {
 	return append(held, running...), err
 }
 
-// isLocked tells whether somebody has locked a file to write, and who, 0 where that is not known. Those who only read take
-// locks that may be shared.
+// isLocked reports whether a process has a write lock on a file, and its process ID. Zero if the process is unknown. Readers may have shared locks,
+// which do not count.
 func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid int, err error) {
 	file, err := l.fs.Open(name)
 	if isMissing(err) {
@@ -86,8 +86,8 @@ func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid i
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		inode = fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
 	}
-	// The kernel's list gives flock(2) and process IDs. Some file systems (btrfs) number their devices differently there: what
-	// fcntl(2) locks, it tells itself.
+	// The kernel's list shows flock(2) locks and process IDs. Some file systems (btrfs) have other device numbers there. fcntl(2) itself reports its
+	// locks.
 	pid, locked = kernel[inode]
 	if locked {
 		return true, pid, nil
@@ -99,8 +99,8 @@ func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid i
 	return lock.Type != unix.F_UNLCK, 0, nil
 }
 
-// readKernelLocks reads which files are locked to write, by device and inode, and the process that did it, 0 where no process
-// owns the lock. The list of the host's own /proc names all of them; one of another PID namespace leaves out what it cannot name.
+// readKernelLocks returns the files with a write lock, by device and inode, and the process that holds it. Zero if no process owns the lock. The list
+// in the host's /proc shows all locks. The list of another PID namespace omits locks of processes that it cannot name.
 func (l Logind) readKernelLocks() (map[string]int, error) {
 	data, err := l.fs.ReadFile(kernelList)
 	if isMissing(err) {
@@ -111,7 +111,7 @@ func (l Logind) readKernelLocks() (map[string]int, error) {
 	}
 	locks := map[string]int{}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		// 3: POSIX  ADVISORY  WRITE 1234 08:01:131090 0 EOF; one that waits has "->" behind the number.
+		// 3: POSIX  ADVISORY  WRITE 1234 08:01:131090 0 EOF; a waiting lock has "->" after the number.
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 8 || fields[1] == "->" || fields[3] != "WRITE" || fields[1] == "LEASE" {
 			continue
@@ -129,7 +129,7 @@ func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// findPIDFiles names the package managers whose process ID stands in a file, and that are running.
+// findPIDFiles returns the running package managers whose process ID is in a file.
 func (l Logind) findPIDFiles() ([]string, error) {
 	var running []string
 	for _, pattern := range pidFiles {
@@ -146,7 +146,7 @@ func (l Logind) findPIDFiles() ([]string, error) {
 	return running, nil
 }
 
-// readPID returns the process ID that a file begins with, 0 if there is none.
+// readPID returns the process ID at the start of a file. Zero if there is none.
 func (l Logind) readPID(name string) int {
 	file, err := l.fs.Open(name)
 	if err != nil {
@@ -168,10 +168,10 @@ func (l Logind) readPID(name string) int {
 	return pid
 }
 
-// commandFile holds the name of the program that a process runs.
+// commandFile returns the file with the name of the program that a process runs.
 func commandFile(pid int) string { return fmt.Sprintf("/proc/%d/comm", pid) }
 
-// byProcess names a process of the host as far as it is known.
+// byProcess returns the name of a process of the host, if known.
 func (l Logind) byProcess(pid int) string {
 	if pid <= 0 {
 		return ""

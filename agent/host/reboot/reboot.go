@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// busSocket is the system bus as every systemd host has it.
+	// busSocket is the system bus on every systemd host.
 	busSocket = "/run/dbus/system_bus_socket"
-	// callTimeout bounds the talk with logind. It answers before the shutdown begins.
+	// callTimeout limits a call of logind, which responds before the shutdown starts.
 	callTimeout = 30 * time.Second
-	// syncTimeout bounds the wait for data to reach the disks: a mount of the host's own whose server is gone would
-	// hold it for ever. What we have written ourselves is durable already, and the shutdown syncs again.
+	// syncTimeout limits the wait for data to reach the disks. A mount of the host itself whose server is gone would block it forever. The data that
+	// the agent has written is already durable, and the shutdown syncs again.
 	syncTimeout = 30 * time.Second
 )
 
-// Logind reboots by way of systemd-logind, so that whoever holds a shutdown inhibitor, the kubelet first of all,
-// sees it coming.
+// Logind reboots through systemd-logind. Holders of shutdown inhibitors, above all the kubelet, are therefore notified.
 type Logind struct {
 	fs     host.FS
 	runner host.Runner
@@ -38,8 +37,8 @@ func New(fs host.FS, runner host.Runner) Logind {
 	return Logind{fs: fs, runner: runner, sync: unix.Sync}
 }
 
-// Reboot asks the host to reboot and returns once it has agreed. Where logind cannot be reached, systemctl is
-// asked; where logind refuses, that is the error.
+// Reboot requests a reboot of the host and returns once the host has agreed. If logind is unreachable, it uses systemctl. If logind rejects the
+// request, that is the error.
 func (l Logind) Reboot(ctx context.Context) error {
 	l.syncDisks(ctx)
 	err := l.askLogind(ctx)
@@ -68,14 +67,14 @@ func (l Logind) syncDisks(ctx context.Context) {
 }
 
 func (l Logind) askLogind(ctx context.Context) error {
-	// false: there is nobody to ask for a password.
+	// false: there is no user who could enter a password.
 	if err := l.callLogind(ctx, "Reboot", []any{false}); err != nil {
 		return fmt.Errorf("ask logind for a reboot: %w", err)
 	}
 	return nil
 }
 
-// callLogind calls a method of logind's manager on the host's bus, and stores its answer.
+// callLogind calls a method of logind's manager on the host's bus, and stores its reply.
 func (l Logind) callLogind(ctx context.Context, method string, arguments []any, answer ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -89,7 +88,7 @@ func (l Logind) callLogind(ctx context.Context, method string, arguments []any, 
 	return logind.CallWithContext(ctx, "org.freedesktop.login1.Manager."+method, 0, arguments...).Store(answer...)
 }
 
-// isAbsent tells an answer of the bus itself, that there is no logind, from an answer of logind.
+// isAbsent reports whether an error comes from the bus itself, because there is no logind, and not from logind.
 func isAbsent(err dbus.Error) bool {
 	return slices.Contains([]string{
 		"org.freedesktop.DBus.Error.ServiceUnknown",

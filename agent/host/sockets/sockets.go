@@ -1,5 +1,5 @@
-// Package sockets asks the kernel how TCP connections stand (inet_diag), those of its own NFS and SMB clients among them. It asks the
-// kernel alone and never a mount.
+// Package sockets reads the state of TCP connections from the kernel (inet_diag), including those from the kernel's NFS and SMB clients. It queries
+// only the kernel and never a mount.
 package sockets
 
 import (
@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timeout bounds one answer of the kernel.
+// timeout limits one response of the kernel.
 const timeout = 5 * time.Second
 
 // Socket is one TCP connection of this network namespace.
 type Socket struct {
-	// Local is its local port, Remote where it goes to.
+	// Local is its local port. Remote is its destination.
 	Local  int
 	Remote netip.AddrPort
-	// Repeats is how often in a row a segment, or a probe for one, was sent again that the other end has not acknowledged. One whose
-	// window is full acknowledges probes.
+	// Repeats is the number of consecutive retransmissions of a segment, or of a probe for one, that the other end has not acknowledged. An end with
+	// a full window acknowledges probes.
 	Repeats int
-	// MinRoundTrip is the shortest way there and back that TCP has seen on it.
+	// MinRoundTrip is the shortest round trip that TCP has measured on it.
 	MinRoundTrip time.Duration
 }
 
-// Read lists all connections, of IPv4 and IPv6. It costs as much as there are, so ask only where it tells something.
+// Read lists all connections of IPv4 and IPv6. The cost grows with their number, so call it only if the result is needed.
 func Read() ([]Socket, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_INET_DIAG)
 	if err != nil {
@@ -42,7 +42,7 @@ func Read() ([]Socket, error) {
 	var failed error
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		answers, err := handle.SocketDiagTCPInfo(family)
-		// Interrupted: connections came and went meanwhile, and the others are listed.
+		// If the dump was interrupted, connections came and went in the meantime. All others are listed.
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			failed = errors.Join(failed, fmt.Errorf("read socket diagnostics: %w", err))
 			continue
@@ -54,13 +54,13 @@ func Read() ([]Socket, error) {
 		}
 	}
 	if len(all) > 0 {
-		// A host without IPv6 still tells of IPv4.
+		// A host without IPv6 still lists IPv4.
 		return all, nil
 	}
 	return nil, failed
 }
 
-// inUse are the states of connections that somebody still sends over. Of others the kernel waits for the last acknowledgement alone.
+// inUse are the states of connections on which a program still sends. In other states, the kernel only waits for the last acknowledgement.
 var inUse = []uint8{netlink.TCP_ESTABLISHED, netlink.TCP_SYN_SENT, netlink.TCP_CLOSE_WAIT}
 
 func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
@@ -74,7 +74,7 @@ func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
 	}
 	return Socket{
 		Local: int(id.SourcePort), Remote: netip.AddrPortFrom(remote.Unmap(), id.DestinationPort),
-		// Where this host itself drops what it sends, nothing counts as sent, and only probes do.
+		// If this host itself drops the packets that it sends, no segment counts as sent, and only probes are counted.
 		Repeats:      int(max(answer.TCPInfo.Retransmits, answer.TCPInfo.Probes)),
 		MinRoundTrip: time.Duration(answer.TCPInfo.Min_rtt) * time.Microsecond,
 	}, true

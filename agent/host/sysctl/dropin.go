@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// DropIn is our file. Letters sort after digits: it is read after what distributions and clouds bring, such as the
+	// DropIn is the agent's file. Letters sort after digits, so it is read after the files of distributions and clouds, such as the
 	// 999-sysctl-aks.conf of AKS.
 	DropIn = "/etc/sysctl.d/zz-storage-client.conf"
-	// FormerDropIn is what earlier releases called it.
+	// FormerDropIn is its name in earlier releases.
 	FormerDropIn = "/etc/sysctl.d/99-zz-storage-client.conf"
 )
 
-// OurFile is our file under either name.
+// OurFile is the agent's file under either name.
 var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // TakeOverFiles implements host.Renamer.
@@ -29,21 +29,21 @@ func (s *Subject) TakeOverFiles() {
 }
 
 const (
-	// doneMark begins the comment that says which actions were done. They are not repeated at boot.
+	// doneMark starts the comment that lists completed actions. They are not repeated at boot.
 	doneMark = "# Done once, not at boot: "
-	// sysctlConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it: where it is read at boot,
-	// a link in /etc/sysctl.d leads to it, 99-sysctl.conf on most systems and none on Debian 13.
+	// sysctlConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it. If it is read at boot, a link in
+	// /etc/sysctl.d leads to it: 99-sysctl.conf on most systems, and none on Debian 13.
 	sysctlConf = "/etc/sysctl.conf"
 )
 
-// systemdSysctl sets sysctls at boot where it is there, and procps elsewhere.
+// systemdSysctl sets sysctls at boot if it is installed. Otherwise, procps does.
 var systemdSysctl = []string{"/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"}
 
 var directories = []string{
 	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
 }
 
-// content is what our drop-in says.
+// content is the content of the drop-in.
 type content struct {
 	settings map[string]string
 	done     map[string]string
@@ -61,7 +61,7 @@ func (c content) renderDropIn() []byte {
 	return []byte(b.String())
 }
 
-// readDropIn reads our file; where there is none, it says nothing.
+// readDropIn reads the drop-in. A missing file is empty.
 func (s *Subject) readDropIn() (content, error) {
 	c := content{settings: map[string]string{}, done: map[string]string{}}
 	data, err := s.fs.ReadIfThere(OurFile.NameOn(s.fs))
@@ -81,7 +81,7 @@ func (s *Subject) readDropIn() (content, error) {
 	return c, nil
 }
 
-// writeDropIn makes our file say c, and nothing else changes where it does already.
+// writeDropIn writes c to the drop-in. It does not write if the file already has that content.
 func (s *Subject) writeDropIn(c content) error {
 	text := ""
 	if len(c.settings)+len(c.done) > 0 {
@@ -99,13 +99,13 @@ type assignment struct {
 	file, value string
 }
 
-// isLater picks the files that are read after ours, and isNotOurs all but ours.
+// isLater reports whether a file is read after the drop-in. isNotOurs reports whether it is not the drop-in.
 func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base(OurFile.NameOn(s.fs)) }
 
 func isNotOurs(file string) bool { return file != DropIn && file != FormerDropIn }
 
-// readAssignments collects by dotted name what the picked files set, the last one of each. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
-// itself.
+// readAssignments returns, by dotted name, the last value in the picked files. It does not apply names with wildcards: systemd-sysctl does not apply
+// them to a name that a file sets explicitly.
 func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assignment, error) {
 	files, err := s.fs.DropIns(directories, ".conf")
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assig
 	return set, nil
 }
 
-// parseLine reads one line of sysctl.d(5); a dash in front says that errors do not matter.
+// parseLine parses one line of sysctl.d(5). A leading dash means that errors are ignored.
 func parseLine(line string) (name, value string, ok bool) {
 	line = strings.TrimSpace(line)
 	if line == "" || line[0] == '#' || line[0] == ';' {

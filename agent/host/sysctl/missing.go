@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// actions are parameters that do something when written and cannot be read, known as such even where the kernel is
-// not at hand.
+// actions are parameters that act when they are written and cannot be read. They are known as actions even if the kernel cannot be checked.
 var actions = map[string]bool{
 	"net.ipv4.route.flush": true,
 	"net.ipv6.route.flush": true,
 }
 
-// isAction is also true for what the running kernel lets nobody read (mode 0200).
+// isAction reports whether a parameter is an action. A parameter that the running kernel lets no user read (mode 0200) is one too.
 func (s *Subject) isAction(name string) bool {
 	if actions[name] {
 		return true
@@ -25,14 +24,14 @@ func (s *Subject) isAction(name string) bool {
 	return err == nil && info.Mode().Perm()&0o444 == 0
 }
 
-// actionFamily is what an action belongs to, e.g. net.ipv4 for net.ipv4.route.flush: it is done again after a change in it.
+// actionFamily returns the family of an action, e.g. net.ipv4 for net.ipv4.route.flush. The action runs again after a change in its family.
 func actionFamily(name string) string {
 	parts := strings.SplitN(name, ".", 3)
 	return strings.Join(parts[:min(len(parts), 2)], ".")
 }
 
-// dropped are parameters that once were, by the release without them: torvalds/linux 4396e46187ca, and what Linux
-// 5.13 moved from /proc/sys/kernel to /sys/kernel/debug/sched.
+// dropped are parameters that no longer exist, by the release that removed them: torvalds/linux 4396e46187ca, and the parameters that Linux 5.13
+// moved from /proc/sys/kernel to /sys/kernel/debug/sched.
 var dropped = map[string]string{
 	"net.ipv4.tcp_tw_recycle":            "4.12",
 	"kernel.sched_latency_ns":            "5.13, which has it in debugfs",
@@ -43,7 +42,7 @@ var dropped = map[string]string{
 	"kernel.sched_wakeup_granularity_ns": "5.13, which has it in debugfs",
 }
 
-// bringers are the modules without which a parameter is not there, by the beginning of its name. The longest counts.
+// bringers are the modules that provide parameters, by the prefix of the parameter's name. The longest prefix wins.
 var bringers = map[string]string{
 	"fs.nfs.":                     "nfs",
 	"fs.nfs.nlm_":                 "lockd",
@@ -56,7 +55,7 @@ var bringers = map[string]string{
 // perInterface are the trees that have a directory for each interface.
 var perInterface = []string{"net.ipv4.conf.", "net.ipv4.neigh.", "net.ipv6.conf.", "net.ipv6.neigh."}
 
-// whyMissing says why the running kernel does not have a parameter.
+// whyMissing returns the reason why the running kernel does not have a parameter.
 func (s *Subject) whyMissing(name string) string {
 	const later = "; it is set once it appears"
 	if release, ok := dropped[name]; ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// The bytes that may reach a generated file, whoever wrote the object.
+// nameBytes and valueBytes match the bytes that may reach a generated file, regardless of the author of the object.
 var (
 	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_.,:/@+-]+$`)
 	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]+( [A-Za-z0-9_.,:=/@+-]+)*$`)
 )
 
-// checkSetting refuses what must not be written and returns the file below /proc/sys.
+// checkSetting returns the file below /proc/sys, or an error if the setting must not be written.
 func checkSetting(setting host.Setting) (string, error) {
 	if !valueBytes.MatchString(setting.Value) {
 		return "", fmt.Errorf("sysctl %s: the value %q has characters that are not allowed", setting.Name, setting.Value)
@@ -23,8 +23,8 @@ func checkSetting(setting host.Setting) (string, error) {
 	return procFile(setting.Name)
 }
 
-// procFile turns a dotted name into its file. A slash stands for a dot inside an interface name:
-// net.ipv4.conf.eth0/100.forwarding is /proc/sys/net/ipv4/conf/eth0.100/forwarding.
+// procFile returns the file of a dotted name. A slash represents a dot inside an interface name: net.ipv4.conf.eth0/100.forwarding is
+// /proc/sys/net/ipv4/conf/eth0.100/forwarding.
 func procFile(name string) (string, error) {
 	if !nameBytes.MatchString(name) {
 		return "", fmt.Errorf("sysctl %q: the name has characters that are not allowed", name)
@@ -36,8 +36,8 @@ func procFile(name string) (string, error) {
 	return path.Join("/proc/sys", rel), nil
 }
 
-// dottedName is the form in which names are compared. A file may have either separator first; where that is a
-// slash, the rest is taken as it stands (sysctl.d(5)).
+// dottedName returns the form in which names are compared. A file may have either separator first. If that is a slash, the rest is literal
+// (sysctl.d(5)).
 func dottedName(name string) string {
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
 		return swapSeparators(name)

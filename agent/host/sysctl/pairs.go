@@ -8,9 +8,9 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// counterparts are the parameters of which the kernel clears one when the other is written: what is in force is the one
-// that is not 0 (torvalds/linux mm/page-writeback.c and mm/util.c). vm.dirty_bytes and vm.dirty_background_bytes take no 0,
-// and a 0 in vm.dirty_ratio that is not the kernel's own doing makes every write wait for the disk.
+// counterparts are pairs of parameters: the kernel clears one when the other is written. The parameter that is not 0 is effective (torvalds/linux
+// mm/page-writeback.c and mm/util.c). vm.dirty_bytes and vm.dirty_background_bytes do not accept 0. A 0 in vm.dirty_ratio that the kernel has not set
+// itself makes every write wait for the disk.
 var counterparts = map[string]string{
 	"vm.dirty_ratio":            "vm.dirty_bytes",
 	"vm.dirty_bytes":            "vm.dirty_ratio",
@@ -35,7 +35,7 @@ func namesOf(settings []host.Setting) map[string]bool {
 	return names
 }
 
-// hasCounterpart tells whether the running kernel has the other parameter of a pair as well.
+// hasCounterpart reports whether the running kernel also has the other parameter of a pair.
 func (s *Subject) hasCounterpart(name string) bool {
 	other := s.Counterpart(name)
 	if other == "" {
@@ -45,7 +45,7 @@ func (s *Subject) hasCounterpart(name string) bool {
 	return err == nil && s.fs.Exists(file)
 }
 
-// readCounterpart is the value of a parameter's counterpart, empty where it has none.
+// readCounterpart returns the value of a parameter's counterpart. Empty if it has none.
 func (s *Subject) readCounterpart(name string) (string, error) {
 	if !s.hasCounterpart(name) {
 		return "", nil
@@ -62,7 +62,7 @@ func (s *Subject) readName(name string) (string, error) {
 	return normaliseValue(value), err
 }
 
-// restorePair puts back that parameter of a pair which was in force: the kernel clears the other one by itself.
+// restorePair restores the parameter of a pair that was effective. The kernel clears the other one on its own.
 func (s *Subject) restorePair(o *host.Observation, original host.Original) error {
 	other := s.Counterpart(o.Name)
 	if s.wanted[other] {
@@ -76,7 +76,7 @@ func (s *Subject) restorePair(o *host.Observation, original host.Original) error
 	return s.restoreKnown(o, own, counterpart)
 }
 
-// completePair works out what a journal of an earlier release does not hold: where one of a pair was not 0, the other was.
+// completePair derives a value that a journal of an earlier release does not contain: if one of a pair was not 0, the other was 0.
 func completePair(original host.Original) (own, counterpart string) {
 	own, counterpart = normaliseValue(original.Value), normaliseValue(original.Counterpart)
 	if counterpart == "" && own != "" && own != "0" {
@@ -103,7 +103,7 @@ func (s *Subject) restoreKnown(o *host.Observation, own, counterpart string) err
 	return cmp.Or(readErr, err)
 }
 
-// writePair makes one parameter of a pair the one in force, and reads both back.
+// writePair makes one parameter of a pair effective, and reads both back.
 func (s *Subject) writePair(name, value string) error {
 	file, err := procFile(name)
 	if err != nil {
@@ -124,8 +124,8 @@ func (s *Subject) writePair(name, value string) error {
 
 var errNotCleared = errors.New("the kernel did not clear it")
 
-// restoreUnknown restores a pair of which a journal of an earlier release holds only that one was 0. What was in force then
-// is the other, whose value the host's own files may tell.
+// restoreUnknown restores a pair if a journal of an earlier release only contains that one parameter was 0. The other one was effective then, and the
+// host's files may contain its value.
 func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) error {
 	unknown := s.Counterpart(o.Name)
 	if own == "" {

@@ -16,16 +16,16 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "sysctl"
 
-// Subject serves the settings "sysctl/...". It implements host.Subject.
+// Subject implements host.Subject for the settings "sysctl/...".
 type Subject struct {
 	fs     host.FS
 	kernel host.Kernel
-	// failed holds, for each name, why the last Apply could not bring the value about.
+	// failed contains, by name, the error of the last Apply.
 	failed map[string]string
-	// fileErr is why the last Apply could not keep our drop-in.
+	// fileErr is the error of the last Apply if it could not keep the drop-in.
 	fileErr error
 	place   *mounts.Place
-	// done are the actions that were done, where our drop-in cannot tell.
+	// done are the completed actions, if the drop-in cannot contain them.
 	done     map[string]string
 	attended bool
 	wanted   map[string]bool
@@ -53,9 +53,8 @@ func (s *Subject) Attend(attended bool) { s.attended = attended }
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// Original implements host.Subject. A parameter that the kernel does not have, and one that cannot be read,
-// has no original. In an image, it is what the image's own files set; where they set nothing, the kernel's own value
-// comes back at the first boot without our drop-in.
+// Original implements host.Subject. A parameter that the kernel does not have, or that cannot be read, has no original. In an image, the original is
+// the value in the image's files. If they set none, the kernel's value is effective again at the first boot without the drop-in.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
 	file, err := procFile(name)
 	if err != nil || s.isAction(name) {
@@ -83,8 +82,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	return host.Original{Present: true, Value: normaliseValue(value), Counterpart: other}, nil
 }
 
-// Apply implements host.Subject. A value that the kernel does not take stays out of our drop-in, since
-// systemd-sysctl would fail on it at every boot.
+// Apply implements host.Subject. The drop-in omits a value that the kernel does not accept, because systemd-sysctl would fail on it at every boot.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	s.failed, s.wanted = map[string]string{}, namesOf(desired)
 	before, err := s.readDropIn()
@@ -103,8 +101,8 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
-// applyValues brings all values about, and tells in which families one was written. What the kernel refuses is tried once
-// more after the others: some values are bounds of others, as sunrpc.min_resvport and sunrpc.max_resvport are.
+// applyValues applies all values, and reports the families in which it has written one. It retries a value that the kernel rejects after the others,
+// because some values are bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
 func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
 	changedIn, s.changedIn = s.changedIn, map[string]bool{}
 	apply := func(setting host.Setting) {
@@ -146,7 +144,7 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 		set(setting)
 	}
 	for _, setting := range settings {
-		// Once more after the others, as Apply does.
+		// Retry after the others, as Apply does.
 		if refused[setting.Name] != nil {
 			set(setting)
 		}
@@ -154,11 +152,10 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 	return refused
 }
 
-// OutlivesBoot implements host.Setter: a boot brings the values of files.
+// OutlivesBoot implements host.Setter. A boot sets the values in files.
 func (s *Subject) OutlivesBoot() bool { return false }
 
-// applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
-// written.
+// applyLive applies one value. kept reports whether the drop-in must contain it. changed reports whether it was written.
 func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
@@ -181,7 +178,7 @@ func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	return true, true
 }
 
-// isMet reports whether a value is as a setting wants it: exactly, or no number below it.
+// isMet reports whether a value satisfies a setting: it is equal, or no number in it is lower.
 func isMet(setting host.Setting, value string) bool {
 	if setting.AtLeast {
 		return text.Larger(value, setting.Value) == normaliseValue(value)
@@ -189,7 +186,7 @@ func isMet(setting host.Setting, value string) bool {
 	return normaliseValue(value) == normaliseValue(setting.Value)
 }
 
-// setLive sets the live value. What is only raised keeps the numbers that are larger already.
+// setLive sets the live value. A setting that only raises keeps numbers that are already larger.
 func (s *Subject) setLive(file string, setting host.Setting) error {
 	if !setting.AtLeast {
 		return s.writeValue(file, setting.Value)
@@ -201,13 +198,13 @@ func (s *Subject) setLive(file string, setting host.Setting) error {
 	return s.writeValue(file, text.Larger(setting.Value, value))
 }
 
-// writeValue writes a value and reads it back, for the kernel rounds and clamps some.
+// writeValue writes a value and reads it back, because the kernel rounds and clamps some values.
 func (s *Subject) writeValue(file, value string) error {
 	return host.SetValue(s.kernel, file, value, func(got, value string) bool { return normaliseValue(got) == normaliseValue(value) })
 }
 
-// doAction does an action that has not been done yet, and again after a change that it belongs to. That it was done
-// is kept as a comment in our drop-in, so that an agent's restart does not repeat it.
+// doAction runs an action that has not run yet, and again after a change in its family. A comment in the drop-in records the action, so that a
+// restart of the agent does not repeat it.
 func (s *Subject) doAction(setting host.Setting, before content, again bool, after content) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.Exists(file) {
@@ -293,7 +290,7 @@ func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file s
 	return nil
 }
 
-// observeFile looks at what the next boot will set.
+// observeFile checks the value that the next boot will set.
 func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]
@@ -322,7 +319,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept co
 	}
 }
 
-// judgeUnkept judges a value that is in force and that no file keeps for the next boot.
+// judgeUnkept evaluates an effective value that no file keeps for the next boot.
 func (s *Subject) judgeUnkept(o *host.Observation, why string) {
 	if s.attended {
 		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+why
@@ -338,7 +335,7 @@ func (s *Subject) missingNote() string {
 	return "in force, but lost at the next boot: "
 }
 
-// Restore implements host.Subject. What the kernel refuses is tried once more after the others, as in Apply.
+// Restore implements host.Subject. It retries a value that the kernel rejects after the others, as Apply does.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := host.RestoreEach(originals, host.Live, s.restoreValue)
 	for i, o := range observations {

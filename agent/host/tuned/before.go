@@ -2,13 +2,13 @@ package tuned
 
 import "strings"
 
-// before is how tuned was before the first change, as the journal holds it.
+// before is the state of tuned before the first change, as the journal contains it.
 type before struct {
 	running, enabled bool
 	mode, profile    fileText
 }
 
-// String writes e.g. "running enabled mode=auto profile=virtual-guest". The profile is last, since it may be several.
+// String returns e.g. "running enabled mode=auto profile=virtual-guest". The profile is last, because there may be several.
 func (b before) String() string {
 	words := []string{"stopped", "disabled"}
 	if b.running {
@@ -37,7 +37,7 @@ func parseBefore(text string) (b before, ok bool) {
 	return b, ok && (b.running || running == "stopped") && (b.enabled || enabled == "disabled")
 }
 
-// backCommand has a running daemon go back to what it had.
+// backCommand returns the command that makes a running daemon return to its previous profile.
 func (b before) backCommand() []string {
 	switch {
 	case b.mode.text == modeAuto:

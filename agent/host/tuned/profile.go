@@ -15,12 +15,11 @@ import (
 const (
 	logFile  = "/var/log/tuned/tuned.log"
 	mainConf = "/etc/tuned/tuned-main.conf"
-	// maxIncludes bounds how many files a profile is put together from.
+	// maxIncludes limits the files from which a profile is combined.
 	maxIncludes = 32
 )
 
-// profileDirs hold a directory for each profile; the first one that has it counts. Since tuned 2.23 there is a
-// directory between.
+// profileDirs contain a directory for each profile. The first directory that has the profile wins. Since tuned 2.23, there is a directory in between.
 var profileDirs = []string{"/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"}
 
 // exclusive are sysctls of which the kernel clears one when the other is set.
@@ -40,13 +39,13 @@ func (s *Subject) profileFile(profile string) string {
 
 func (s *Subject) profileExists(profile string) bool { return s.profileFile(profile) != "" }
 
-// value is a sysctl that a profile sets. byVM is true where its plug-in vm does, which reapply_sysctl does not undo.
+// value is a sysctl that a profile sets. byVM is true if the profile's plug-in vm sets it: reapply_sysctl does not undo that.
 type value struct {
 	text string
 	byVM bool
 }
 
-// profileSysctls are those that a profile sets, what it includes among them.
+// profileSysctls returns the sysctls that a profile and the profiles that it includes set.
 func (s *Subject) profileSysctls(profile string) (map[string]value, error) {
 	found := map[string]value{}
 	var seen []string
@@ -90,7 +89,7 @@ func collectSysctls(section string, options map[string]string, found map[string]
 	}
 }
 
-// parseProfile reads the sections of a tuned.conf.
+// parseProfile parses the sections of a tuned.conf.
 func parseProfile(data string) map[string]map[string]string {
 	sections := map[string]map[string]string{}
 	section := ""
@@ -113,22 +112,22 @@ func parseProfile(data string) map[string]map[string]string {
 	return sections
 }
 
-// conflict is a sysctl that is declared, and that the profile sets to something else, itself or by its counterpart.
+// conflict is a declared sysctl that the profile sets to another value, directly or through its counterpart.
 type conflict struct {
 	declared, wanted string
-	// name and value are what the profile sets.
+	// name and value are the profile's setting.
 	name string
 	value
 }
 
-// conflicts are sorted by the name that is declared.
+// conflicts are the conflicts of a profile, sorted by the declared name.
 type conflicts struct {
 	list []conflict
-	// reapplied is true where tuned lets the files of sysctl.d have the last word when it starts.
+	// reapplied is true if tuned applies the files of sysctl.d last when it starts.
 	reapplied bool
 }
 
-// findConflicts compares a profile with the sysctls that our drop-in holds.
+// findConflicts compares a profile with the sysctls in the agent's drop-in.
 func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	var c conflicts
 	set, err := s.profileSysctls(profile)
@@ -155,7 +154,7 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	return c, nil
 }
 
-// readAssignments reads lines of "name = value".
+// readAssignments parses lines of "name = value".
 func (s *Subject) readAssignments(name string) (map[string]string, error) {
 	data, err := s.fs.ReadIfThere(name)
 	if err != nil {
@@ -164,9 +163,8 @@ func (s *Subject) readAssignments(name string) (map[string]string, error) {
 	return parseProfile(string(data))[""], nil
 }
 
-// String says who wins; empty where nothing is in conflict. tuned starts after systemd-sysctl at boot
-// (After=systemd-sysctl.service) and with reapply_sysctl, its default, reads /etc/sysctl.d once more after its own
-// values; that does not reach what its plug-in vm sets.
+// String describes which value wins. Empty if there is no conflict. tuned starts after systemd-sysctl at boot (After=systemd-sysctl.service). With
+// reapply_sysctl, its default, it reads /etc/sysctl.d again after its own values. That does not affect values of its plug-in vm.
 func (c conflicts) String() string {
 	if len(c.list) == 0 {
 		return ""
@@ -192,7 +190,7 @@ func (c conflicts) isDeclared(failure string) bool {
 
 var failureLine = regexp.MustCompile(`verify: failed: (.*)$`)
 
-// verifyFailures are what tuned's log says of the last verification, such as "'vm.swappiness' = '60', expected '10'".
+// verifyFailures returns the failures of the last verification in tuned's log, such as "'vm.swappiness' = '60', expected '10'".
 func (s *Subject) verifyFailures() []string {
 	data, err := s.fs.ReadFile(logFile)
 	if err != nil {

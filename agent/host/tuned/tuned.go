@@ -1,5 +1,5 @@
-// Package tuned selects the profile of tuned, where that is installed: it is enabled and started for it, and put back
-// as it was. What a profile does is tuned's own; what of it has come about, tuned-adm verify tells.
+// Package tuned selects the profile of tuned, if that is installed. It enables and starts tuned, and restores its previous state later. tuned itself
+// applies the profile, and tuned-adm verify reports the result.
 package tuned
 
 import (
@@ -25,7 +25,7 @@ const (
 	modeFile    = "/etc/tuned/profile_mode"
 	modeAuto    = "auto"
 
-	// verifyInterval is how often tuned is asked to verify what it has done: it writes a log, and takes a second.
+	// verifyInterval is the interval between verifications by tuned. A verification writes a log, and takes a second.
 	verifyInterval = 10 * time.Minute
 )
 
@@ -34,14 +34,14 @@ var (
 	commands     = []string{"/usr/sbin/tuned-adm", "/sbin/tuned-adm", "/usr/bin/tuned-adm"}
 )
 
-// Subject serves the setting "tuned/profile". It implements host.Subject.
+// Subject implements host.Subject for the setting "tuned/profile".
 type Subject struct {
 	fs     host.FS
 	runner host.Runner
 	now    func() time.Time
-	// failed is why the last Apply could not bring the profile about.
+	// failed is the error of the last Apply.
 	failed string
-	// verified is what was found good last, and until when that counts.
+	// verified identifies the last successful verification. It is valid until verifiedUntil.
 	verified      string
 	verifiedUntil time.Time
 }
@@ -59,11 +59,11 @@ func (s *Subject) Name() string { return Name }
 type status struct {
 	// load, active and enabled are systemd's LoadState, ActiveState and UnitFileState.
 	load, active, enabled string
-	// since is when the daemon was started, in microseconds since boot.
+	// since is the time when the daemon was started, in microseconds since boot.
 	since string
-	// conflicts are the units that are stopped when tuned is started.
+	// conflicts are the units that stop when tuned is started.
 	conflicts []string
-	// profile and mode are what tuned's files hold.
+	// profile and mode are the contents of tuned's files.
 	profile, mode fileText
 }
 
@@ -108,13 +108,13 @@ func (s *Subject) readText(name string) (fileText, error) {
 	return fileText{present: true, text: value}, err
 }
 
-// hasProfile tells whether the profile was chosen, by somebody and not by tuned's own recommendation, and is at work.
+// hasProfile reports whether the profile is active, and was chosen explicitly instead of by tuned's recommendation.
 func (st status) hasProfile(profile string) bool {
 	return st.isRunning() && st.profile.text == profile && st.mode.text != modeAuto
 }
 
-// Original implements host.Subject. It is profile and mode, and whether tuned runs and is enabled. Where tuned is not
-// installed, there is none.
+// Original implements host.Subject. The original is the profile, the mode, and the states running and enabled. If tuned is not installed, there is
+// none.
 func (s *Subject) Original(ctx context.Context, _ string) (host.Original, error) {
 	if !s.isInstalled() {
 		return host.Original{}, nil
@@ -145,7 +145,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// Set implements host.Setter. A profile is chosen in tuned's own files, and in none of ours.
+// Set implements host.Setter. tuned stores the chosen profile in its files. The agent's files do not contain it.
 func (s *Subject) Set(ctx context.Context, settings []host.Setting) map[string]error {
 	if err := s.Apply(ctx, settings); err != nil || s.failed == "" {
 		return nil
@@ -153,10 +153,10 @@ func (s *Subject) Set(ctx context.Context, settings []host.Setting) map[string]e
 	return map[string]error{setting: errors.New(s.failed)}
 }
 
-// OutlivesBoot implements host.Setter: tuned chooses its profile again.
+// OutlivesBoot implements host.Setter. tuned selects its profile again.
 func (s *Subject) OutlivesBoot() bool { return true }
 
-// chooseProfile enables tuned, and has it take the profile: a daemon that does not run is started for that by tuned-adm.
+// chooseProfile enables tuned and selects the profile. If the daemon does not run, tuned-adm starts it.
 func (s *Subject) chooseProfile(ctx context.Context, profile string, st status) error {
 	if !st.enabledAtBoot() {
 		if err := s.runCommand(ctx, "systemctl", "enable", unit); err != nil {
@@ -189,7 +189,7 @@ func checkSetting(d host.Setting) error {
 	return nil
 }
 
-// whyUnsupported says why a profile cannot work here, "" where it can.
+// whyUnsupported returns the reason why a profile cannot work here. Empty if it can.
 func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status) string {
 	switch {
 	case !s.isInstalled() || st.load == "not-found":
@@ -206,8 +206,7 @@ func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status)
 	return ""
 }
 
-// runningOf returns the units that are active. One whose state cannot be read counts as stopped: systemd itself
-// would tell of it when it is stopped.
+// runningOf returns the active units. A unit whose state cannot be read counts as stopped: systemd itself would report that it stops the unit.
 func (s *Subject) runningOf(ctx context.Context, units []string) []string {
 	var running []string
 	for _, name := range units {
@@ -262,8 +261,8 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error
 	return nil
 }
 
-// observeEffect asks tuned whether what the profile sets is in force. What is declared as a sysctl is in force in its
-// stead, and no failure.
+// observeEffect verifies with tuned that the profile is effective. A declared sysctl is effective instead of the profile's value, which is not a
+// failure.
 func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) error {
 	conflicts, err := s.findConflicts(o.Desired)
 	if err != nil {
@@ -307,7 +306,7 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	})
 }
 
-// putBack leaves tuned as it was. A daemon that is stopped takes back what it has set.
+// putBack restores the previous state of tuned. A daemon that is stopped reverts its changes.
 func (s *Subject) putBack(ctx context.Context, was before) error {
 	s.verified = ""
 	st, err := s.readStatus(ctx)
@@ -331,7 +330,7 @@ func (s *Subject) putBack(ctx context.Context, was before) error {
 	return errors.Join(s.restoreText(profileFile, was.profile), s.restoreText(modeFile, was.mode))
 }
 
-// restoreText puts back what tuned-adm has changed in tuned's own file, which a running daemon does not read.
+// restoreText restores tuned's file, which tuned-adm has changed. A running daemon does not read it.
 func (s *Subject) restoreText(name string, was fileText) error {
 	is, err := s.readText(name)
 	switch {

@@ -1,5 +1,5 @@
-// Package workload does one kind of work on files, again and again, so that what a mount makes of it can be counted. It reads only,
-// unless it is allowed to write; then it writes into a directory of its own and removes it.
+// Package workload repeats one kind of work on files, so that the requests of a mount can be counted. It only reads, unless it is allowed to write.
+// It writes to a separate directory, and removes that.
 package workload
 
 import (
@@ -23,85 +23,84 @@ import (
 // Name is one kind of work.
 type Name string
 
-// Names.
+// Names of workloads.
 const (
-	// ListNames reads the directory and asks for nothing else, as ls -U does.
+	// ListNames reads the directory without attributes, as ls -U does.
 	ListNames Name = "ListNames"
-	// ListDirectory reads the directory and asks for the attributes of each entry, as ls -l does.
+	// ListDirectory reads the directory and the attributes of each entry, as ls -l does.
 	ListDirectory Name = "ListDirectory"
-	// WalkTree does so in all directories below it.
+	// WalkTree does the same in all directories below it.
 	WalkTree Name = "WalkTree"
-	// ReadSequential reads all files of the directory from beginning to end.
+	// ReadSequential reads all files of the directory from start to end.
 	ReadSequential Name = "ReadSequential"
-	// ReadRandom reads blocks of them anywhere, each in runs of 4 KiB as programs read records.
+	// ReadRandom reads random blocks of these files, each in runs of 4 KiB, as programs read records.
 	ReadRandom Name = "ReadRandom"
 	// CreateUnlink creates small files and removes them.
 	CreateUnlink Name = "CreateUnlink"
-	// WriteSequential writes one file from beginning to end.
+	// WriteSequential writes one file from start to end.
 	WriteSequential Name = "WriteSequential"
-	// CopyFiles copies the files of the directory, on the server where file system and server can (copy_file_range(2)).
+	// CopyFiles copies the files of the directory. The server copies them if file system and server support it (copy_file_range(2)).
 	CopyFiles Name = "CopyFiles"
 )
 
-// Attributes is how ListDirectory asks for the attributes of entries.
+// Attributes is the time when ListDirectory reads the attributes of entries.
 type Attributes string
 
-// Ways to ask.
+// Values of Attributes.
 const (
-	// AtTheEnd is after all names were read. The default.
+	// AtTheEnd reads attributes after all names. The default.
 	AtTheEnd Attributes = "AtTheEnd"
-	// Interleaved is after each part of the directory.
+	// Interleaved reads attributes after each part of the directory.
 	Interleaved Attributes = "Interleaved"
-	// Cached is as AtTheEnd, with whatever the client has kept (AT_STATX_DONT_SYNC of statx(2)).
+	// Cached is AtTheEnd with the data that the client has cached (AT_STATX_DONT_SYNC of statx(2)).
 	Cached Attributes = "Cached"
 )
 
 var allAttributes = []Attributes{"", AtTheEnd, Interleaved, Cached}
 
-// Names are all of them.
+// Names are the names of all workloads.
 var Names = []Name{ListNames, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential, CopyFiles}
 
-// directoryPrefix begins the name of the directory that is written into.
+// directoryPrefix starts the name of the directory for writes.
 const directoryPrefix = ".storage-client-trial-"
 
 const (
 	filesPerPass, blocksPerPass = 200, 256
 	runSize                     = 4 << 10
-	// entriesPerPart is how many names are read before Interleaved asks for their attributes.
+	// entriesPerPart is the number of names that are read before Interleaved reads their attributes.
 	entriesPerPart = 100
 )
 
-// Options say what is done.
+// Options describe the work.
 type Options struct {
 	Name Name
 	// Path is the directory.
 	Path string
-	// For is how long passes are begun, Pause how long to wait between two of them.
+	// For is the time during which passes start. Pause is the time between two passes.
 	For, Pause time.Duration
-	// Workers is how many do so at a time.
+	// Workers is the number of concurrent workers.
 	Workers int
-	// BlockKiB is the size of a block of all that reads or writes. Direct reads and writes past the page cache, Sync waits for each
-	// write.
+	// BlockKiB is the block size of all workloads that read or write. Direct bypasses the page cache. Sync waits for each write.
 	BlockKiB     int
 	Direct, Sync bool
-	// Attributes is how ListDirectory asks for them.
+	// Attributes is the time when ListDirectory reads attributes.
 	Attributes Attributes
-	// KeepCache reads what is in this node's cache from there: without it, nothing is.
+	// KeepCache permits reads from this node's cache. Without it, files are dropped from the cache first.
 	KeepCache bool
-	// ThroughClient has CopyFiles read and write each file, whatever the server could do.
+	// ThroughClient makes CopyFiles read and write each file, even if the server could copy it.
 	ThroughClient bool
-	// AllowWrites allows what writes.
+	// AllowWrites allows workloads that write.
 	AllowWrites bool
-	// ID ends the name of the directory that is written into; no two that run at a time have the same.
+	// ID ends the name of the directory for writes. Concurrent runs must have different IDs.
 	ID string
-	// TakeOver is set where nobody else has that ID: what a killed program has left under it is removed.
+	// TakeOver is set if no other run has that ID. The remains of a killed program with that ID are then removed.
 	TakeOver bool
-	// MaxEntries bounds the entries of a pass, MaxBytes the bytes; 0: no bound. A pass ends there, at the same place each time.
+	// MaxEntries limits the entries of a pass, MaxBytes the bytes. Zero for no limit. A pass ends there, at the same place each time.
 	MaxEntries int
 	MaxBytes   uint64
 }
 
-// Validate refuses what cannot be done.
+// Validate returns an error if the options are invalid.
 func (o Options) Validate() error {
 	switch {
 	case !slices.Contains(Names, o.Name):
@@ -136,22 +135,22 @@ func (o Options) writes() bool {
 	return o.Name == CreateUnlink || o.Name == WriteSequential || o.Name == CopyFiles
 }
 
-// Result is what was done.
+// Result is the result of the work.
 type Result struct {
 	Name Name `json:"name"`
-	// Passes are in the order in which they ended, of all workers.
+	// Passes are the passes of all workers, in the order of their completion.
 	Passes []Pass `json:"passes"`
 }
 
 // Pass is one round of the work.
 type Pass struct {
 	Seconds float64 `json:"seconds"`
-	// Units is how many entries, files or blocks it had.
+	// Units is the number of entries, files or blocks in the pass.
 	Units uint64 `json:"units"`
 	Bytes uint64 `json:"bytes,omitempty"`
 }
 
-// Run does the work until its time is over; a pass that has begun is finished. It stops at the first error.
+// Run runs the work until its time is over, and completes passes that have started. It stops at the first error.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.Validate(); err != nil {
 		return Result{}, err
@@ -195,7 +194,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, nil
 }
 
-// makeDirectory takes no directory of another.
+// makeDirectory makes the directory. It does not use the directory of another run.
 func (o Options) makeDirectory(place string) error {
 	err := os.Mkdir(place, 0o700)
 	if !errors.Is(err, fs.ErrExist) || !o.TakeOver {
@@ -217,7 +216,7 @@ func wait(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// worker does passes one after the other.
+// worker runs passes one after the other.
 type worker struct {
 	Options
 	place  string
@@ -246,7 +245,7 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	}
 }
 
-// readEntries reads the directory, sorted, as far as MaxEntries go.
+// readEntries returns the entries of the directory, sorted, up to MaxEntries.
 func (w worker) readEntries() (entries []fs.DirEntry, err error) {
 	err = w.readParts(cmp.Or(w.MaxEntries, -1), func(part []fs.DirEntry) error {
 		entries = append(entries, part...)
@@ -256,7 +255,7 @@ func (w worker) readEntries() (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-// readParts reads the directory in parts of so many entries, -1 for all at once, as far as MaxEntries go.
+// readParts reads the directory in parts of size entries, up to MaxEntries. A size of -1 reads all at once.
 func (w worker) readParts(size int, each func([]fs.DirEntry) error) (err error) {
 	dir, err := os.Open(w.Path)
 	if err != nil {
@@ -287,7 +286,7 @@ func (w worker) listNames() (p Pass, err error) {
 func (w worker) listDirectory() (p Pass, err error) {
 	ask := func(part []fs.DirEntry) error {
 		for _, entry := range part {
-			// One that has gone meanwhile is none.
+			// An entry that is gone in the meantime is not an error.
 			if err := w.readAttributes(entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -363,7 +362,7 @@ func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.Fil
 	return p, nil
 }
 
-// evict drops a file from this node's cache: what is read from there says nothing of the mount.
+// evict drops a file from this node's cache, because reads from the cache do not measure the mount.
 func evict(file *os.File) error {
 	if err := unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
 		return fmt.Errorf("evict from the cache: %w", err)
@@ -371,7 +370,7 @@ func evict(file *os.File) error {
 	return nil
 }
 
-// isEnough says whether a pass has as many bytes as it may.
+// isEnough reports whether a pass has reached MaxBytes.
 func (w worker) isEnough(p Pass) bool { return w.MaxBytes > 0 && p.Bytes >= w.MaxBytes }
 
 func (w worker) readAll(ctx context.Context, file *os.File, p *Pass) error {
@@ -457,14 +456,14 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	return p, nil
 }
 
-// copyFile copies as far as MaxBytes go, and removes the copy.
+// copyFile copies up to MaxBytes, and removes the copy.
 func (w worker) copyFile(_ context.Context, from *os.File, p *Pass) (err error) {
 	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	// Closing it writes what is left.
+	// Close writes the remaining data.
 	defer func() { err = errors.Join(err, to.Close(), os.Remove(name)) }()
 	source := io.Reader(from)
 	if w.MaxBytes > 0 {
@@ -480,5 +479,6 @@ func (w worker) copyFile(_ context.Context, from *os.File, p *Pass) (err error) 
 	return err
 }
 
-// alignedBuffer is what O_DIRECT asks for. A large allocation of Go begins at a page; 8 KiB is the size of its smallest one.
+// alignedBuffer returns a buffer with the alignment that O_DIRECT requires. A large allocation of Go starts at a page, and the smallest page has 8
+// KiB.
 func alignedBuffer(size int) []byte { return make([]byte, max(size, 64<<10))[:size] }

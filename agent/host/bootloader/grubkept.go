@@ -61,9 +61,9 @@ func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made
 	return g.fs.Rename(g.at.scratch(), g.at.menu)
 }
 
-// isOriginalGood reports whether the host would have its original menu without the agent. Either the present menu is the original. Or the agent wrote
-// exactly the present menu, and the generator prints the same now. If no argument is desired and the new menu still passes one of the agent's
-// arguments, another file sets it now: the original is no longer valid.
+// isOriginalGood reports whether the host would have its original menu without the agent. That is the case if the present menu is the original. It is
+// also the case if the agent wrote exactly the present menu, and the generator still prints the same. If no argument is desired, the new menu must
+// pass none of the agent's arguments. Otherwise, another file sets them now, and the original is no longer valid.
 func (g grubDebian) isOriginalGood(f facts, next change, file host.KeptFile, present, made []byte) bool {
 	ours := append(f.ourArguments(), next.wanted...)
 	switch {

@@ -37,7 +37,7 @@ func isHashTable(name string) bool {
 	return false
 }
 
-// hashEntries parses the value. It accepts plain numbers only, because the kernel reads "16M" as 16.
+// hashEntries parses the size of a hash table. It accepts plain numbers only, because the kernel reads "16M" as 16.
 func hashEntries(value string) (uint64, error) {
 	if !hashValue.MatchString(value) {
 		return 0, fmt.Errorf("%q is not a plain number", value)

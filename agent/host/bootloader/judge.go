@@ -33,7 +33,7 @@ type facts struct {
 	foreign  []source
 	// atBoot are the agent's arguments in the menu when this boot started.
 	atBoot []host.Argument
-	// stagedSince are the arguments that the agent has staged in this boot, including later removed ones.
+	// stagedSince are the arguments that the agent has staged in this boot, even if they were removed later.
 	stagedSince []host.Argument
 	// later are the arguments of kernels that are installed later. hasLater is true if a host with boot entries declares them.
 	later    []host.Argument

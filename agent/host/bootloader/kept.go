@@ -109,7 +109,7 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 }
 
 // repairFiles restores files that an interrupted change may have damaged. These are /etc/default/grub, which no change may touch, and empty files. A
-// file is empty if the power failed before it was durable, or if grubby was killed while writing it.
+// file can be empty because the power failed before it was durable, or because grubby was killed while writing it.
 func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		now, err := b.fs.SaveFile(name)

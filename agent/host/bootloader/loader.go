@@ -34,13 +34,11 @@ type loader interface {
 	endTrial(f facts) error
 }
 
-// change is a change of the menu.
 type change struct {
 	wanted, stale []host.Argument
 	trial         nextTrial
 }
 
-// loader returns the current boot loader of the host.
 func (s *Subject) loader() loader {
 	found := Detect(s.fs)
 	switch found.Type {

@@ -64,7 +64,7 @@ func (s *Subject) isCutShort(f facts) bool {
 	return f.dropIn.unfinished && len(kept) > 0
 }
 
-// mayStage returns the first obstacle, before any change.
+// mayStage returns the first obstacle to staging. It runs before any change.
 func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 	switch {
 	case f.boundErr != nil:

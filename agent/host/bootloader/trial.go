@@ -179,7 +179,7 @@ func (t *trial) readCommand(text string) {
 	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }
 
-// notBooted returns the arguments that the running kernel was not booted with. The running agent is the proof of the others.
+// notBooted returns the arguments that the running kernel was not booted with. The others are proven, because the agent is running.
 func (f facts) notBooted(args []host.Argument) []host.Argument {
 	if f.image {
 		return nil
@@ -280,7 +280,7 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 		return nextTrial{}
 	}
 	if f.trial.isOver() && len(argumentsWithout(untried, f.ourArguments())) == 0 {
-		// Arguments that failed their trial are not tried again because they are staged again.
+		// Staging arguments again does not repeat a trial that they have failed.
 		return nextTrial{printed, f.trial.state}
 	}
 	return nextTrial{printed, trialArmed}
@@ -388,7 +388,7 @@ func (g grubDebian) writeGenerator(printed string) error {
 	return g.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
 }
 
-// trialNote describes, for an argument that waits for its boot, the result of a failed boot.
+// trialNote describes, for an argument that waits for its boot, the consequence of a failed boot.
 func (t trial) trialNote() string {
 	switch {
 	case t.why != "":

@@ -94,8 +94,8 @@ func readMenuText(data string, ours []host.Argument) *menuText {
 	return m
 }
 
-// plainLine returns a line without the agent's arguments, and without the hints at which GRUB first searches for a disk. The hints depend on the
-// order in which the kernel found the disks.
+// plainLine returns a line without the agent's arguments, and without the places at which GRUB first searches for a disk. These depend on the order
+// in which the kernel found the disks.
 func (m *menuText) plainLine(number int, raw string) textLine {
 	words := strings.Fields(raw)
 	isSearch := len(words) > 0 && words[0] == "search"

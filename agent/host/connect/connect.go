@@ -96,7 +96,7 @@ func callNull(connection io.ReadWriter, version uint32) error {
 	return nil
 }
 
-// negotiate requests a dialect of SMB 2 or 3 from the server (MS-SMB2 2.2.3). It does not log in.
+// negotiate queries the server for its dialect of SMB 2 and 3 (MS-SMB2 2.2.3). It does not log in.
 func negotiate(connection io.ReadWriter) error {
 	dialects := []uint16{0x0202, 0x0210, 0x0300, 0x0302}
 	request := make([]byte, 64+36, 64+36+2*len(dialects))

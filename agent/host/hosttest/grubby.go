@@ -11,35 +11,38 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
-// SedLeftover is the name of the file that is left where grubby is killed within a "sed -i": sed's own names are "sed" and six letters.
+// SedLeftover is the name of the file that remains if grubby is killed within a "sed -i". sed itself uses "sed" and six letters.
 const SedLeftover = "sedAbCdEf"
 
-// noDefaultFile is the option without which grubby edits /etc/default/grub. Its script knows it or does not.
+// noDefaultFile is the option without which grubby edits /etc/default/grub. Not every version of its script knows it.
 const noDefaultFile = "--no-etc-grub-update"
 
-// grubbyValues are the options of grubby's script that are simulated, and whether they take a value.
+// grubbyValues are the simulated options of grubby's script. The value is true if an option takes a value.
 var grubbyValues = map[string]bool{
 	"--update-kernel": true, "--info": true, "--args": true, "--remove-args": true, noDefaultFile: false, "--grub2": false,
 }
 
-// grubbyRun is one run of the simulated grubby. It does what testdata/grubby.json has recorded of the real script: it parses
-// its options twice, once by getopt and once by hand, takes arguments for regular expressions, turns runs of blanks into one,
-// takes every line of /etc/default/grub that begins with GRUB_CMDLINE_LINUX for that variable, makes /etc/kernel/cmdline if there
-// is none, and syncs nothing. The order of entries is that of their names.
+// grubbyRun is one run of the simulated grubby. It behaves like the real script as recorded in testdata/grubby.json:
+//
+//   - It parses its options twice, once by getopt and once by hand.
+//   - It treats arguments as regular expressions, and replaces runs of blanks with one.
+//   - It treats every line of /etc/default/grub that starts with GRUB_CMDLINE_LINUX as that variable.
+//   - It creates /etc/kernel/cmdline if there is none, and syncs no file.
+//
+// Entries are ordered by name.
 type grubbyRun struct {
 	dir     string
 	entries []string
-	// update, info, add and remove are the values of the options; keepDefaults is set by the option without one.
+	// update, info, add and remove are the values of the options. keepDefaults is set by the option without a value.
 	update, info, add, remove string
 	keepDefaults              bool
 }
 
-// grubbyError is what the script prints to stderr before it exits with 1.
+// grubbyError is the script's message on stderr before it exits with 1.
 type grubbyError string
 
 func (e grubbyError) Error() string { return string(e) }
 
-// runGrubby plays one run.
 func (c *Commands) runGrubby(args []string) ([]byte, error) {
 	output, err := playGrubby(c.Dir, args)
 	if err != nil {
@@ -88,7 +91,7 @@ func playGrubby(dir string, args []string) (string, error) {
 	return "", g.updateAll()
 }
 
-// getopt brings options into the form in which the script reads them: the value is a word of its own, and "--" ends them.
+// getopt converts options to the form in which the script reads them: the value is a separate word, and "--" ends the options.
 func getopt(args []string, knowsNoDefault bool) ([]string, error) {
 	var words, operands []string
 	for i := 0; i < len(args); i++ {
@@ -117,7 +120,7 @@ func getopt(args []string, knowsNoDefault bool) ([]string, error) {
 	return append(append(words, "--"), operands...), nil
 }
 
-// readOptions reads what getopt has made, as the script does: it takes the word after "--no-etc-grub-update" as well.
+// readOptions reads the output of getopt like the script, which also consumes the word after "--no-etc-grub-update".
 func (g *grubbyRun) readOptions(words []string) error {
 	for len(words) > 0 && words[0] != "--" {
 		word, value := words[0], ""
@@ -147,7 +150,6 @@ func (g *grubbyRun) readOptions(words []string) error {
 
 func (g *grubbyRun) path(name string) string { return filepath.Join(g.dir, name) }
 
-// updateAll changes the arguments of all entries.
 func (g *grubbyRun) updateAll() error {
 	if err := g.updateDefaults(); err != nil {
 		return err
@@ -177,10 +179,9 @@ func (g *grubbyRun) updateAll() error {
 	return g.updateCommandLine(last)
 }
 
-// kernelOpts is the variable of the environment block that an entry's options may name.
+// kernelOpts is the variable of the environment block that an entry's options may reference.
 const kernelOpts = "$kernelopts"
 
-// optionsOf are the options of an entry.
 func (g *grubbyRun) optionsOf(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	return strings.Join(strings.Fields(entryField(string(data), "options")), " "), err
@@ -195,7 +196,7 @@ func entryField(entry, name string) string {
 	return ""
 }
 
-// expand puts the value of kernelopts in the place of the variable, if it has one.
+// expand replaces the variable with the value of kernelopts, if it has one.
 func (g *grubbyRun) expand(options string) string {
 	if value := g.blockValue(); value != "" && slices.Contains(strings.Fields(options), kernelOpts) {
 		return strings.Replace(options, kernelOpts, value, 1)
@@ -218,7 +219,7 @@ func (g *grubbyRun) blockValue() string {
 	return ""
 }
 
-// updateBlock changes kernelopts where it stands.
+// updateBlock changes kernelopts in place.
 func (g *grubbyRun) updateBlock() error {
 	value := g.blockValue()
 	if value == "" {
@@ -232,7 +233,7 @@ func (g *grubbyRun) updateBlock() error {
 	return os.WriteFile(g.path(grubby2Env), []byte(grub.PadBlock(text)), 0o644)
 }
 
-// updateDefaults makes of every line that begins with GRUB_CMDLINE_LINUX the changed value of that variable.
+// updateDefaults replaces every line that starts with GRUB_CMDLINE_LINUX with the changed value of that variable.
 func (g *grubbyRun) updateDefaults() error {
 	file := g.path("/etc/default/grub")
 	data, err := os.ReadFile(file)
@@ -250,8 +251,8 @@ func (g *grubbyRun) updateDefaults() error {
 	return replaceLines(file, "GRUB_CMDLINE_LINUX", `GRUB_CMDLINE_LINUX="`+g.change(value)+`"`)
 }
 
-// updateCommandLine changes the arguments of later kernels. The script writes the file in place, and one line of it. Where there is no
-// directory for it, the script goes on.
+// updateCommandLine changes the arguments of later kernels. The script writes the file in place, and only one line of it. If the file's directory is
+// missing, the script continues.
 func (g *grubbyRun) updateCommandLine(options string) error {
 	file := g.path("/etc/kernel/cmdline")
 	if _, err := os.Stat(filepath.Dir(file)); os.IsNotExist(err) {
@@ -268,8 +269,8 @@ func (g *grubbyRun) updateCommandLine(options string) error {
 	return os.WriteFile(file, []byte(g.change(line)+"\n"), 0o644)
 }
 
-// change makes the changes of one run in a list of arguments. Those to remove, and the names of those to add, are regular
-// expressions; one with a value is removed once.
+// change applies the changes of one run to a list of arguments. Arguments to remove, and names of arguments to add, are regular expressions. An
+// argument with a value is removed once.
 func (g *grubbyRun) change(args string) string {
 	args = oneBlank(args)
 	for _, arg := range strings.Fields(g.remove) {
@@ -288,18 +289,18 @@ func (g *grubbyRun) change(args string) string {
 
 func oneBlank(args string) string { return strings.Join(strings.Fields(args), " ") }
 
-// removeNamed removes an argument with whatever value it has.
+// removeNamed removes an argument with any value.
 func removeNamed(args, name string) string {
 	return oneBlank(compileArgument(name, `(([[:space:]]|$)|([=][^ ]*([$]*)))`).ReplaceAllString(args, " "))
 }
 
-// compileArgument is the pattern of an argument. The longest match counts, as for sed.
+// compileArgument returns the pattern of an argument. The longest match wins, as in sed.
 func compileArgument(arg, end string) *regexp.Regexp {
 	return regexp.MustCompilePOSIX(`(^|[[:space:]])` + arg + end)
 }
 
-// replaceLines makes every line that begins with a prefix another one, as "sed -i" does: in a new file with the mode of the one
-// before, by a rename, and without a sync.
+// replaceLines replaces every line that starts with a prefix, as "sed -i" does: in a new file with the mode of the previous one, by a rename, and
+// without a sync.
 func replaceLines(file, prefix, with string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -322,7 +323,7 @@ func replaceLines(file, prefix, with string) error {
 	return os.Rename(temp, file)
 }
 
-// infoText is what "--info=ALL" prints.
+// infoText returns the output of "--info=ALL".
 func (g *grubbyRun) infoText() (string, error) {
 	var b strings.Builder
 	for i, file := range g.entries {

@@ -19,7 +19,7 @@ func OpenHost(t testing.TB, name string) (string, host.FS) {
 	return dir, fs
 }
 
-// Settings are names and values in turn.
+// Settings returns settings from alternating names and values.
 func Settings(pairs ...string) []host.Setting {
 	var list []host.Setting
 	for i := 0; i < len(pairs); i += 2 {
@@ -42,7 +42,7 @@ func Observe(t testing.TB, s host.Subject, name, value string) host.Observation 
 	return s.Observe(t.Context(), Settings(name, value))[0]
 }
 
-// ExpectState holds the state of a setting, and parts of its message.
+// ExpectState checks the state of a setting, and parts of its message.
 func ExpectState(t testing.TB, got host.Observation, state host.State, parts ...string) {
 	t.Helper()
 	if got.State != state {

@@ -49,7 +49,7 @@ func addUnknown(data []byte, tree any) ([]byte, error) {
 	return json.MarshalIndent(value, "", "  ")
 }
 
-// parseTree parses JSON into maps, slices and plain values. A number stays as it is written.
+// parseTree parses JSON into maps, slices and plain values. It does not convert numbers.
 func parseTree(data []byte) (tree any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()

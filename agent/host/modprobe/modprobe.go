@@ -306,7 +306,7 @@ func effectOf(name string) host.Effect {
 	return host.Live
 }
 
-// liveFile returns the file in which the running kernel shows the parameter. The files of the slot tables are the same variable in /proc/sys/sunrpc.
+// liveFile returns the file in which the running kernel shows the parameter. For the slot tables, /proc/sys/sunrpc shows the same variables.
 func (s *Subject) liveFile(p parameter) string {
 	file := path.Join("/sys/module", p.module, "parameters", p.name)
 	if sysctl := path.Join("/proc/sys/sunrpc", p.name); p.module == "sunrpc" && !s.fs.Exists(file) && s.fs.Exists(sysctl) {

@@ -62,8 +62,8 @@ func (s *Subject) noteSet(p parameter) error {
 	return s.noteSessions(sessionFact{SetAt: now})
 }
 
-// noteInForce records, once in a boot, since when an existing value has been effective. If the agent's file was written in this boot, an agent of an
-// earlier release has set the value by then. Otherwise, the module was loaded with it.
+// noteInForce records, once in a boot, the time since which an existing value has been effective. If the agent's file was written in this boot, an
+// agent of an earlier release has set the value by then. Otherwise, the module was loaded with it.
 func (s *Subject) noteInForce(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
 		return nil

@@ -155,7 +155,7 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 type transportBlock struct {
 	connections         []counters.Connection
 	identified, refused uint64
-	// The requests that use a handle alone: all completed ones, and those in errors.
+	// ended and inErrors count completed and failed requests by a handle alone.
 	ended, inErrors uint64
 }
 

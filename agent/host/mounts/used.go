@@ -11,7 +11,7 @@ const (
 	xfsDir       = "/sys/fs/xfs"
 )
 
-// ofMounting are the operations that the kernel makes to mount an NFS file system and to keep its client alive, even if no program uses it. Source:
+// ofMounting are the operations that the kernel makes to mount an NFS file system and to keep its client alive, even without any use. Source:
 // nfs_try_get_tree, nfs4_try_get_tree and nfs_create_server in fs/nfs.
 var ofMounting = []string{
 	"NULL", "FSINFO", "PATHCONF", "GETATTR", "LOOKUP", "LOOKUP_ROOT", "SERVER_CAPS", "SECINFO", "SECINFO_NO_NAME", "FS_LOCATIONS", "FSID_PRESENT",

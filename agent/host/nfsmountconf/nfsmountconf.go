@@ -195,8 +195,8 @@ func missingTags(tags []tag, wanted []string) []string {
 }
 
 // shadowedBy returns a message about the file that prevents a mount from having the desired options. Empty if there is none. A section for a mount
-// point is narrower than the agent's sections, and a section for a server is narrower than the section for all servers. The agent's narrower sections
-// are intended.
+// point is narrower than the agent's sections. A section for a server is narrower than the section for all servers, and is intended if it is the
+// agent's.
 func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) string {
 	if differing := s.differences(wanted, all.optionsOf(server, "")); len(differing) > 0 {
 		return fmt.Sprintf("%s sets another value for %s, which wins", all.fileOf(server, differing), host.ListNames(differing))

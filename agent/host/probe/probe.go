@@ -278,7 +278,6 @@ func (w work) proveDevice() Proof {
 	return p
 }
 
-// answers checks that the server responds over the mount.
 func (w work) answers(user int) error { return unlessDenied(w.readRoot(volumeDir, user)) }
 
 // unlessDenied accepts it as a response if the user may not read the root.

@@ -162,7 +162,7 @@ func (s *Subject) setWindows(fsType, wanted string, chosen func(file string) boo
 		}
 		s.known[file] = true
 	}
-	// A number that is gone may appear again for another mount.
+	// The number of a mount that is gone may be used again for another mount.
 	maps.DeleteFunc(s.known, func(file string, _ bool) bool { return !s.fs.Exists(file) })
 	return nil
 }

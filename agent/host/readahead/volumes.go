@@ -20,7 +20,7 @@ const VolumesName = "volumeReadAhead"
 type Volumes struct {
 	types   *Subject
 	entries func() ([]mounts.VolumeEntry, error)
-	// journalled returns the original in the journal of a setting, by its key.
+	// journalled returns the journaled original of a setting, by its key.
 	journalled func(key string) (host.Original, bool)
 	// wanted contains, by volume, the value that was desired last, in KiB.
 	wanted map[string]string
@@ -43,7 +43,7 @@ func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), jo
 // Name implements host.Subject.
 func (v *Volumes) Name() string { return VolumesName }
 
-// Original implements host.Subject. If the window is that of a type, the original is the window before the setting of the type.
+// Original implements host.Subject. If a setting of the type has set the window, the original is the window before that.
 func (v *Volumes) Original(_ context.Context, name string) (host.Original, error) {
 	all, err := v.entries()
 	if err != nil {
@@ -132,7 +132,7 @@ func (v *Volumes) setWindows(chosen func(file string) bool) {
 		}
 		v.known[file] = true
 	}
-	// A number that is gone may appear again for another mount.
+	// The number of a mount that is gone may be used again for another mount.
 	maps.DeleteFunc(v.known, func(file string, _ bool) bool { return !v.types.fs.Exists(file) })
 }
 

@@ -86,8 +86,8 @@ func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid i
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		inode = fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
 	}
-	// The kernel's list shows flock(2) locks and process IDs. Some file systems (btrfs) have other device numbers there. fcntl(2) itself reports its
-	// locks.
+	// The kernel's list shows flock(2) locks and process IDs. Some file systems (btrfs) have other device numbers there, so fcntl(2) locks are
+	// queried with fcntl(2) itself.
 	pid, locked = kernel[inode]
 	if locked {
 		return true, pid, nil
@@ -168,10 +168,9 @@ func (l Logind) readPID(name string) int {
 	return pid
 }
 
-// commandFile returns the file with the name of the program that a process runs.
 func commandFile(pid int) string { return fmt.Sprintf("/proc/%d/comm", pid) }
 
-// byProcess returns the name of a process of the host, if known.
+// byProcess returns the part of a message that names a process of the host, if known.
 func (l Logind) byProcess(pid int) string {
 	if pid <= 0 {
 		return ""

@@ -43,7 +43,6 @@ var directories = []string{
 	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
 }
 
-// content is the content of the drop-in.
 type content struct {
 	settings map[string]string
 	done     map[string]string

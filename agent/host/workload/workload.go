@@ -216,7 +216,6 @@ func wait(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// worker runs passes one after the other.
 type worker struct {
 	Options
 	place  string

@@ -53,7 +53,7 @@ func (f FS) AsReadOnly() FS {
 // IsReadOnly reports whether every change fails.
 func (f FS) IsReadOnly() bool { return f.readOnly }
 
-// hiddenInImage is the error for a name, relative to the root, that an image does not have.
+// hiddenInImage returns the error for a name, relative to the root, that an image does not have.
 func (f FS) hiddenInImage(rel, name string) error {
 	if !f.image {
 		return nil

@@ -69,7 +69,7 @@ type Subject interface {
 	// are not in the list from the agent's files. It does not write if the host is already as desired. It never stages settings that Observe would
 	// report as Clamped or Unsupported. Observe reports failures of single settings. The error is for failures of the whole subject.
 	Apply(ctx context.Context, desired []Setting) error
-	// Observe reads every setting back.
+	// Observe reads every setting back and returns its state.
 	Observe(ctx context.Context, desired []Setting) []Observation
 	// Restore restores the live value of settings that Apply has already removed from the agent's files. The observations report whether the original
 	// value is effective again: InSync, Pending (until a boot or a new transport) or Failed.

@@ -24,7 +24,7 @@ const (
 	maxStderr = 2 << 10
 )
 
-// commandPath lists the directories in which commands are searched, in this order.
+// commandPath lists the directories in which commands are looked up, in this order.
 var commandPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
 // environment is the complete environment of host commands. systemctl must use the message bus. At the socket of systemd itself, it requests the
@@ -43,7 +43,7 @@ var _ Runner = Commands{}
 // NewCommands returns a runner for the host of that file system.
 func NewCommands(fs FS) Commands { return Commands{fs: fs} }
 
-// Run runs a command to its end and returns its standard output. A name without a slash is searched in the host's root, not in the container's. A
+// Run runs a command to its end and returns its standard output. A name without a slash is looked up in the host's root, not in the container's. A
 // missing command is exec.ErrNotFound. When the context or three minutes are over, the command and its children are killed.
 func (c Commands) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	if len(argv) == 0 {

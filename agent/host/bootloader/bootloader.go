@@ -75,6 +75,7 @@ type Subject struct {
 	runner  host.Runner
 	facts   BootFacts
 	options Options
+	// space returns the free space of a directory's file system.
 	space func(dir string) (host.Space, error)
 	// readFile reads a menu. pause waits while another program is writing it.
 	readFile func(name string) ([]byte, error)

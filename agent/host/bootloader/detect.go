@@ -25,7 +25,7 @@ const (
 
 const (
 	efiVars = "/sys/firmware/efi/efivars/"
-	// loaderGUID is the vendor of the variables that systemd-boot and systemd-stub set at boot.
+	// loaderGUID is the vendor GUID of the EFI variables that systemd-boot and systemd-stub set at boot.
 	loaderGUID = "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 )
 

@@ -44,7 +44,7 @@ type menuText struct {
 	sections        map[string]*textSection
 	// all contains the lines in their order.
 	all []string
-	// lang is the language that the menu sets, empty if it sets none.
+	// lang is the language that the menu sets. Empty if it sets none.
 	lang string
 }
 
@@ -296,7 +296,7 @@ func (n *grubNames) whyUnprinted(data string) unprintedError {
 	return ""
 }
 
-// menuVersion is one state of a menu's file.
+// menuVersion identifies one version of a menu's file.
 type menuVersion struct {
 	modified time.Time
 	size     int64

@@ -16,7 +16,7 @@ import (
 // Protocol is the protocol of a request.
 type Protocol string
 
-// Protocols.
+// Supported protocols.
 const (
 	NFS Protocol = "NFS"
 	SMB Protocol = "SMB"

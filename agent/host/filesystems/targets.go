@@ -163,7 +163,7 @@ type logInfo struct {
 
 var logWord = regexp.MustCompile(`\b(bsize|version|sunit)=(\d+)`)
 
-// parseLog reads the two lines that begin with "log":
+// parseLog parses the two lines that start with "log":
 //
 //	log      =internal log           bsize=4096   blocks=16384, version=2
 //	         =                       sectsz=512   sunit=0 blks, lazy-count=1

@@ -100,9 +100,9 @@ func (f *Follower) uptime() time.Duration {
 }
 
 var (
-	// nfsLine is printed once for each request. Source: rpc_check_timeout and call_decode in net/sunrpc/clnt.c.
+	// nfsLine matches a message that the kernel prints once for each request. Source: rpc_check_timeout and call_decode in net/sunrpc/clnt.c.
 	nfsLine = regexp.MustCompile(`^nfs: server (\S+) (not responding, (?:still trying|timed out)|OK)$`)
-	// smbLine is printed when SMB gives up on a connection. Source: server_unresponsive in fs/smb/client/connect.c.
+	// smbLine matches a message that SMB prints when it gives up on a connection. Source: server_unresponsive in fs/smb/client/connect.c.
 	smbLine = regexp.MustCompile(`^CIFS:? VFS: (?:\\\\|Server )(\S+) has not responded in \d+ seconds`)
 )
 

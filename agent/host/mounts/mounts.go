@@ -1,5 +1,5 @@
 // Package mounts reads the mounts of the host: the network and XFS mounts, the kernel's data about each, and the mounts that belong to the kubelet's
-// pods. It never touches a mount point itself, because it would hang if the server is gone.
+// pods. It never touches a mount point itself, because the access would hang if its server is gone.
 package mounts
 
 import (
@@ -128,7 +128,7 @@ func (r Reader) Read() (Table, error) {
 		if !isNFS(line.fsType) && !isSMB(line.fsType) && line.fsType != "xfs" {
 			continue
 		}
-		// A later line of the same mount point is mounted over the earlier one.
+		// A later line with the same mount point is mounted over the earlier one.
 		s, counted := stats[line.point]
 		mount := r.describeMount(line, s, transports, k)
 		if counted {

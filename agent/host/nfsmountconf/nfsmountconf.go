@@ -35,7 +35,7 @@ var (
 	optionBytes = regexp.MustCompile(`^[a-z][A-Za-z0-9_.-]*(=[A-Za-z0-9_.:/@+-]+)?(,[a-z][A-Za-z0-9_.-]*(=[A-Za-z0-9_.:/@+-]+)?)*$`)
 )
 
-// mountHelpers read the files. Without one of them the host mounts no NFS.
+// mountHelpers are the programs that read the files. Without one of them, the host mounts no NFS.
 var mountHelpers = []string{"/usr/sbin/mount.nfs", "/sbin/mount.nfs"}
 
 // Subject implements host.Subject for the settings "nfsMountDefaults/<server>" and "nfsMountDefaults/_all".

@@ -59,7 +59,7 @@ type Work struct {
 	Name string `json:"name"`
 	// Path is the directory of the work, relative to the root of the mount.
 	Path string `json:"path"`
-	// AllowWrites allows workloads that write. Without it, the mount is read-only to the work.
+	// AllowWrites allows workloads that write. Without it, the mount is read-only for the work.
 	AllowWrites bool `json:"allowWrites"`
 	// Pause is the time before the work is repeated on the same mount.
 	Pause time.Duration `json:"pause"`

@@ -1,5 +1,5 @@
-// Package sockets reads the state of TCP connections from the kernel (inet_diag), including those from the kernel's NFS and SMB clients. It queries
-// only the kernel and never a mount.
+// Package sockets reads the state of TCP connections from the kernel (inet_diag), including connections of the kernel's NFS and SMB clients. It
+// queries only the kernel and never a mount.
 package sockets
 
 import (
@@ -60,7 +60,7 @@ func Read() ([]Socket, error) {
 	return nil, failed
 }
 
-// inUse are the states of connections on which a program still sends. In other states, the kernel only waits for the last acknowledgement.
+// inUse are the states of connections on which a program still sends. In other states, the kernel only waits for the last acknowledgment.
 var inUse = []uint8{netlink.TCP_ESTABLISHED, netlink.TCP_SYN_SENT, netlink.TCP_CLOSE_WAIT}
 
 func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {

@@ -124,7 +124,7 @@ func (s *Subject) writePair(name, value string) error {
 
 var errNotCleared = errors.New("the kernel did not clear it")
 
-// restoreUnknown restores a pair if a journal of an earlier release only contains that one parameter was 0. The other one was effective then, and the
+// restoreUnknown restores a pair if the journal of an earlier release only shows that one parameter was 0. The other one was effective then, and the
 // host's files may contain its value.
 func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) error {
 	unknown := s.Counterpart(o.Name)

@@ -101,8 +101,8 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
-// applyValues applies all values, and reports the families in which it has written one. It retries a value that the kernel rejects after the others,
-// because some values are bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
+// applyValues applies all values, and reports the families in which it has written one. After the others, it retries values that the kernel has
+// rejected, because some values are bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
 func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
 	changedIn, s.changedIn = s.changedIn, map[string]bool{}
 	apply := func(setting host.Setting) {
@@ -144,7 +144,7 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 		set(setting)
 	}
 	for _, setting := range settings {
-		// Retry after the others, as Apply does.
+		// Retry rejected values after the others, as Apply does.
 		if refused[setting.Name] != nil {
 			set(setting)
 		}
@@ -335,7 +335,7 @@ func (s *Subject) missingNote() string {
 	return "in force, but lost at the next boot: "
 }
 
-// Restore implements host.Subject. It retries a value that the kernel rejects after the others, as Apply does.
+// Restore implements host.Subject. After the others, it retries values that the kernel has rejected, as Apply does.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := host.RestoreEach(originals, host.Live, s.restoreValue)
 	for i, o := range observations {

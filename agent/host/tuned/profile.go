@@ -19,10 +19,11 @@ const (
 	maxIncludes = 32
 )
 
-// profileDirs contain a directory for each profile. The first directory that has the profile wins. Since tuned 2.23, there is a directory in between.
+// profileDirs contain a directory for each profile. The first directory that has the profile wins. Since tuned 2.23, the profiles are in a
+// subdirectory.
 var profileDirs = []string{"/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"}
 
-// exclusive are sysctls of which the kernel clears one when the other is set.
+// exclusive are pairs of sysctls: the kernel clears one when the other is set.
 var exclusive = map[string]string{
 	"vm.dirty_ratio": "vm.dirty_bytes", "vm.dirty_bytes": "vm.dirty_ratio",
 	"vm.dirty_background_ratio": "vm.dirty_background_bytes", "vm.dirty_background_bytes": "vm.dirty_background_ratio",

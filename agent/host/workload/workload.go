@@ -25,7 +25,7 @@ type Name string
 
 // Names of workloads.
 const (
-	// ListNames reads the directory without attributes, as ls -U does.
+	// ListNames reads only the names in the directory, as ls -U does.
 	ListNames Name = "ListNames"
 	// ListDirectory reads the directory and the attributes of each entry, as ls -l does.
 	ListDirectory Name = "ListDirectory"
@@ -43,7 +43,7 @@ const (
 	CopyFiles Name = "CopyFiles"
 )
 
-// Attributes is the time when ListDirectory reads the attributes of entries.
+// Attributes is the mode in which ListDirectory reads the attributes of entries.
 type Attributes string
 
 // Values of Attributes.
@@ -74,7 +74,7 @@ const (
 // Options describe the work.
 type Options struct {
 	Name Name
-	// Path is the directory.
+	// Path is the directory for the work.
 	Path string
 	// For is the time during which passes start. Pause is the time between two passes.
 	For, Pause time.Duration
@@ -83,7 +83,7 @@ type Options struct {
 	// BlockKiB is the block size of all workloads that read or write. Direct bypasses the page cache. Sync waits for each write.
 	BlockKiB     int
 	Direct, Sync bool
-	// Attributes is the time when ListDirectory reads attributes.
+	// Attributes is the mode in which ListDirectory reads attributes.
 	Attributes Attributes
 	// KeepCache permits reads from this node's cache. Without it, files are dropped from the cache first.
 	KeepCache bool

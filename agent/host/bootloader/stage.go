@@ -56,8 +56,8 @@ func (s *Subject) finishStaging(first, second error, wanted []host.Argument) err
 	return s.facts.KeepFiles(nil)
 }
 
-// isCutShort reports whether an interrupted change of saved files may have left no trace in the menu. A grub.cfg cannot, because it is replaced as a
-// whole.
+// isCutShort reports whether an interrupted change of saved files may have left no trace in the menu. A grub.cfg is exempt, because it is replaced
+// as a whole.
 func (s *Subject) isCutShort(f facts) bool {
 	kept := s.facts.KeptFiles()
 	maps.DeleteFunc(kept, func(name string, _ host.KeptFile) bool { return name == grubCfg || name == grub2Cfg })

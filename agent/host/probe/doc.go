@@ -50,7 +50,7 @@ type OrderedPass struct {
 	Arm   Arm `json:"arm"`
 }
 
-// MountOnly, as the name of a Work, mounts, reads the root and unmounts.
+// MountOnly is the name of a Work that mounts, reads the root and unmounts.
 const MountOnly = "Mount"
 
 // Work is the work of each pass.

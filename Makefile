@@ -311,5 +311,5 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 ##@ Tools
 
 .PHONY: tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-integration tool-sandbox
-tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
+tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-vale tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

@@ -116,7 +116,8 @@ func (s *settings) run(ctx context.Context, clientNode *v1alpha1.StorageClientNo
 		s.heals = healTimes{}
 		s.healed.keepDeclared(declared.Settings)
 		s.retries = 0
-		s.proof.confirmation = confirmation{}
+		// Only the back-off ends. An open proof that cannot be abandoned must still test the server that it was started for.
+		s.proof.outages, s.proof.outage, s.proof.retryAt = 0, "", 0
 		s.apply(ctx, clientNode, permitUndecided)
 	}
 	s.driftAt = now.Add(driftInterval)

@@ -73,10 +73,10 @@ func (r *Reporter) Former(clientNode *v1alpha1.StorageClientNode) []metav1.Condi
 // Due returns the time of a delayed or failed write. Zero if there is none.
 func (r *Reporter) Due() time.Time {
 	switch {
+	case r.waiting && r.nextAt.After(r.tryAt):
+		return r.nextAt
 	case !r.tryAt.IsZero():
 		return r.tryAt
-	case r.waiting:
-		return r.nextAt
 	}
 	return time.Time{}
 }

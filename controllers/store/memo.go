@@ -15,12 +15,12 @@ type made[B, V any] struct {
 	value V
 }
 
-// Get returns the value of a key. It calls create if there is no value, or if its basis has changed. The memo keeps the newest basis, so that
-// comparisons by version stay short.
+// Get returns the value of a key. It calls create if there is no value, or if its basis has changed. The memo compares with the basis that the
+// value was made from: of several bases that are the same in pairs, the last need not be the same as the first.
 func (m *Memo[B, V]) Get(key string, from B, create func() V) V {
 	return m.pool.Update(key, func(known made[B, V], found bool) made[B, V] {
 		if found && known.from.IsSame(from) {
-			return made[B, V]{from, known.value}
+			return known
 		}
 		return made[B, V]{from, create()}
 	}).value

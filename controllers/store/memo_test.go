@@ -49,11 +49,11 @@ type near int
 
 func (n near) IsSame(newer near) bool { return newer-n <= 1 }
 
-func TestMemoComparesWithTheNewestBasis(t *testing.T) {
+func TestMemoComparesWithTheBasisOfItsValue(t *testing.T) {
 	var memo Memo[near, near]
-	for from := range near(5) {
-		if got := memo.Get("a", from, func() near { return from }); got != 0 {
-			t.Errorf("%d: made again", from)
+	for from, want := range []near{0, 0, 2, 2, 4} {
+		if got := memo.Get("a", near(from), func() near { return near(from) }); got != want {
+			t.Errorf("%d: the value is of %d, want %d", from, got, want)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package fleet
 import (
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/store"
@@ -16,7 +18,7 @@ type ProfileSets struct {
 	set     store.Memo[profileList, *ProfileSet]
 }
 
-// declaration is a version of a profile: its declared settings, and the plan in its status.
+// declaration is a copy of one version of a profile: its declared settings, and the plan in its status.
 type declaration struct{ *v1alpha1.StorageClientProfile }
 
 // IsSame implements the comparison of store.Memo.
@@ -37,7 +39,7 @@ func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalog
 	list := make(profileList, len(profiles))
 	for i := range profiles {
 		profile := &profiles[i]
-		list[i] = s.checked.Get(profile.Name, declaration{profile}, func() *Profile { return newProfile(profile.DeepCopy(), allow) })
+		list[i] = s.checked.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return newProfile(profile.DeepCopy(), allow) })
 	}
 	slices.SortFunc(list, byName)
 	return s.set.Get("", list, func() *ProfileSet { return newProfileSet(list) })

@@ -49,6 +49,9 @@ func (p *planner) claimNode(n *nodeState) {
 	claim := p.claimFor(n)
 	claim.NodeUID = n.UID
 	n.claim = &claim
+	for _, profile := range n.Profiles {
+		delete(p.canaryOrder, profile)
+	}
 	p.countNode(n, n.whyBudgetUsed())
 	p.addToZones(n)
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})

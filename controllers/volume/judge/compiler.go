@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/store"
@@ -36,7 +38,7 @@ func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catal
 	compiled := make([]*Profile, len(profiles))
 	for i := range profiles {
 		profile := &profiles[i]
-		compiled[i] = c.compiled.Get(profile.Name, declaration{profile}, func() *Profile { return compileProfile(profile, allow) })
+		compiled[i] = c.compiled.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return compileProfile(profile, allow) })
 	}
 	next := newProfiles(compiled, pausedAll, followedClasses(compiled, classes))
 	return c.all.Get("", next, func() *Profiles { return next })

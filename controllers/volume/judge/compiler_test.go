@@ -24,9 +24,9 @@ func TestCompilerCompilesEachVersionOnce(t *testing.T) {
 	if diff := cmp.Diff([]string{"nconnect=4"}, optionsOf(changed)); diff != "" {
 		t.Errorf("the same version is compiled again (-want +got):\n%s", diff)
 	}
-	other := builders.NFSProfile("fast", []string{"nconnect=16"})
+	other := builders.NFSProfile("fast", []string{"nconnect=8"})
 	other.UID, other.ResourceVersion = p.UID, "2"
-	if diff := cmp.Diff([]string{"nconnect=16"}, optionsOf(other)); diff != "" {
+	if diff := cmp.Diff([]string{"nconnect=8"}, optionsOf(other)); diff != "" {
 		t.Errorf("a new version is not compiled (-want +got):\n%s", diff)
 	}
 	recreated := builders.NFSProfile("fast", []string{"nocto"})

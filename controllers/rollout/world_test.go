@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/shadow"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -707,7 +708,7 @@ func (m *manager) news() plan.Snapshot {
 }
 
 func (m *manager) shadow(session *plan.Session) {
-	if diff := shadowDiff(session, m.currentSnapshot()); diff != "" {
+	if diff := shadow.Diff(session, m.currentSnapshot()); diff != "" {
 		m.fail("the session is not what a new one would be:\n%s", diff)
 	}
 }

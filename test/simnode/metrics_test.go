@@ -116,7 +116,7 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 	samples := map[string]float64{}
 	for line := range strings.Lines(recorder.Body.String()) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		// Servers are read beside the loop: whether they are there already depends on time, and on no file of the machine alone.
+		// The agent reads servers in the background, so their metrics depend on time.
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "storageclient_agent_server_") || !ok {
 			continue
 		}

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +24,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	rolloutplan "github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/test/memapi"
+	"github.com/storageclient/operator/test/shadow"
 )
 
 // process is one life of the manager.
@@ -105,22 +104,8 @@ func (w *world) startManager() *process {
 // compareSessions asserts that a pass decides by nothing that a new session of the same cluster would not have.
 func (w *world) compareSessions(session *rolloutplan.Session, whole rolloutplan.Snapshot) {
 	w.compared++
-	plans := [2]rolloutplan.Plan{rolloutplan.Begin(whole).Plan(), session.Plan()}
-	for _, p := range plans {
-		// Evictions go on meanwhile.
-		for i, step := range p.Steps {
-			if write, ok := step.(rolloutplan.WriteNote); ok {
-				write.Note.Evictions = 0
-				p.Steps[i] = write
-			}
-		}
-		for node, note := range p.Notes {
-			note.Evictions = 0
-			p.Notes[node] = note
-		}
-	}
-	if !reflect.DeepEqual(plans[0], plans[1]) {
-		w.fail("the session of a pass differs from a new one (-new +session):\n%s", cmp.Diff(plans[0], plans[1]))
+	if diff := shadow.Diff(session, whole); diff != "" {
+		w.fail("the session of a pass differs from a new one (-new +session):\n%s", diff)
 	}
 }
 

@@ -1,4 +1,5 @@
-package rollout
+// Package shadow compares the session of a rollout's pass with a new one.
+package shadow
 
 import (
 	"reflect"
@@ -8,11 +9,11 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// shadowDiff returns how the plan of a session differs from that of a new session of the whole cluster.
-func shadowDiff(session *plan.Session, whole plan.Snapshot) string {
+// Diff returns how the plan of a session differs from that of a new session of the whole cluster; empty if they are equal. It ignores counts of
+// evictions, which continue during the pass.
+func Diff(session *plan.Session, whole plan.Snapshot) string {
 	plans := [2]plan.Plan{plan.Begin(whole).Plan(), session.Plan()}
 	for _, p := range plans {
-		// Evictions go on meanwhile.
 		for i, step := range p.Steps {
 			if write, ok := step.(plan.WriteNote); ok {
 				write.Note.Evictions = 0

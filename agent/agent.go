@@ -69,9 +69,9 @@ func New(config Config) (*Agent, error) {
 		clock: config.Clock, boot: boot, modules: config.Host.Modules,
 		settings: newSettings(machine, config.Allowed, config.Clock, boot.id),
 		mounts:   mounted.New(config.Host.Mounts, config.Host.Modules, config.Clock),
-		servers:  servers.New(config.Host.Health, machine.AskServer, config.Clock, boot.id, a.startBeside),
-		trial:    orders.NewTrial(config.Host.Probe, config.Clock, a.startBeside),
-		sample:   orders.NewSample(config.Host.Sample, config.Clock, a.startBeside),
+		servers:  servers.New(config.Host.Health, machine.AskServer, config.Clock, boot.id, a.runInBackground),
+		trial:    orders.NewTrial(config.Host.Probe, config.Clock, a.runInBackground),
+		sample:   orders.NewSample(config.Host.Sample, config.Clock, a.runInBackground),
 		reporter: reporter.New(config.API, config.Clock),
 	}
 	a.permit = permit.New(permit.Config{
@@ -85,8 +85,8 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-// startBeside runs work in the background and triggers a pass when it is done.
-func (a *Agent) startBeside(work func()) {
+// runInBackground runs work in the background and triggers a pass when it is done.
+func (a *Agent) runInBackground(work func()) {
 	go func() {
 		work()
 		select {
@@ -103,7 +103,7 @@ func (a *Agent) Ready() bool { return a.reporter.Ready() }
 
 // Alive reports whether the loop still makes passes.
 func (a *Agent) Alive() bool {
-	return a.settings.machine.until(time.Duration(a.passAt.Load())+stalledAfter) > 0
+	return a.settings.machine.timeUntil(time.Duration(a.passAt.Load())+stalledAfter) > 0
 }
 
 // Metrics returns the collectors of the agent: drift counters, setting states, and the state of the storage servers.

@@ -142,12 +142,12 @@ var origins = []struct {
 	{"refused by the fence", []v1alpha1.SettingState{v1alpha1.SettingPending, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
 		p.want(c)
 		it := p.item(c.key)
-		it.entry, it.refused = nil, &refusal{state: c.state, message: "why"}
+		it.entry, it.rejection = nil, &rejection{state: c.state, message: "why"}
 	}, true},
 	{"refused, former value kept", []v1alpha1.SettingState{v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
 		p.want(c)
 		it := p.item(c.key)
-		it.observed, it.refused = c.answer(), &refusal{state: c.state, message: "why"}
+		it.observed, it.rejection = c.answer(), &rejection{state: c.state, message: "why"}
 		it.observed.State = host.InSync
 	}, false},
 	{"not read back", testedStates[:1], func(p *pass, c tested) { p.want(c) }, true},
@@ -163,7 +163,7 @@ var origins = []struct {
 
 func (p *pass) want(c tested) {
 	it := p.item(c.key)
-	it.wanted = &v1alpha1.NodeSetting{Key: c.key, Value: "1", Profile: "p"}
+	it.desired = &v1alpha1.NodeSetting{Key: c.key, Value: "1", Profile: "p"}
 	it.entry = &journal.Entry{Applied: "1"}
 }
 
@@ -227,8 +227,8 @@ func (w *world) answerPermit(out outcome, p *pass) string {
 	}
 	decision := permit.New(permit.Config{BootID: "boot-1", FindBusy: mounted.New(w, nil, w.clock).FindBusy})
 	live := &v1alpha1.StorageClientNode{}
-	for _, it := range p.only((*item).isWanted) {
-		live.Spec.Settings = append(live.Spec.Settings, *it.wanted)
+	for _, it := range p.filter((*item).isDesired) {
+		live.Spec.Settings = append(live.Spec.Settings, *it.desired)
 	}
 	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}
 	why, _, _ := strings.Cut(decision.FindObjection(live, s.forPermit()), ":")

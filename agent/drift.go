@@ -84,17 +84,17 @@ func (h healed) addDrift(key string, found host.Observation, now time.Time) {
 
 // keepFailures copies failures from the previous pass. They remain until the next attempt, unless the setting has recovered.
 func (p *pass) keepFailures(before []v1alpha1.SettingStatus) {
-	for _, was := range before {
-		it := p.item(was.Key)
-		if was.State == v1alpha1.SettingFailed && (it.restore != nil || it.unrecorded || it.observed.State == host.Drifted) {
-			it.failed = was.Message
+	for _, previous := range before {
+		it := p.item(previous.Key)
+		if previous.State == v1alpha1.SettingFailed && (it.restore != nil || it.unrecorded || it.observed.State == host.Drifted) {
+			it.failed = previous.Message
 		}
 	}
 }
 
 // hasMoreToDo reports whether a restore is pending or a setting can now work that was unsupported before.
 func (p *pass) hasMoreToDo() bool {
-	return len(p.only(func(it *item) bool {
+	return len(p.filter(func(it *item) bool {
 		return it.restore != nil && it.failed == "" || it.unrecorded && it.unconfirmed == nil && !it.isSkipped()
 	})) > 0
 }

@@ -89,7 +89,7 @@ func (h *faultyHost) confirmed() (*pass, error) {
 	if err := h.host.Journal.Load(); err != nil {
 		return nil, err
 	}
-	if err := h.host.putBackUnconfirmed(h.t.Context(), h.bootID()); err != nil {
+	if err := h.host.revertUnconfirmed(h.t.Context(), h.bootID()); err != nil {
 		return nil, err
 	}
 	if err := h.host.Journal.Abandon(); err != nil {

@@ -83,7 +83,7 @@ func readPatterns(files host.FS) ([]string, error) {
 	return patterns, nil
 }
 
-type refusal struct {
+type rejection struct {
 	state   v1alpha1.SettingState
 	message string
 }
@@ -98,56 +98,56 @@ const (
 )
 
 // checkVolume returns nil if the read-ahead of the volume may be set. No other field of a volume reaches the host.
-func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
+func (f fence) checkVolume(volume v1alpha1.NodeVolume) *rejection {
 	size := *volume.ReadAheadKiB
 	switch {
 	case !volumeName.MatchString(volume.Name):
-		return &refusal{state: v1alpha1.SettingFailed, message: "refused by this node's agent: invalid volume name"}
+		return &rejection{state: v1alpha1.SettingFailed, message: "refused by this node's agent: invalid volume name"}
 	case size < minReadAhead || size > maxReadAhead:
-		return &refusal{state: v1alpha1.SettingFailed, message: fmt.Sprintf("refused by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)}
+		return &rejection{state: v1alpha1.SettingFailed, message: fmt.Sprintf("refused by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)}
 	case !f.subjects[readahead.VolumesName]:
-		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support it"}
+		return &rejection{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support it"}
 	}
 	return nil
 }
 
 // checkSetting returns nil if the setting may be applied. An unknown key is Unsupported, because a newer manager may know more keys than
 // this agent. A mount point that this node does not permit is also Unsupported. An invalid value of a known key is Failed.
-func (f fence) checkSetting(key, value string) *refusal {
-	if refused := f.refusalOf(key, value, f.allowed.Check(key, value)); refused != nil {
-		return refused
+func (f fence) checkSetting(key, value string) *rejection {
+	if rejection := f.refusalOf(key, value, f.allowed.Check(key, value)); rejection != nil {
+		return rejection
 	}
-	return f.refuseChange()
+	return f.checkChange()
 }
 
-func (f fence) refuseChange() *refusal {
+func (f fence) checkChange() *rejection {
 	if f.restoresOnly == "" {
 		return nil
 	}
-	return &refusal{state: v1alpha1.SettingFailed, message: notChanged(f.restoresOnly)}
+	return &rejection{state: v1alpha1.SettingFailed, message: notChanged(f.restoresOnly)}
 }
 
-// checkInForce is checkSetting for a value that was applied on this host before. An agent upgrade must not revert a value only
+// checkApplied is checkSetting for a value that was applied on this host before. An agent upgrade must not revert a value only
 // because the catalogue no longer accepts it.
-func (f fence) checkInForce(key, value string) *refusal {
-	return f.refusalOf(key, value, f.allowed.CheckInForce(key, value))
+func (f fence) checkApplied(key, value string) *rejection {
+	return f.refusalOf(key, value, f.allowed.CheckApplied(key, value))
 }
 
-func (f fence) refusalOf(key, value string, err error) *refusal {
+func (f fence) refusalOf(key, value string, err error) *rejection {
 	if err != nil {
 		state, message := v1alpha1.SettingUnsupported, err.Error()
-		if _, known := catalogue.Lookup(key); known && !f.allowed.RefusesPlace(key, value) {
+		if _, known := catalogue.Lookup(key); known && !f.allowed.RejectsOnlyMountPoint(key, value) {
 			state = v1alpha1.SettingFailed
 		} else if f.note != "" {
 			message += "; " + f.note
 		}
-		return &refusal{state: state, message: "refused by this node's agent: " + message}
+		return &rejection{state: state, message: "refused by this node's agent: " + message}
 	}
-	if refused, ok := f.unconfirmed[key]; ok && refused == value {
-		return &refusal{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
+	if unconfirmedValue, ok := f.unconfirmed[key]; ok && unconfirmedValue == value {
+		return &rejection{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
 	}
 	if subject := catalogue.Key(key).Subject(); !f.subjects[subject] {
-		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}
+		return &rejection{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}
 	}
 	return nil
 }

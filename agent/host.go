@@ -74,14 +74,14 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
 	modules, byType := modprobe.New(fs, reader.Transports), readahead.New(fs, reader.Entries)
-	modules.JudgeSessions(reader.Sessions, records)
+	modules.EvaluateSessions(reader.Sessions, records)
 	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok
 	})
 	boot := bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize})
 	return Machine{
-		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Ask,
+		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Probe,
 		Subjects: []host.Subject{
 			// tuned comes before sysctl: declared sysctls override the tuned profile, both when they are set and when they are restored.
 			tuned.New(fs, runner),
@@ -92,15 +92,15 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 			byType,
 			nfsmountconf.New(fs, differencesOf(mountoptions.NFS)),
 			filesystems.New(fs, runner, reader.Entries, filesystems.Options{
-				Merge: func(own, wanted []string) []string {
-					return mountoptions.XFS.Merge(own, wanted, v1alpha1.ConflictUseProfile, nil).Options
+				Merge: func(original, wanted []string) []string {
+					return mountoptions.XFS.Merge(original, wanted, v1alpha1.ConflictUseProfile, nil).Options
 				},
 				Differences: differencesOf(mountoptions.XFS),
 				Hazardous:   catalogue.IsHazard,
 				SystemDirs:  append(catalogue.SystemDirs(), kubeletDir),
-				Weakened: func(has, wanted []string) (option, loses string) {
-					for _, d := range mountoptions.XFS.Weakened(has, wanted) {
-						return d.Wanted, d.Observed
+				Weakened: func(current, wanted []string) (option, loses string) {
+					for _, d := range mountoptions.XFS.Weakened(current, wanted) {
+						return d.Desired, d.Observed
 					}
 					return "", ""
 				},

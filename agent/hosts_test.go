@@ -118,7 +118,7 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 					return nil
 				})
 			}
-			before := b.whatIsKept()
+			before := b.persistentFiles()
 			if planned := b.compare(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
 				t.Errorf("plan: boot loader %s, settings %+v", planned.Bootloader.Type, planned.Settings)
 			}
@@ -131,7 +131,7 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 					t.Errorf("restore: %s is %s: %s", s.Key, s.State, s.Message)
 				}
 			}
-			if diff := cmp.Diff(before, b.whatIsKept()); diff != "" {
+			if diff := cmp.Diff(before, b.persistentFiles()); diff != "" {
 				t.Errorf("the host after restore (-before +after):\n%s", diff)
 			}
 		})
@@ -176,9 +176,9 @@ func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState,
 	}
 }
 
-// whatIsKept is the tree but for what cannot be the same again: an action leaves its mark in a plain file, and of a
+// persistentFiles is the tree but for what cannot be the same again: an action leaves its mark in a plain file, and of a
 // menu that is made anew the lines of its kernels count.
-func (b *box) whatIsKept() map[string]string {
+func (b *box) persistentFiles() map[string]string {
 	files := b.tree()
 	delete(files, "/proc/sys/net/ipv4/route/flush")
 	var kernels []string

@@ -72,14 +72,14 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 		return r, err
 	}
 	p.observeAll(ctx)
-	for _, it := range p.only((*item).isWanted) {
+	for _, it := range p.filter((*item).isDesired) {
 		s := settingOf(command, p, it)
 		if s.Action == report.Set {
 			s.Proof = l.proofOf(p, it)
 		}
 		r.Settings = append(r.Settings, s)
 	}
-	for _, it := range p.only((*item).isDropped) {
+	for _, it := range p.filter((*item).isDropped) {
 		r.Settings = append(r.Settings, l.restoreSettingOf(ctx, command, it))
 	}
 	sumUp(&r)
@@ -88,12 +88,12 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 
 // settingOf returns the state of a desired setting before any change.
 func settingOf(command string, p *pass, it *item) report.Setting {
-	s := report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile}
+	s := report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
 	if command != report.Plan {
 		return s
 	}
 	switch {
-	case it.refused != nil || slices.Contains(untouchedStates, host.State(s.State)):
+	case it.rejection != nil || slices.Contains(untouchedStates, host.State(s.State)):
 		s.Action = report.Leave
 	case s.TakesEffect == v1alpha1.EffectAction && s.State == v1alpha1.SettingPending:
 		s.Action = report.Do
@@ -125,7 +125,7 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) r
 	}
 	s := report.Setting{SettingStatus: status, Profile: it.journalled.Profile}
 	if command == report.Plan {
-		s.Action = report.PutBack
+		s.Action = report.RestoreOriginal
 	}
 	return s
 }
@@ -172,10 +172,10 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 	p.forgetRestored(spec.Release)
 	// Writing a new boot menu may have revealed that it cannot be replaced.
 	r.Bootloader = bootloaderStatus(l.Machine.Bootloader())
-	for _, it := range p.only((*item).isWanted) {
-		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(it), Profile: it.wanted.Profile})
+	for _, it := range p.filter((*item).isDesired) {
+		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile})
 	}
-	for _, it := range p.only((*item).isDropped) {
+	for _, it := range p.filter((*item).isDropped) {
 		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile})
 	}
 	sumUp(r)
@@ -293,13 +293,13 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 
 func sumUp(r *report.Report) {
 	for _, s := range r.Settings {
-		waits := standing.Of(s.SettingStatus, false) == standing.PendingReboot
-		if !r.Image && (waits || s.Action == report.Stage) {
+		isPending := standing.Of(s.SettingStatus, false) == standing.PendingReboot
+		if !r.Image && (isPending || s.Action == report.Stage) {
 			r.RebootRequiredBy = append(r.RebootRequiredBy, s.Key)
 		}
 	}
 	r.RebootRequired = len(r.RebootRequiredBy) > 0
-	r.Judge()
+	r.Evaluate()
 }
 
 // noServerNote is the message if the machine has no mount over TCP, and therefore no server for a proof.
@@ -361,7 +361,7 @@ func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootI
 	}
 	note := brokeNote(u.Keys(), []failure{broken})
 	retestUntil := l.Machine.fromNow(retestWithin)
-	if l.askWhile(ctx, server, func() bool { return l.Machine.until(retestUntil) > 0 }) != nil {
+	if l.askWhile(ctx, server, func() bool { return l.Machine.timeUntil(retestUntil) > 0 }) != nil {
 		note = outageNote([]failure{broken})
 	}
 	p.observeAll(settled)

@@ -23,8 +23,8 @@ func rmemProfile(value string) v1alpha1.StorageClientProfile {
 
 func (b *box) inForce() string { return strings.TrimSpace(b.tree()[rmemFile]) }
 
-// expectPutBack checks that nothing of the network's is kept, and all else is.
-func (b *box) expectPutBack(r report.Report, says string) {
+// expectReverted checks that nothing of the network's is kept, and all else is.
+func (b *box) expectReverted(r report.Report, says string) {
 	b.t.Helper()
 	for _, s := range r.Settings {
 		if s.Key == rmem && (s.State != v1alpha1.SettingFailed || !strings.Contains(s.Message, says)) {
@@ -81,7 +81,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 			b := newBox(t)
 			b.asked = func(n int) error { return test.asked(b, n) }
 			began := b.clock.Now()
-			b.expectPutBack(b.apply(rmemProfile("16777216")), test.says)
+			b.expectReverted(b.apply(rmemProfile("16777216")), test.says)
 			if took := b.clock.Since(began); took > confirmWithin+retestWithin+2*proofPause {
 				t.Errorf("it took %s", took)
 			}
@@ -107,7 +107,7 @@ func TestAJumpOfTheClockProlongsNoProofOnOneMachine(t *testing.T) {
 				}
 				return nil
 			}
-			b.expectPutBack(b.apply(rmemProfile("16777216")), "so it is not the cause: NFS server filer1")
+			b.expectReverted(b.apply(rmemProfile("16777216")), "so it is not the cause: NFS server filer1")
 			if want := 1 + int(confirmWithin/proofPause) + 1 + int(retestWithin/proofPause) + 1; b.asks != want {
 				t.Errorf("a jump of %s before question %d: %d questions, want %d", jump, at, b.asks, want)
 			}
@@ -122,7 +122,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 	if !strings.HasPrefix(plan.Settings[0].Proof, "cannot be proven: ") || plan.Settings[1].Proof != "" {
 		t.Errorf("plan: %+v", plan.Settings)
 	}
-	b.expectPutBack(b.apply(rmemProfile("16777216")), "use --no-confirm")
+	b.expectReverted(b.apply(rmemProfile("16777216")), "use --no-confirm")
 
 	l := b.local(true)
 	l.NoConfirm = true

@@ -70,8 +70,8 @@ func (m Machine) fromNow(d time.Duration) time.Duration {
 	return now + d
 }
 
-// until returns the remaining time until a boot clock time. Zero if the clock cannot be read.
-func (m Machine) until(at time.Duration) time.Duration {
+// timeUntil returns the remaining time until a boot clock time. Zero if the clock cannot be read.
+func (m Machine) timeUntil(at time.Duration) time.Duration {
 	now, err := m.BootClock.SinceBoot()
 	if err != nil {
 		return 0
@@ -108,7 +108,7 @@ func (m Machine) attendBoots(attended bool) {
 func (m Machine) confineSubjects(f fence) {
 	for _, subject := range m.Subjects {
 		if confined, ok := subject.(host.Confined); ok {
-			confined.Confine(f.allowed.RefusePoint)
+			confined.Confine(f.allowed.ValidateMountPoint)
 		}
 	}
 }

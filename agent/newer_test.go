@@ -294,7 +294,7 @@ func TestAnUnprovenValueOfAnUnknownSubjectIsNotForgotten(t *testing.T) {
 			w.gone = false
 			a = w.runFor(a, 20*time.Minute)
 			want := map[string]journal.UnconfirmedSetting{"later/x": {Entry: journal.Entry{Applied: "2"}}}
-			if u := w.unconfirmed(); w.live[tcpRmem] != usual || u == nil || u.PutBack || !cmp.Equal(u.Settings, want) {
+			if u := w.unconfirmed(); w.live[tcpRmem] != usual || u == nil || u.Reverted || !cmp.Equal(u.Settings, want) {
 				t.Fatalf("in force %q, unconfirmed %+v", w.live[tcpRmem], u)
 			}
 			if got := w.message(tcpRmem); got != "not changed: a newer agent set later/x and did not confirm it, so only restoring is possible; upgrade this agent" {

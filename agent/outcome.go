@@ -30,8 +30,8 @@ type outcome struct {
 	failed bool
 }
 
-// refuseAll returns the outcome of a pass that must not change the host.
-func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
+// rejectAll returns the outcome of a pass that must not change the host.
+func rejectAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	out := outcome{failed: true}
 	for _, setting := range spec.Settings {
 		out.addStatus(v1alpha1.SettingStatus{
@@ -45,18 +45,18 @@ func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 // sumUp returns the outcome of the pass. It is the only place that converts states to decisions.
 func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 	out := outcome{carriedOut: true, restored: spec.Release}
-	for _, it := range p.only((*item).isWanted) {
-		status := p.wantedStatus(it)
+	for _, it := range p.filter((*item).isDesired) {
+		status := p.desiredStatus(it)
 		out.addStatus(status)
 		boots := status.TakesEffect == v1alpha1.EffectReboot
-		if boots && it.refused == nil && status.State == v1alpha1.SettingPending {
+		if boots && it.rejection == nil && status.State == v1alpha1.SettingPending {
 			out.rebootBy = append(out.rebootBy, it.key)
 		}
-		if it.refused == nil && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
+		if it.rejection == nil && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
 			out.drifted = append(out.drifted, it.key)
 		}
 	}
-	for _, it := range p.only(func(it *item) bool { return it.restore != nil }) {
+	for _, it := range p.filter(func(it *item) bool { return it.restore != nil }) {
 		out.addRestore(it, p)
 	}
 	out.addVolumes(p)
@@ -88,10 +88,10 @@ func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
 func (out *outcome) addVolumes(p *pass) {
 	out.volumes = map[string]mounted.ReadAhead{}
 	for _, it := range p.of(readahead.VolumesName) {
-		if it.refused != nil {
-			out.volumes[it.name] = mounted.ReadAhead{Message: it.refused.message, Failed: it.refused.state == v1alpha1.SettingFailed}
+		if it.rejection != nil {
+			out.volumes[it.name] = mounted.ReadAhead{Message: it.rejection.message, Failed: it.rejection.state == v1alpha1.SettingFailed}
 		}
-		if it.refused != nil || it.entry == nil {
+		if it.rejection != nil || it.entry == nil {
 			continue
 		}
 		o := it.observed
@@ -117,7 +117,7 @@ func (out *outcome) addRestore(it *item, p *pass) {
 		out.failed = out.failed || status.State == v1alpha1.SettingFailed
 		return
 	}
-	if it.wanted != nil || status.State == v1alpha1.SettingInSync {
+	if it.desired != nil || status.State == v1alpha1.SettingInSync {
 		return
 	}
 	if status.TakesEffect == v1alpha1.EffectReboot && status.State == v1alpha1.SettingPending {
@@ -137,18 +137,18 @@ func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
 		State:       v1alpha1.SettingState(o.State),
 		Message:     o.Message,
 	}
-	if !o.given {
+	if !o.present {
 		status.TakesEffect, status.State, status.Message = catalogue.Effect(it.key), v1alpha1.SettingFailed, "not read back"
 	}
 	return status
 }
 
-func (p *pass) wantedStatus(it *item) v1alpha1.SettingStatus {
+func (p *pass) desiredStatus(it *item) v1alpha1.SettingStatus {
 	o := it.observed.Observation
-	status := it.statusOf(it.wanted.Value, it.observed)
+	status := it.statusOf(it.desired.Value, it.observed)
 	switch {
-	case it.refused != nil:
-		status.State, status.Message = it.refused.state, it.refused.message
+	case it.rejection != nil:
+		status.State, status.Message = it.rejection.state, it.rejection.message
 	case p.restoresOnly != "" && isChangeDue(o):
 		status.State, status.Message = v1alpha1.SettingFailed, notChanged(p.restoresOnly)
 	case it.isSettable():

@@ -37,7 +37,7 @@ func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed)
 	m.takeOverFiles()
 	m.confineSubjects(f)
 	if m.attended {
-		f.unconfirmed, f.unconfirmedNote = m.Journal.Refused(spec.Hash)
+		f.unconfirmed, f.unconfirmedNote = m.Journal.Rejected(spec.Hash)
 	}
 	// No agent runs on a released host after the next boot.
 	m.attendBoots(m.attended && !spec.Release)
@@ -64,7 +64,7 @@ func (p *pass) leaveLeastToKernels() {
 	for _, it := range p.plan {
 		if it.unrecorded && it.isAtLeast() {
 			it.entry = nil
-			it.refused = &refusal{state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises what its kernel has"}
+			it.rejection = &rejection{state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises what its kernel has"}
 		}
 	}
 }
@@ -121,10 +121,10 @@ func (p *pass) compareWithKernel(ctx context.Context) {
 }
 
 // readOriginalsOf reads the originals of unchanged settings that match the filter.
-func (p *pass) readOriginalsOf(ctx context.Context, asked func(*item) bool) {
+func (p *pass) readOriginalsOf(ctx context.Context, filter func(*item) bool) {
 	for _, subject := range p.machine.Subjects {
 		for _, it := range p.of(subject.Name()) {
-			if it.entry == nil || !it.unrecorded || !asked(it) {
+			if it.entry == nil || !it.unrecorded || !filter(it) {
 				continue
 			}
 			original, err := subject.Original(ctx, it.name)
@@ -148,8 +148,8 @@ func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Origin
 	if !other.isJournalled {
 		return read
 	}
-	held := other.journalled.Original
-	return host.Original{Present: true, Value: held.Counterpart, Counterpart: held.Value}
+	original := other.journalled.Original
+	return host.Original{Present: true, Value: original.Counterpart, Counterpart: original.Value}
 }
 
 func (p *pass) recordEntries() error {
@@ -232,13 +232,13 @@ func (p *pass) forgetRestored(release bool) {
 // the journal records as applied is already proven, if not by this build or boot then by an earlier one. A value that is already
 // effective needs only its file, not a proof.
 func (p *pass) partUnconfirmed() {
-	for _, it := range p.only(p.needsProof) {
+	for _, it := range p.filter(p.needsProof) {
 		it.unconfirmed, it.entry = it.entry, nil
 		if it.isJournalled {
 			// The owner may have changed even if the value is the same.
-			held := *it.unconfirmed
-			held.Applied = it.journalled.Applied
-			it.entry = &held
+			entry := *it.unconfirmed
+			entry.Applied = it.journalled.Applied
+			it.entry = &entry
 		}
 	}
 }
@@ -247,16 +247,16 @@ func (p *pass) needsProof(it *item) bool {
 	o := it.observed
 	switch {
 	case it.entry == nil || p.machine.unchecked || p.machine.FS.IsImage():
-	case !o.given || !catalogue.NeedsConfirmation(it.key) || o.Effect != host.Live || p.machine.setterOf(it.key) == nil:
+	case !o.present || !catalogue.NeedsConfirmation(it.key) || o.Effect != host.Live || p.machine.setterOf(it.key) == nil:
 	case it.isJournalled && it.journalled.Applied == it.entry.Applied:
-	case !slices.Contains(untouchedStates, o.State) && isInForce(*it.entry, o.Observed):
+	case !slices.Contains(untouchedStates, o.State) && isEffective(*it.entry, o.Observed):
 	default:
 		return true
 	}
 	return false
 }
 
-func isInForce(entry journal.Entry, observed string) bool {
+func isEffective(entry journal.Entry, observed string) bool {
 	wanted := hostSetting("", entry)
 	if wanted.AtLeast {
 		return catalogue.Covers(observed, wanted.Value)

@@ -19,8 +19,8 @@ type plan map[string]*item
 
 type item struct {
 	key, name string
-	// wanted is the setting in the spec. Nil on release and for a key that is not in the spec.
-	wanted *v1alpha1.NodeSetting
+	// desired is the setting in the spec. Nil on release and for a key that is not in the spec.
+	desired *v1alpha1.NodeSetting
 	// journalled is the journal entry at the start of the pass. Empty if isJournalled is false.
 	journalled   journal.Entry
 	isJournalled bool
@@ -30,8 +30,8 @@ type item struct {
 	unrecorded bool
 	// restore is the original of a setting that is no longer desired.
 	restore *host.Original
-	// refused is the reason why the fence rejects the setting.
-	refused *refusal
+	// rejection is the reason why the fence rejects the setting.
+	rejection *rejection
 	// unsupported is true if an unrecorded key cannot work on this host. It is observed, but not applied or recorded in the journal.
 	unsupported bool
 	// unconfirmed is the entry that is kept only after new connections have proven it.
@@ -45,7 +45,7 @@ type item struct {
 // answer is the observation that a subject returned. given is false if there is none.
 type answer struct {
 	host.Observation
-	given bool
+	present bool
 }
 
 // makePlan returns the plan for every key of the spec and of the journal.
@@ -58,7 +58,7 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 	for i := range spec.Settings {
 		setting := &spec.Settings[i]
 		if !spec.Release {
-			p.item(setting.Key).wantSetting(setting, f)
+			p.item(setting.Key).planSetting(setting, f)
 		} else if it := p[setting.Key]; it != nil {
 			// The removal policy may have changed together with the release.
 			it.journalled.Retain = setting.OnRemoval == v1alpha1.DeletionRetain
@@ -66,7 +66,7 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 	}
 	if !spec.Release {
 		for _, volume := range spec.Volumes {
-			p.wantVolume(volume, f)
+			p.planVolume(volume, f)
 		}
 	}
 	for _, it := range p {
@@ -85,66 +85,66 @@ func (p plan) item(key string) *item {
 	return p[key]
 }
 
-func (p plan) only(is func(*item) bool) []*item {
+func (p plan) filter(matches func(*item) bool) []*item {
 	all := slices.SortedFunc(maps.Values(p), func(a, b *item) int { return strings.Compare(a.key, b.key) })
-	return slices.DeleteFunc(all, func(it *item) bool { return !is(it) })
+	return slices.DeleteFunc(all, func(it *item) bool { return !matches(it) })
 }
 
 func (p plan) of(subject string) []*item {
-	return p.only(func(it *item) bool { _, is := catalogue.Key(it.key).In(subject); return is })
+	return p.filter(func(it *item) bool { _, ok := catalogue.Key(it.key).In(subject); return ok })
 }
 
-// wantSetting adds a setting of the spec to the plan. If the fence rejects the new value, the host keeps the last accepted value while
+// planSetting adds a setting of the spec to the plan. If the fence rejects the new value, the host keeps the last accepted value while
 // the fence still accepts it. Mount options also stay if they were accepted before their mount point was rejected. The exception is
 // options that can prevent the node from booting. They are restored, which only removes a file and does not mount anything.
-func (it *item) wantSetting(setting *v1alpha1.NodeSetting, f fence) {
-	held := it.journalled
-	it.wanted = setting
+func (it *item) planSetting(setting *v1alpha1.NodeSetting, f fence) {
+	saved := it.journalled
+	it.desired = setting
 	check := f.checkSetting
-	if it.isJournalled && held.Applied == setting.Value {
-		check = f.checkInForce
+	if it.isJournalled && saved.Applied == setting.Value {
+		check = f.checkApplied
 	}
-	if refused := check(it.key, setting.Value); refused != nil {
-		it.refused = refused
+	if rejection := check(it.key, setting.Value); rejection != nil {
+		it.rejection = rejection
 		switch {
-		case it.isJournalled && !held.Retained && f.checkInForce(it.key, held.Applied) == nil:
-			it.entry = &held
-		case it.isJournalled && f.allowed.MayStay(it.key, held.Applied):
-			it.entry = &held
-			refused.message += "; what was applied before stays as it is"
+		case it.isJournalled && !saved.Retained && f.checkApplied(it.key, saved.Applied) == nil:
+			it.entry = &saved
+		case it.isJournalled && f.allowed.MayStay(it.key, saved.Applied):
+			it.entry = &saved
+			rejection.message += "; what was applied before stays as it is"
 		}
 		return
 	}
 	it.unrecorded = !it.isJournalled
 	it.entry = &journal.Entry{
-		Original: held.Original,
+		Original: saved.Original,
 		Profile:  setting.Profile,
 		Retain:   setting.OnRemoval == v1alpha1.DeletionRetain,
 		Applied:  setting.Value,
 	}
 }
 
-// wantVolume adds the read-ahead of a volume to the plan. It is reported with the mounts, not with the settings.
-func (p plan) wantVolume(volume v1alpha1.NodeVolume, f fence) {
+// planVolume adds the read-ahead of a volume to the plan. It is reported with the mounts, not with the settings.
+func (p plan) planVolume(volume v1alpha1.NodeVolume, f fence) {
 	if volume.ReadAheadKiB == nil {
 		return
 	}
 	it := p.item(volumeKey(volume.Name))
-	if refused := f.checkVolume(volume); refused != nil {
-		it.refused = refused
+	if rejection := f.checkVolume(volume); rejection != nil {
+		it.rejection = rejection
 		return
 	}
-	held := it.journalled
+	saved := it.journalled
 	size := strconv.Itoa(int(*volume.ReadAheadKiB))
-	if refused := f.refuseChange(); refused != nil && held.Applied != size {
-		it.refused = refused
+	if rejection := f.checkChange(); rejection != nil && saved.Applied != size {
+		it.rejection = rejection
 		if it.isJournalled {
-			it.entry = &held
+			it.entry = &saved
 		}
 		return
 	}
 	it.unrecorded = !it.isJournalled
-	it.entry = &journal.Entry{Original: held.Original, Applied: size}
+	it.entry = &journal.Entry{Original: saved.Original, Applied: size}
 }
 
 // volumeKey returns the key of a volume's read-ahead. Only the journal and the subject use it; API objects must not.
@@ -159,19 +159,19 @@ func (p plan) onlyVolumes() {
 
 // dropSetting handles a key in the journal that the spec does not contain or the fence no longer permits.
 func (it *item) dropSetting(f fence) {
-	held := it.journalled
-	if held.Retain && (f.checkInForce(it.key, held.Applied) == nil || f.allowed.MayStay(it.key, held.Applied)) {
-		held.Retained = true
-		it.entry = &held
+	saved := it.journalled
+	if saved.Retain && (f.checkApplied(it.key, saved.Applied) == nil || f.allowed.MayStay(it.key, saved.Applied)) {
+		saved.Retained = true
+		it.entry = &saved
 		return
 	}
-	it.restore = &held.Original
+	it.restore = &saved.Original
 }
 
-func (it *item) isWanted() bool { return it.wanted != nil }
+func (it *item) isDesired() bool { return it.desired != nil }
 
 // isDropped reports whether the setting must be restored because the spec no longer contains it.
-func (it *item) isDropped() bool { return it.restore != nil && it.wanted == nil }
+func (it *item) isDropped() bool { return it.restore != nil && it.desired == nil }
 
 // isSkipped reports whether the entry is neither applied nor recorded in the journal.
 func (it *item) isSkipped() bool { return it.unsupported || it.unrecorded && it.failed != "" }

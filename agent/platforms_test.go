@@ -159,7 +159,7 @@ func TestPlatformsAreAsTheirDocumentTells(t *testing.T) {
 	table.WriteString("\n|---" + strings.Repeat("|---", len(fields)) + "|\n")
 	for i, p := range platforms {
 		b := newPlatform(t, i)
-		before := b.whatIsKept()
+		before := b.persistentFiles()
 		r := b.settle()
 		settings := map[string]report.Setting{}
 		for _, s := range r.Settings {
@@ -185,7 +185,7 @@ func TestPlatformsAreAsTheirDocumentTells(t *testing.T) {
 				t.Errorf("%s: restore of %s is %s: %s", p.name, s.Key, s.State, s.Message)
 			}
 		}
-		if diff := cmp.Diff(before, b.whatIsKept()); diff != "" {
+		if diff := cmp.Diff(before, b.persistentFiles()); diff != "" {
 			t.Errorf("%s: the host after restore (-before +after):\n%s", p.name, diff)
 		}
 	}

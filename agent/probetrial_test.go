@@ -324,7 +324,7 @@ func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
 func TestARunnerThatIsNotThereYetIsWaitedFor(t *testing.T) {
 	w, r := newWorld(t), &runner{err: fmt.Errorf("call the trial runner: %w", os.ErrNotExist)}
 	a := withRunner(w, r)
-	a.trial.Start = a.startBeside
+	a.trial.Start = a.runInBackground
 	w.order(goodOrder())
 	w.runPass(a)
 	for len(a.woken) == 0 {

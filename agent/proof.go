@@ -81,19 +81,19 @@ func (p *proof) isOpen() bool {
 	return open
 }
 
-// due returns the time of the next attempt. Zero if the proof cannot continue yet.
-func (p *proof) due() time.Time {
+// dueAt returns the time of the next attempt. Zero if the proof cannot continue yet.
+func (p *proof) dueAt() time.Time {
 	if !p.recovered {
 		return time.Time{}
 	}
-	return p.clock.Now().Add(p.machine.until(p.nextAt))
+	return p.clock.Now().Add(p.machine.timeUntil(p.nextAt))
 }
 
 // awaitsFirst reports whether the first attempt of a proof is pending. That attempt writes the status seconds later, so a separate write
 // is redundant.
 func (p *proof) awaitsFirst() bool {
 	u, open := p.machine.unconfirmed()
-	return open && !u.PutBack && len(p.failures) == 0 && p.machine.until(p.nextAt) > 0
+	return open && !u.Reverted && len(p.failures) == 0 && p.machine.timeUntil(p.nextAt) > 0
 }
 
 // begin sets the unconfirmed settings, or records the reason for a delay. It sets nothing while a permit is undecided, because a proof
@@ -102,7 +102,7 @@ func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageCli
 	switch {
 	case !pass.hasUnconfirmed():
 		return nil
-	case p.machine.until(p.retryAt) > 0:
+	case p.machine.timeUntil(p.retryAt) > 0:
 		pass.unconfirmedNote = p.outage
 		return nil
 	case permitUndecided:
@@ -140,15 +140,15 @@ func (p *proof) delay(reason string) {
 // run continues the proof if an attempt is due. It reports whether the proof has finished; the journal contains the result.
 func (p *proof) run(ctx context.Context, canary bool, j judges) bool {
 	u, open := p.machine.unconfirmed()
-	if !open || !p.recovered || p.machine.until(p.nextAt) > 0 {
+	if !open || !p.recovered || p.machine.timeUntil(p.nextAt) > 0 {
 		return false
 	}
 	defer func() { p.nextAt = p.machine.fromNow(proofPause) }()
-	if u.PutBack {
+	if u.Reverted {
 		return p.retest(ctx, canary, j)
 	}
-	if left := p.machine.timeToProve(u, p.bootID); left > 0 {
-		failures := p.tryConnections(ctx, min(proofTimeout, left), canary, j)
+	if remaining := p.machine.timeToProve(u, p.bootID); remaining > 0 {
+		failures := p.tryConnections(ctx, min(proofTimeout, remaining), canary, j)
 		if len(failures) == 0 {
 			return p.keep(ctx)
 		}
@@ -159,7 +159,7 @@ func (p *proof) run(ctx context.Context, canary bool, j judges) bool {
 	}
 	log := logr.FromContextOrDiscard(ctx).WithValues("settings", text.List(u.Keys()))
 	log.Info("Putting settings back that new connections did not confirm in time", "failures", describeFailures(p.failures))
-	if err := p.machine.putBackUnconfirmed(ctx, p.bootID); err != nil {
+	if err := p.machine.revertUnconfirmed(ctx, p.bootID); err != nil {
 		log.Error(err, "Cannot put settings back, trying again")
 		j.note(err.Error())
 		return false
@@ -190,8 +190,8 @@ func (p *proof) retest(ctx context.Context, canary bool, j judges) bool {
 	var err error
 	switch {
 	case len(broken) > 0:
-		err = p.machine.Journal.Refuse(brokeNote(u.Keys(), broken))
-	case len(p.failures) == 0 || p.machine.until(p.retestUntil) == 0:
+		err = p.machine.Journal.Reject(brokeNote(u.Keys(), broken))
+	case len(p.failures) == 0 || p.machine.timeUntil(p.retestUntil) == 0:
 		if err = p.machine.Journal.Abandon(); err == nil {
 			p.delay(outageNote(p.failures))
 		}

@@ -131,7 +131,7 @@ func (p *parts) wakeAt() time.Time {
 	if p.clientNode == nil {
 		return p.clock.Now().Add(driftInterval)
 	}
-	times := []time.Time{p.settings.due(), p.servers.Due(), p.permit.Due()}
+	times := []time.Time{p.settings.dueAt(), p.servers.Due(), p.permit.Due()}
 	if !p.settings.proof.awaitsFirst() {
 		times = append(times, p.reporter.Due())
 	}

@@ -89,11 +89,11 @@ func (s *settings) forget(clientNode *v1alpha1.StorageClientNode) {
 	s.applied, s.healed = version{}, healedIn(clientNode)
 }
 
-// due returns the time of the next work on the settings. Zero if they wait for another event. While a proof is open, nothing else
+// dueAt returns the time of the next work on the settings. Zero if they wait for another event. While a proof is open, nothing else
 // changes, so that the effect of a change is observable.
-func (s *settings) due() time.Time {
+func (s *settings) dueAt() time.Time {
 	if s.proof.isOpen() {
-		return s.proof.due()
+		return s.proof.dueAt()
 	}
 	return s.driftAt
 }
@@ -139,7 +139,7 @@ func (s *settings) apply(ctx context.Context, clientNode *v1alpha1.StorageClient
 	}
 	if err != nil {
 		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", clientNode.Generation)
-		s.keepOutcome(refuseAll(spec, err))
+		s.keepOutcome(rejectAll(spec, err))
 		return
 	}
 	p.forgetRestored(spec.Release)
@@ -200,7 +200,7 @@ func (s *settings) checkDrift(ctx context.Context, clientNode *v1alpha1.StorageC
 	spec := clientNode.Spec
 	p, err := s.machine.beginPass(spec, s.allowed)
 	if err != nil {
-		s.keepOutcome(refuseAll(spec, err))
+		s.keepOutcome(rejectAll(spec, err))
 		return
 	}
 	p.followMounts(ctx)
@@ -213,8 +213,8 @@ func (s *settings) checkDrift(ctx context.Context, clientNode *v1alpha1.StorageC
 	if len(heal) > 0 {
 		logr.FromContextOrDiscard(ctx).Info("Healing drift", "settings", text.List(heal))
 	}
-	again := s.outcome.failed && !now.Before(s.retryAt) || p.hasUnconfirmed() && s.machine.until(s.proof.retryAt) == 0
-	if len(heal) > 0 || again || !s.outcome.carriedOut || p.hasMoreToDo() {
+	retry := s.outcome.failed && !now.Before(s.retryAt) || p.hasUnconfirmed() && s.machine.timeUntil(s.proof.retryAt) == 0
+	if len(heal) > 0 || retry || !s.outcome.carriedOut || p.hasMoreToDo() {
 		s.apply(ctx, clientNode, permitUndecided)
 	} else {
 		s.outcome = p.sumUp(spec)

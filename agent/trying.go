@@ -12,14 +12,14 @@ import (
 
 // hasUnconfirmed reports whether any setting must be set and proven.
 func (p *pass) hasUnconfirmed() bool {
-	return len(p.only((*item).isSettable)) > 0
+	return len(p.filter((*item).isSettable)) > 0
 }
 
 // setUnconfirmed sets the settings that need a proof. The journal durably records the previous values first. The proof time starts after
 // all settings are set, because tuned alone may take a minute to start.
 func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
 	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Settings: map[string]journal.UnconfirmedSetting{}}
-	for _, it := range p.only((*item).isSettable) {
+	for _, it := range p.filter((*item).isSettable) {
 		before, err := p.machine.setterOf(it.key).Original(ctx, it.name)
 		if err != nil {
 			it.failed = "not changed: cannot read its original value: " + err.Error()
@@ -53,7 +53,7 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 // setAll sets the unconfirmed settings of the journal. If the kernel rejects a value, it immediately restores the setting and removes it
 // from the proof.
 func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
-	refused := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
+	rejected := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
 	for _, subject := range p.machine.Subjects {
 		setter, ok := subject.(host.Setter)
 		if !ok {
@@ -71,13 +71,13 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 		for name, err := range setter.Set(ctx, settings) {
 			key := catalogue.KeyOf(subject.Name(), name)
 			p.item(key).failed = err.Error()
-			refused.Settings[key] = u.Settings[key]
+			rejected.Settings[key] = u.Settings[key]
 		}
 	}
-	if len(refused.Settings) == 0 {
+	if len(rejected.Settings) == 0 {
 		return nil
 	}
-	if err := p.machine.restoreAll(ctx, refused, true); err != nil {
+	if err := p.machine.restoreAll(ctx, rejected, true); err != nil {
 		return err
 	}
 	maps.DeleteFunc(u.Settings, func(key string, _ journal.UnconfirmedSetting) bool { return p.item(key).failed != "" })
@@ -86,7 +86,7 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 
 // failUnconfirmed marks all settings that need a proof as failed. Other settings are unchanged.
 func (p *pass) failUnconfirmed(reason string) {
-	for _, it := range p.only((*item).isSettable) {
+	for _, it := range p.filter((*item).isSettable) {
 		it.failed = reason
 	}
 }

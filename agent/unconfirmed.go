@@ -32,11 +32,11 @@ func (m Machine) setDeadline(u *journal.Unconfirmed, now time.Time) error {
 // be read. It is also zero if the deadline is missing or too late. Then an earlier release, another time namespace, or an editor wrote
 // it.
 func (m Machine) timeToProve(u journal.Unconfirmed, bootID string) time.Duration {
-	left := m.until(u.DeadlineSinceBoot)
-	if u.BootID != bootID || left > confirmWithin {
+	remaining := m.timeUntil(u.DeadlineSinceBoot)
+	if u.BootID != bootID || remaining > confirmWithin {
 		return 0
 	}
-	return left
+	return remaining
 }
 
 // restoreAll restores the values from before the unconfirmed settings were set. After a boot, it restores only values that survive a
@@ -47,16 +47,16 @@ func (m Machine) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot
 		if setter, ok := subject.(host.Setter); ok && !sameBoot && !setter.OutlivesBoot() {
 			continue
 		}
-		befores := map[string]host.Original{}
+		previousValues := map[string]host.Original{}
 		for key, setting := range u.Settings {
 			if name, ok := catalogue.Key(key).In(subject.Name()); ok {
-				befores[name] = setting.Before
+				previousValues[name] = setting.Before
 			}
 		}
-		if len(befores) == 0 {
+		if len(previousValues) == 0 {
 			continue
 		}
-		for _, o := range subject.Restore(ctx, befores) {
+		for _, o := range subject.Restore(ctx, previousValues) {
 			if o.State == host.Failed {
 				wrong = append(wrong, catalogue.KeyOf(subject.Name(), o.Name)+": "+o.Message)
 			}
@@ -73,15 +73,15 @@ func (m Machine) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot
 // stays in the journal for an agent that supports them.
 func (m Machine) unconfirmed() (u journal.Unconfirmed, open bool) {
 	u, open = m.Journal.Unconfirmed()
-	left := len(m.unsupported(u))
-	return u, open && (left == 0 || left < len(u.Settings))
+	n := len(m.unsupported(u))
+	return u, open && (n == 0 || n < len(u.Settings))
 }
 
 // unsupported returns the unconfirmed settings of subjects that this agent does not support.
 func (m Machine) unsupported(u journal.Unconfirmed) map[string]journal.UnconfirmedSetting {
-	left := maps.Clone(u.Settings)
-	maps.DeleteFunc(left, func(key string, _ journal.UnconfirmedSetting) bool { return u.PutBack || m.subjectOf(key) != nil })
-	return left
+	unsupported := maps.Clone(u.Settings)
+	maps.DeleteFunc(unsupported, func(key string, _ journal.UnconfirmedSetting) bool { return u.Reverted || m.subjectOf(key) != nil })
+	return unsupported
 }
 
 // restoresOnly returns the reason why settings on the host can only be restored. Empty if settings may be changed.
@@ -90,25 +90,25 @@ func (m Machine) restoresOnly() string {
 		return err.Error()
 	}
 	u, _ := m.Journal.Unconfirmed()
-	if left := slices.Collect(maps.Keys(m.unsupported(u))); len(left) > 0 {
-		return "a newer agent set " + text.List(left) + " and did not confirm it, so only restoring is possible; upgrade this agent"
+	if unsupported := slices.Collect(maps.Keys(m.unsupported(u))); len(unsupported) > 0 {
+		return "a newer agent set " + text.List(unsupported) + " and did not confirm it, so only restoring is possible; upgrade this agent"
 	}
 	return ""
 }
 
-// putBackUnconfirmed reverts the unconfirmed settings, if any, and records that in the journal.
-func (m Machine) putBackUnconfirmed(ctx context.Context, bootID string) error {
+// revertUnconfirmed reverts the unconfirmed settings, if any, and records that in the journal.
+func (m Machine) revertUnconfirmed(ctx context.Context, bootID string) error {
 	u, open := m.unconfirmed()
-	if !open || u.PutBack {
+	if !open || u.Reverted {
 		return nil
 	}
 	if err := m.restoreAll(ctx, u, u.BootID == bootID); err != nil {
 		return err
 	}
-	if left := m.unsupported(u); len(left) > 0 {
-		u.Settings = left
+	if unsupported := m.unsupported(u); len(unsupported) > 0 {
+		u.Settings = unsupported
 	} else {
-		u.PutBack = true
+		u.Reverted = true
 	}
 	return m.Journal.SetUnconfirmed(u)
 }
@@ -125,7 +125,7 @@ func (m Machine) endUnconfirmed(ctx context.Context, bootID string, end func() e
 	if _, open := m.unconfirmed(); !open {
 		return nil
 	}
-	if err := m.putBackUnconfirmed(ctx, bootID); err != nil {
+	if err := m.revertUnconfirmed(ctx, bootID); err != nil {
 		return err
 	}
 	if _, open := m.unconfirmed(); !open {

@@ -460,7 +460,7 @@ func (s *fakeSubject) boots() bool { return s.name == "kernelArgument" }
 
 func (s *fakeSubject) key(name string) string { return s.name + "/" + name }
 
-func (s *fakeSubject) kept() map[string]string {
+func (s *fakeSubject) persistentValues() map[string]string {
 	if s.boots() {
 		return s.w.menu
 	}
@@ -484,19 +484,19 @@ func (s *fakeSubject) Apply(_ context.Context, desired []host.Setting) error {
 		if _, journalled := s.w.journal()[key]; !journalled {
 			s.w.t.Errorf("%s is applied and not in the journal", key)
 		}
-		if s.kept()[key] != d.Value {
+		if s.persistentValues()[key] != d.Value {
 			s.w.step("keep " + key)
-			s.kept()[key] = d.Value
+			s.persistentValues()[key] = d.Value
 		}
 		if !s.boots() && s.w.live[key] != d.Value {
 			s.w.step("set " + key)
 			s.w.live[key] = d.Value
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.kept())) {
+	for _, key := range slices.Sorted(maps.Keys(s.persistentValues())) {
 		if _, ok := wanted[key]; !ok {
 			s.w.step("drop " + key)
-			delete(s.kept(), key)
+			delete(s.persistentValues(), key)
 		}
 	}
 	return nil
@@ -510,7 +510,7 @@ func (s *fakeSubject) Observe(_ context.Context, desired []host.Setting) []host.
 		if s.boots() {
 			o.Effect = host.Reboot
 		}
-		staged := s.kept()[key] == d.Value
+		staged := s.persistentValues()[key] == d.Value
 		switch {
 		case s.w.cannot[key] != "":
 			o.State = s.w.cannot[key]

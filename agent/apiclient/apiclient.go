@@ -121,9 +121,9 @@ func (c *Client) applyStatus(
 func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
 	delay := minDelay
 	for ctx.Err() == nil {
-		began := c.clock.Now()
+		start := c.clock.Now()
 		err := c.listAndWatch(ctx, changed)
-		if c.clock.Since(began) >= maxDelay {
+		if c.clock.Since(start) >= maxDelay {
 			delay = minDelay
 		}
 		if err != nil && ctx.Err() == nil {

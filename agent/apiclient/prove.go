@@ -19,15 +19,15 @@ const provingPath = "/openapi/v2"
 // Prove reads up to size bytes from the API server over one new connection and discards them. It writes the status over another new
 // connection.
 func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
-	began := c.clock.Now()
+	start := c.clock.Now()
 	body, err := c.fresh.Get().AbsPath(provingPath).SetHeader("Accept", "application/json").SetHeader("Accept-Encoding", "identity").Stream(ctx)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", provingPath, err)
 	}
-	got, err := io.CopyN(io.Discard, body, size)
+	n, err := io.CopyN(io.Discard, body, size)
 	_ = body.Close()
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, got, size, c.clock.Since(began).Round(time.Second), err)
+		return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, n, size, c.clock.Since(start).Round(time.Second), err)
 	}
 	_, err = c.applyStatus(ctx, c.fresh, status, "")
 	return err

@@ -39,13 +39,13 @@ type Kernel interface {
 }
 
 // SetValue writes a value and reads it back, because the kernel rounds and clamps some values.
-func SetValue(k Kernel, file, value string, same func(got, value string) bool) error {
+func SetValue(k Kernel, file, value string, same func(actual, value string) bool) error {
 	if err := k.WriteValue(file, value); err != nil {
 		return fmt.Errorf("the kernel refuses %q: %w", value, err)
 	}
-	got, err := k.ReadValue(file)
-	if err == nil && !same(got, value) {
-		err = fmt.Errorf("the kernel set %q instead of %q", got, value)
+	actual, err := k.ReadValue(file)
+	if err == nil && !same(actual, value) {
+		err = fmt.Errorf("the kernel set %q instead of %q", actual, value)
 	}
 	return err
 }

@@ -40,8 +40,8 @@ func (s SavedFile) Equal(other SavedFile) bool {
 		s.GID == other.GID && bytes.Equal(s.Data, other.Data) && (s.Label == other.Label || s.Label == "" || other.Label == "")
 }
 
-// KeptFile is a file as saved before a program of the host changed it for the agent.
-type KeptFile struct {
+// FileRecord is a file as saved before a program of the host changed it for the agent.
+type FileRecord struct {
 	// Original is the file before the change.
 	Original SavedFile `json:"original"`
 	// Left is the hash of a file that the program created. Empty while that is unknown. For a grub.cfg, it is the hash of the menu with which the
@@ -122,24 +122,24 @@ func labelTemp(file *os.File, owner *SavedFile) error {
 	return nil
 }
 
-// PutBack restores a file durably and verifies it. A crash at any point leaves one of the two states.
-func (f FS) PutBack(name string, was SavedFile) error {
+// RestoreFile restores a file durably and verifies it. A crash at any point leaves one of the two states.
+func (f FS) RestoreFile(name string, saved SavedFile) error {
 	now, err := f.SaveFile(name)
-	if err == nil && now.Equal(was) {
+	if err == nil && now.Equal(saved) {
 		return nil
 	}
 	switch {
-	case !was.Present:
+	case !saved.Present:
 		err = f.Remove(name)
-	case was.Link != "":
-		err = f.writeLink(name, was.Link)
+	case saved.Link != "":
+		err = f.writeLink(name, saved.Link)
 	default:
-		err = f.writeFile(name, was.Data, was.Mode, &was)
+		err = f.writeFile(name, saved.Data, saved.Mode, &saved)
 	}
 	if err != nil {
 		return fmt.Errorf("put back %s: %w", name, err)
 	}
-	if now, err = f.SaveFile(name); err == nil && !now.Equal(was) {
+	if now, err = f.SaveFile(name); err == nil && !now.Equal(saved) {
 		err = errors.New("it reads back otherwise")
 	}
 	if err != nil {

@@ -55,7 +55,7 @@ func TestAFileIsPutBackAsItWas(t *testing.T) {
 							return crash
 						}
 						return nil
-					}).PutBack(name, saved)
+					}).RestoreFile(name, saved)
 					if now := saveNow(t, f, name); err != nil && !now.Equal(saved) && !now.Equal(between) {
 						t.Fatalf("after a crash at change %d it is %+v", at, now)
 					}
@@ -68,7 +68,7 @@ func TestAFileIsPutBackAsItWas(t *testing.T) {
 						}
 						return
 					}
-					if err := f.PutBack(name, saved); err != nil || !saveNow(t, f, name).Equal(saved) {
+					if err := f.RestoreFile(name, saved); err != nil || !saveNow(t, f, name).Equal(saved) {
 						t.Fatalf("again after change %d: %v", at, err)
 					}
 				}
@@ -106,7 +106,7 @@ func TestAFileIsPutBackWithItsLabel(t *testing.T) {
 	if err := f.WriteFileAtomic(name, []byte("is"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.PutBack(name, was); err != nil {
+	if err := f.RestoreFile(name, was); err != nil {
 		t.Fatal(err)
 	}
 	if is, err := f.SaveFile(name); err != nil || is.Label != label {
@@ -114,7 +114,7 @@ func TestAFileIsPutBackWithItsLabel(t *testing.T) {
 	}
 	// An older release has kept files without their labels.
 	was.Label, was.Data = "", []byte("before")
-	if err := f.PutBack(name, was); err != nil {
+	if err := f.RestoreFile(name, was); err != nil {
 		t.Error(err)
 	}
 }

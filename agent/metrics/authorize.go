@@ -44,16 +44,16 @@ type Authorizer struct {
 	host   string
 	clock  clock.PassiveClock
 
-	mu        sync.Mutex
-	verdicts  map[[sha256.Size]byte]verdict
-	asked     int
-	askedFrom time.Time
+	mu           sync.Mutex
+	verdicts     map[[sha256.Size]byte]verdict
+	reviews      int
+	reviewsSince time.Time
 }
 
 // verdict is the HTTP status of a decision and its expiry time.
 type verdict struct {
 	status int
-	until  time.Time
+	expiry time.Time
 }
 
 // NewAuthorizer returns an Authorizer for the API server of a client configuration. It does not use the credentials in the configuration.
@@ -77,54 +77,54 @@ func (a *Authorizer) Guard(behind http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || token == "" || len(token) > maxTokenBytes {
-			refuse(w, "send the token of somebody who may read /metrics", http.StatusUnauthorized)
+			reject(w, "send the token of somebody who may read /metrics", http.StatusUnauthorized)
 			return
 		}
-		status, err := a.judge(r.Context(), token)
+		status, err := a.authorize(r.Context(), token)
 		switch {
 		case errors.Is(err, errTooMany):
-			refuse(w, err.Error(), http.StatusTooManyRequests)
+			reject(w, err.Error(), http.StatusTooManyRequests)
 		case err != nil:
 			logr.FromContextOrDiscard(r.Context()).Error(err, "Cannot ask the API server who may read metrics")
-			refuse(w, "cannot ask the API server", http.StatusServiceUnavailable)
+			reject(w, "cannot ask the API server", http.StatusServiceUnavailable)
 		case status != http.StatusOK:
-			refuse(w, http.StatusText(status), status)
+			reject(w, http.StatusText(status), status)
 		default:
 			behind.ServeHTTP(w, r)
 		}
 	})
 }
 
-// refuse also closes the connection, because their number is limited.
-func refuse(w http.ResponseWriter, why string, status int) {
+// reject also closes the connection, because their number is limited.
+func reject(w http.ResponseWriter, reason string, status int) {
 	w.Header().Set("Connection", "close")
-	http.Error(w, why, status)
+	http.Error(w, reason, status)
 }
 
-// judge returns OK, Unauthorized, or Forbidden. It runs one access review at a time.
-func (a *Authorizer) judge(ctx context.Context, token string) (int, error) {
+// authorize returns OK, Unauthorized, or Forbidden. It runs one access review at a time.
+func (a *Authorizer) authorize(ctx context.Context, token string) (int, error) {
 	key := sha256.Sum256([]byte(token))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock.Now()
-	if known, ok := a.verdicts[key]; ok && now.Before(known.until) {
+	if known, ok := a.verdicts[key]; ok && now.Before(known.expiry) {
 		return known.status, nil
 	}
-	if now.Sub(a.askedFrom) >= questionSpan {
-		a.asked, a.askedFrom = 0, now
+	if now.Sub(a.reviewsSince) >= questionSpan {
+		a.reviews, a.reviewsSince = 0, now
 	}
-	if a.asked >= maxQuestions {
+	if a.reviews >= maxQuestions {
 		return 0, errTooMany
 	}
-	a.asked++
-	status, err := a.askFor(ctx, token)
+	a.reviews++
+	status, err := a.reviewAccess(ctx, token)
 	if err != nil {
 		return 0, err
 	}
 	if len(a.verdicts) >= maxCallers {
 		clear(a.verdicts)
 	}
-	a.verdicts[key] = verdict{status: status, until: now.Add(believed)}
+	a.verdicts[key] = verdict{status: status, expiry: now.Add(believed)}
 	return status, nil
 }
 
@@ -143,7 +143,7 @@ type accessReview struct {
 	} `json:"status"`
 }
 
-func (a *Authorizer) askFor(ctx context.Context, token string) (int, error) {
+func (a *Authorizer) reviewAccess(ctx context.Context, token string) (int, error) {
 	review := accessReview{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
 	review.Spec.NonResourceAttributes.Path, review.Spec.NonResourceAttributes.Verb = "/metrics", "get"
 	body, err := json.Marshal(review)

@@ -91,8 +91,8 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	if m.Volume == "" || !managed {
 		return v1alpha1.MountUnmanaged, ""
 	}
-	own, shared := j.findDifferences(m, volume.MountOptions)
-	sentences := text.Cap(slices.Concat(shared, own), maxDifferences, "")
+	local, shared := j.findDifferences(m, volume.MountOptions)
+	sentences := text.Cap(slices.Concat(shared, local), maxDifferences, "")
 	if len(shared) > 0 {
 		sentences = append(sentences, j.describeHolders(m))
 	}
@@ -100,7 +100,7 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	if volume.ReadAheadKiB != nil && note.Message != "" {
 		sentences = append(sentences, fmt.Sprintf("wanted readAheadKiB %d: %s", *volume.ReadAheadKiB, note.Message))
 	}
-	if len(own)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.Failed {
+	if len(local)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.Failed {
 		state = v1alpha1.MountStale
 	}
 	return state, text.Cut(strings.Join(sentences, "; "), bounds.Message)
@@ -108,10 +108,10 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 
 // findDifferences returns the differences between a mount and the desired options. own belongs to this mount. shared belongs to all
 // mounts of the server and stays until the last of them is unmounted.
-func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []string) {
+func (j *judge) findDifferences(m mounts.Mount, wanted []string) (local, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)
 	open := false
-	if n, asked := mountoptions.Nconnect(wanted); asked && m.Client != "" && m.Connections > 0 {
+	if n, isSet := mountoptions.Nconnect(wanted); isSet && m.Client != "" && m.Connections > 0 {
 		open = true
 		if m.Connections != n {
 			shared = append(shared, fmt.Sprintf("nconnect is %d by open connections, wanted %d", m.Connections, n))
@@ -124,7 +124,7 @@ func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []
 		case m.Client != "" && protocol.Effect(d.Option) == v1alpha1.EffectNewTransport:
 			shared = append(shared, d.String())
 		default:
-			own = append(own, d.String())
+			local = append(local, d.String())
 		}
 	}
 	if limit := j.slotLimit; limit > 0 && m.SlotLimit > 0 && m.SlotLimit != limit && obeysSlotTable(m) {
@@ -133,7 +133,7 @@ func (j *judge) findDifferences(m mounts.Mount, wanted []string) (own, shared []
 	if m.Client != "" && slices.Contains(j.oldSessions, m.Client) {
 		shared = append(shared, "the session is older than max_session_slots and keeps its slots")
 	}
-	return own, shared
+	return local, shared
 }
 
 const nconnect = "nconnect"

@@ -124,7 +124,7 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.
 }
 
 // statusesOf prefers network mounts if there are too many mounts.
-func statusesOf(all []mounts.Mount, j *judge, since sightings) (list []v1alpha1.MountStatus, omitted int32) {
+func statusesOf(all []mounts.Mount, j *judge, history sightings) (list []v1alpha1.MountStatus, omitted int32) {
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
 		switch {
@@ -137,8 +137,8 @@ func statusesOf(all []mounts.Mount, j *judge, since sightings) (list []v1alpha1.
 	})
 	for _, m := range ordered {
 		status := statusOf(m, j)
-		if sighting := since.byDevice[m.Device]; !sighting.since.IsZero() {
-			status.Since, status.Used = bounds.Time(sighting.since), sighting.used
+		if sighting := history.byDevice[m.Device]; !sighting.mountedAt.IsZero() {
+			status.Since, status.Used = bounds.Time(sighting.mountedAt), sighting.used
 		}
 		list = append(list, status)
 	}

@@ -19,9 +19,9 @@ type sightings struct {
 }
 
 type sighting struct {
-	// since is the mount time, zero if unknown. used is true if an operation on the superblock has completed since then.
-	since time.Time
-	used  bool
+	// mountedAt is the mount time, zero if unknown. used is true if an operation on the superblock has completed since then.
+	mountedAt time.Time
+	used      bool
 	// ids and points identify its mounts. age is the age from the kernel in seconds, -1 if unknown. before is the counter at the first
 	// sighting.
 	ids, points []string
@@ -46,24 +46,24 @@ func (s *sightings) noteUnchanged(now time.Time) { s.seenAt = now }
 
 func (s *sightings) sightingOf(same []mounts.Mount, now time.Time) sighting {
 	m := same[0]
-	is := sighting{age: m.Age}
+	current := sighting{age: m.Age}
 	for _, one := range same {
-		is.ids, is.points = append(is.ids, one.ID), append(is.points, one.MountPoint)
+		current.ids, current.points = append(current.ids, one.ID), append(current.points, one.MountPoint)
 	}
-	was, known := s.byDevice[m.Device]
+	previous, known := s.byDevice[m.Device]
 	if m.CountsShare {
-		is.before = m.Operations
+		current.before = m.Operations
 	}
 	switch {
-	case known && was.isStill(is, now.Sub(s.readAt)):
-		is.since, is.used, is.before = was.since, was.used, was.before
+	case known && previous.isStill(current, now.Sub(s.readAt)):
+		current.mountedAt, current.used, current.before = previous.mountedAt, previous.used, previous.before
 	case m.Age >= 0:
-		is.since = now.Add(-time.Duration(m.Age) * time.Second)
+		current.mountedAt = now.Add(-time.Duration(m.Age) * time.Second)
 	default:
-		is.since = s.lastWithout(same, was)
+		current.mountedAt = s.lastWithout(same, previous)
 	}
-	is.used = is.used || m.Operations > is.before
-	return is
+	current.used = current.used || m.Operations > current.before
+	return current
 }
 
 // isStill reports whether a superblock is the same as before. It compares the age or, if unknown, the mount IDs.
@@ -76,9 +76,9 @@ func (s sighting) isStill(now sighting, elapsed time.Duration) bool {
 
 // lastWithout returns the last time at which the superblock was certainly not mounted. The mount points of volumes are checked more often
 // than all mounts are read.
-func (s *sightings) lastWithout(same []mounts.Mount, was sighting) time.Time {
+func (s *sightings) lastWithout(same []mounts.Mount, previous sighting) time.Time {
 	for _, m := range same {
-		if m.Volume != "" && !slices.Contains(was.points, m.MountPoint) {
+		if m.Volume != "" && !slices.Contains(previous.points, m.MountPoint) {
 			return s.seenAt
 		}
 	}

@@ -63,8 +63,8 @@ func TestSince(t *testing.T) {
 					s.noteMounts(r.mounts, at(r.seconds))
 				}
 			}
-			if got := s.byDevice[test.device]; !got.since.Equal(test.since) || got.used != test.used {
-				t.Errorf("since %s and used %t, want %s and %t", got.since, got.used, test.since, test.used)
+			if got := s.byDevice[test.device]; !got.mountedAt.Equal(test.since) || got.used != test.used {
+				t.Errorf("since %s and used %t, want %s and %t", got.mountedAt, got.used, test.since, test.used)
 			}
 		})
 	}

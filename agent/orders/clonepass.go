@@ -35,8 +35,8 @@ func runClonePass(ctx context.Context, timeout, stays time.Duration, run func(co
 	working, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	phases, transports, err := run(working)
-	if why, void := errors.AsType[probe.Void](err); void {
-		return v1alpha1.ClonePass{Void: text.CutBytes(string(why), v1alpha1.MaxClonePassText)}
+	if reason, void := errors.AsType[probe.Void](err); void {
+		return v1alpha1.ClonePass{Void: text.CutBytes(string(reason), v1alpha1.MaxClonePassText)}
 	}
 	switch {
 	case ctx.Err() != nil:

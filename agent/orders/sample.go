@@ -58,10 +58,10 @@ type Sample struct {
 }
 
 type sampleReading struct {
-	id      string
-	took    time.Duration
-	samples []recommend.Sample
-	err     error
+	id       string
+	duration time.Duration
+	samples  []recommend.Sample
+	err      error
 }
 
 // NewSample returns a Sample without a request.
@@ -77,7 +77,7 @@ func (s *Sample) Report(status *v1alpha1.StorageClientNodeStatus) {
 // Run processes results and does the due work. A request is handled only once, by this agent or by the previous one.
 func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	for len(s.readings) > 0 {
-		s.takeReading(<-s.readings)
+		s.handleReading(<-s.readings)
 	}
 	order, reported, now := clientNode.Spec.Sample, clientNode.Status.Sample, s.clock.Now()
 	if order == nil || s.status != nil && s.status.ID != order.ID {
@@ -100,10 +100,10 @@ func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 
 // beginIfPossible starts the window of a new request.
 func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample, now time.Time) {
-	why := refuseSample(order)
+	reason := validateSample(order)
 	switch {
-	case why != "":
-		s.fail(order.ID, "refused by this node's agent: "+why)
+	case reason != "":
+		s.fail(order.ID, "refused by this node's agent: "+reason)
 	case order.StartBefore != nil && now.After(order.StartBefore.Time):
 		s.fail(order.ID, fmt.Sprintf("it was to begin before %s, and the node's clock says %s: ask again, and check the clocks if that is not so",
 			order.StartBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
@@ -119,8 +119,8 @@ var (
 	sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
 )
 
-// refuseSample returns the reason for rejecting a request, regardless of its author. Empty if it is valid.
-func refuseSample(order v1alpha1.NodeSample) string {
+// validateSample returns the reason for rejecting a request, regardless of its author. Empty if it is valid.
+func validateSample(order v1alpha1.NodeSample) string {
 	switch {
 	case !sampleID.MatchString(order.ID):
 		return "invalid id"
@@ -146,9 +146,9 @@ func (s *Sample) cancelReading() {
 	}
 }
 
-func (s *Sample) fail(id, why string) {
+func (s *Sample) fail(id, reason string) {
 	s.cancelReading()
-	s.status = &v1alpha1.NodeSampleStatus{ID: id, Phase: v1alpha1.SampleFailed, Message: text.Cut(why, bounds.Message)}
+	s.status = &v1alpha1.NodeSampleStatus{ID: id, Phase: v1alpha1.SampleFailed, Message: text.Cut(reason, bounds.Message)}
 }
 
 func (s *Sample) begin(ctx context.Context, order v1alpha1.NodeSample, now time.Time) {
@@ -159,12 +159,12 @@ func (s *Sample) begin(ctx context.Context, order v1alpha1.NodeSample, now time.
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.Start(func() {
 		samples, err := s.sampler(ctx, window)
-		s.readings <- sampleReading{id: order.ID, took: s.clock.Since(now), samples: samples, err: err}
+		s.readings <- sampleReading{id: order.ID, duration: s.clock.Since(now), samples: samples, err: err}
 	})
 }
 
-// takeReading sets the status from the result, unless the request has been replaced or removed.
-func (s *Sample) takeReading(r sampleReading) {
+// handleReading sets the status from the result, unless the request has been replaced or removed.
+func (s *Sample) handleReading(r sampleReading) {
 	s.cancel()
 	s.cancel = nil
 	status := s.status
@@ -180,7 +180,7 @@ func (s *Sample) takeReading(r sampleReading) {
 	case len(mounts) == 0:
 		s.fail(r.id, "no mount of "+text.Join(s.volumes, ", ")+" was there all through the window")
 	default:
-		status.Phase, status.Mounts, status.MountsOmitted, status.Milliseconds = v1alpha1.SampleFinished, mounts, omitted, r.took.Milliseconds()
+		status.Phase, status.Mounts, status.MountsOmitted, status.Milliseconds = v1alpha1.SampleFinished, mounts, omitted, r.duration.Milliseconds()
 	}
 }
 

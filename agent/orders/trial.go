@@ -76,7 +76,7 @@ func (t *Trial) Report(status *v1alpha1.StorageClientNodeStatus) { status.Trial 
 func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	select {
 	case answer := <-t.answers:
-		t.takeAnswer(answer)
+		t.handleResult(answer)
 	default:
 	}
 	order := clientNode.Spec.Trial
@@ -97,8 +97,8 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 		return
 	}
 	t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning}
-	if why := refuseTrial(*order); why != "" {
-		t.status.Phase, t.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+why, maxTrialMessage)
+	if reason := validateTrial(*order); reason != "" {
+		t.status.Phase, t.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+reason, maxTrialMessage)
 		return
 	}
 	t.begin(ctx, *order)
@@ -123,7 +123,7 @@ func (t *Trial) End() {
 
 func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 	logr.FromContextOrDiscard(ctx).Info("Handing a trial to the runner", "trial", order.ID, "volume", order.Volume)
-	t.asksOtherwise = mountoptions.NFS.AsksOtherwise(order.OwnMountOptions, order.MountOptions)
+	t.asksOtherwise = mountoptions.NFS.ChangesTransport(order.OwnMountOptions, order.MountOptions)
 	ctx, t.cancel = context.WithCancel(ctx)
 	answers := make(chan trialAnswer, 1)
 	t.answers = answers
@@ -138,10 +138,10 @@ func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.
 	if err != nil {
 		return probe.Result{}, err
 	}
-	until := t.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
+	deadline := t.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
 	for {
-		result, err := t.runner(ctx, runnerOrder(order, until.Sub(t.clock.Now()), network))
-		if !trial.IsTemporary(err) || !t.clock.Now().Add(runnerRetry).Before(until) {
+		result, err := t.runner(ctx, runnerOrder(order, deadline.Sub(t.clock.Now()), network))
+		if !trial.IsTemporary(err) || !t.clock.Now().Add(runnerRetry).Before(deadline) {
 			return result, err
 		}
 		select {
@@ -152,8 +152,8 @@ func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.
 	}
 }
 
-// takeAnswer sets the status from the result of the current order. A result is only valid with all of its proofs.
-func (t *Trial) takeAnswer(answer trialAnswer) {
+// handleResult sets the status from the result of the current order. A result is only valid with all of its proofs.
+func (t *Trial) handleResult(answer trialAnswer) {
 	t.cancel()
 	t.cancel, t.answers = nil, nil
 	status, r := t.status, answer.result
@@ -193,9 +193,9 @@ func (t *Trial) nameCauses(r probe.Result) {
 		return
 	}
 	t.status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Message, t.asksOtherwise))
-	if own := t.status.Own; own != nil && !own.Succeeded {
-		own.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Own.Message, false))
-		own.SameFailure = r.Own.Message == r.Message
+	if original := t.status.Own; original != nil && !original.Succeeded {
+		original.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Own.Message, false))
+		original.SameFailure = r.Own.Message == r.Message
 	}
 }
 
@@ -232,9 +232,9 @@ const (
 	maxUserID       = 1<<31 - 1
 )
 
-// refuseTrial returns the reason for rejecting an order, regardless of its author. Empty if it is valid. The options must be valid
+// validateTrial returns the reason for rejecting an order, regardless of its author. Empty if it is valid. The options must be valid
 // according to this agent's tables, as in a profile.
-func refuseTrial(order v1alpha1.NodeTrial) string {
+func validateTrial(order v1alpha1.NodeTrial) string {
 	switch {
 	case order.Kind != v1alpha1.TrialProbe && order.Kind != v1alpha1.TrialTrial:
 		return "kind " + string(order.Kind) + " is not known"
@@ -252,14 +252,14 @@ func refuseTrial(order v1alpha1.NodeTrial) string {
 		return "invalid timeoutSeconds"
 	}
 	for _, list := range [][]string{order.MountOptions, order.OwnMountOptions} {
-		if why := refuseTrialOptions(list); why != "" {
-			return why
+		if reason := validateTrialOptions(list); reason != "" {
+			return reason
 		}
 	}
-	return refuseWork(order)
+	return validateWork(order)
 }
 
-func refuseTrialOptions(options []string) string {
+func validateTrialOptions(options []string) string {
 	if len(options) > bounds.Options {
 		return "too many mount options"
 	}

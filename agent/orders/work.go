@@ -31,8 +31,8 @@ const (
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
 
-// refuseWork returns the reason for rejecting the work of an order. Empty if it is valid or there is none.
-func refuseWork(order v1alpha1.NodeTrial) string {
+// validateWork returns the reason for rejecting the work of an order. Empty if it is valid or there is none.
+func validateWork(order v1alpha1.NodeTrial) string {
 	work := order.Work
 	if order.Kind == v1alpha1.TrialProbe {
 		if work != nil || len(order.Passes) > 0 {
@@ -116,14 +116,14 @@ func trialPhases(phases []probe.Phase) []v1alpha1.TrialPassPhase {
 		if phase.Name != v1alpha1.PassPhases[i] {
 			break
 		}
-		told := v1alpha1.TrialPassPhase{
+		entry := v1alpha1.TrialPassPhase{
 			Name: phase.Name, Microseconds: max(phase.Duration.Microseconds(), 0), Units: counter(phase.Units),
 			BytesSent: counter(phase.BytesSent), BytesReceived: counter(phase.BytesReceived),
 		}
 		for _, o := range bounds.First(phase.Operations, v1alpha1.MaxTrialOperations) {
-			told.Operations = append(told.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
+			entry.Operations = append(entry.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
 		}
-		list = append(list, told)
+		list = append(list, entry)
 	}
 	return list
 }

@@ -28,8 +28,8 @@ const (
 	Stage Action = "Stage"
 	// Do runs an action, such as a flush.
 	Do Action = "Do"
-	// PutBack restores the original.
-	PutBack Action = "PutBack"
+	// RestoreOriginal restores the original.
+	RestoreOriginal Action = "PutBack"
 	// Leave makes no change, because the declared value cannot work on this host. The message contains the reason.
 	Leave Action = "Leave"
 )
@@ -89,19 +89,19 @@ type Report struct {
 	AsDeclared bool `json:"asDeclared"`
 }
 
-// Judge sets AsDeclared from the other fields. A setting that waits for a boot or for new transports counts as declared for "apply" and
+// Evaluate sets AsDeclared from the other fields. A setting that waits for a boot or for new transports counts as declared for "apply" and
 // in an image. It does not count for "observe", which reports effective values. For "plan", every setting counts that "apply" can set.
-func (r *Report) Judge() {
+func (r *Report) Evaluate() {
 	wrong := func(s Setting) bool { return !r.isGood(standing.Of(s.SettingStatus, false)) }
 	r.AsDeclared = len(r.Conflicts) == 0 && len(r.Omitted) == 0 && !slices.ContainsFunc(r.Settings, wrong)
 }
 
-func (r *Report) isGood(is standing.Standing) bool {
+func (r *Report) isGood(state standing.Standing) bool {
 	switch {
-	case is == standing.Effective:
+	case state == standing.Effective:
 		return true
-	case is.Waits():
+	case state.IsPending():
 		return r.Command != Observe || r.Image
 	}
-	return r.Command == Plan && (is == standing.Drifted || is == standing.Unstaged)
+	return r.Command == Plan && (state == standing.Drifted || state == standing.Unstaged)
 }

@@ -47,11 +47,11 @@ func Encode(w io.Writer, format string, report any, renderText func() ([]byte, e
 
 func (r Report) renderText() []byte {
 	var b bytes.Buffer
-	where := "Linux " + r.KernelVersion
+	system := "Linux " + r.KernelVersion
 	if r.Image {
-		where = "an image without a running kernel: values take effect when it boots"
+		system = "an image without a running kernel: values take effect when it boots"
 	}
-	fmt.Fprintf(&b, "Host: %s (%s)\n", r.HostRoot, where)
+	fmt.Fprintf(&b, "Host: %s (%s)\n", r.HostRoot, system)
 	fmt.Fprintf(&b, "Boot loader: %s\n", r.Bootloader.Type)
 	if r.Bootloader.Message != "" {
 		fmt.Fprintf(&b, "  %s\n", r.Bootloader.Message)

@@ -16,7 +16,7 @@ import (
 func Conditions(
 	spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool, former []metav1.Condition, now time.Time,
 ) []metav1.Condition {
-	ready := judgeReady(spec, status, carriedOut)
+	ready := readyCondition(spec, status, carriedOut)
 	stalled := metav1.Condition{Type: v1alpha1.ClientNodeConditionStalled, Status: metav1.ConditionFalse, Reason: ready.Reason, Message: ready.Message}
 	if ready.Reason == v1alpha1.NodeReasonSettingsFailed {
 		stalled.Status = metav1.ConditionTrue
@@ -32,10 +32,10 @@ func Conditions(
 	return conditions
 }
 
-// judgeReady returns the Ready condition. It uses the reasons of the Node condition Tuned that depend only on the data of the agent.
-func judgeReady(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool) metav1.Condition {
-	verdict := func(is metav1.ConditionStatus, reason, message string) metav1.Condition {
-		return metav1.Condition{Type: v1alpha1.ClientNodeConditionReady, Status: is, Reason: reason, Message: message}
+// readyCondition returns the Ready condition. It uses the reasons of the Node condition Tuned that depend only on the data of the agent.
+func readyCondition(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus, carriedOut bool) metav1.Condition {
+	verdict := func(state metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ClientNodeConditionReady, Status: state, Reason: reason, Message: message}
 	}
 	report := standing.Read(spec, status, "")
 	failed := report.Keys(standing.Failed, standing.RestoreFailed)

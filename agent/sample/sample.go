@@ -68,18 +68,18 @@ func addRoundTrips(samples []recommend.Sample, r reading, read func() ([]sockets
 		}
 		for _, socket := range all {
 			trip := uint64(socket.MinRoundTrip / time.Microsecond)
-			if least := &samples[i].MinRoundTripMicros; socket.Remote == address && trip > 0 && (*least == 0 || trip < *least) {
-				*least = trip
+			if minimum := &samples[i].MinRoundTripMicros; socket.Remote == address && trip > 0 && (*minimum == 0 || trip < *minimum) {
+				*minimum = trip
 			}
 		}
 	}
 }
 
 type reading struct {
-	at      time.Time
-	nfs     map[string]mounts.Superblock
-	others  map[string]other
-	network counters.Network
+	at          time.Time
+	nfs         map[string]mounts.Superblock
+	otherMounts map[string]other
+	network     counters.Network
 }
 
 type other struct {
@@ -88,7 +88,7 @@ type other struct {
 }
 
 func (s Sampler) read() (reading, error) {
-	r := reading{at: s.Clock.Now(), nfs: map[string]mounts.Superblock{}, others: map[string]other{}}
+	r := reading{at: s.Clock.Now(), nfs: map[string]mounts.Superblock{}, otherMounts: map[string]other{}}
 	blocks, err := s.Mounts.Superblocks()
 	if err != nil {
 		return r, err
@@ -104,11 +104,11 @@ func (s Sampler) read() (reading, error) {
 		if _, known := r.nfs[m.Device]; known {
 			continue
 		}
-		if _, met := r.others[m.Device]; met {
+		if _, met := r.otherMounts[m.Device]; met {
 			continue
 		}
 		log, _ := s.Mounts.Log(m)
-		r.others[m.Device] = other{m, log}
+		r.otherMounts[m.Device] = other{m, log}
 	}
 	// Without the TCP counters, the mount data is still useful.
 	r.network, _ = s.Mounts.Network()
@@ -119,28 +119,28 @@ func compare(before, after reading) []recommend.Sample {
 	seconds := after.at.Sub(before.at).Seconds()
 	var samples []recommend.Sample
 	for device, now := range after.nfs {
-		then, known := before.nfs[device]
-		if !known || !sameMount(then.Mount, now.Mount) {
+		previous, known := before.nfs[device]
+		if !known || !sameMount(previous.Mount, now.Mount) {
 			continue
 		}
 		sample := describe(now.Mount, seconds)
-		sample.Operations = operations(then.Operations, now.Operations)
-		sample.Bytes, sample.Events = now.Bytes.Since(then.Bytes), now.Events.Since(then.Events)
-		sample.Connections = connections(then.Transports, now.Transports)
+		sample.Operations = operations(previous.Operations, now.Operations)
+		sample.Bytes, sample.Events = now.Bytes.Since(previous.Bytes), now.Events.Since(previous.Events)
+		sample.Connections = connections(previous.Transports, now.Transports)
 		sample.Network = after.network.Since(before.network)
 		samples = append(samples, sample)
 	}
-	for device, now := range after.others {
-		then, known := before.others[device]
-		if !known || !sameMount(then.Mount, now.Mount) {
+	for device, now := range after.otherMounts {
+		previous, known := before.otherMounts[device]
+		if !known || !sameMount(previous.Mount, now.Mount) {
 			continue
 		}
 		sample := describe(now.Mount, seconds)
 		if now.IsNetwork() {
-			sample.Requests = counters.Since(then.Operations, now.Operations)
+			sample.Requests = counters.Since(previous.Operations, now.Operations)
 			sample.Network = after.network.Since(before.network)
 		} else {
-			sample.Log = now.log.Since(then.log)
+			sample.Log = now.log.Since(previous.log)
 		}
 		samples = append(samples, sample)
 	}
@@ -151,8 +151,8 @@ func compare(before, after reading) []recommend.Sample {
 }
 
 // sameMount reports whether a device number still belongs to the same superblock.
-func sameMount(then, now mounts.Mount) bool {
-	return then.Server == now.Server && then.Export == now.Export && then.FSType == now.FSType && (now.Age < 0 || now.Age >= then.Age)
+func sameMount(previous, now mounts.Mount) bool {
+	return previous.Server == now.Server && previous.Export == now.Export && previous.FSType == now.FSType && (now.Age < 0 || now.Age >= previous.Age)
 }
 
 func describe(m mounts.Mount, seconds float64) recommend.Sample {
@@ -163,20 +163,20 @@ func describe(m mounts.Mount, seconds float64) recommend.Sample {
 }
 
 func operations(before, after []mounts.Operation) []recommend.Operation {
-	then := map[string]mounts.Operation{}
+	previousByName := map[string]mounts.Operation{}
 	for _, o := range before {
-		then[o.Name] = o
+		previousByName[o.Name] = o
 	}
 	var found []recommend.Operation
 	for _, now := range after {
-		was := then[now.Name]
-		if counters.Since(was.Count, now.Count) == 0 {
+		previous := previousByName[now.Name]
+		if counters.Since(previous.Count, now.Count) == 0 {
 			continue
 		}
 		found = append(found, recommend.Operation{
-			Name: now.Name, Count: counters.Since(was.Count, now.Count), Transmissions: counters.Since(was.Transmissions, now.Transmissions),
-			Errors: counters.Since(was.Errors, now.Errors), BytesSent: counters.Since(was.BytesSent, now.BytesSent), BytesReceived: counters.Since(was.BytesReceived, now.BytesReceived),
-			QueueMillis: millis(was.Queue, now.Queue), RoundTripMillis: millis(was.RoundTrip, now.RoundTrip), ExecutionMillis: millis(was.Execution, now.Execution),
+			Name: now.Name, Count: counters.Since(previous.Count, now.Count), Transmissions: counters.Since(previous.Transmissions, now.Transmissions),
+			Errors: counters.Since(previous.Errors, now.Errors), BytesSent: counters.Since(previous.BytesSent, now.BytesSent), BytesReceived: counters.Since(previous.BytesReceived, now.BytesReceived),
+			QueueMillis: millis(previous.Queue, now.Queue), RoundTripMillis: millis(previous.RoundTrip, now.RoundTrip), ExecutionMillis: millis(previous.Execution, now.Execution),
 		})
 	}
 	return found
@@ -189,16 +189,18 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 	}
 	found := make([]recommend.Connection, 0, len(after))
 	for i, now := range after {
-		was := before[i]
+		previous := before[i]
 		found = append(found, recommend.Connection{
-			Connects: counters.Since(was.Connects, now.Connects), Sends: counters.Since(was.Sends, now.Sends), Answers: counters.Since(was.Answers, now.Answers),
-			Backlog: counters.Since(was.Backlog, now.Backlog), InFlight: counters.Since(now.Answers, now.Sends), IdleSeconds: uint64(now.Idle / time.Second),
+			Connects: counters.Since(previous.Connects, now.Connects), Sends: counters.Since(previous.Sends, now.Sends), Answers: counters.Since(previous.Answers, now.Answers),
+			Backlog: counters.Since(previous.Backlog, now.Backlog), InFlight: counters.Since(now.Answers, now.Sends), IdleSeconds: uint64(now.Idle / time.Second),
 		})
 	}
 	return found
 }
 
-func millis(was, now time.Duration) uint64 { return uint64(max(0, now-was) / time.Millisecond) }
+func millis(previous, now time.Duration) uint64 {
+	return uint64(max(0, now-previous) / time.Millisecond)
+}
 
 // Report is the result of sampling a machine.
 type Report struct {
@@ -213,8 +215,8 @@ type Mount struct {
 	Verdict recommend.Verdict `json:"verdict"`
 }
 
-// Judge returns a report with a verdict for each sample.
-func Judge(window time.Duration, samples []recommend.Sample) Report {
+// Evaluate returns a report with a verdict for each sample.
+func Evaluate(window time.Duration, samples []recommend.Sample) Report {
 	r := Report{Seconds: window.Seconds(), Mounts: make([]Mount, 0, len(samples))}
 	for _, s := range samples {
 		r.Mounts = append(r.Mounts, Mount{s, recommend.For(s)})

@@ -146,7 +146,7 @@ func TestTake(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	checkGolden(t, "report", Judge(window, got))
+	checkGolden(t, "report", Evaluate(window, got))
 }
 
 // Numbers of a mount that is another one, or that ran backwards, are those of no window.
@@ -187,10 +187,10 @@ func TestTakeFails(t *testing.T) {
 
 func TestWriteNothing(t *testing.T) {
 	var b bytes.Buffer
-	if err := Judge(window, nil).Write(&b, "text"); err != nil || b.Len() == 0 {
+	if err := Evaluate(window, nil).Write(&b, "text"); err != nil || b.Len() == 0 {
 		t.Errorf("%q, %v", b.String(), err)
 	}
-	if err := Judge(window, nil).Write(&b, "xml"); err == nil {
+	if err := Evaluate(window, nil).Write(&b, "xml"); err == nil {
 		t.Error("xml is written")
 	}
 }

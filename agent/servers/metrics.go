@@ -24,10 +24,10 @@ var (
 
 // Metrics exports the last evaluated state of the servers. A scrape may read it during a pass.
 type Metrics struct {
-	judged atomic.Pointer[[]serverhealth.Verdict]
+	verdicts atomic.Pointer[[]serverhealth.Verdict]
 }
 
-func (m *Metrics) note(verdicts []serverhealth.Verdict) { m.judged.Store(&verdicts) }
+func (m *Metrics) note(verdicts []serverhealth.Verdict) { m.verdicts.Store(&verdicts) }
 
 // Describe implements prometheus.Collector.
 func (*Metrics) Describe(descriptors chan<- *prometheus.Desc) {
@@ -38,7 +38,7 @@ func (*Metrics) Describe(descriptors chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It returns no metrics before the first reading.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
-	verdicts := m.judged.Load()
+	verdicts := m.verdicts.Load()
 	if verdicts == nil {
 		return
 	}
@@ -51,8 +51,8 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(serverConnections, float64(v.Connections), v.Server, protocol)
 		gauge(serverWaiting, float64(v.Waiting), v.Server, protocol)
 		gauge(serverInFlight, float64(v.InFlight), v.Server, protocol)
-		if !v.LastAnswer.IsZero() {
-			gauge(serverLastAnswer, float64(v.LastAnswer.Unix()), v.Server, protocol)
+		if !v.LastResponse.IsZero() {
+			gauge(serverLastAnswer, float64(v.LastResponse.Unix()), v.Server, protocol)
 		}
 	}
 }

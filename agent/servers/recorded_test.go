@@ -49,8 +49,8 @@ func playRecorded(t *testing.T, name string, states map[v1alpha1.ServerState]int
 		for _, v := range watch.Note(now, batchOf(reading{at: now, counters: s.Servers}, nil)) {
 			minutes += passed.Minutes()
 			states[v.State]++
-			if v.State.IsFailing() || len(v.Stale) > 0 || v.Flapping || v.Ask {
-				t.Fatalf("%s at %s, %s: %s, %s: %s (asks: %t)", name, now.Format(time.TimeOnly), v.Server, v.State, v.Reason, v.Message, v.Ask)
+			if v.State.IsFailing() || len(v.Stale) > 0 || v.Flapping || v.NeedsProbe {
+				t.Fatalf("%s at %s, %s: %s, %s: %s (asks: %t)", name, now.Format(time.TimeOnly), v.Server, v.State, v.Reason, v.Message, v.NeedsProbe)
 			}
 		}
 	}

@@ -71,8 +71,8 @@ type Watch struct {
 	bootID   string
 	watch    serverhealth.Watch
 	verdicts []serverhealth.Verdict
-	// judged is true after the first reading. Until then, the report of the previous agent is valid.
-	judged bool
+	// hasVerdicts is true after the first reading. Until then, the report of the previous agent is valid.
+	hasVerdicts bool
 	// readAt is the time of the next reading. pendingSince is the start of the reading in progress, zero if there is none.
 	readAt       time.Time
 	pendingSince time.Time
@@ -80,9 +80,9 @@ type Watch struct {
 	late bool
 	// results queues background results in order of arrival. Its capacity covers all concurrent work.
 	results chan func(ctx context.Context, former v1alpha1.StorageClientNodeStatus)
-	// asked contains the servers with a test connection in progress. answers contains the results since the last reading.
-	asked   map[serverhealth.Key]bool
-	answers []serverhealth.Question
+	// inProgress contains the servers with a test connection in progress. answers contains the results since the last reading.
+	inProgress map[serverhealth.Key]bool
+	answers    []serverhealth.Probe
 	// reported is the reported last response of each server. It is only updated with the state, because each update is a write.
 	reported map[serverhealth.Key]answerReport
 	// clientName is the NFSv4 client name of the node.
@@ -110,8 +110,8 @@ type reading struct {
 func New(reader Reader, ask Ask, clock clock.Clock, bootID string, start func(func())) *Watch {
 	return &Watch{
 		Start: start, reader: reader, askOne: ask, clock: clock, bootID: bootID,
-		results: make(chan func(context.Context, v1alpha1.StorageClientNodeStatus), maxAsked+1),
-		asked:   map[serverhealth.Key]bool{}, reported: map[serverhealth.Key]answerReport{},
+		results:    make(chan func(context.Context, v1alpha1.StorageClientNodeStatus), maxAsked+1),
+		inProgress: map[serverhealth.Key]bool{}, reported: map[serverhealth.Key]answerReport{},
 	}
 }
 
@@ -139,28 +139,28 @@ func (w *Watch) Run(ctx context.Context, former v1alpha1.StorageClientNodeStatus
 		return
 	}
 	w.pendingSince, w.late = now, false
-	owes := slices.ContainsFunc(w.verdicts, func(v serverhealth.Verdict) bool { return v.Ask })
+	owes := slices.ContainsFunc(w.verdicts, func(v serverhealth.Verdict) bool { return v.NeedsProbe })
 	w.Start(func() {
 		r := w.reader.read(owes)
 		r.at = w.clock.Now()
-		w.results <- func(ctx context.Context, former v1alpha1.StorageClientNodeStatus) { w.takeReading(ctx, r, former) }
+		w.results <- func(ctx context.Context, former v1alpha1.StorageClientNodeStatus) { w.handleReading(ctx, r, former) }
 	})
 }
 
 // read reads all sources. Without the log and sockets, the counters still show failures, but later and with less detail about the cause.
-func (r Reader) read(owes bool) (got reading) {
-	if got.counters, got.err = r.Counters(); got.err != nil {
-		return got
+func (r Reader) read(owes bool) (result reading) {
+	if result.counters, result.err = r.Counters(); result.err != nil {
+		return result
 	}
-	got.lines, _ = r.Log()
+	result.lines, _ = r.Log()
 	if owes {
-		got.sockets, _ = r.Sockets()
+		result.sockets, _ = r.Sockets()
 	}
-	got.clientName = r.ClientName()
-	return got
+	result.clientName = r.ClientName()
+	return result
 }
 
-func (w *Watch) takeReading(ctx context.Context, r reading, former v1alpha1.StorageClientNodeStatus) {
+func (w *Watch) handleReading(ctx context.Context, r reading, former v1alpha1.StorageClientNodeStatus) {
 	w.pendingSince = time.Time{}
 	if r.err != nil {
 		logr.FromContextOrDiscard(ctx).Info("Cannot read the counters of storage servers, trying again", "error", r.err.Error())
@@ -169,7 +169,7 @@ func (w *Watch) takeReading(ctx context.Context, r reading, former v1alpha1.Stor
 	if w.goesOn(former) {
 		w.recall(former.Servers)
 	}
-	w.verdicts, w.judged = w.watch.Note(r.at, batchOf(r, w.answers)), true
+	w.verdicts, w.hasVerdicts = w.watch.Note(r.at, batchOf(r, w.answers)), true
 	w.answers, w.clientName = nil, text.Cut(r.clientName, maxClientName)
 	w.ask(ctx, r.counters)
 	w.metrics.note(w.verdicts)
@@ -177,7 +177,7 @@ func (w *Watch) takeReading(ctx context.Context, r reading, former v1alpha1.Stor
 
 // goesOn reports whether the status of the previous agent in the same boot is still valid.
 func (w *Watch) goesOn(former v1alpha1.StorageClientNodeStatus) bool {
-	return !w.judged && former.BootID == w.bootID
+	return !w.hasVerdicts && former.BootID == w.bootID
 }
 
 // recall restores the state of the previous agent.
@@ -185,18 +185,18 @@ func (w *Watch) recall(servers []v1alpha1.ServerStatus) {
 	for _, s := range servers {
 		if s.Since != nil {
 			key, last := serverhealth.Key{Server: s.Server, Protocol: s.Protocol}, ptr.Deref(s.LastAnswerTime, metav1.Time{}).Time
-			w.watch.Recall(serverhealth.Verdict{Key: key, State: s.State, Reason: s.Reason, Message: s.Message, Since: s.Since.Time, LastAnswer: last})
+			w.watch.Recall(serverhealth.Verdict{Key: key, State: s.State, Reason: s.Reason, Message: s.Message, Since: s.Since.Time, LastResponse: last})
 			w.reported[key] = answerReport{s.State, last}
 		}
 	}
 }
 
-func batchOf(r reading, answers []serverhealth.Question) serverhealth.Batch {
-	batch := serverhealth.Batch{Questions: answers}
+func batchOf(r reading, answers []serverhealth.Probe) serverhealth.Batch {
+	batch := serverhealth.Batch{Probes: answers}
 	for _, c := range r.counters {
 		one := serverhealth.Reading{
 			Key: keyOf(c), Address: c.Address, Tunnel: c.Tunnel, Connections: c.Connections, Queues: c.Queues, Requests: c.Requests,
-			RequestsKnown: c.RequestsKnown, Operations: c.Operations, Handles: c.Handles, Identified: c.Identified, Refused: c.Refused,
+			RequestsKnown: c.RequestsKnown, Operations: c.Operations, Handles: c.Handles, Identified: c.Identified, RejectedSessions: c.Refused,
 		}
 		for _, socket := range r.sockets {
 			if socket.Remote.String() == c.Address {
@@ -223,15 +223,15 @@ func keyOf(c mounts.ServerCounters) serverhealth.Key {
 func (w *Watch) ask(ctx context.Context, counters []mounts.ServerCounters) {
 	for _, v := range w.verdicts {
 		i := slices.IndexFunc(counters, func(c mounts.ServerCounters) bool { return keyOf(c) == v.Key })
-		if !v.Ask || i < 0 || counters[i].Ask.Address == "" || w.asked[v.Key] || len(w.asked) >= maxAsked {
+		if !v.NeedsProbe || i < 0 || counters[i].Ask.Address == "" || w.inProgress[v.Key] || len(w.inProgress) >= maxAsked {
 			continue
 		}
-		w.asked[v.Key] = true
+		w.inProgress[v.Key] = true
 		w.Start(func() {
 			question := questionOf(v.Key, w.askOne(ctx, counters[i].Ask))
 			question.At = w.clock.Now()
 			w.results <- func(context.Context, v1alpha1.StorageClientNodeStatus) {
-				delete(w.asked, question.Key)
+				delete(w.inProgress, question.Key)
 				w.answers = append(w.answers, question)
 			}
 		})
@@ -239,9 +239,9 @@ func (w *Watch) ask(ctx context.Context, counters []mounts.ServerCounters) {
 }
 
 // questionOf returns the result of a test connection.
-func questionOf(key serverhealth.Key, err error) serverhealth.Question {
+func questionOf(key serverhealth.Key, err error) serverhealth.Probe {
 	var failed *net.OpError
-	return serverhealth.Question{
+	return serverhealth.Probe{
 		Key: key, Answered: err == nil, Refused: errors.Is(err, syscall.ECONNREFUSED),
 		Connected: err == nil || !errors.As(err, &failed) || failed.Op != "dial",
 	}
@@ -306,8 +306,8 @@ func (w *Watch) answerToReport(v serverhealth.Verdict) time.Time {
 	if reported, known := w.reported[v.Key]; known && reported.state == v.State {
 		return reported.at
 	}
-	w.reported[v.Key] = answerReport{v.State, v.LastAnswer}
-	return v.LastAnswer
+	w.reported[v.Key] = answerReport{v.State, v.LastResponse}
+	return v.LastResponse
 }
 
 // roundDown rounds down to a power of two. Otherwise, all clients of a failed server would write their status with every new request.

@@ -39,12 +39,12 @@ func TestServersThatFailComeFirstWhereThereAreTooMany(t *testing.T) {
 func TestQuestionsAreReadAsTheyEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
-		want serverhealth.Question
+		want serverhealth.Probe
 	}{
-		"it answers":                {nil, serverhealth.Question{Answered: true, Connected: true}},
-		"nothing listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Question{Refused: true}},
-		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Question{}},
-		"it says nothing":           {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Question{Connected: true}},
+		"it answers":                {nil, serverhealth.Probe{Answered: true, Connected: true}},
+		"nothing listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Probe{Refused: true}},
+		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Probe{}},
+		"it says nothing":           {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Probe{Connected: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {

@@ -73,7 +73,7 @@ func Mount(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 }
 
 func checkOwnMounts() error {
-	own, err := os.Readlink("/proc/self/ns/mnt")
+	namespace, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return fmt.Errorf("read the mount namespace: %w", err)
 	}
@@ -81,7 +81,7 @@ func checkOwnMounts() error {
 	if err != nil {
 		return fmt.Errorf("read the mount namespace of the parent: %w", err)
 	}
-	if own == parents {
+	if namespace == parents {
 		return errors.New("not in a mount namespace of its own: only the trial runner starts this")
 	}
 	return nil

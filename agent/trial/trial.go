@@ -67,22 +67,22 @@ func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (pro
 	}
 	stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
 	defer stop()
-	var got answer
+	var response answer
 	err = writeMessage(connection, order)
 	if err == nil {
-		err = readMessage(connection, &got)
+		err = readMessage(connection, &response)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", ctx.Err())
 	case err != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", err)
-	case got.Busy:
+	case response.Busy:
 		return probe.Result{}, errBusy
-	case got.Refused != "":
-		return probe.Result{}, errors.New(got.Refused)
+	case response.Refused != "":
+		return probe.Result{}, errors.New(response.Refused)
 	}
-	return got.Result, nil
+	return response.Result, nil
 }
 
 // IsTemporary reports whether another attempt may succeed: there is no runner yet, or it is busy.

@@ -19,21 +19,21 @@ import (
 
 func approveCommand(env *environment) *cobra.Command {
 	var plan string
-	var given givenFlags
+	var overrides managerFlags
 	cmd := &cobra.Command{
 		Use:   "approve PROFILE",
 		Short: "Approve the reboots in a profile's current plan",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return approvePlan(cmd.Context(), env, args[0], plan, given)
+			return approvePlan(cmd.Context(), env, args[0], plan, overrides)
 		},
 	}
 	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan to approve; fails if the profile's plan has changed since")
-	given.addBudgetFlag(cmd)
+	overrides.addBudgetFlag(cmd)
 	return cmd
 }
 
-func approvePlan(ctx context.Context, env *environment, name, plan string, given givenFlags) error {
+func approvePlan(ctx context.Context, env *environment, name, plan string, overrides managerFlags) error {
 	c, err := env.connect()
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, given
 	if err := view.CheckApprovable(profile, plan); err != nil {
 		return err
 	}
-	preview, budget, err := previewApproval(ctx, c, env, profile, given)
+	preview, budget, err := previewApproval(ctx, c, env, profile, overrides)
 	switch {
 	case apierrors.IsForbidden(err):
 		// A user who can approve may lack read access to nodes. The manager's status names the first of them.
@@ -60,7 +60,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, given
 		}
 	}
 	if err := annotateProfile(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
-		return view.ExplainRefusal(profile, err)
+		return view.ExplainRejection(profile, err)
 	}
 	_, err = fmt.Fprintf(env.Out, "Approved plan %s of %s.\n", profile.Status.Plan.Hash, name)
 	return err
@@ -68,8 +68,8 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, given
 
 // previewApproval returns the preview that "plan" shows for the plan to approve, and the budget of the cluster. It returns an error if
 // the plan differs from the manager's plan.
-func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile, given givenFlags) (overview.Preview, view.Budget, error) {
-	settings, err := readManagerSettings(ctx, c, given)
+func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile, overrides managerFlags) (overview.Preview, view.Budget, error) {
+	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
 		return overview.Preview{}, view.Budget{}, err
 	}

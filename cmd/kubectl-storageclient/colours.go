@@ -39,8 +39,8 @@ func (env *environment) text() io.Writer {
 	return &painter{out: env.Out}
 }
 
-// wantsColours reports whether the output is a terminal that supports colors and the user has not disabled them (no-color.org).
-func wantsColours(out io.Writer, getenv func(string) string) bool {
+// coloursEnabled reports whether the output is a terminal that supports colors and the user has not disabled them (no-color.org).
+func coloursEnabled(out io.Writer, getenv func(string) string) bool {
 	file, ok := out.(*os.File)
 	if !ok || getenv("NO_COLOR") != "" || getenv("TERM") == "" || getenv("TERM") == "dumb" {
 		return false

@@ -94,12 +94,12 @@ func TestOnlyTerminalsGetColours(t *testing.T) {
 	}
 	xterm := environment(map[string]string{"TERM": "xterm"})
 	switch {
-	case wantsColours(&bytes.Buffer{}, xterm), wantsColours(file, xterm):
+	case coloursEnabled(&bytes.Buffer{}, xterm), coloursEnabled(file, xterm):
 		t.Error("a pipe or a file gets colours")
-	case !wantsColours(device, xterm):
+	case !coloursEnabled(device, xterm):
 		t.Error("a terminal gets none")
-	case wantsColours(device, environment(map[string]string{"TERM": "dumb"})), wantsColours(device, environment(nil)),
-		wantsColours(device, environment(map[string]string{"TERM": "xterm", "NO_COLOR": "1"})):
+	case coloursEnabled(device, environment(map[string]string{"TERM": "dumb"})), coloursEnabled(device, environment(nil)),
+		coloursEnabled(device, environment(map[string]string{"TERM": "xterm", "NO_COLOR": "1"})):
 		t.Error("a terminal without colours, or a user who wants none, gets them")
 	}
 }

@@ -30,31 +30,31 @@ type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellC
 // completeNames completes each argument with names of the kind at its position. It does not complete arguments after the last kind. It
 // reads only metadata.
 func completeNames(env *environment, kinds ...schema.GroupVersionKind) completion {
-	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(kinds) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return listNames(cmd.Context(), env, kinds[len(args)], args, begun), cobra.ShellCompDirectiveNoFileComp
+		return listNames(cmd.Context(), env, kinds[len(args)], args, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeManyNames completes any number of arguments with names of one kind, each name once.
 func completeManyNames(env *environment, kind schema.GroupVersionKind) completion {
-	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		return listNames(cmd.Context(), env, kind, args, begun), cobra.ShellCompDirectiveNoFileComp
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		return listNames(cmd.Context(), env, kind, args, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func completeExplainable(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+func completeExplainable(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return slices.DeleteFunc(explainableNames(), func(n string) bool { return !strings.HasPrefix(n, begun) }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(explainableNames(), func(n string) bool { return !strings.HasPrefix(n, prefix) }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // listNames returns the names with the typed prefix that are not arguments yet. Errors go only to cobra's debug log, because a shell
 // cannot show them.
-func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKind, given []string, begun string) []string {
+func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKind, args []string, prefix string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	c, err := env.connect()
@@ -67,7 +67,7 @@ func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKi
 		cobra.CompDebugln(err.Error(), false)
 		return nil
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, begun) || slices.Contains(given, n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) || slices.Contains(args, n) })
 	slices.Sort(names)
 	return names
 }

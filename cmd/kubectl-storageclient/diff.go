@@ -13,21 +13,21 @@ import (
 
 func diffCommand(env *environment) *cobra.Command {
 	var o output
-	var given givenFlags
+	var overrides managerFlags
 	cmd := &cobra.Command{
 		Use:   "diff PROFILE",
 		Short: "Compare what a profile wants with what is in force on nodes and stands in volumes",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return showDiff(cmd.Context(), env, args[0], given, o)
+			return showDiff(cmd.Context(), env, args[0], overrides, o)
 		},
 	}
 	o.addFlag(cmd)
-	given.addAllowFlags(cmd)
+	overrides.addAllowFlags(cmd)
 	return cmd
 }
 
-func showDiff(ctx context.Context, env *environment, name string, given givenFlags, o output) error {
+func showDiff(ctx context.Context, env *environment, name string, overrides managerFlags, o output) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func showDiff(ctx context.Context, env *environment, name string, given givenFla
 	if err != nil {
 		return err
 	}
-	settings, err := readManagerSettings(ctx, c, given)
+	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func showDiff(ctx context.Context, env *environment, name string, given givenFla
 		cluster.Now = env.now()
 		diff.Diff, diff.NodesRead = overview.DiffNodes(profile, cluster), true
 	}
-	held := profile.Spec.Mode == v1alpha1.ModePlan || profile.Spec.Paused || profile.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True
+	isHeld := profile.Spec.Mode == v1alpha1.ModePlan || profile.Spec.Paused || profile.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True
 	if len(profile.Spec.Volumes) > 0 {
 		listed, volumesHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 		switch {
@@ -64,9 +64,9 @@ func showDiff(ctx context.Context, env *environment, name string, given givenFla
 			return err
 		}
 		diff.AddVolumes(listed)
-		held = held || volumesHeld
+		isHeld = isHeld || volumesHeld
 	}
-	diff.Held = heldText(profile, held)
+	diff.Held = heldReason(profile, isHeld)
 	if done, err := o.writeStructured(env, diff); done || err != nil {
 		return err
 	}

@@ -21,18 +21,18 @@ import (
 type dryRun struct {
 	// After is the resulting profile.
 	After v1alpha1.StorageClientProfile
-	// Refused is the reason for a rejection by the API server, a webhook, or a policy. Empty if the profile is accepted.
-	Refused string
+	// Rejection is the reason for a rejection by the API server, a webhook, or a policy. Empty if the profile is accepted.
+	Rejection string
 	// Unchecked is the reason why there was no dry run. Empty if there was one.
 	Unchecked string
 }
 
-// tryProfile runs a dry run that creates the profile, or updates spec, labels, and annotations of the live profile.
-func tryProfile(ctx context.Context, c client.Client, written writtenProfile, live *v1alpha1.StorageClientProfile) (dryRun, error) {
+// dryRunProfile runs a dry run that creates the profile, or updates spec, labels, and annotations of the live profile.
+func dryRunProfile(ctx context.Context, c client.Client, written writtenProfile, live *v1alpha1.StorageClientProfile) (dryRun, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(profileKind)
 	object.SetName(written.Name)
-	out := dryRun{After: withoutServer(written, live)}
+	out := dryRun{After: mergeProfile(written, live)}
 	var err error
 	if live == nil {
 		object.SetLabels(written.Labels)
@@ -41,18 +41,18 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 		err = c.Create(ctx, object, client.DryRunAll, client.FieldOwner(v1alpha1.PluginFieldManager), client.FieldValidation(metav1.FieldValidationStrict))
 	} else {
 		var patch []byte
-		if patch, err = json.Marshal(patchTo(written, live)); err != nil {
+		if patch, err = json.Marshal(replacementPatch(written, live)); err != nil {
 			return dryRun{}, fmt.Errorf("encode patch of %s %s: %w", profileKind.Kind, written.Name, err)
 		}
 		err = c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, client.FieldOwner(v1alpha1.PluginFieldManager), client.FieldValidation(metav1.FieldValidationStrict))
 	}
 	switch {
 	case err == nil:
-	case lacksRight(ctx, c, err, live):
+	case lacksPermission(ctx, c, err, live):
 		out.Unchecked = err.Error()
 		return out, nil
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		out.Refused = err.Error()
+		out.Rejection = err.Error()
 		return out, nil
 	default:
 		return dryRun{}, fmt.Errorf("try %s %s: %w", profileKind.Kind, written.Name, err)
@@ -64,9 +64,9 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 	return out, nil
 }
 
-// lacksRight reports whether the user lacks permission to create or patch the profile. A rejection by a policy or webhook is Forbidden
+// lacksPermission reports whether the user lacks permission to create or patch the profile. A rejection by a policy or webhook is Forbidden
 // too. The result is false if the API server does not report the user's permissions.
-func lacksRight(ctx context.Context, c client.Client, err error, live *v1alpha1.StorageClientProfile) bool {
+func lacksPermission(ctx context.Context, c client.Client, err error, live *v1alpha1.StorageClientProfile) bool {
 	if !apierrors.IsForbidden(err) {
 		return false
 	}
@@ -78,8 +78,8 @@ func lacksRight(ctx context.Context, c client.Client, err error, live *v1alpha1.
 	return c.Create(ctx, review) == nil && !review.Status.Allowed
 }
 
-// withoutServer returns the live profile with the written fields, without defaults of the API server.
-func withoutServer(written writtenProfile, live *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfile {
+// mergeProfile returns the live profile with the written fields, without defaults of the API server.
+func mergeProfile(written writtenProfile, live *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfile {
 	if live == nil {
 		return written.StorageClientProfile
 	}
@@ -111,9 +111,9 @@ type patchOperation struct {
 	Value any    `json:"value"`
 }
 
-// patchTo returns a patch that replaces the whole spec, so that fields missing from the file are removed. An update would conflict with
+// replacementPatch returns a patch that replaces the whole spec, so that fields missing from the file are removed. An update would conflict with
 // each status write of the manager.
-func patchTo(written writtenProfile, live *v1alpha1.StorageClientProfile) []patchOperation {
+func replacementPatch(written writtenProfile, live *v1alpha1.StorageClientProfile) []patchOperation {
 	out := []patchOperation{{"add", "/spec", specOf(written)}}
 	if len(written.Labels) > 0 {
 		out = append(out, patchOperation{"add", "/metadata/labels", merge(live.Labels, written.Labels)})

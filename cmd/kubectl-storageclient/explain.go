@@ -28,21 +28,21 @@ func explainCommand(env *environment) *cobra.Command {
 			if len(args) == 0 {
 				return listRules(env)
 			}
-			return explainMeant(env, args[0])
+			return explainClosest(env, args[0])
 		},
 	}
 }
 
-// explainMeant explains a name, or the most similar known name.
-func explainMeant(env *environment, name string) error {
+// explainClosest explains a name, or the most similar known name.
+func explainClosest(env *environment, name string) error {
 	texts := explainName(name)
 	if len(texts) == 0 {
-		meant, ok := suggest.Closest(name, explainableNames())
+		suggestion, ok := suggest.Closest(name, explainableNames())
 		if !ok {
 			return unknownName(name)
 		}
-		fmt.Fprintf(env.ErrOut, "There is no %q. This is %s:\n\n", name, meant)
-		texts = explainName(meant)
+		fmt.Fprintf(env.ErrOut, "There is no %q. This is %s:\n\n", name, suggestion)
+		texts = explainName(suggestion)
 	}
 	_, err := fmt.Fprintln(env.Out, strings.Join(texts, "\n\n"))
 	return err
@@ -180,7 +180,7 @@ func raiseText(p catalogue.Parameter) string {
 
 func explainOption(protocol mountoptions.Protocol, k mountoptions.Known) string {
 	return formatParagraph(fmt.Sprintf("Mount option %s of %s", k.Name, protocol), [][2]string{
-		{"Values", k.Values}, {"Default", k.Default}, {"Takes effect", string(k.TakesEffect)}, {"Refused", k.Refused},
+		{"Values", k.Values}, {"Default", k.Default}, {"Takes effect", string(k.TakesEffect)}, {"Refused", k.Rejected},
 		{"Hazard", k.Hazard}, {"Note", k.Note}, {"Since kernel", k.Since}, {"Source", k.Source},
 	})
 }

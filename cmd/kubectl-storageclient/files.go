@@ -26,8 +26,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// kustomized is the command for a directory that needs Kustomize.
-const kustomized = "kubectl kustomize %s | kubectl storageclient plan -f -"
+// kustomizeCommand is the command for a directory that needs Kustomize.
+const kustomizeCommand = "kubectl kustomize %s | kubectl storageclient plan -f -"
 
 // writtenProfile is a profile from a file.
 type writtenProfile struct {
@@ -56,7 +56,7 @@ func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, igno
 		r.readPath(path)
 	}
 	if len(r.profiles) == 0 && len(r.errs) == 0 {
-		r.fail(fmt.Errorf("no %s in %s%s: give the file that holds one; a minimal one:\n%s", profileKind.Kind, strings.Join(paths, ", "), besides(r.ignored), minimalProfile))
+		r.fail(fmt.Errorf("no %s in %s%s: give the file that holds one; a minimal one:\n%s", profileKind.Kind, strings.Join(paths, ", "), describeIgnored(r.ignored), minimalProfile))
 	}
 	return r.profiles, r.ignored, errors.Join(r.errs...)
 }
@@ -66,7 +66,7 @@ const minimalProfile = `  apiVersion: tuning.storageclient.dev/v1alpha1
   metadata: {name: example}
   spec: {nodeSelector: {matchLabels: {agentpool: example}}}`
 
-func besides(ignored []string) string {
+func describeIgnored(ignored []string) string {
 	if len(ignored) == 0 {
 		return ""
 	}
@@ -85,7 +85,7 @@ func (r *fileReader) readPath(path string) {
 	case path == "":
 		r.fail(errors.New("-f is empty: give a file, a directory, or - for standard input"))
 	case errors.Is(err, fs.ErrNotExist):
-		r.fail(fmt.Errorf("%s does not exist%s: give a file, a directory, or - for standard input", path, r.neighbour(path)))
+		r.fail(fmt.Errorf("%s does not exist%s: give a file, a directory, or - for standard input", path, r.suggestFile(path)))
 	case err != nil:
 		r.fail(fmt.Errorf("read %s: %w", path, err))
 	case info.IsDir():
@@ -95,8 +95,8 @@ func (r *fileReader) readPath(path string) {
 	}
 }
 
-// neighbour suggests a file in the same directory.
-func (r *fileReader) neighbour(path string) string {
+// suggestFile suggests a file in the same directory.
+func (r *fileReader) suggestFile(path string) string {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return ""
@@ -105,8 +105,8 @@ func (r *fileReader) neighbour(path string) string {
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
-	if meant, ok := suggest.Closest(filepath.Base(path), names); ok {
-		return ". Did you mean " + filepath.Join(filepath.Dir(path), meant) + "?"
+	if suggestion, ok := suggest.Closest(filepath.Base(path), names); ok {
+		return ". Did you mean " + filepath.Join(filepath.Dir(path), suggestion) + "?"
 	}
 	return ""
 }
@@ -125,7 +125,7 @@ func (r *fileReader) readDirectory(dir string) {
 		case entry.IsDir():
 			subdirectories = append(subdirectories, "-f "+filepath.Join(dir, name))
 		case name == "kustomization.yaml", name == "kustomization.yml", name == "Kustomization":
-			r.fail(fmt.Errorf("%s is built by Kustomize: pipe what it builds: "+kustomized, dir, dir))
+			r.fail(fmt.Errorf("%s is built by Kustomize: pipe what it builds: "+kustomizeCommand, dir, dir))
 			return
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
 			files = append(files, filepath.Join(dir, name))
@@ -201,12 +201,12 @@ func (r *fileReader) readObject(place string, document []byte, object *unstructu
 	case object.IsList():
 		r.readList(place, object)
 	case kind == "Kustomization":
-		r.fail(fmt.Errorf("%s is a Kustomization: pipe what it builds: "+kustomized, place, filepath.Dir(place)))
+		r.fail(fmt.Errorf("%s is a Kustomization: pipe what it builds: "+kustomizeCommand, place, filepath.Dir(place)))
 	case kind == "":
 		r.fail(fmt.Errorf("%s has no kind: write apiVersion: %s and kind: %s", place, v1alpha1.GroupVersion, profileKind.Kind))
 	case kind != profileKind.Kind:
-		if meant, ok := suggest.Closest(kind, []string{profileKind.Kind}); ok {
-			r.fail(fmt.Errorf("%s: unknown kind %q. Did you mean %s?", place, kind, meant))
+		if suggestion, ok := suggest.Closest(kind, []string{profileKind.Kind}); ok {
+			r.fail(fmt.Errorf("%s: unknown kind %q. Did you mean %s?", place, kind, suggestion))
 			return
 		}
 		r.ignored = append(r.ignored, fmt.Sprintf("%s %s (%s)", kind, object.GetName(), place))
@@ -294,8 +294,8 @@ func explainField(problem string) string {
 	}
 	path = strings.Trim(path, `"`)
 	field := path[strings.LastIndex(path, ".")+1:]
-	if meant, ok := suggest.Closest(field, fieldNames()); ok {
-		return fmt.Sprintf("unknown field %s. Did you mean %s?", path, meant)
+	if suggestion, ok := suggest.Closest(field, fieldNames()); ok {
+		return fmt.Sprintf("unknown field %s. Did you mean %s?", path, suggestion)
 	}
 	return fmt.Sprintf("unknown field %s: kubectl explain scp.spec --recursive lists all fields", path)
 }

@@ -58,7 +58,7 @@ func (o *getOptions) run(ctx context.Context, env *environment, name string) err
 	if err := v.read(ctx); err != nil {
 		err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
 		if apierrors.IsNotFound(err) {
-			err = nameMeant(ctx, c, profileKind, err, name)
+			err = suggestName(ctx, c, profileKind, err, name)
 		}
 		return err
 	}
@@ -85,25 +85,25 @@ func (o *getOptions) showOnce(env *environment, v *liveView, screen view.Screen)
 // watchTree shows the tree until the context is done or the profile is deleted.
 func watchTree(ctx context.Context, env *environment, v *liveView, d display) (err error) {
 	watching, stop := context.WithCancel(ctx)
-	ended, gone := make(chan struct{}), ""
+	done, message := make(chan struct{}), ""
 	go func() {
-		defer close(ended)
+		defer close(done)
 		v.follow(watching)
 	}()
 	defer func() {
 		stop()
-		<-ended
-		if closing := d.close(gone); err == nil {
-			err = closing
+		<-done
+		if closeErr := d.close(message); err == nil {
+			err = closeErr
 		}
 	}()
 	// Ages increase without any other change.
 	ticks, stopTicks := env.ticks(time.Second)
 	defer stopTicks()
 	for {
-		tree, there := v.tree()
-		if !there {
-			gone = v.name + " is gone."
+		tree, exists := v.tree()
+		if !exists {
+			message = v.name + " is gone."
 			return nil
 		}
 		if err := d.show(tree, env.now()); err != nil {

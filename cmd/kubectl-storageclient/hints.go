@@ -52,7 +52,7 @@ func hintFor(err error) string {
 	case meta.IsNoMatchError(err):
 		return "The operator is not installed in this cluster: install it, or choose another cluster with --context (kubectl config get-contexts lists them)"
 	case apierrors.IsNotFound(err):
-		return whatThereIs(err)
+		return listCommandHint(err)
 	case apierrors.IsUnauthorized(err):
 		return "The cluster does not know you: log in again, or choose other credentials with --context or --kubeconfig"
 	case apierrors.IsForbidden(err):
@@ -69,8 +69,8 @@ func hintFor(err error) string {
 	return ""
 }
 
-// whatThereIs returns a hint with the command that lists the objects of the kind that was not found.
-func whatThereIs(err error) string {
+// listCommandHint returns a hint with the command that lists the objects of the kind that was not found.
+func listCommandHint(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return ""
@@ -115,8 +115,8 @@ func explainFlag(cmd *cobra.Command, err error) error {
 			names = append(names, name)
 		}
 	}
-	if meant, ok := suggest.Closest(unknown, names); ok {
-		return fmt.Errorf("%w. Did you mean --%s?", err, meant)
+	if suggestion, ok := suggest.Closest(unknown, names); ok {
+		return fmt.Errorf("%w. Did you mean --%s?", err, suggestion)
 	}
 	return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
 }

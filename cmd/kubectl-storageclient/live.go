@@ -38,15 +38,15 @@ type liveView struct {
 	profiles    map[string]*v1alpha1.StorageClientProfile
 	clientNodes map[string]*v1alpha1.StorageClientNode
 	nodes       map[string]*corev1.Node
-	// noNodes is true if the user cannot list Nodes.
-	noNodes bool
-	// troubles contains the reason why a kind is out of date, by kind.
-	troubles map[string]string
+	// nodesForbidden is true if the user cannot list Nodes.
+	nodesForbidden bool
+	// problems contains the reason why a kind is out of date, by kind.
+	problems map[string]string
 }
 
 func newLiveView(c client.WithWatch, name string) *liveView {
 	return &liveView{
-		client: c, name: name, changed: make(chan struct{}, 1), after: time.After, troubles: map[string]string{},
+		client: c, name: name, changed: make(chan struct{}, 1), after: time.After, problems: map[string]string{},
 		profiles: map[string]*v1alpha1.StorageClientProfile{}, clientNodes: map[string]*v1alpha1.StorageClientNode{}, nodes: map[string]*corev1.Node{},
 	}
 }
@@ -79,8 +79,8 @@ type liveKind struct {
 	list  func(ctx context.Context) (resourceVersion string, err error)
 	watch func(ctx context.Context, from string) (watch.Interface, error)
 	apply func(watch.EventType, client.Object)
-	// off reports whether the user cannot read the kind.
-	off func() bool
+	// isForbidden reports whether the user cannot read the kind.
+	isForbidden func() bool
 }
 
 func (v *liveView) kinds() []liveKind {
@@ -89,18 +89,18 @@ func (v *liveView) kinds() []liveKind {
 	return []liveKind{
 		newKind(v, "StorageClientProfiles", &v1alpha1.StorageClientProfileList{}, v.profiles, never, nil, byName),
 		newKind(v, "StorageClientNodes", &v1alpha1.StorageClientNodeList{}, v.clientNodes, never, func(n *v1alpha1.StorageClientNode) { n.Status.Mounts = nil }),
-		newKind(v, "Nodes", &corev1.NodeList{}, v.nodes, func() bool { return v.isWithoutNodes() }, func(n *corev1.Node) { n.Status.Images = nil }),
+		newKind(v, "Nodes", &corev1.NodeList{}, v.nodes, func() bool { return v.areNodesForbidden() }, func(n *corev1.Node) { n.Status.Images = nil }),
 	}
 }
 
-func (v *liveView) isWithoutNodes() bool {
+func (v *liveView) areNodesForbidden() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.noNodes
+	return v.nodesForbidden
 }
 
 // newKind returns a liveKind that stores its objects in a map. trim removes unused fields.
-func newKind[T client.Object](v *liveView, name string, empty client.ObjectList, into map[string]T, off func() bool, trim func(T), opts ...client.ListOption) liveKind {
+func newKind[T client.Object](v *liveView, name string, empty client.ObjectList, into map[string]T, isForbidden func() bool, trim func(T), opts ...client.ListOption) liveKind {
 	keep := func(o T) {
 		if o.SetManagedFields(nil); trim != nil {
 			trim(o)
@@ -108,12 +108,12 @@ func newKind[T client.Object](v *liveView, name string, empty client.ObjectList,
 		into[o.GetName()] = o
 	}
 	return liveKind{
-		name: name, off: off,
+		name: name, isForbidden: isForbidden,
 		list: func(ctx context.Context) (string, error) {
 			list := empty.DeepCopyObject().(client.ObjectList)
 			err := v.client.List(ctx, list, opts...)
 			if apierrors.IsForbidden(err) && name == "Nodes" {
-				v.change(func() { v.noNodes = true })
+				v.change(func() { v.nodesForbidden = true })
 				return "", nil
 			}
 			if err != nil {
@@ -161,12 +161,12 @@ func (v *liveView) change(do func()) {
 func (v *liveView) followKind(ctx context.Context, kind liveKind) {
 	for ctx.Err() == nil {
 		from, err := kind.list(ctx)
-		if kind.off() {
+		if kind.isForbidden() {
 			return
 		}
 		wait := retryAfter
 		if err == nil {
-			v.setTrouble(kind.name, nil)
+			v.setProblem(kind.name, nil)
 			if err = v.watchKind(ctx, kind, from); apierrors.IsForbidden(err) {
 				wait, err = relistAfter, nil
 			}
@@ -174,7 +174,7 @@ func (v *liveView) followKind(ctx context.Context, kind liveKind) {
 		if ctx.Err() != nil {
 			return
 		}
-		v.setTrouble(kind.name, err)
+		v.setProblem(kind.name, err)
 		select {
 		case <-v.after(wait):
 		case <-ctx.Done():
@@ -182,15 +182,15 @@ func (v *liveView) followKind(ctx context.Context, kind liveKind) {
 	}
 }
 
-func (v *liveView) setTrouble(kind string, err error) {
+func (v *liveView) setProblem(kind string, err error) {
 	v.mu.Lock()
-	was := v.troubles[kind]
+	previous := v.problems[kind]
 	v.mu.Unlock()
 	switch {
 	case err != nil:
-		v.change(func() { v.troubles[kind] = "not current: " + err.Error() })
-	case was != "":
-		v.change(func() { delete(v.troubles, kind) })
+		v.change(func() { v.problems[kind] = "not current: " + err.Error() })
+	case previous != "":
+		v.change(func() { delete(v.problems, kind) })
 	}
 }
 
@@ -238,12 +238,12 @@ func (v *liveView) tree() (view.Tree, bool) {
 		c.Nodes = append(c.Nodes, *n)
 	}
 	var notes []string
-	if v.noNodes {
+	if v.nodesForbidden {
 		c.Nodes = overview.NodesOf(c.StorageClientNodes)
 		notes = append(notes, "you may not list Nodes: zones are not known, and nodes without a StorageClientNode are missing")
 	}
 	for _, kind := range []string{"StorageClientProfiles", "StorageClientNodes", "Nodes"} {
-		if trouble := v.troubles[kind]; trouble != "" {
+		if trouble := v.problems[kind]; trouble != "" {
 			notes = append(notes, kind+" are "+trouble)
 		}
 	}

@@ -25,21 +25,21 @@ type managerSettings struct {
 	budget view.Budget
 }
 
-// givenFlags are the manager flags that the user repeats. They override the flags in the cluster.
-type givenFlags struct {
+// managerFlags are the manager flags that the user repeats. They override the flags in the cluster.
+type managerFlags struct {
 	allow, allowFilesystems []string
 	maxUnavailable          string
 }
 
-func (f *givenFlags) addBudgetFlag(cmd *cobra.Command) {
+func (f *managerFlags) addBudgetFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "", "the manager's --max-unavailable, where its Deployment cannot be read")
 }
 
 // readManagerSettings reads the manager's flags from its Deployment. If the Deployment is missing or not readable, it uses the defaults
 // and records that in the budget.
-func readManagerSettings(ctx context.Context, c client.Client, given givenFlags) (managerSettings, error) {
+func readManagerSettings(ctx context.Context, c client.Client, overrides managerFlags) (managerSettings, error) {
 	// Validate the given flags first, because that needs no cluster.
-	if _, err := given.resolve(); err != nil {
+	if _, err := overrides.resolve(); err != nil {
 		return managerSettings{}, err
 	}
 	var deployment appsv1.Deployment
@@ -47,13 +47,13 @@ func readManagerSettings(ctx context.Context, c client.Client, given givenFlags)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return managerSettings{}, fmt.Errorf("get Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
 	}
-	read, source := givenFlags{}, "Deployment "+v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment
+	read, source := managerFlags{}, "Deployment "+v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment
 	if err == nil {
 		read = flagsOf(&deployment)
 	}
 	assumed := err != nil
 	switch {
-	case given.maxUnavailable != "":
+	case overrides.maxUnavailable != "":
 		source, assumed = "your --max-unavailable", false
 	case apierrors.IsForbidden(err):
 		source = "assumed, since you may not read the " + source + ": give the manager's with --max-unavailable"
@@ -64,7 +64,7 @@ func readManagerSettings(ctx context.Context, c client.Client, given givenFlags)
 	default:
 		source = "--max-unavailable of the " + source
 	}
-	settings, err := read.overriddenBy(given).resolve()
+	settings, err := read.withOverrides(overrides).resolve()
 	if err != nil {
 		return managerSettings{}, fmt.Errorf("flags of the Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
 	}
@@ -72,21 +72,21 @@ func readManagerSettings(ctx context.Context, c client.Client, given givenFlags)
 	return settings, nil
 }
 
-// overriddenBy returns a copy in which each given flag replaces the existing one.
-func (f givenFlags) overriddenBy(given givenFlags) givenFlags {
-	if len(given.allow) > 0 {
-		f.allow = given.allow
+// withOverrides returns a copy in which each given flag replaces the existing one.
+func (f managerFlags) withOverrides(overrides managerFlags) managerFlags {
+	if len(overrides.allow) > 0 {
+		f.allow = overrides.allow
 	}
-	if len(given.allowFilesystems) > 0 {
-		f.allowFilesystems = given.allowFilesystems
+	if len(overrides.allowFilesystems) > 0 {
+		f.allowFilesystems = overrides.allowFilesystems
 	}
-	if given.maxUnavailable != "" {
-		f.maxUnavailable = given.maxUnavailable
+	if overrides.maxUnavailable != "" {
+		f.maxUnavailable = overrides.maxUnavailable
 	}
 	return f
 }
 
-func (f givenFlags) resolve() (out managerSettings, err error) {
+func (f managerFlags) resolve() (out managerSettings, err error) {
 	if out.allow, err = catalogue.NewAllowList(f.allow); err != nil {
 		return out, fmt.Errorf("--allow-parameter: %w", err)
 	}
@@ -104,7 +104,7 @@ func (f givenFlags) resolve() (out managerSettings, err error) {
 }
 
 // flagsOf returns the flags of the manager's container. It accepts --name=value and --name value.
-func flagsOf(deployment *appsv1.Deployment) (out givenFlags) {
+func flagsOf(deployment *appsv1.Deployment) (out managerFlags) {
 	for _, container := range deployment.Spec.Template.Spec.Containers {
 		if container.Name != "manager" {
 			continue

@@ -48,7 +48,7 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	node := &corev1.Node{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: name}, node); {
 	case apierrors.IsNotFound(err) && clientNode == nil:
-		return nameMeant(ctx, c, nodeKind, fmt.Errorf("get Node %s: %w", name, err), name)
+		return suggestName(ctx, c, nodeKind, fmt.Errorf("get Node %s: %w", name, err), name)
 	case apierrors.IsForbidden(err):
 		unknown = append(unknown, "the Node, so that nothing is said of its boot and its readiness: "+err.Error())
 		node = nil
@@ -88,14 +88,14 @@ func podNames(ctx context.Context, c client.Client, node string) (map[string]str
 	return names, nil
 }
 
-// nameMeant adds the most similar existing name to a "not found" error, or all existing names.
-func nameMeant(ctx context.Context, c client.Client, kind schema.GroupVersionKind, err error, name string) error {
+// suggestName adds the most similar existing name to a "not found" error, or all existing names.
+func suggestName(ctx context.Context, c client.Client, kind schema.GroupVersionKind, err error, name string) error {
 	names, listErr := readNames(ctx, c, kind)
 	if listErr != nil || len(names) == 0 {
 		return err
 	}
-	if meant, ok := suggest.Closest(name, names); ok {
-		return fmt.Errorf("%w. Did you mean %s?", err, meant)
+	if suggestion, ok := suggest.Closest(name, names); ok {
+		return fmt.Errorf("%w. Did you mean %s?", err, suggestion)
 	}
 	return fmt.Errorf("%w. There are: %s", err, text.List(names))
 }

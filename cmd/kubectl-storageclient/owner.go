@@ -55,13 +55,13 @@ func addOwnership(entries []metav1.ManagedFieldsEntry, key string) ([]metav1.Man
 		entries = append(entries, metav1.ManagedFieldsEntry{
 			Manager: v1alpha1.PluginFieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1",
 		})
-	} else if own := entries[at].FieldsV1; own != nil {
-		if err := json.Unmarshal(own.GetRawBytes(), &fields); err != nil {
+	} else if existing := entries[at].FieldsV1; existing != nil {
+		if err := json.Unmarshal(existing.GetRawBytes(), &fields); err != nil {
 			return nil, fmt.Errorf("read managed fields: %w", err)
 		}
 	}
 	path := []string{"f:metadata", "f:annotations", "f:" + key}
-	if _, owns, _ := unstructured.NestedFieldNoCopy(fields, path...); owns {
+	if _, found, _ := unstructured.NestedFieldNoCopy(fields, path...); found {
 		return nil, nil
 	}
 	if err := unstructured.SetNestedMap(fields, map[string]any{}, path...); err != nil {

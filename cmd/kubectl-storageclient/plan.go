@@ -20,8 +20,8 @@ import (
 )
 
 type planOptions struct {
-	output output
-	given  givenFlags
+	output    output
+	overrides managerFlags
 	// files are the values of -f. exitCode requests an exit status that depends on whether the files change the cluster.
 	files    []string
 	exitCode bool
@@ -55,7 +55,7 @@ func planCommand(env *environment) *cobra.Command {
 				return err
 			}
 			if len(o.files) > 0 {
-				files := filePlan{env: env, given: o.given, files: o.files, exitCode: o.exitCode, output: o.output}
+				files := filePlan{env: env, overrides: o.overrides, files: o.files, exitCode: o.exitCode, output: o.output}
 				err := files.run(cmd.Context())
 				cmd.SilenceErrors = errors.As(err, new(exitError))
 				return err
@@ -66,9 +66,9 @@ func planCommand(env *environment) *cobra.Command {
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: end with 0 where nothing would change, 2 where something would, 1 on an error")
-	cmd.Flags().StringArrayVar(&o.given.allow, "allow-parameter", nil, "the manager's --allow-parameter, where its Deployment cannot be read; may be repeated")
-	cmd.Flags().StringArrayVar(&o.given.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem, where its Deployment cannot be read; may be repeated")
-	o.given.addBudgetFlag(cmd)
+	cmd.Flags().StringArrayVar(&o.overrides.allow, "allow-parameter", nil, "the manager's --allow-parameter, where its Deployment cannot be read; may be repeated")
+	cmd.Flags().StringArrayVar(&o.overrides.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem, where its Deployment cannot be read; may be repeated")
+	o.overrides.addBudgetFlag(cmd)
 	return cmd
 }
 
@@ -94,14 +94,14 @@ func (o *planOptions) checkUse(args []string) error {
 }
 
 func (o *planOptions) run(ctx context.Context, env *environment, name string) error {
-	if _, err := o.given.resolve(); err != nil {
+	if _, err := o.overrides.resolve(); err != nil {
 		return err
 	}
 	c, err := env.connect()
 	if err != nil {
 		return err
 	}
-	settings, err := readManagerSettings(ctx, c, o.given)
+	settings, err := readManagerSettings(ctx, c, o.overrides)
 	if err != nil {
 		return err
 	}

@@ -26,9 +26,9 @@ const statusChanges = 2
 const markdown = "markdown"
 
 type filePlan struct {
-	env   *environment
-	given givenFlags
-	files []string
+	env       *environment
+	overrides managerFlags
+	files     []string
 	// exitCode requests an exit status that depends on whether the files change the cluster.
 	exitCode bool
 	output   output
@@ -38,7 +38,7 @@ func (f *filePlan) run(ctx context.Context) error {
 	if err := f.output.check(); err != nil && f.output != markdown {
 		return fmt.Errorf("%w, or %s for a comment on a pull request", err, markdown)
 	}
-	if _, err := f.given.resolve(); err != nil {
+	if _, err := f.overrides.resolve(); err != nil {
 		return err
 	}
 	written, ignored, err := readFiles(f.files, f.env.In)
@@ -59,8 +59,8 @@ func (f *filePlan) run(ctx context.Context) error {
 	if err := f.write(plan); err != nil {
 		return err
 	}
-	if refused := plan.Refusals(); len(refused) > 0 {
-		return errors.New(strings.Join(refused, "\n"))
+	if rejections := plan.Rejections(); len(rejections) > 0 {
+		return errors.New(strings.Join(rejections, "\n"))
 	}
 	if f.exitCode && plan.Changed {
 		return exitError{statusChanges}
@@ -81,7 +81,7 @@ func (f *filePlan) write(plan view.FilePlan) error {
 
 // make reads the cluster once, runs a dry run for each profile, and computes their combined effect with the manager's code.
 func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenProfile) (view.FilePlan, error) {
-	settings, err := readManagerSettings(ctx, c, f.given)
+	settings, err := readManagerSettings(ctx, c, f.overrides)
 	if err != nil {
 		return view.FilePlan{}, err
 	}
@@ -94,7 +94,7 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 		return view.FilePlan{}, err
 	}
 	in := view.FilePlanInput{Budget: settings.budget, Allow: settings.allow}
-	if in.Profiles, err = tryAll(ctx, c, written, cluster.Profiles); err != nil {
+	if in.Profiles, err = dryRunProfiles(ctx, c, written, cluster.Profiles); err != nil {
 		return view.FilePlan{}, err
 	}
 	cluster.Profiles = replaceProfiles(cluster.Profiles, in.Profiles)
@@ -110,29 +110,29 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 	return view.NewFilePlan(in), nil
 }
 
-func tryAll(ctx context.Context, c client.Client, written []writtenProfile, live []v1alpha1.StorageClientProfile) ([]view.TriedProfile, error) {
-	var out []view.TriedProfile
+func dryRunProfiles(ctx context.Context, c client.Client, written []writtenProfile, live []v1alpha1.StorageClientProfile) ([]view.DryRunProfile, error) {
+	var out []view.DryRunProfile
 	for _, w := range written {
-		tried := view.TriedProfile{Name: w.Name, File: w.File}
+		profile := view.DryRunProfile{Name: w.Name, File: w.File}
 		if i := slices.IndexFunc(live, func(p v1alpha1.StorageClientProfile) bool { return p.Name == w.Name }); i >= 0 {
-			tried.Before = &live[i]
+			profile.Before = &live[i]
 		}
-		run, err := tryProfile(ctx, c, w, tried.Before)
+		run, err := dryRunProfile(ctx, c, w, profile.Before)
 		if err != nil {
 			return nil, err
 		}
-		tried.After, tried.Refused, tried.Unchecked = run.After, run.Refused, run.Unchecked
-		out = append(out, tried)
+		profile.After, profile.Rejection, profile.Unchecked = run.After, run.Rejection, run.Unchecked
+		out = append(out, profile)
 	}
 	return out, nil
 }
 
 // replaceProfiles replaces live profiles with the profiles of the same name from files. If the API server rejects a profile, the live one
 // stays.
-func replaceProfiles(live []v1alpha1.StorageClientProfile, tried []view.TriedProfile) []v1alpha1.StorageClientProfile {
+func replaceProfiles(live []v1alpha1.StorageClientProfile, profiles []view.DryRunProfile) []v1alpha1.StorageClientProfile {
 	out := slices.Clone(live)
-	for _, t := range tried {
-		if t.Refused != "" {
+	for _, t := range profiles {
+		if t.Rejection != "" {
 			continue
 		}
 		out = slices.DeleteFunc(out, func(p v1alpha1.StorageClientProfile) bool { return p.Name == t.Name })
@@ -187,18 +187,18 @@ func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageCli
 	return out
 }
 
-func adviceInputs(tried []view.TriedProfile, cluster overview.Cluster, volumes *volumeplan.Preview) []view.Advised {
+func adviceInputs(profiles []view.DryRunProfile, cluster overview.Cluster, volumes *volumeplan.Preview) []view.ProfileAdvice {
 	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(cluster.StorageClientNodes))
 	for i := range cluster.StorageClientNodes {
 		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
 	}
-	var out []view.Advised
-	for i := range tried {
-		in := overview.AdviceInput(&tried[i].After, cluster.Nodes, clientNodes, nil, nil)
+	var out []view.ProfileAdvice
+	for i := range profiles {
+		in := overview.AdviceInput(&profiles[i].After, cluster.Nodes, clientNodes, nil, nil)
 		if volumes != nil {
-			in.Servers, in.LeftOut = volumes.Servers[tried[i].Name], volumes.LeftOut[tried[i].Name]
+			in.Servers, in.LeftOut = volumes.Servers[profiles[i].Name], volumes.LeftOut[profiles[i].Name]
 		}
-		out = append(out, view.Advised{Profile: tried[i].Name, Input: in})
+		out = append(out, view.ProfileAdvice{Profile: profiles[i].Name, Input: in})
 	}
 	return out
 }

@@ -176,17 +176,17 @@ func TestAProfileThatIsRefusedHasNoPartInThePlan(t *testing.T) {
 func TestFlagsOfTheManager(t *testing.T) {
 	tests := map[string]struct {
 		args []string
-		want givenFlags
+		want managerFlags
 	}{
-		"with =":                      {[]string{"--max-unavailable=3", "-allow-parameter=a", "--allow-filesystem=/scratch"}, givenFlags{[]string{"a"}, []string{"/scratch"}, "3"}},
-		"as two words, more than one": {[]string{"--leader-elect", "--allow-parameter", "a=b", "--allow-parameter", "c", "--max-unavailable", "10%"}, givenFlags{allow: []string{"a=b", "c"}, maxUnavailable: "10%"}},
-		"none":                        {[]string{"--leader-elect", "manager", "--max-unavailable"}, givenFlags{}},
+		"with =":                      {[]string{"--max-unavailable=3", "-allow-parameter=a", "--allow-filesystem=/scratch"}, managerFlags{[]string{"a"}, []string{"/scratch"}, "3"}},
+		"as two words, more than one": {[]string{"--leader-elect", "--allow-parameter", "a=b", "--allow-parameter", "c", "--max-unavailable", "10%"}, managerFlags{allow: []string{"a=b", "c"}, maxUnavailable: "10%"}},
+		"none":                        {[]string{"--leader-elect", "manager", "--max-unavailable"}, managerFlags{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var deployment appsv1.Deployment
 			deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: []string{"--max-unavailable=9"}}, {Name: "manager", Args: test.args}}
-			if diff := cmp.Diff(test.want, flagsOf(&deployment), cmp.AllowUnexported(givenFlags{})); diff != "" {
+			if diff := cmp.Diff(test.want, flagsOf(&deployment), cmp.AllowUnexported(managerFlags{})); diff != "" {
 				t.Errorf("flags (-want +got):\n%s", diff)
 			}
 		})
@@ -231,8 +231,8 @@ func TestExitCodeTellsChangesFromNone(t *testing.T) {
 	}
 }
 
-// reviewing answers reviews of the user's rights, and notes the question.
-func reviewing(allowed bool, asked *authorizationv1.ResourceAttributes) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+// fakeAccessReview answers reviews of the user's rights, and notes the question.
+func fakeAccessReview(allowed bool, asked *authorizationv1.ResourceAttributes) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 	return func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		review, isReview := o.(*authorizationv1.SelfSubjectAccessReview)
 		if !isReview {
@@ -255,8 +255,8 @@ func TestADryRunTellsAMissingRightFromAPolicy(t *testing.T) {
 		review func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error
 		want   string
 	}{
-		"the user may patch the profile":     {reviewing(true, &asked), "is refused"},
-		"the user may not patch the profile": {reviewing(false, &asked), "you may not patch profiles"},
+		"the user may patch the profile":     {fakeAccessReview(true, &asked), "is refused"},
+		"the user may not patch the profile": {fakeAccessReview(false, &asked), "you may not patch profiles"},
 		"the rights are unknown":             {unreadable, "is refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestPlanOfFilesSaysWhatAMissingRightCosts(t *testing.T) {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "eve", verb, resource))
 	}
 	funcs := interceptor.Funcs{
-		Create: reviewing(false, &authorizationv1.ResourceAttributes{}),
+		Create: fakeAccessReview(false, &authorizationv1.ResourceAttributes{}),
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return forbidden("storageclientprofiles", "patch")
 		},
@@ -385,7 +385,7 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		"a cluster without operator":         {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
 		"a profile that is not there":        {args: "plan nobody", want: "get StorageClientProfile nobody"},
 		"what the catalogue refuses":         {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is refused: Invalid: "},
-		"what the API server refuses":        {one, "plan -f DIR", "", interceptor.Funcs{Patch: refusing("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},
+		"what the API server refuses":        {one, "plan -f DIR", "", interceptor.Funcs{Patch: rejectPatches("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},
 		"several of these, all at once":      {map[string]string{"a.yaml": "a: [b", "b.yaml": edaFile + "  modes: Plan\n"}, "plan -f DIR", "", interceptor.Funcs{}, "Did you mean mode?"},
 	}
 	for name, test := range tests {
@@ -407,7 +407,7 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 	}
 }
 
-func refusing(message string) func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+func rejectPatches(message string) func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 	return func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return apierrors.NewBadRequest(message)
 	}

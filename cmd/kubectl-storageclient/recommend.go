@@ -29,8 +29,8 @@ It makes a StorageClientTrial of workload Observe, which is deleted at the end, 
 storageclienttrials in the namespace, as the role edit has it. With the right to get the PersistentVolumeClaim, and to list
 storageclientprofiles and persistentvolumes, the profile that selects the volume is changed; without, a new one is proposed.`
 
-// askingTime is the time that nodes have to start, in addition to the window.
-const askingTime = 5 * time.Minute
+// startTimeout is the time that nodes have to start, in addition to the window.
+const startTimeout = 5 * time.Minute
 
 type recommendOptions struct {
 	output output
@@ -71,7 +71,7 @@ func (o *recommendOptions) trial(namespace, volumeClaim string) *v1alpha1.Storag
 	return &v1alpha1.StorageClientTrial{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "recommend-"},
 		Spec: v1alpha1.StorageClientTrialSpec{
-			ClaimName: volumeClaim, TimeoutSeconds: ptr.To(int32((o.window + askingTime) / time.Second)),
+			ClaimName: volumeClaim, TimeoutSeconds: ptr.To(int32((o.window + startTimeout) / time.Second)),
 			Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve, WindowSeconds: ptr.To(int32(o.window / time.Second))},
 		},
 	}
@@ -135,12 +135,12 @@ func (s *observed) report(ctx context.Context) (view.Recommendation, error) {
 	status := &s.trial.Status
 	r := view.Recommendation{
 		Namespace: s.trial.Namespace, VolumeClaim: s.trial.Spec.ClaimName, Volume: status.Volume,
-		Seconds: int(s.trial.Spec.Window()), NotAsked: int(status.NodesOmitted),
+		Seconds: int(s.trial.Spec.Window()), NotSampled: int(status.NodesOmitted),
 	}
 	for _, sample := range status.Samples {
 		r.MountsOmitted += int(sample.MountsOmitted)
 		if sample.Message != "" {
-			r.Silent = append(r.Silent, view.SilentNode{Node: sample.Node, Why: sample.Message})
+			r.Silent = append(r.Silent, view.SilentNode{Node: sample.Node, Reason: sample.Message})
 		}
 	}
 	var err error

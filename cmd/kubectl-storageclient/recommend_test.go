@@ -46,16 +46,16 @@ func mounted(claim *corev1.PersistentVolumeClaim, more ...client.Object) []clien
 	return append(append(objects, claim), more...)
 }
 
-// listing is a minute of a directory that is listed again and again.
-func listing(operation string, count int64) v1alpha1.MountSample {
+// listSample is a minute of a directory that is listed again and again.
+func listSample(operation string, count int64) v1alpha1.MountSample {
 	return v1alpha1.MountSample{
 		MountPoint: "/mnt", Volume: "pv1", Server: "filer", Export: "/", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"}, MinRoundTripMicros: 1400,
 		Operations: []v1alpha1.OperationSample{{Name: operation, Count: count, BytesSent: 200 * count, BytesReceived: 200 * count, RoundTripMillis: count}},
 	}
 }
 
-// counted is the sample of a node.
-func counted(node string, mounts ...v1alpha1.MountSample) v1alpha1.TrialSample {
+// nodeSample is the sample of a node.
+func nodeSample(node string, mounts ...v1alpha1.MountSample) v1alpha1.TrialSample {
 	return v1alpha1.TrialSample{Node: node, Milliseconds: 60000, Mounts: mounts}
 }
 
@@ -66,8 +66,8 @@ func watched(samples ...v1alpha1.TrialSample) v1alpha1.StorageClientTrialStatus 
 	return status
 }
 
-// leavesNothing says that no trial is left behind.
-func leavesNothing(t *testing.T, r result) {
+// checkNoTrials says that no trial is left behind.
+func checkNoTrials(t *testing.T, r result) {
 	t.Helper()
 	if left := trialsLeft(t, r); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -94,8 +94,8 @@ func appliable(t *testing.T, out string) []v1alpha1.StorageClientProfile {
 }
 
 func TestRecommendEndsWithTheChangedProfile(t *testing.T) {
-	funcs := managed(
-		standing("", v1alpha1.TrialReasonWaiting, "Asks n1", 0), standing("", v1alpha1.TrialReasonRunning, "Counting on n1", 0), watched(counted("n1", listing("GETATTR", 16387))))
+	funcs := fakeManager(
+		standing("", v1alpha1.TrialReasonWaiting, "Asks n1", 0), standing("", v1alpha1.TrialReasonRunning, "Counting on n1", 0), watched(nodeSample("n1", listSample("GETATTR", 16387))))
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		err := c.Create(ctx, o, opts...)
@@ -153,7 +153,7 @@ spec:
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	appliable(t, r.out)
-	leavesNothing(t, r)
+	checkNoTrials(t, r)
 	if !strings.HasPrefix(made.Name, "recommend-") || made.Spec.ClaimName != "tools" || made.Spec.Workload.Name != v1alpha1.WorkloadObserve || made.Spec.Window() != 60 || made.Spec.Timeout() != 360 {
 		t.Errorf("made %s: %+v", made.Name, made.Spec)
 	}
@@ -165,7 +165,7 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 	second := tools(func(c *corev1.PersistentVolumeClaim) { c.Name, c.UID, c.Spec.VolumeName = "more", "4567", "pv2" })
 	pv2 := cluster()[2].(*corev1.PersistentVolume)
 	pv2.Name = "pv2"
-	r := execute(t, managed(watched(counted("n1", listing("GETATTR", 16387)))), mounted(tools(), other, second, pv2), "recommend", "tools", "-o", "yaml")
+	r := execute(t, fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387)))), mounted(tools(), other, second, pv2), "recommend", "tools", "-o", "yaml")
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
@@ -195,11 +195,11 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "selects more too") {
 		t.Errorf("notes are %q", got.Notes)
 	}
-	r = execute(t, managed(watched(counted("n1", listing("GETATTR", 16387)))), mounted(tools(), other), "recommend", "tools")
+	r = execute(t, fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387)))), mounted(tools(), other), "recommend", "tools")
 	if profiles := appliable(t, r.out); len(profiles) != 1 {
 		t.Errorf("%s", r.out)
 	}
-	if r := execute(t, managed(watched(counted("n1", listing("GETATTR", 16387)))), mounted(tools(), other), "recommend", "tools", "-o", "name"); !strings.HasSuffix(r.out, "\nstorageclientprofile.tuning.storageclient.dev/recommended-eda-tools\n") {
+	if r := execute(t, fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387)))), mounted(tools(), other), "recommend", "tools", "-o", "name"); !strings.HasSuffix(r.out, "\nstorageclientprofile.tuning.storageclient.dev/recommended-eda-tools\n") {
 		t.Errorf("names: %s", r.out)
 	}
 }
@@ -216,7 +216,7 @@ func TestRecommendWithTheLeastRights(t *testing.T) {
 		"trials alone": {false, v1alpha1.VolumeSelector{ClaimNamespaces: []string{"eda"}}, "the rule of a new one selects its whole namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			funcs := managed(watched(counted("n1", listing("GETATTR", 16387))))
+			funcs := fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387))))
 			get := funcs.Get
 			funcs.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				_, isClaim := o.(*corev1.PersistentVolumeClaim)
@@ -250,10 +250,10 @@ func forbidden(resource string) error {
 
 func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
 	smb := v1alpha1.MountSample{MountPoint: "/mnt", Volume: "pv1", Server: "filer", Export: "/", Protocol: "SMB3.1.1", Requests: 9000}
-	slow := listing("READ", 600)
+	slow := listSample("READ", 600)
 	slow.Operations[0].RoundTripMillis, slow.Bytes.DirectRead, slow.Bytes.WireRead = 600*105, 1<<20, 1<<20
-	opens := listing("OPEN", 16387)
-	few := listing("READ", 600)
+	opens := listSample("OPEN", 16387)
+	few := listSample("READ", 600)
 	few.Bytes.DirectRead, few.Bytes.WireRead = 1<<20, 1<<20
 	for name, test := range map[string]struct {
 		mounts []v1alpha1.MountSample
@@ -261,26 +261,26 @@ func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
 	}{
 		"healthy":                   {[]v1alpha1.MountSample{few}, "The mounts are healthy: nothing stands out"},
 		"a busy server":             {[]v1alpha1.MountSample{slow}, "No setting of the client will help"},
-		"idle":                      {[]v1alpha1.MountSample{listing("GETATTR", 9)}, "Too little was done to say anything"},
+		"idle":                      {[]v1alpha1.MountSample{listSample("GETATTR", 9)}, "Too little was done to say anything"},
 		"not NFS":                   {[]v1alpha1.MountSample{smb}, "are known of NFS alone"},
 		"what may not be safe":      {[]v1alpha1.MountSample{opens}, "only somebody who knows the programs can tell"},
 		"that is listed as well":    {[]v1alpha1.MountSample{opens}, "to be declared by hand if it is safe: [vers=3] (OpenAndClose)"},
-		"one is idle, and one well": {[]v1alpha1.MountSample{listing("GETATTR", 9), few}, "The mounts are healthy"},
+		"one is idle, and one well": {[]v1alpha1.MountSample{listSample("GETATTR", 9), few}, "The mounts are healthy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := execute(t, managed(watched(counted("n1", test.mounts...))), mounted(tools(), eda()), "recommend", "tools")
+			r := execute(t, fakeManager(watched(nodeSample("n1", test.mounts...))), mounted(tools(), eda()), "recommend", "tools")
 			if r.err != nil || !strings.Contains(r.out, test.want) || strings.Contains(r.out, "---") {
 				t.Errorf("%v, want %q:\n%s", r.err, test.want, r.out)
 			}
-			leavesNothing(t, r)
+			checkNoTrials(t, r)
 		})
 	}
 }
 
 func TestNodesThatGiveNoSampleAreNamed(t *testing.T) {
-	status := watched(counted("n1", listing("GETATTR", 16387)), v1alpha1.TrialSample{Node: "n2", Message: "the agent was started anew within the window: ask again"})
+	status := watched(nodeSample("n1", listSample("GETATTR", 16387)), v1alpha1.TrialSample{Node: "n2", Message: "the agent was started anew within the window: ask again"})
 	status.NodesOmitted, status.Samples[0].MountsOmitted = 3, 2
-	r := execute(t, managed(status), mounted(tools(), eda()), "recommend", "tools")
+	r := execute(t, fakeManager(status), mounted(tools(), eda()), "recommend", "tools")
 	for _, want := range []string{"No sample: the agent was started anew", "60 s on 1 node:", "Not asked, since 2 are enough: 3 nodes.", "2 mounts left out"} {
 		if r.err != nil || !strings.Contains(r.out, want) {
 			t.Errorf("%v, want %q:\n%s", r.err, want, r.out)
@@ -301,7 +301,7 @@ func TestWhatRecommendCannotDo(t *testing.T) {
 	}{
 		"a claim that is not there":  {interceptor.Funcs{}, nil, nil, "kubectl get pvc -n eda"},
 		"a claim that is not bound":  {interceptor.Funcs{}, mounted(tools(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Status.Phase = "", corev1.ClaimPending })), nil, "eda/tools is not bound to a volume (phase Pending)"},
-		"a trial that fails":         {managed(failed), mounted(tools()), nil, "NotPossible: volume pv1 is mounted on none of the 3 nodes that have an agent"},
+		"a trial that fails":         {fakeManager(failed), mounted(tools()), nil, "NotPossible: volume pv1 is mounted on none of the 3 nodes that have an agent"},
 		"no right to make a trial":   {refused, mounted(tools()), nil, `a Role in eda, as storage-client-trial-editor has it: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
 		"a window that is too short": {interceptor.Funcs{}, nil, []string{"--window=9s"}, "from 10s to 1h"},
 		"a window that is too long":  {interceptor.Funcs{}, nil, []string{"--window=61m"}, "from 10s to 1h"},
@@ -323,7 +323,7 @@ func TestWhatRecommendCannotDo(t *testing.T) {
 
 func TestCtrlCLeavesNothingBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	c := newClient(t, managed(standing("", v1alpha1.TrialReasonRunning, "Counting on n1", 0)), mounted(tools(), eda()))
+	c := newClient(t, fakeManager(standing("", v1alpha1.TrialReasonRunning, "Counting on n1", 0)), mounted(tools(), eda()))
 	var out bytes.Buffer
 	env := &environment{
 		IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}, now: at, namespace: func() (string, error) { return "eda", nil },
@@ -339,5 +339,5 @@ func TestCtrlCLeavesNothingBehind(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "its work is taken away") || out.Len() > 0 {
 		t.Errorf("%v: %s", err, out.String())
 	}
-	leavesNothing(t, result{client: c})
+	checkNoTrials(t, result{client: c})
 }

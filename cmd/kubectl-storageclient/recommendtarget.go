@@ -98,19 +98,19 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 	for i := range volumeClaims.Items {
 		bound[volumeClaims.Items[i].Spec.VolumeName] = &volumeClaims.Items[i]
 	}
-	var others []string
+	var claimNames []string
 	for i := range volumes.Items {
 		pv := &volumes.Items[i]
 		volumeClaim := bound[pv.Name]
 		if pv.Name != s.trial.Status.Volume && volumeClaim != nil && judge.Selects(&selector, pv, volumeClaimMetadata(volumeClaim)) {
-			others = append(others, volumeClaim.Name)
+			claimNames = append(claimNames, volumeClaim.Name)
 		}
 	}
-	if len(others) == 0 {
+	if len(claimNames) == 0 {
 		return nil
 	}
-	slices.Sort(others)
-	return []string{fmt.Sprintf("The rule of a new profile selects %s too: give the PersistentVolumeClaim a label of its own, and select that, if they are not meant.", text.List(others))}
+	slices.Sort(claimNames)
+	return []string{fmt.Sprintf("The rule of a new profile selects %s too: give the PersistentVolumeClaim a label of its own, and select that, if they are not meant.", text.List(claimNames))}
 }
 
 // hostnames returns the labels by which a profile selects nodes. If the user cannot read Nodes, it returns the node names, which are

@@ -12,8 +12,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// failedOn is a node that failed its reboot for profile eda.
-func failedOn(name string, permitted bool) *v1alpha1.StorageClientNode {
+// failedNode is a node that failed its reboot for profile eda.
+func failedNode(name string, permitted bool) *v1alpha1.StorageClientNode {
 	c := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "eda"}}
 	c.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, Reason: v1alpha1.RolloutReasonRebootTimedOut}
@@ -33,9 +33,9 @@ func TestRetry(t *testing.T) {
 		}
 		return p
 	}
-	other := failedOn("n7", false)
+	other := failedNode("n7", false)
 	other.Spec.Settings[0].Profile = "other"
-	waiting := failedOn("n8", false)
+	waiting := failedNode("n8", false)
 	waiting.Status.Rollout.Phase = v1alpha1.RolloutWaiting
 	for name, c := range map[string]struct {
 		profile *v1alpha1.StorageClientProfile
@@ -45,19 +45,19 @@ func TestRetry(t *testing.T) {
 		want, out, err string
 	}{
 		"a node that is there": {
-			withFailures(1), []client.Object{failedOn("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1.\n", "",
+			withFailures(1), []client.Object{failedNode("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1.\n", "",
 		},
 		"and one that is gone": {
-			withFailures(2, "n2"), []client.Object{failedOn("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1, n2 (gone).\n", "",
+			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1, n2 (gone).\n", "",
 		},
 		"one of them": {
-			withFailures(2, "n2"), []client.Object{failedOn("n1", false)}, "n2", at + "/n2", "The rollout of eda forgets that these failed: n2 (gone).\n", "",
+			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "n2", at + "/n2", "The rollout of eda forgets that these failed: n2 (gone).\n", "",
 		},
 		"more than are named": {
 			withFailures(9, "n2"), nil, "", at, "The rollout of eda forgets all its failures. Settings that failed are tried again by the agents, without this.\n", "",
 		},
 		"one whose permit is not answered stays failed": {
-			withFailures(2, "n2"), []client.Object{failedOn("n1", true)}, "", at,
+			withFailures(2, "n2"), []client.Object{failedNode("n1", true)}, "", at,
 			"The rollout of eda forgets that these failed: n2 (gone).\n" +
 				"Still failed, since their reboot permits are not answered: n1. Bring them back, or delete their Nodes and retry.\n", "",
 		},
@@ -68,11 +68,11 @@ func TestRetry(t *testing.T) {
 			withFailures(9, "n2"), nil, "n3", at + "/n3", "The rollout of eda forgets that n3 failed, if it did.\n", "",
 		},
 		"one whose permit is not answered alone": {
-			withFailures(1), []client.Object{failedOn("n1", true)}, "n1", at + "/n1",
+			withFailures(1), []client.Object{failedNode("n1", true)}, "n1", at + "/n1",
 			"Still failed, since their reboot permits are not answered: n1. Bring them back, or delete their Nodes and retry.\n", "",
 		},
 		"another node has": {
-			withFailures(1), []client.Object{failedOn("n1", false)}, "n3", "", "", "node n3 is not among the failed nodes",
+			withFailures(1), []client.Object{failedNode("n1", false)}, "n3", "", "", "node n3 is not among the failed nodes",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	env := &environment{
 		IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags) },
-		colours: wantsColours(streams.Out, os.Getenv), readLog: logReader(flags),
+		colours: coloursEnabled(streams.Out, os.Getenv), readLog: logReader(flags),
 	}
 	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
 	env.namespace = func() (string, error) {
@@ -110,7 +110,7 @@ func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.St
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, profile); err != nil {
 		err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
 		if apierrors.IsNotFound(err) {
-			err = nameMeant(ctx, c, profileKind, err, name)
+			err = suggestName(ctx, c, profileKind, err, name)
 		}
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// statusOpen is the exit status of --exit-code if profiles are not complete.
-const statusOpen = 2
+// statusNotDone is the exit status of --exit-code if profiles are not complete.
+const statusNotDone = 2
 
 type statusOptions struct {
 	output output
@@ -69,7 +69,7 @@ func (o *statusOptions) run(ctx context.Context, env *environment, args []string
 		err = status.WriteText(env.text(), env.now())
 	}
 	if err == nil && o.exitCode && !status.Done {
-		return exitError{statusOpen}
+		return exitError{statusNotDone}
 	}
 	return err
 }

@@ -115,39 +115,39 @@ func (c *collector) collect(ctx context.Context) error {
 	if c.list(ctx, "PersistentVolumes", &volumes) {
 		c.AddYAML("persistentvolumes.yaml", trimAll(c, "PersistentVolumes", volumes.Items, c.Redactor.TrimVolume))
 	}
-	c.collectJudged(ctx)
+	c.collectVolumeStates(ctx)
 	c.collectOperator(ctx)
 	c.collectEvents(ctx)
 	c.collectLogs(ctx)
 	return nil
 }
 
-func (c *collector) collectJudged(ctx context.Context) {
-	settings, err := readManagerSettings(ctx, c.client, givenFlags{})
+func (c *collector) collectVolumeStates(ctx context.Context) {
+	settings, err := readManagerSettings(ctx, c.client, managerFlags{})
 	if err != nil {
-		c.LeaveOut("what becomes of volumes", err)
+		c.AddMissing("what becomes of volumes", err)
 		return
 	}
 	listed, _, err := listVolumes(ctx, c.env, c.client, "", settings.allow)
 	if err != nil {
-		c.LeaveOut("what becomes of volumes", err)
+		c.AddMissing("what becomes of volumes", err)
 		return
 	}
 	c.AddYAML("volumes-judged.yaml", listed)
 }
 
-func (c *collector) list(ctx context.Context, what string, list client.ObjectList, options ...client.ListOption) bool {
+func (c *collector) list(ctx context.Context, description string, list client.ObjectList, options ...client.ListOption) bool {
 	err := c.client.List(ctx, list, options...)
 	if err != nil {
-		c.LeaveOut(what, err)
+		c.AddMissing(description, err)
 	}
 	return err == nil
 }
 
 // trimAll trims the first maxObjects objects by name.
-func trimAll[O, T any](c *collector, what string, objects []O, trim func(*O) T) []T {
-	if more := len(objects) - maxObjects; more > 0 {
-		c.LeaveOut(what, fmt.Errorf("%d more than the first %d", more, maxObjects))
+func trimAll[O, T any](c *collector, description string, objects []O, trim func(*O) T) []T {
+	if rest := len(objects) - maxObjects; rest > 0 {
+		c.AddMissing(description, fmt.Errorf("%d more than the first %d", rest, maxObjects))
 	}
 	out := []T{}
 	for i := range objects[:min(len(objects), maxObjects)] {
@@ -180,10 +180,10 @@ func (c *collector) collectOperator(ctx context.Context) {
 	}
 }
 
-func (c *collector) get(ctx context.Context, what, namespace, name string, object client.Object) bool {
+func (c *collector) get(ctx context.Context, description, namespace, name string, object client.Object) bool {
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	if err != nil {
-		c.LeaveOut(what, err)
+		c.AddMissing(description, err)
 	}
 	return err == nil
 }
@@ -194,18 +194,18 @@ func (c *collector) collectEvents(ctx context.Context) {
 	if !c.list(ctx, "events", &events) {
 		return
 	}
-	var kept []bundle.Event
+	var operatorEvents []bundle.Event
 	for i := range events.Items {
-		if event, ours := bundle.TrimEvent(&events.Items[i]); ours {
-			kept = append(kept, event)
+		if event, isOperatorEvent := bundle.TrimEvent(&events.Items[i]); isOperatorEvent {
+			operatorEvents = append(operatorEvents, event)
 		}
 	}
-	slices.SortStableFunc(kept, func(a, b bundle.Event) int { return b.LastSeen.Compare(a.LastSeen.Time) })
-	if more := len(kept) - maxEvents; more > 0 {
-		c.LeaveOut("events", fmt.Errorf("%d older than the last %d", more, maxEvents))
-		kept = kept[:maxEvents]
+	slices.SortStableFunc(operatorEvents, func(a, b bundle.Event) int { return b.LastSeen.Compare(a.LastSeen.Time) })
+	if rest := len(operatorEvents) - maxEvents; rest > 0 {
+		c.AddMissing("events", fmt.Errorf("%d older than the last %d", rest, maxEvents))
+		operatorEvents = operatorEvents[:maxEvents]
 	}
-	c.AddYAML("events.yaml", kept)
+	c.AddYAML("events.yaml", operatorEvents)
 }
 
 // collectLogs adds the logs of all managers and of maxAgentLogs agents, failing nodes first.
@@ -221,17 +221,17 @@ func (c *collector) collectLogs(ctx context.Context) {
 		return
 	}
 	c.AddYAML("pods/agents.yaml", trimAll(c, "the agents' Pods", agents.Items, bundle.TrimPod))
-	slices.SortStableFunc(agents.Items, func(a, b corev1.Pod) int { return c.concern(&b) - c.concern(&a) })
-	if more := len(agents.Items) - maxAgentLogs; more > 0 {
-		c.LeaveOut("logs of agents", fmt.Errorf("%d more than %d", more, maxAgentLogs))
+	slices.SortStableFunc(agents.Items, func(a, b corev1.Pod) int { return c.logPriority(&b) - c.logPriority(&a) })
+	if rest := len(agents.Items) - maxAgentLogs; rest > 0 {
+		c.AddMissing("logs of agents", fmt.Errorf("%d more than %d", rest, maxAgentLogs))
 	}
 	for i := range agents.Items[:min(len(agents.Items), maxAgentLogs)] {
 		c.addLogs(ctx, &agents.Items[i])
 	}
 }
 
-// concern returns the priority of an agent's logs.
-func (c *collector) concern(pod *corev1.Pod) int {
+// logPriority returns the priority of an agent's logs.
+func (c *collector) logPriority(pod *corev1.Pod) int {
 	i := slices.IndexFunc(c.clientNodes, func(n v1alpha1.StorageClientNode) bool { return n.Name == pod.Spec.NodeName })
 	if i < 0 || c.clientNodes[i].Status.Rollout == nil {
 		return 1
@@ -260,7 +260,7 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 			}
 			log, err := c.env.readLog(ctx, client.ObjectKeyFromObject(pod), status.Name, previous)
 			if err != nil {
-				c.LeaveOut(name, err)
+				c.AddMissing(name, err)
 				continue
 			}
 			c.AddText(name, log)
@@ -274,10 +274,10 @@ func (c *collector) report(env *environment, file string, noRedact bool) error {
 	if noRedact {
 		lines = append(lines, "It holds addresses, servers and mount sources.")
 	}
-	if len(c.LeftOut) > 0 {
+	if len(c.Missing) > 0 {
 		lines = append(lines, "Left out:")
-		for _, what := range c.LeftOut {
-			lines = append(lines, "  "+what)
+		for _, entry := range c.Missing {
+			lines = append(lines, "  "+entry)
 		}
 	}
 	lines = append(lines, "Read it before you send it to anybody.")

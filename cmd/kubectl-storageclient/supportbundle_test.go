@@ -21,8 +21,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// operated is a cluster that the operator runs in, with everything that a bundle must not tell.
-func operated() []client.Object {
+// operatorObjects is a cluster that the operator runs in, with everything that a bundle must not tell.
+func operatorObjects() []client.Object {
 	objects := append(tunedCluster(), eda())
 	objects[0].(*corev1.Node).Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.77.0.1"}}
 	objects[0].SetAnnotations(map[string]string{"flannel.example/public-ip": "10.77.0.2", v1alpha1.NeverDisruptAnnotation: "true"})
@@ -76,8 +76,8 @@ func unpack(t *testing.T, file string) map[string]string {
 	}
 }
 
-// readsNoSecret fails a test where a Secret is read.
-func readsNoSecret(t *testing.T) interceptor.Funcs {
+// failOnSecretRead fails a test where a Secret is read.
+func failOnSecretRead(t *testing.T) interceptor.Funcs {
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 			if _, secret := o.(*corev1.Secret); secret {
@@ -96,7 +96,7 @@ func readsNoSecret(t *testing.T) interceptor.Funcs {
 
 func TestSupportBundleHoldsWhatHelpsAndNothingElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	r := execute(t, readsNoSecret(t), operated(), "support-bundle", "-f", file)
+	r := execute(t, failOnSecretRead(t), operatorObjects(), "support-bundle", "-f", file)
 	if r.err != nil || !strings.HasPrefix(r.out, "Wrote "+file+" (") || !strings.HasSuffix(r.out, "Read it before you send it to anybody.\n") {
 		t.Fatalf("error %v, output:\n%s", r.err, r.out)
 	}
@@ -140,14 +140,14 @@ func TestSupportBundleHoldsWhatHelpsAndNothingElse(t *testing.T) {
 	if strings.Contains(files["events.yaml"], "Theirs") || strings.Contains(files["nodes.yaml"], "flannel") {
 		t.Error("what is not ours is in it")
 	}
-	if again := execute(t, interceptor.Funcs{}, operated(), "support-bundle", "-f", file); again.err == nil || !strings.Contains(again.err.Error(), "exists") {
+	if again := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", file); again.err == nil || !strings.Contains(again.err.Error(), "exists") {
 		t.Errorf("a file that is there: error %v", again.err)
 	}
 }
 
 func TestSupportBundleWithAddresses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	r := execute(t, interceptor.Funcs{}, operated(), "support-bundle", "-f", file, "--no-redact")
+	r := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", file, "--no-redact")
 	if r.err != nil || !strings.Contains(r.out, "It holds addresses, servers and mount sources.") {
 		t.Fatalf("error %v, output:\n%s", r.err, r.out)
 	}
@@ -165,13 +165,13 @@ func TestSupportBundleSaysWhatRightsAreMissing(t *testing.T) {
 		"the manager's Pods and logs: things is forbidden": forbid[*corev1.PodList](),
 	} {
 		file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-		r := execute(t, funcs, operated(), "support-bundle", "-f", file)
+		r := execute(t, funcs, operatorObjects(), "support-bundle", "-f", file)
 		if r.err != nil || !strings.Contains(r.out, want) || !strings.Contains(unpack(t, file)["README.txt"], want) {
 			t.Errorf("error %v, output lacks %q:\n%s", r.err, want, r.out)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	if r := execute(t, forbid[*v1alpha1.StorageClientProfileList](), operated(), "support-bundle", "-f", file); r.err == nil {
+	if r := execute(t, forbid[*v1alpha1.StorageClientProfileList](), operatorObjects(), "support-bundle", "-f", file); r.err == nil {
 		t.Error("who may not even list profiles gets a bundle")
 	}
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
@@ -180,7 +180,7 @@ func TestSupportBundleSaysWhatRightsAreMissing(t *testing.T) {
 }
 
 func TestSupportBundleOnTheStandardOutput(t *testing.T) {
-	r := execute(t, interceptor.Funcs{}, operated(), "support-bundle", "-f", "-")
+	r := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", "-")
 	file := filepath.Join(t.TempDir(), "out")
 	if err := os.WriteFile(file, []byte(r.out), 0o600); r.err != nil || err != nil {
 		t.Fatal(r.err, err)

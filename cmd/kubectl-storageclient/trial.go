@@ -98,16 +98,16 @@ func (o *trialOptions) run(ctx context.Context, env *environment, name string) e
 	if err != nil {
 		return err
 	}
-	ended, err := followTrial(ctx, env, c, o.trial(namespace, name), o.keep)
+	finalTrial, err := followTrial(ctx, env, c, o.trial(namespace, name), o.keep)
 	if err != nil {
 		return err
 	}
-	shown := (*view.Trial)(ended)
+	trialView := (*view.Trial)(finalTrial)
 	if o.output == htmlFormat {
-		return shown.WriteHTML(env.Out)
+		return trialView.WriteHTML(env.Out)
 	}
-	if done, err := o.output.writeStructured(env, shown); done || err != nil {
+	if done, err := o.output.writeStructured(env, trialView); done || err != nil {
 		return err
 	}
-	return shown.WriteText(env.text(), o.output.isWide())
+	return trialView.WriteText(env.text(), o.output.isWide())
 }

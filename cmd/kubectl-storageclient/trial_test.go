@@ -39,8 +39,8 @@ func listed(rounds int32) []v1alpha1.TrialPass {
 	return passes
 }
 
-// managed plays the manager: each look finds the next status.
-func managed(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Funcs {
+// fakeManager plays the manager: each look finds the next status.
+func fakeManager(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Funcs {
 	looks := 0
 	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)
@@ -86,7 +86,7 @@ func decided() v1alpha1.StorageClientTrialStatus {
 }
 
 func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
-	funcs := managed(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 runs on n1", 2), decided())
+	funcs := fakeManager(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 runs on n1", 2), decided())
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok {
@@ -122,7 +122,7 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 }
 
 func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
-	funcs := managed(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
+	funcs := fakeManager(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
 	r := execute(t, funcs, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || r.err.Error() != "NotMounted: After, round 1: mount(2): invalid argument" || len(trialsLeft(t, r)) > 0 {
 		t.Errorf("error %v, left %v", r.err, trialsLeft(t, r))
@@ -131,7 +131,7 @@ func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
 
 func TestATrialInOtherFormats(t *testing.T) {
 	for format, want := range map[string]string{"html": "<!doctype html>", "json": `"actimeo=30"`, "yaml": "verdict", "name": "storageclienttrial.tuning.storageclient.dev/trial-"} {
-		funcs := managed(decided())
+		funcs := fakeManager(decided())
 		r := execute(t, funcs, nil, "trial", "projects", "--profile", "p", "-o", format, "--keep")
 		if r.err != nil || !strings.Contains(strings.ToLower(r.out), strings.ToLower(want)) {
 			t.Errorf("%s: %v\n%s", format, r.err, r.out)
@@ -161,7 +161,7 @@ func TestATrialThatMayNotBeMade(t *testing.T) {
 // The API server names a trial, so nobody could remove one that is made while the plugin ends.
 func TestATrialWhoseCreationCtrlCMeetsIsRemoved(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	funcs := managed(decided())
+	funcs := fakeManager(decided())
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if _, ok := o.(*v1alpha1.StorageClientTrial); !ok {
 			return c.Create(ctx, o, opts...)

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// lookEvery is the interval between reads of a trial.
-	lookEvery = 2 * time.Second
-	// managerPatience is the maximum time until the manager handles a new trial.
-	managerPatience = time.Minute
+	// pollInterval is the interval between reads of a trial.
+	pollInterval = 2 * time.Second
+	// managerTimeout is the maximum time until the manager handles a new trial.
+	managerTimeout = time.Minute
 	// creationTimeout is the timeout for creating a trial. cleanupTimeout is the timeout for deleting it, also after Ctrl-C.
 	creationTimeout = 30 * time.Second
 	cleanupTimeout  = 5 * time.Second
@@ -32,8 +32,8 @@ func followTrial(ctx context.Context, env *environment, c client.Client, trial *
 	if err := createTrial(ctx, c, trial); err != nil {
 		return nil, err
 	}
-	w := &trialWait{env: env, client: c, trial: trial, since: env.now()}
-	w.tell("Made StorageClientTrial " + trial.Namespace + "/" + trial.Name)
+	w := &trialWait{env: env, client: c, trial: trial, start: env.now()}
+	w.printLine("Made StorageClientTrial " + trial.Namespace + "/" + trial.Name)
 	if !keep {
 		defer w.remove(ctx)
 	}
@@ -43,54 +43,54 @@ func followTrial(ctx context.Context, env *environment, c client.Client, trial *
 
 // createTrial ignores Ctrl-C, because the API server generates the name. Without the name, the trial cannot be deleted.
 func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageClientTrial) error {
-	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), creationTimeout)
+	createCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), creationTimeout)
 	defer cancel()
-	err := c.Create(creating, trial, client.FieldOwner(v1alpha1.PluginFieldManager))
+	err := c.Create(createCtx, trial, client.FieldOwner(v1alpha1.PluginFieldManager))
 	if err != nil {
 		err = fmt.Errorf("create StorageClientTrial: %w", err)
 	}
 	if apierrors.IsForbidden(err) {
 		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
-		return errors.New(err.Error() + "\n" + askFor("a Role in "+trial.Namespace+", as storage-client-trial-editor has it", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
+		return errors.New(err.Error() + "\n" + permissionHint("a Role in "+trial.Namespace+", as storage-client-trial-editor has it", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
 	}
 	return err
 }
 
-// askFor returns a message with the RBAC rule that the user needs.
-func askFor(where, group, resource, verbs string) string {
-	return fmt.Sprintf("You lack a right: ask for this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", where, group, resource, verbs)
+// permissionHint returns a message with the RBAC rule that the user needs.
+func permissionHint(scope, group, resource, verbs string) string {
+	return fmt.Sprintf("You lack a right: ask for this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", scope, group, resource, verbs)
 }
 
 // trialWait waits until one trial finishes.
 type trialWait struct {
-	env    *environment
-	client client.Client
-	trial  *v1alpha1.StorageClientTrial
-	since  time.Time
-	told   string
+	env         *environment
+	client      client.Client
+	trial       *v1alpha1.StorageClientTrial
+	start       time.Time
+	lastMessage string
 }
 
-func (w *trialWait) tell(line string) { _, _ = fmt.Fprintln(w.env.ErrOut, line) }
+func (w *trialWait) printLine(line string) { _, _ = fmt.Fprintln(w.env.ErrOut, line) }
 
 // remove deletes the trial. The manager then removes the work of the trial.
 func (w *trialWait) remove(ctx context.Context) {
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	deleteCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	gone := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: w.trial.Namespace, Name: w.trial.Name}}
-	if err := client.IgnoreNotFound(w.client.Delete(ending, gone)); err != nil {
-		w.tell(fmt.Sprintf("Cannot delete the trial, do so yourself: kubectl delete sct %s -n %s: %v", gone.Name, gone.Namespace, err))
+	object := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: w.trial.Namespace, Name: w.trial.Name}}
+	if err := client.IgnoreNotFound(w.client.Delete(deleteCtx, object)); err != nil {
+		w.printLine(fmt.Sprintf("Cannot delete the trial, do so yourself: kubectl delete sct %s -n %s: %v", object.Name, object.Namespace, err))
 	}
 }
 
 func (w *trialWait) wait(ctx context.Context) error {
-	ticks, stop := w.env.ticks(lookEvery)
+	ticks, stop := w.env.ticks(pollInterval)
 	defer stop()
 	for {
-		ended, err := w.look(ctx)
+		done, err := w.poll(ctx)
 		if ctx.Err() != nil {
 			return errors.New("ended before the trial was; its work is taken away")
 		}
-		if ended || err != nil {
+		if done || err != nil {
 			return err
 		}
 		select {
@@ -100,8 +100,8 @@ func (w *trialWait) wait(ctx context.Context) error {
 	}
 }
 
-// look reads the trial, prints changes, and reports whether it has finished. It returns an error if the trial failed.
-func (w *trialWait) look(ctx context.Context) (ended bool, err error) {
+// poll reads the trial, prints changes, and reports whether it has finished. It returns an error if the trial failed.
+func (w *trialWait) poll(ctx context.Context) (done bool, err error) {
 	live := &v1alpha1.StorageClientTrial{}
 	key := types.NamespacedName{Namespace: w.trial.Namespace, Name: w.trial.Name}
 	if err := w.client.Get(ctx, key, live); err != nil {
@@ -113,17 +113,17 @@ func (w *trialWait) look(ctx context.Context) (ended bool, err error) {
 	w.trial = live
 	complete := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.TrialConditionComplete)
 	if complete == nil {
-		if w.env.now().After(w.since.Add(managerPatience)) {
-			return false, fmt.Errorf("the manager has taken no notice of the trial within %s: it does not run, or is older than this plugin", managerPatience)
+		if w.env.now().After(w.start.Add(managerTimeout)) {
+			return false, fmt.Errorf("the manager has taken no notice of the trial within %s: it does not run, or is older than this plugin", managerTimeout)
 		}
 		return false, nil
 	}
 	if meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.TrialConditionFailed) {
 		return false, fmt.Errorf("%s: %s", complete.Reason, complete.Message)
 	}
-	if now := w.progress(complete.Message); now != w.told {
-		w.told = now
-		w.tell(now)
+	if now := w.progress(complete.Message); now != w.lastMessage {
+		w.lastMessage = now
+		w.printLine(now)
 	}
 	return complete.Status == metav1.ConditionTrue, nil
 }

@@ -21,15 +21,15 @@ import (
 )
 
 // addAllowFlags adds the manager's flags that extend the catalogue.
-func (g *givenFlags) addAllowFlags(cmd *cobra.Command) {
+func (g *managerFlags) addAllowFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated; default: read off its Deployment")
 	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated; default: read off its Deployment")
 }
 
 func volumesCommand(env *environment) *cobra.Command {
 	var o output
-	var given givenFlags
-	var only []string
+	var overrides managerFlags
+	var volumeNames []string
 	cmd := &cobra.Command{
 		Use:   "volumes [PROFILE]",
 		Short: "Show volumes: mount options now and wanted, how each stands and why, and what to do",
@@ -39,16 +39,16 @@ func volumesCommand(env *environment) *cobra.Command {
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return showVolumes(cmd.Context(), env, name, only, given, o)
+			return showVolumes(cmd.Context(), env, name, volumeNames, overrides, o)
 		},
 	}
-	cmd.Flags().StringArrayVar(&only, "volume", nil, "show this PersistentVolume only; may be repeated")
+	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "show this PersistentVolume only; may be repeated")
 	o.addFlag(cmd)
-	given.addAllowFlags(cmd)
+	overrides.addAllowFlags(cmd)
 	return cmd
 }
 
-func showVolumes(ctx context.Context, env *environment, name string, only []string, given givenFlags, o output) error {
+func showVolumes(ctx context.Context, env *environment, name string, volumeNames []string, overrides managerFlags, o output) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 	if err != nil {
 		return err
 	}
-	settings, err := readManagerSettings(ctx, c, given)
+	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 			return err
 		}
 	}
-	listed, held, err := listVolumes(ctx, env, c, name, settings.allow)
+	listed, isHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 	if apierrors.IsForbidden(err) {
 		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
 		return errors.New(err.Error() + ": ask for the right to list persistentvolumes, persistentvolumeclaims and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
@@ -74,10 +74,10 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 	if err != nil {
 		return err
 	}
-	if listed, err = pickVolumes(ctx, c, listed, only); err != nil {
+	if listed, err = pickVolumes(ctx, c, listed, volumeNames); err != nil {
 		return err
 	}
-	report := view.NewVolumeReport(name, heldText(profile, held), listed)
+	report := view.NewVolumeReport(name, heldReason(profile, isHeld), listed)
 	if done, err := o.writeStructured(env, report); done || err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func pickVolumes(ctx context.Context, c client.Client, listed []volumeplan.Liste
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); err != nil {
 			err = fmt.Errorf("get PersistentVolume %s: %w", name, err)
 			if apierrors.IsNotFound(err) {
-				err = volumeMeant(ctx, c, err, name)
+				err = suggestVolume(ctx, c, err, name)
 			}
 			return nil, err
 		}
@@ -102,9 +102,9 @@ func pickVolumes(ctx context.Context, c client.Client, listed []volumeplan.Liste
 	return slices.DeleteFunc(listed, func(v volumeplan.Listed) bool { return !slices.Contains(names, v.Volume) }), nil
 }
 
-// volumeMeant adds the most similar volume to a "not found" error. It also matches the volume of a PersistentVolumeClaim, by name or by
+// suggestVolume adds the most similar volume to a "not found" error. It also matches the volume of a PersistentVolumeClaim, by name or by
 // namespace/name.
-func volumeMeant(ctx context.Context, c client.Client, err error, name string) error {
+func suggestVolume(ctx context.Context, c client.Client, err error, name string) error {
 	var volumes corev1.PersistentVolumeList
 	if listErr := c.List(ctx, &volumes); listErr != nil {
 		return err
@@ -118,11 +118,11 @@ func volumeMeant(ctx context.Context, c client.Client, err error, name string) e
 	if len(bound) > 0 {
 		return fmt.Errorf("%w. A PersistentVolumeClaim has that name: give its volume: %s", err, text.Join(bound, ", "))
 	}
-	return nameMeant(ctx, c, volumeKind, err, name)
+	return suggestName(ctx, c, volumeKind, err, name)
 }
 
 // listVolumes evaluates volumes like the manager. It cannot include failed mounts that the manager has not recorded yet.
-func listVolumes(ctx context.Context, env *environment, c client.Client, profile string, allow catalogue.AllowList) (listed []volumeplan.Listed, held bool, err error) {
+func listVolumes(ctx context.Context, env *environment, c client.Client, profile string, allow catalogue.AllowList) (listed []volumeplan.Listed, isHeld bool, err error) {
 	s, err := (&snapshot.Reader{Reader: c, Allow: allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if err != nil {
 		return nil, false, err
@@ -132,14 +132,14 @@ func listVolumes(ctx context.Context, env *environment, c client.Client, profile
 		return nil, false, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
 	s.Now, s.ClientNodes = env.now(), overview.PointersTo(clientNodes.Items)
-	listed, held = volumeplan.List(profile, s)
-	return listed, held, nil
+	listed, isHeld = volumeplan.List(profile, s)
+	return listed, isHeld, nil
 }
 
-// heldText returns the reason why a profile has no effect, although it is evaluated as if it had.
-func heldText(profile *v1alpha1.StorageClientProfile, held bool) string {
+// heldReason returns the reason why a profile has no effect, although it is evaluated as if it had.
+func heldReason(profile *v1alpha1.StorageClientProfile, isHeld bool) string {
 	switch {
-	case !held || profile == nil:
+	case !isHeld || profile == nil:
 		return ""
 	case profile.Spec.Mode == v1alpha1.ModePlan:
 		return "Mode is Plan: nothing is written until mode is Enforce."

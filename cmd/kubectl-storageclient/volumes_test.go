@@ -67,7 +67,7 @@ func TestVolumesInOtherFormats(t *testing.T) {
 	if r.err != nil || json.Unmarshal([]byte(r.out), &report) != nil || len(report.Volumes) != 3 {
 		t.Fatalf("error %v and output:\n%s", r.err, r.out)
 	}
-	if v := report.Volumes[1]; v.VolumeClaim != "eda/scratch" || len(v.Now) != 2 || len(v.Wanted) != 3 || v.Remedy != "" {
+	if v := report.Volumes[1]; v.VolumeClaim != "eda/scratch" || len(v.Now) != 2 || len(v.Desired) != 3 || v.Remedy != "" {
 		t.Errorf("volume is %+v", v)
 	}
 }

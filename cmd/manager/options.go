@@ -79,8 +79,8 @@ func (o *options) resolve() (settings, error) {
 	if resolved.webhookPort < 0 || resolved.webhookPort > 65535 {
 		return resolved, fmt.Errorf("--webhook-port %d: must be 0 to 65535", resolved.webhookPort)
 	}
-	if kept := resolved.webhookCertificates; kept != certificatesSelf && kept != certificatesGiven {
-		return resolved, fmt.Errorf("--webhook-certificates %q: must be %s or %s", kept, certificatesSelf, certificatesGiven)
+	if mode := resolved.webhookCertificates; mode != certificatesSelf && mode != certificatesGiven {
+		return resolved, fmt.Errorf("--webhook-certificates %q: must be %s or %s", mode, certificatesSelf, certificatesGiven)
 	}
 	if address := resolved.profilingAddress; address != "" {
 		if err := agentmetrics.CheckAddress(address); err != nil {

@@ -25,24 +25,24 @@ type state interface {
 }
 
 // serveHTTP serves until the server is closed. An address in use is an error, because another agent runs on this node.
-func serveHTTP(ctx context.Context, address, what string, handler http.Handler) (*http.Server, error) {
+func serveHTTP(ctx context.Context, address, endpoint string, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", what, err)
+		return nil, fmt.Errorf("listen for %s: %w", endpoint, err)
 	}
-	return serve(ctx, listener, what, handler), nil
+	return serve(ctx, listener, endpoint, handler), nil
 }
 
 // serveTLS serves remote callers. It limits the number of connections and their duration.
-func serveTLS(ctx context.Context, address, what string, config *tls.Config, handler http.Handler) (*http.Server, error) {
+func serveTLS(ctx context.Context, address, endpoint string, config *tls.Config, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", what, err)
+		return nil, fmt.Errorf("listen for %s: %w", endpoint, err)
 	}
-	return serve(ctx, tls.NewListener(metrics.Limited(listener), config), what, handler), nil
+	return serve(ctx, tls.NewListener(metrics.Limited(listener), config), endpoint, handler), nil
 }
 
-func serve(ctx context.Context, listener net.Listener, what string, handler http.Handler) *http.Server {
+func serve(ctx context.Context, listener net.Listener, endpoint string, handler http.Handler) *http.Server {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
@@ -52,7 +52,7 @@ func serve(ctx context.Context, listener net.Listener, what string, handler http
 	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "what", what)
+			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "what", endpoint)
 		}
 	}()
 	return server
@@ -60,15 +60,15 @@ func serve(ctx context.Context, listener net.Listener, what string, handler http
 
 func probeHandler(s state) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", answerProbe(s.Alive, "the loop has been stuck for too long"))
-	mux.HandleFunc("GET /readyz", answerProbe(s.Ready, "no status has been written yet"))
+	mux.HandleFunc("GET /healthz", handleProbe(s.Alive, "the loop has been stuck for too long"))
+	mux.HandleFunc("GET /readyz", handleProbe(s.Ready, "no status has been written yet"))
 	return mux
 }
 
-func answerProbe(good func() bool, why string) http.HandlerFunc {
+func handleProbe(isHealthy func() bool, message string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if !good() {
-			http.Error(w, why, http.StatusServiceUnavailable)
+		if !isHealthy() {
+			http.Error(w, message, http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

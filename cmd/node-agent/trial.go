@@ -42,9 +42,9 @@ func visitClone(command string) error {
 	if command == trialRead {
 		return probe.ReadRoot(cloneDir)
 	}
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, os.Interrupt, syscall.SIGTERM)
-	<-ended
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	<-signals
 	return nil
 }
 

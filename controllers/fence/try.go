@@ -43,13 +43,13 @@ func Impersonate(config *rest.Config, scheme *runtime.Scheme, mapper meta.RESTMa
 
 // question is one dry-run request as an agent, with the response of a working fence.
 type question struct {
-	// does is the action of the agent, for messages: "writes ...".
-	does string
-	// as is the node whose agent sends the request.
-	as          string
+	// action is the action of the agent, for messages: "writes ...".
+	action string
+	// node is the node whose agent sends the request.
+	node        string
 	subresource bool
 	patch       map[string]any
-	right       answer
+	expected    answer
 }
 
 type answer int
@@ -57,9 +57,9 @@ type answer int
 const (
 	admitted answer = iota
 	// The agent's role or the policy must reject the request.
-	refused
+	rejected
 	// The operator's policy must reject the request. If something else rejects it first, the policy is not proven.
-	refusedByPolicy
+	rejectedByPolicy
 )
 
 // questions returns the requests of a trial in order. All of them use one StorageClientNode.
@@ -73,19 +73,19 @@ func questions(clientNode *v1alpha1.StorageClientNode) []question {
 	}
 	hash := map[string]any{"status": map[string]any{"hash": trialHash}}
 	return []question{
-		{does: "write the status of its own StorageClientNode", as: name, subresource: true, patch: hash, right: admitted},
-		{does: "write the status of another node's StorageClientNode", as: other, subresource: true, patch: hash, right: refusedByPolicy},
+		{action: "write the status of its own StorageClientNode", node: name, subresource: true, patch: hash, expected: admitted},
+		{action: "write the status of another node's StorageClientNode", node: other, subresource: true, patch: hash, expected: rejectedByPolicy},
 		{
-			does: "write the manager's note, status.rollout, of its own StorageClientNode", as: name, subresource: true,
-			patch: map[string]any{"status": map[string]any{"rollout": map[string]any{"attempts": attempts + 1}}}, right: refusedByPolicy,
+			action: "write the manager's note, status.rollout, of its own StorageClientNode", node: name, subresource: true,
+			patch: map[string]any{"status": map[string]any{"rollout": map[string]any{"attempts": attempts + 1}}}, expected: rejectedByPolicy,
 		},
 		{
-			does: "write the spec of its own StorageClientNode", as: name,
-			patch: map[string]any{"spec": map[string]any{"release": !clientNode.Spec.Release}}, right: refused,
+			action: "write the spec of its own StorageClientNode", node: name,
+			patch: map[string]any{"spec": map[string]any{"release": !clientNode.Spec.Release}}, expected: rejected,
 		},
 		{
-			does: "write the metadata of its own StorageClientNode", as: name,
-			patch: map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.PausedAnnotation: trialHash}}}, right: refused,
+			action: "write the metadata of its own StorageClientNode", node: name,
+			patch: map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.PausedAnnotation: trialHash}}}, expected: rejected,
 		},
 	}
 }
@@ -93,11 +93,11 @@ func questions(clientNode *v1alpha1.StorageClientNode) []question {
 // try sends all requests until a response is wrong, and returns that response; empty if there is none.
 func (f *Fence) try(ctx context.Context, clientNode *v1alpha1.StorageClientNode) (string, error) {
 	for _, q := range questions(clientNode) {
-		agent, err := f.AsAgent(q.as)
+		agent, err := f.AsAgent(q.node)
 		if err != nil {
 			return "", err
 		}
-		wrong, err := q.judge(q.ask(ctx, agent, clientNode.Name))
+		wrong, err := q.checkResponse(q.send(ctx, agent, clientNode.Name))
 		if wrong != "" || err != nil {
 			return wrong, err
 		}
@@ -105,7 +105,7 @@ func (f *Fence) try(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 	return "", nil
 }
 
-func (q question) ask(ctx context.Context, agent client.Client, name string) error {
+func (q question) send(ctx context.Context, agent client.Client, name string) error {
 	patch, err := json.Marshal(q.patch)
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
@@ -118,24 +118,24 @@ func (q question) ask(ctx context.Context, agent client.Client, name string) err
 	return agent.Patch(ctx, target, change, client.DryRunAll, owner)
 }
 
-// judge returns the fault of a response. An error means that there is no result: the request must be repeated.
-func (q question) judge(err error) (string, error) {
+// checkResponse returns the fault of a response. An error means that there is no result: the request must be repeated.
+func (q question) checkResponse(err error) (string, error) {
 	switch {
 	case isNoAnswer(err):
-		return "", fmt.Errorf("ask whether an agent may %s: %w", q.does, err)
-	case err == nil && q.right == admitted:
+		return "", fmt.Errorf("ask whether an agent may %s: %w", q.action, err)
+	case err == nil && q.expected == admitted:
 		return "", nil
 	case err == nil:
-		return fmt.Sprintf("%s %s does not hold: an agent may %s. To restore it, %s", kindPolicy, v1alpha1.AgentPolicy, q.does, applyAgain), nil
+		return fmt.Sprintf("%s %s does not hold: an agent may %s. To restore it, %s", kindPolicy, v1alpha1.AgentPolicy, q.action, applyAgain), nil
 	case isImpersonationRefused(err):
 		return fmt.Sprintf("cannot try the fence, since the manager may not impersonate an agent: %s. The answer was: %s", applyAgain, err), nil
-	case q.right == admitted:
-		return fmt.Sprintf("an agent may not %s: %s, or correct what refuses it. The answer was: %s", q.does, applyAgain, err), nil
-	case isRefusedByPolicy(err), q.right == refused && apierrors.IsForbidden(err):
+	case q.expected == admitted:
+		return fmt.Sprintf("an agent may not %s: %s, or correct what refuses it. The answer was: %s", q.action, applyAgain, err), nil
+	case isRejectedByPolicy(err), q.expected == rejected && apierrors.IsForbidden(err):
 		return "", nil
 	}
 	return fmt.Sprintf("cannot tell whether %s %s holds: something else refuses to let an agent %s. Correct what does, or %s. The answer was: %s",
-		kindPolicy, v1alpha1.AgentPolicy, q.does, applyAgain, err), nil
+		kindPolicy, v1alpha1.AgentPolicy, q.action, applyAgain, err), nil
 }
 
 // isNoAnswer reports whether the API server did not evaluate the request. Causes: the network, an overload, or an object that was deleted or
@@ -156,8 +156,8 @@ func isImpersonationRefused(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate resource")
 }
 
-// isRefusedByPolicy checks for the text that the API server puts before a policy's rejection. No other part of the response identifies the policy
+// isRejectedByPolicy checks for the text that the API server puts before a policy's rejection. No other part of the response identifies the policy
 // (k8s.io/apiserver/pkg/admission/plugin/policy/validating, dispatcher.Dispatch).
-func isRefusedByPolicy(err error) bool {
+func isRejectedByPolicy(err error) bool {
 	return strings.Contains(err.Error(), fmt.Sprintf("%s '%s' with binding '%s' denied request: ", kindPolicy, v1alpha1.AgentPolicy, v1alpha1.AgentPolicy))
 }

@@ -58,12 +58,12 @@ type serverKey struct {
 
 // ReportChanges sends one event for each server that has started or stopped failing for a node between two versions of its StorageClientNode.
 func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
-	was := map[serverKey]v1alpha1.ServerStatus{}
+	previous := map[serverKey]v1alpha1.ServerStatus{}
 	for _, s := range before.Status.Servers {
-		was[serverKey{s.Server, s.Protocol}] = s
+		previous[serverKey{s.Server, s.Protocol}] = s
 	}
 	for _, s := range after.Status.Servers {
-		old := was[serverKey{s.Server, s.Protocol}]
+		old := previous[serverKey{s.Server, s.Protocol}]
 		switch failed, fails := fleet.IsFailing(old), fleet.IsFailing(s); {
 		case fails && !failed:
 			r.sendEvent(after, corev1.EventTypeWarning, eventUnreachable, fleet.ServerText(s))
@@ -91,12 +91,12 @@ func (r *Reporter) reportNamesakes(clientNode *v1alpha1.StorageClientNode) {
 	if err := r.Reader.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
 		return
 	}
-	for _, same := range servermap.FindNamesakes(list.Items) {
-		others := slices.DeleteFunc(slices.Clone(same.Nodes), func(node string) bool { return node == clientNode.Name })
-		if len(others) < len(same.Nodes) {
+	for _, same := range servermap.FindDuplicateClientIDs(list.Items) {
+		otherNodes := slices.DeleteFunc(slices.Clone(same.Nodes), func(node string) bool { return node == clientNode.Name })
+		if len(otherNodes) < len(same.Nodes) {
 			r.sendEvent(clientNode, corev1.EventTypeWarning, eventNamesake, fmt.Sprintf(
 				"Its NFSv4 client introduces itself as %q, as %s %s: on a server that both mount, each takes the other's locks and open files away. "+
-					"Declare node.nfs4UniqueID: FromNode, or give each a host name of its own", same.Name, verbOf(len(others)), text.List(others)))
+					"Declare node.nfs4UniqueID: FromNode, or give each a host name of its own", same.Name, verbOf(len(otherNodes)), text.List(otherNodes)))
 		}
 	}
 }

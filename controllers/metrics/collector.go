@@ -166,8 +166,8 @@ func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
 		}
 	}
 	reconciling := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReconciling)
-	waits := reconciling != nil && reconciling.Status == metav1.ConditionTrue && reconciling.Reason == v1alpha1.ReasonWaitingForEvidence
-	s.gauge(profileWaitsForEvidence, numberOf(waits), p.Name)
+	isWaiting := reconciling != nil && reconciling.Status == metav1.ConditionTrue && reconciling.Reason == v1alpha1.ReasonWaitingForEvidence
+	s.gauge(profileWaitsForEvidence, numberOf(isWaiting), p.Name)
 	counts := p.Status.Nodes
 	for state, count := range map[string]int32{
 		"matched": counts.Matched, "up_to_date": counts.UpToDate, "exceptions": counts.Exceptions,
@@ -184,8 +184,8 @@ func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
 	s.gauge(profileStaleMounts, float64(p.Status.Volumes.StaleMounts), p.Name)
 }
 
-func numberOf(is bool) float64 {
-	if is {
+func numberOf(value bool) float64 {
+	if value {
 		return 1
 	}
 	return 0
@@ -222,8 +222,8 @@ func newTally() tally {
 // addNode adds a node. believed is true if the report of the node's agent is current.
 func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, agentReady bool) (believed bool) {
 	t.managed++
-	believed = agentpod.WhySilent(node, clientNode, agentReady) == ""
-	if agentpod.NodeReady(node) && !believed {
+	believed = agentpod.SilentReason(node, clientNode, agentReady) == ""
+	if agentpod.IsNodeReady(node) && !believed {
 		t.silent++
 	}
 	if believed {

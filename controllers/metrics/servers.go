@@ -89,7 +89,7 @@ func (s sink) addServerMap(clientNodes []v1alpha1.StorageClientNode, profiles []
 			}
 		}
 	}
-	namesakes := servermap.FindNamesakes(clientNodes)
+	namesakes := servermap.FindDuplicateClientIDs(clientNodes)
 	for _, same := range namesakes[:min(len(namesakes), maxNamesakes)] {
 		s.gauge(nodesNamesakes, float64(len(same.Nodes)), same.Name)
 	}

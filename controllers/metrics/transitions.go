@@ -84,52 +84,52 @@ func (t *Transitions) collectors() []prometheus.Collector {
 // CountChanges counts the changes of a node between two versions of its StorageClientNode.
 func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	t.countDrift(before.Status.Settings, after.Status.Settings)
-	was, is := before.Status.Rollout, after.Status.Rollout
-	if was == nil || is == nil || was.Phase == is.Phase {
+	previous, current := before.Status.Rollout, after.Status.Rollout
+	if previous == nil || current == nil || previous.Phase == current.Phase {
 		return
 	}
-	if is.Phase == v1alpha1.RolloutFailed {
-		t.failures.WithLabelValues(is.Reason).Inc()
+	if current.Phase == v1alpha1.RolloutFailed {
+		t.failures.WithLabelValues(current.Reason).Inc()
 	}
-	if isInVain(was.Phase, is.Phase) {
-		t.inVain.Add(float64(is.Evictions))
+	if isInVain(previous.Phase, current.Phase) {
+		t.inVain.Add(float64(current.Evictions))
 	}
-	took, known := phaseDuration(was, is)
+	duration, known := phaseDuration(previous, current)
 	switch {
 	case !known:
-	case was.Phase == v1alpha1.RolloutDraining:
-		t.drains.WithLabelValues(drainResult(is)).Observe(took.Seconds())
-	case was.Phase == v1alpha1.RolloutRebooting:
-		t.reboots.WithLabelValues(rebootResult(is.Phase)).Observe(took.Seconds())
+	case previous.Phase == v1alpha1.RolloutDraining:
+		t.drains.WithLabelValues(drainResult(current)).Observe(duration.Seconds())
+	case previous.Phase == v1alpha1.RolloutRebooting:
+		t.reboots.WithLabelValues(rebootResult(current.Phase)).Observe(duration.Seconds())
 	}
 }
 
 // isInVain reports whether a drain has just finished without a reboot: before its permit, or with a withdrawn permit.
-func isInVain(was, is v1alpha1.RolloutPhase) bool {
-	switch is {
+func isInVain(previous, current v1alpha1.RolloutPhase) bool {
+	switch current {
 	case v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling:
 		return false
 	case v1alpha1.RolloutWaiting, v1alpha1.RolloutReleasing:
-		return was == v1alpha1.RolloutDraining || was == v1alpha1.RolloutRebooting
+		return previous == v1alpha1.RolloutDraining || previous == v1alpha1.RolloutRebooting
 	}
-	return was == v1alpha1.RolloutDraining
+	return previous == v1alpha1.RolloutDraining
 }
 
 // phaseDuration returns the duration of the earlier phase.
-func phaseDuration(was, is *v1alpha1.RolloutStatus) (time.Duration, bool) {
-	if was.Since == nil || is.Since == nil || is.Since.Before(was.Since) {
+func phaseDuration(previous, current *v1alpha1.RolloutStatus) (time.Duration, bool) {
+	if previous.Since == nil || current.Since == nil || current.Since.Before(previous.Since) {
 		return 0, false
 	}
-	return is.Since.Sub(was.Since.Time), true
+	return current.Since.Sub(previous.Since.Time), true
 }
 
-func drainResult(is *v1alpha1.RolloutStatus) string {
+func drainResult(current *v1alpha1.RolloutStatus) string {
 	switch {
-	case is.Phase == v1alpha1.RolloutRebooting:
+	case current.Phase == v1alpha1.RolloutRebooting:
 		return resultDone
-	case is.Phase == v1alpha1.RolloutFailed:
+	case current.Phase == v1alpha1.RolloutFailed:
 		return resultFailed
-	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut:
+	case current.Reason == v1alpha1.RolloutReasonDrainTimedOut:
 		return resultTimedOut
 	}
 	return resultWithdrawn

@@ -10,11 +10,11 @@ func CacheTransform(object any) (any, error) {
 		return object, nil
 	}
 	node.ManagedFields = nil
-	kept := corev1.NodeStatus{Conditions: node.Status.Conditions, NodeInfo: node.Status.NodeInfo}
+	status := corev1.NodeStatus{Conditions: node.Status.Conditions, NodeInfo: node.Status.NodeInfo}
 	if memory, known := node.Status.Capacity[corev1.ResourceMemory]; known {
-		kept.Capacity = corev1.ResourceList{corev1.ResourceMemory: memory}
+		status.Capacity = corev1.ResourceList{corev1.ResourceMemory: memory}
 	}
-	node.Status = kept
+	node.Status = status
 	return node, nil
 }
 
@@ -26,11 +26,11 @@ func CacheTransformAgentPod(object any) (any, error) {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	kept := corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity, ImagePullSecrets: pod.Spec.ImagePullSecrets}
+	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity, ImagePullSecrets: pod.Spec.ImagePullSecrets}
 	for _, c := range pod.Spec.Containers {
-		kept.Containers = append(kept.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
 	}
-	pod.Spec = kept
+	pod.Spec = spec
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, StartTime: pod.Status.StartTime}
 	return pod, nil
 }

@@ -46,7 +46,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 		clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		clientNode.Spec.Settings, clientNode.Spec.Hash = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}, "old"
 		build.WithObjects(node, clientNode)
-		inputs = append(inputs, plan.Snapshot{Node: node, ClientNode: clientNode, Profiles: view, Wanted: view.Wanted(node, clientNode)})
+		inputs = append(inputs, plan.Snapshot{Node: node, ClientNode: clientNode, Profiles: view, Desired: view.Desired(node, clientNode)})
 	}
 	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 	r := &Reconciler{Client: build.Build(), Clock: clock, AgentNamespace: v1alpha1.AgentNamespace, Gate: &plan.Gate{}}

@@ -79,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Patience.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !node.DeletionTimestamp.IsZero() || match.Ignored(&node) {
+	if !node.DeletionTimestamp.IsZero() || match.IsIgnored(&node) {
 		return reconcile.Result{}, nil
 	}
 	clientNode, err := r.getClientNode(ctx, node.Name)
@@ -129,7 +129,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	if !writes {
 		return next, nil
 	}
-	return r.Gate.Judge(snapshot, write, r.Clock.Now, func() (fleet.Snapshot, error) {
+	return r.Gate.Evaluate(snapshot, write, r.Clock.Now, func() (fleet.Snapshot, error) {
 		return read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, r.AgentNamespace)
 	})
 }
@@ -140,11 +140,11 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	if s.Paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err
 	}
-	s.Paused = s.Paused || pause.Annotated(node)
+	s.Paused = s.Paused || pause.IsAnnotated(node)
 	if s.Profiles, err = r.readProfiles(ctx); err != nil {
 		return s, err
 	}
-	s.Wanted = s.Profiles.Wanted(node, s.ClientNode)
+	s.Desired = s.Profiles.Desired(node, s.ClientNode)
 	if s.ClientNode == nil {
 		return s, nil
 	}

@@ -65,7 +65,7 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 	if err := r.Create(ctx, clientNode, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return 0, fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
 	}
-	log.FromContext(ctx).Info("Node is managed", "profiles", s.Wanted.Profiles, "hash", next.Spec.Hash)
+	log.FromContext(ctx).Info("Node is managed", "profiles", s.Desired.Profiles, "hash", next.Spec.Hash)
 	if err := r.addLabel(ctx, s); err != nil {
 		return 0, err
 	}
@@ -126,41 +126,41 @@ func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.
 			return err
 		}
 	}
-	var ours []any
+	var deletions []any
 	for _, condition := range []*corev1.NodeCondition{fleet.FindTuned(node), fleet.FindStorageReachable(node)} {
 		if condition != nil {
-			ours = append(ours, map[string]any{"type": condition.Type, "$patch": "delete"})
+			deletions = append(deletions, map[string]any{"type": condition.Type, "$patch": "delete"})
 		}
 	}
-	if len(ours) == 0 {
+	if len(deletions) == 0 {
 		return nil
 	}
-	return r.patchConditions(ctx, node, ours)
+	return r.patchConditions(ctx, node, deletions)
 }
 
 // writeConditions writes the conditions Tuned and StorageReachable of a managed node if they have changed, except delayed ones. wait is the time
 // until the next check, 0 if there is no delay.
 func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) (wait time.Duration, err error) {
 	now := r.Clock.Now()
-	var news []any
+	var updates []any
 	add := func(old *corev1.NodeCondition, next corev1.NodeCondition, changed bool) {
-		held := r.Patience.Hold(s.Node.Name, old, next, now)
+		delay := r.Patience.Hold(s.Node.Name, old, next, now)
 		switch {
 		case !changed:
-		case held == 0:
-			news = append(news, next)
+		case delay == 0:
+			updates = append(updates, next)
 		default:
-			wait = sooner(wait, held)
+			wait = sooner(wait, delay)
 		}
 	}
 	tuned, changed := plan.Condition(s, clientNode, note, now)
 	add(fleet.FindTuned(s.Node), tuned, changed)
 	storage, changed := plan.StorageCondition(s, clientNode, now)
 	add(fleet.FindStorageReachable(s.Node), storage, changed)
-	if len(news) == 0 {
+	if len(updates) == 0 {
 		return wait, nil
 	}
-	return wait, r.patchConditions(ctx, s.Node, news)
+	return wait, r.patchConditions(ctx, s.Node, updates)
 }
 
 // patchConditions uses a strategic merge patch, which merges the list by its key: the other conditions belong to the kubelet and the rollout.

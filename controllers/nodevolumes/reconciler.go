@@ -48,8 +48,8 @@ type Reconciler struct {
 
 	reader *snapshot.Reader
 	pace   store.Pace
-	// since is the time since which nodes have carried a read-ahead. After a restart of the manager, canaries soak again.
-	since map[plan.Carrier]time.Time
+	// carriedSince is the time since which nodes have carried a read-ahead. After a restart of the manager, canaries soak again.
+	carriedSince map[plan.Carrier]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims,verbs=list;watch
@@ -62,20 +62,20 @@ type Reconciler struct {
 
 // Reconcile runs one pass. A failed write of one node does not block the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if left := r.pace.Begin(passEvery, r.Clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	if wait := r.pace.Begin(passEvery, r.Clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	s, err := r.readSnapshot(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	next := plan.For(s)
-	r.since = next.Since
+	r.carriedSince = next.Since
 	result := reconcile.Result{RequeueAfter: next.Next}
 	var failed []error
 	for _, n := range s.Nodes {
-		list, due := next.Lists[n.Node.Name]
-		if !due {
+		list, ok := next.Lists[n.Node.Name]
+		if !ok {
 			continue
 		}
 		err := r.patchVolumes(ctx, n.ClientNode, list)
@@ -99,7 +99,7 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 
 // readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.since}
+	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.carriedSince}
 	all, writable, err := read.WritableNodes(ctx, r.Client, nil, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
@@ -109,7 +109,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 		return plan.Snapshot{}, err
 	}
 	for _, node := range all.Nodes {
-		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
+		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.IsIgnored(node) {
 			s.Nodes = append(s.Nodes, plan.Node{Node: node, ClientNode: clientNode, Writable: !pausedAll && writable[node.Name]})
 		}
 	}

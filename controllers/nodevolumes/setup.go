@@ -34,9 +34,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // clientNodeChanged filters out updates that change neither the mounted volumes nor a condition for a write.
 func clientNodeChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
-	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
-	return !ok || !also || !equality.Semantic.DeepEqual(digestOf(before), digestOf(after))
+	before, beforeOK := e.ObjectOld.(*v1alpha1.StorageClientNode)
+	after, afterOK := e.ObjectNew.(*v1alpha1.StorageClientNode)
+	return !beforeOK || !afterOK || !equality.Semantic.DeepEqual(digestOf(before), digestOf(after))
 }
 
 // digest is the part of a StorageClientNode that a pass uses.

@@ -26,7 +26,7 @@ func AdviceAbout(profile *v1alpha1.StorageClientProfile, selected []*corev1.Node
 ) advice.Input {
 	in := advice.Input{Profile: profile, Servers: servers, LeftOut: leftOut}
 	for _, node := range selected {
-		if match.Ignored(node) {
+		if match.IsIgnored(node) {
 			continue
 		}
 		// The kubelet reports MemTotal as the memory's capacity.

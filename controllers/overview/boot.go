@@ -20,14 +20,14 @@ const onlyControlPlane = "the only control-plane node is not rebooted by the rol
 // desired settings of all profiles for the node; clientNode is nil if no agent has reported.
 func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []*corev1.Node, wanted nodesettings.Result,
 	clientNode *v1alpha1.StorageClientNode,
-) (reboot Reboot, due bool) {
-	reboot = Reboot{Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Why: rebootsFor(profile, wanted.Settings, clientNode)}
-	if len(reboot.Why) == 0 {
+) (reboot Reboot, isDue bool) {
+	reboot = Reboot{Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Reasons: rebootsFor(profile, wanted.Settings, clientNode)}
+	if len(reboot.Reasons) == 0 {
 		return reboot, false
 	}
-	reboot.Held = WhyNotRebooted(node, all, wanted.Settings, clientNode)
+	reboot.Held = NoRebootReason(node, all, wanted.Settings, clientNode)
 	reboot.Refused = reboot.Held != ""
-	reboot.Held = cmp.Or(reboot.Held, holdOn(node))
+	reboot.Held = cmp.Or(reboot.Held, holdReason(node))
 	return reboot, true
 }
 
@@ -36,13 +36,13 @@ func SettingsOf(profile string, settings []v1alpha1.NodeSetting) []v1alpha1.Node
 	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return s.Profile != profile })
 }
 
-// WhyNotRebooted returns the reason why the rollout would not reboot a node for its settings that require a reboot, empty if it would. Possible
+// NoRebootReason returns the reason why the rollout would not reboot a node for its settings that require a reboot, empty if it would. Possible
 // reasons: the node would not be accepted after the boot, its boot loader is not proven, or it is the only control-plane node.
-func WhyNotRebooted(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
+func NoRebootReason(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	if obstacles := standingOf(settings, clientNode).Obstacles(); len(obstacles) > 0 {
 		return standing.Describe(obstacles)
 	}
-	if match.ControlPlane(node) && !slices.ContainsFunc(all, func(n *corev1.Node) bool { return n.Name != node.Name && match.ControlPlane(n) }) {
+	if match.IsControlPlane(node) && !slices.ContainsFunc(all, func(n *corev1.Node) bool { return n.Name != node.Name && match.IsControlPlane(n) }) {
 		return onlyControlPlane
 	}
 	if clientNode != nil && clientNode.Status.Bootloader != nil && !clientNode.Status.Bootloader.Proven {
@@ -76,24 +76,24 @@ func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageCli
 // rebootsFor returns the reasons of a profile for a reboot of a node. These are settings that require a reboot and are not known to be effective.
 // If the profile requests reboots for removals, settings to remove are included.
 func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
-	var why []string
+	var reasons []string
 	for _, s := range settings {
 		if s.Profile == profile.Name && nodesettings.TakesEffectAtBoot(s.Key) {
 			if reason := bootReason(s, clientNode); reason != "" {
-				why = append(why, reason)
+				reasons = append(reasons, reason)
 			}
 		}
 	}
 	if clientNode == nil || !profile.Spec.Rollout.Reboot.RestoreReboot {
-		return why
+		return reasons
 	}
 	for _, s := range SettingsOf(profile.Name, clientNode.Spec.Settings) {
 		isWanted := slices.ContainsFunc(settings, func(wanted v1alpha1.NodeSetting) bool { return wanted.Key == s.Key })
 		if nodesettings.TakesEffectAtBoot(s.Key) && !isWanted && s.OnRemoval == v1alpha1.DeletionRestore {
-			why = append(why, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
+			reasons = append(reasons, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
 		}
 	}
-	return why
+	return reasons
 }
 
 // bootReason returns the reason of one setting; empty if it is effective, or if the node does not support it, because it is then never staged.

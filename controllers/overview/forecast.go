@@ -89,20 +89,20 @@ func wavesWithin(within, drain, wave time.Duration) int {
 // nextOpenSpan returns the first span after a time in which windows are open without a break. It follows the span for at least the duration enough;
 // a zero end means that the windows stay open. Both are zero if they never open.
 func nextOpenSpan(set windows.Set, from time.Time, enough time.Duration) (begin, end time.Time) {
-	open, again := set.At(from)
+	open, changeAt := set.At(from)
 	begin = from
 	if !open {
-		if begin = again; begin.IsZero() {
+		if begin = changeAt; begin.IsZero() {
 			return begin, begin
 		}
-		_, again = set.At(begin)
+		_, changeAt = set.At(begin)
 	}
-	for again.Before(begin.Add(enough)) && !again.IsZero() {
-		open, next := set.At(again)
+	for changeAt.Before(begin.Add(enough)) && !changeAt.IsZero() {
+		open, next := set.At(changeAt)
 		if !open {
 			break
 		}
-		again = next
+		changeAt = next
 	}
-	return begin, again
+	return begin, changeAt
 }

@@ -90,7 +90,7 @@ func TestPlanOfARemovalBehindAnUnprovenBootLoader(t *testing.T) {
 		Profiles: []v1alpha1.StorageClientProfile{p}, Nodes: []corev1.Node{node("n1", pool)}, StorageClientNodes: []v1alpha1.StorageClientNode{n1},
 		MaxUnavailable: intstr.FromInt32(1), Now: friday,
 	})
-	want := []Reboot{{Node: "n1", Why: []string{"kernelArgument/ihash_entries is removed, now 1"}, Held: "boot loader GrubBLS: staged only", Refused: true}}
+	want := []Reboot{{Node: "n1", Reasons: []string{"kernelArgument/ihash_entries is removed, now 1"}, Held: "boot loader GrubBLS: staged only", Refused: true}}
 	if diff := cmp.Diff(want, got.NotRebooted); diff != "" || len(got.Reboots) > 0 {
 		t.Errorf("reboots %v, not rebooted (-want +got):\n%s", got.Reboots, diff)
 	}

@@ -115,7 +115,7 @@ func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	var out []member
 	for i := range c.Nodes {
 		node := &c.Nodes[i]
-		m := member{node: node, clientNode: clientNodes[node.Name], selected: selector.Matches(node) && !match.Ignored(node)}
+		m := member{node: node, clientNode: clientNodes[node.Name], selected: selector.Matches(node) && !match.IsIgnored(node)}
 		if m.selected || fleet.CarriesSettingsOf(profile.Name, m.clientNode) {
 			out = append(out, m)
 		}

@@ -100,13 +100,13 @@ func TestPlan(t *testing.T) {
 	}{
 		"a node that nobody has reported on would reboot": {
 			profile: profile("eda", boots),
-			reboots: []Reboot{{Node: "n1", Why: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}, {Node: "n2", Why: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}},
+			reboots: []Reboot{{Node: "n1", Reasons: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}, {Node: "n2", Reasons: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"a node where the argument is in force would not": {
 			profile: profile("eda", boots),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine, booted(v1alpha1.SettingInSync, "16777216")), object("n2", mine, booted(v1alpha1.SettingPending, "2097152"))},
-			reboots: []Reboot{{Node: "n2", Why: []string{argument + " becomes 16777216, now 2097152"}}},
+			reboots: []Reboot{{Node: "n2", Reasons: []string{argument + " becomes 16777216, now 2097152"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"a node that would clamp it would not: it is never staged": {
@@ -117,7 +117,7 @@ func TestPlan(t *testing.T) {
 		"an argument that goes reboots with restoreReboot": {
 			profile: profile("eda", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true }),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
-			reboots: []Reboot{{Node: "n1", Why: []string{argument + " is removed, now 16777216"}}},
+			reboots: []Reboot{{Node: "n1", Reasons: []string{argument + " is removed, now 16777216"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"an argument that goes does not reboot without": {

@@ -32,8 +32,8 @@ type Group struct {
 type Reboot struct {
 	Node string `json:"node"`
 	// Zone is the node's, empty if it has none.
-	Zone string   `json:"zone,omitempty"`
-	Why  []string `json:"why"`
+	Zone    string   `json:"zone,omitempty"`
+	Reasons []string `json:"why"`
 	// Held is the reason why the node currently cannot be rebooted, empty if it can.
 	Held string `json:"held,omitempty"`
 	// Refused is true if the rollout never reboots the node for this.
@@ -67,8 +67,8 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	if reason, message := match.Check(profile, c.Allow); reason != "" {
 		return Preview{Refused: reason + ": " + message}
 	}
-	others := slices.DeleteFunc(slices.Clone(c.Profiles), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
-	view := fleet.NewProfileSet(append(others, Acting(profile)), c.Allow)
+	otherProfiles := slices.DeleteFunc(slices.Clone(c.Profiles), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
+	view := fleet.NewProfileSet(append(otherProfiles, Acting(profile)), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
 	reboots, nodes := map[string]Reboot{}, PointersTo(c.Nodes)
@@ -76,10 +76,10 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 		if !m.selected {
 			continue
 		}
-		wanted := view.Wanted(m.node, m.clientNode)
+		wanted := view.Desired(m.node, m.clientNode)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
-		if reboot, due := RebootOf(profile, m.node, nodes, wanted.Result, m.clientNode); due {
+		if reboot, isDue := RebootOf(profile, m.node, nodes, wanted.Result, m.clientNode); isDue {
 			turn.Blocked = turn.Blocked || reboot.Refused
 			reboots[m.node.Name] = reboot
 		}
@@ -94,9 +94,9 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 // orderReboots lists the reboots in the order of the rollout. All nodes count for the choice of the canary.
 func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
 	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
-		reboot, due := reboots[turn.Name]
+		reboot, isDue := reboots[turn.Name]
 		switch {
-		case !due:
+		case !isDue:
 		case reboot.Refused:
 			p.NotRebooted = append(p.NotRebooted, reboot)
 		default:
@@ -144,23 +144,23 @@ func whenKnown(t time.Time) *metav1.Time {
 func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	return order.Turn{
 		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
-		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: holdOn(node) != "",
+		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: holdReason(node) != "",
 	}
 }
 
-// holdOn returns the obstacle to the rollout on the Node, empty if there is none. Its own cordon of a claimed node is no obstacle.
-func holdOn(node *corev1.Node) string {
-	_, ours := node.Annotations[v1alpha1.DisruptionAnnotation]
+// holdReason returns the obstacle to the rollout on the Node, empty if there is none. Its own cordon of a claimed node is no obstacle.
+func holdReason(node *corev1.Node) string {
+	_, isClaimed := node.Annotations[v1alpha1.DisruptionAnnotation]
 	switch {
 	case node.DeletionTimestamp != nil:
 		return "node is being deleted"
 	case node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True:
 		return "node has the annotation " + v1alpha1.NeverDisruptAnnotation
-	case pause.Annotated(node):
+	case pause.IsAnnotated(node):
 		return "node has the annotation " + v1alpha1.PausedAnnotation
-	case node.Spec.Unschedulable && !ours:
+	case node.Spec.Unschedulable && !isClaimed:
 		return "node was cordoned by somebody else"
-	case !agentpod.NodeReady(node) && !ours:
+	case !agentpod.IsNodeReady(node) && !isClaimed:
 		return "node NotReady"
 	}
 	return ""

@@ -25,7 +25,7 @@ func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 		tuned := fleet.FindTuned(m.node)
 		// The condition is not written for states that last only seconds.
 		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue &&
-			(m.clientNode == nil || fleet.ReportOf(m.node, m.clientNode, true, "").IsTaken())
+			(m.clientNode == nil || fleet.ReportOf(m.node, m.clientNode, true, "").IsSettled())
 		switch {
 		case s.Phase != string(v1alpha1.RolloutUpToDate):
 			s.Done = s.Phase == noPhase && isTuned

@@ -18,7 +18,7 @@ func TestStandings(t *testing.T) {
 		return n
 	}
 	noted := func(name string, phase v1alpha1.RolloutPhase) v1alpha1.StorageClientNode {
-		o := object(name, []v1alpha1.NodeSetting{told("sysctl/vm.dirty_ratio", "20", "eda")},
+		o := object(name, []v1alpha1.NodeSetting{nodeSetting("sysctl/vm.dirty_ratio", "20", "eda")},
 			v1alpha1.SettingStatus{Key: "sysctl/vm.dirty_ratio", Desired: "20", State: v1alpha1.SettingInSync})
 		o.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: "Noted"}
 		return o

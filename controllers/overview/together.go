@@ -98,7 +98,7 @@ type Together struct {
 // PlanTogether returns the joint changes of the named profiles to the nodes, even if these profiles are in mode Plan or paused. The other profiles
 // in c apply as well. It compares the current node specs with the new ones, and omits changes by other profiles.
 func PlanTogether(names []string, c Cluster) Together {
-	t := &together{Cluster: c, ours: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles)}
+	t := &together{Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles)}
 	for i := range t.all {
 		if p := &t.all[i]; slices.Contains(names, p.Name) {
 			t.addProfile(p)
@@ -123,10 +123,10 @@ type together struct {
 	nodes []*corev1.Node
 	all   []v1alpha1.StorageClientProfile
 	view  *fleet.ProfileSet
-	// ours are the requested profiles that may be applied.
-	ours    map[string]*v1alpha1.StorageClientProfile
-	shares  map[string]*Share
-	changes []NodeChange
+	// requested are the requested profiles that may be applied.
+	requested map[string]*v1alpha1.StorageClientProfile
+	shares    map[string]*Share
+	changes   []NodeChange
 	// groups finds a NodeChange by its content.
 	groups   map[string]int
 	disputes []Dispute
@@ -162,26 +162,26 @@ func (t *together) addProfile(p *v1alpha1.StorageClientProfile) {
 		share.Refused = reason + ": " + message
 		return
 	}
-	t.ours[p.Name] = p
+	t.requested[p.Name] = p
 }
 
 func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
-	if match.Ignored(node) {
+	if match.IsIgnored(node) {
 		return
 	}
-	wanted := t.view.Wanted(node, clientNode)
-	ours := slices.DeleteFunc(slices.Clone(wanted.Profiles), func(name string) bool { return t.ours[name] == nil })
-	for _, name := range ours {
+	wanted := t.view.Desired(node, clientNode)
+	requested := slices.DeleteFunc(slices.Clone(wanted.Profiles), func(name string) bool { return t.requested[name] == nil })
+	for _, name := range requested {
 		t.shares[name].Matched++
 		t.turns = addTo(t.turns, name, TurnOf(node, wanted.BootHash, t.ManagerNode))
 	}
-	var told []v1alpha1.NodeSetting
+	var current []v1alpha1.NodeSetting
 	if clientNode != nil {
-		told = clientNode.Spec.Settings
+		current = clientNode.Spec.Settings
 	}
-	t.addChange(node.Name, t.changesOf(told, wanted.Settings))
+	t.addChange(node.Name, t.changesOf(current, wanted.Settings))
 	for _, c := range wanted.Conflicts {
-		if slices.ContainsFunc(c.Profiles, func(name string) bool { return t.ours[name] != nil }) {
+		if slices.ContainsFunc(c.Profiles, func(name string) bool { return t.requested[name] != nil }) {
 			t.addDispute(disputeText(c), node.Name)
 		}
 	}
@@ -197,18 +197,18 @@ func addTo[K comparable, V any](all map[K][]V, key K, value V) map[K][]V {
 }
 
 // changesOf returns the changes from the current to the new settings of a node in which the requested profiles take part, sorted by key.
-func (t *together) changesOf(told, wanted []v1alpha1.NodeSetting) []SettingChange {
+func (t *together) changesOf(current, wanted []v1alpha1.NodeSetting) []SettingChange {
 	next := make(map[string]v1alpha1.NodeSetting, len(wanted))
 	for _, s := range wanted {
 		next[s.Key] = s
 	}
 	var out []SettingChange
 	known := map[string]bool{}
-	for _, old := range told {
+	for _, old := range current {
 		known[old.Key] = true
 		s, stays := next[old.Key]
 		switch {
-		case t.ours[old.Profile] == nil && (!stays || t.ours[s.Profile] == nil):
+		case t.requested[old.Profile] == nil && (!stays || t.requested[s.Profile] == nil):
 		case !stays:
 			out = append(out, SettingChange{Key: old.Key, Old: ptr.To(old.Value), Profile: old.Profile, TakesEffect: catalogue.Effect(old.Key), OnRemoval: t.onRemoval(old)})
 		case s.Value != old.Value || s.OnRemoval != old.OnRemoval:
@@ -216,7 +216,7 @@ func (t *together) changesOf(told, wanted []v1alpha1.NodeSetting) []SettingChang
 		}
 	}
 	for _, s := range wanted {
-		if !known[s.Key] && t.ours[s.Profile] != nil {
+		if !known[s.Key] && t.requested[s.Profile] != nil {
 			out = append(out, SettingChange{Key: s.Key, New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval})
 		}
 	}
@@ -279,21 +279,21 @@ func (t *together) addDispute(text, node string) {
 
 // addReboot records a node that must boot for the requested profiles, if they may reboot it. The needs of other profiles are included, because one
 // boot serves all of them.
-func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted) {
-	joint, isOurs, never := JointReboot{}, false, ""
+func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Desired) {
+	joint, isRequested, never := JointReboot{}, false, ""
 	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
-		reboot, due := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.nodes, wanted.Result, clientNode)
-		if !due {
+		reboot, isDue := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.nodes, wanted.Result, clientNode)
+		if !isDue {
 			continue
 		}
-		reboot.Why = slices.Concat(joint.Why, reboot.Why)
+		reboot.Reasons = slices.Concat(joint.Reasons, reboot.Reasons)
 		joint.Reboot, joint.Profiles = reboot, append(joint.Profiles, name)
-		isOurs = isOurs || t.ours[name] != nil
+		isRequested = isRequested || t.requested[name] != nil
 		if t.rolloutOf(name).Reboot.Policy == v1alpha1.RebootNever {
 			never = name
 		}
 	}
-	if !isOurs {
+	if !isRequested {
 		return
 	}
 	if never != "" && !joint.Refused {
@@ -377,8 +377,8 @@ func (t *together) orderReboots(out *Together) {
 }
 
 func (t *together) listReboot(node string, out *Together) {
-	reboot, due := t.reboots[node]
-	if !due {
+	reboot, isDue := t.reboots[node]
+	if !isDue {
 		return
 	}
 	delete(t.reboots, node)
@@ -396,7 +396,7 @@ func (t *together) listReboot(node string, out *Together) {
 
 // forecast sets the times of a profile's reboots, and returns the end; zero if there are no reboots or the end is unknown.
 func (t *together) forecast(share *Share) time.Time {
-	p := t.ours[share.Profile]
+	p := t.requested[share.Profile]
 	if p == nil || share.Rebooted == 0 {
 		return time.Time{}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func told(key, value, profile string) v1alpha1.NodeSetting {
+func nodeSetting(key, value, profile string) v1alpha1.NodeSetting {
 	return v1alpha1.NodeSetting{Key: key, Value: value, Profile: profile, OnRemoval: v1alpha1.DeletionRestore}
 }
 
@@ -46,11 +46,11 @@ func TestPlanTogetherComparesWithWhatNodesHaveBeenTold(t *testing.T) {
 	ignored.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
 	nodes := []corev1.Node{node("n2", pool), node("n1", pool), node("leaving", nil), node("same", pool), node("other", nil), ignored}
 	clientNodes := []v1alpha1.StorageClientNode{
-		object("n1", []v1alpha1.NodeSetting{told(background, "5", "eda"), told(ratio, "10", "eda")}),
-		object("n2", []v1alpha1.NodeSetting{told(background, "5", "eda"), told(ratio, "10", "eda")}),
-		object("leaving", []v1alpha1.NodeSetting{told(ratio, "20", "eda")}),
-		object("same", []v1alpha1.NodeSetting{told(ratio, "20", "eda")}),
-		object("other", []v1alpha1.NodeSetting{told("sysctl/net.core.rmem_max", "1", "somebody")}),
+		object("n1", []v1alpha1.NodeSetting{nodeSetting(background, "5", "eda"), nodeSetting(ratio, "10", "eda")}),
+		object("n2", []v1alpha1.NodeSetting{nodeSetting(background, "5", "eda"), nodeSetting(ratio, "10", "eda")}),
+		object("leaving", []v1alpha1.NodeSetting{nodeSetting(ratio, "20", "eda")}),
+		object("same", []v1alpha1.NodeSetting{nodeSetting(ratio, "20", "eda")}),
+		object("other", []v1alpha1.NodeSetting{nodeSetting("sysctl/net.core.rmem_max", "1", "somebody")}),
 	}
 	tests := map[string]struct {
 		names    []string
@@ -95,7 +95,7 @@ func TestPlanTogetherFindsNothingWhereEverythingIsTold(t *testing.T) {
 	eda := sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})
 	got := PlanTogether([]string{"eda"}, Cluster{
 		Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("n1", pool)}, Now: friday, MaxUnavailable: intstr.FromString("5%"),
-		StorageClientNodes: []v1alpha1.StorageClientNode{object("n1", []v1alpha1.NodeSetting{told("sysctl/vm.dirty_ratio", "20", "eda")})},
+		StorageClientNodes: []v1alpha1.StorageClientNode{object("n1", []v1alpha1.NodeSetting{nodeSetting("sysctl/vm.dirty_ratio", "20", "eda")})},
 	})
 	want := Together{AtOnce: 1, Shares: []Share{{Profile: "eda", Matched: 1}}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -188,11 +188,11 @@ func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
 
 func TestPlanTogetherBootsNodesThatLeaveWhereTheProfileAsksForIt(t *testing.T) {
 	eda := boots("eda", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true })
-	left := object("left", []v1alpha1.NodeSetting{told("kernelArgument/ihash_entries", "16777216", "eda")})
+	left := object("left", []v1alpha1.NodeSetting{nodeSetting("kernelArgument/ihash_entries", "16777216", "eda")})
 	c := Cluster{Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("left", nil)}, StorageClientNodes: []v1alpha1.StorageClientNode{left},
 		Now: friday, MaxUnavailable: intstr.FromInt32(1)}
 	got := PlanTogether([]string{"eda"}, c)
-	if len(got.Reboots) != 1 || got.Reboots[0].Why[0] != "kernelArgument/ihash_entries is removed, now 16777216" {
+	if len(got.Reboots) != 1 || got.Reboots[0].Reasons[0] != "kernelArgument/ihash_entries is removed, now 16777216" {
 		t.Errorf("reboots are %+v, want left, to be rid of its argument", got.Reboots)
 	}
 	c.Profiles[0].Spec.Rollout.Reboot.RestoreReboot = false

@@ -57,7 +57,7 @@ type clusterReader struct {
 //
 // While the cluster keeps changing, each profile has one pass with each read. Otherwise hundreds of profiles would wait for as many reads. A
 // profile that is being deleted needs a read that includes all reported changes, because its finalizer depends on it.
-func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageClientProfile) (all *cluster, again time.Duration, err error) {
+func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageClientProfile) (all *cluster, requeueAfter time.Duration, err error) {
 	c, now := &r.cluster, r.Clock.Now()
 	age := now.Sub(c.lastAt)
 	isKnown := c.isWatching && c.last != nil && age >= 0
@@ -65,21 +65,21 @@ func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageC
 	switch mayServe := isKnown && profile.DeletionTimestamp.IsZero() && !c.last.served[profile.Name] && c.last.declares(profile); {
 	case isCurrent:
 	case isKnown && age < c.lastRest && mayServe:
-		again = c.lastRest - age
+		requeueAfter = c.lastRest - age
 	case isKnown && age < c.lastRest:
 		return nil, c.lastRest - age, nil
 	default:
-		if err := r.readAnew(ctx, now); err != nil {
+		if err := r.refreshCluster(ctx, now); err != nil {
 			return nil, 0, err
 		}
 	}
 	c.last.served[profile.Name] = true
-	own := *c.last
-	own.fleet.Profiles = own.fleet.Profiles.With(profile, r.Allow)
-	return &own, again, nil
+	view := *c.last
+	view.fleet.Profiles = view.fleet.Profiles.With(profile, r.Allow)
+	return &view, requeueAfter, nil
 }
 
-func (r *Reconciler) readAnew(ctx context.Context, now time.Time) error {
+func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	c := &r.cluster
 	if c.volumes == nil {
 		c.volumes = &volumesnapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}

@@ -121,8 +121,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, fmt.Errorf("get StorageClientProfile %s: %w", req.Name, err)
 	}
-	if left := r.passOf(req.Name).pace.Left(passEvery, r.Clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	if wait := r.passOf(req.Name).pace.Remaining(passEvery, r.Clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	after, err := r.reconcile(ctx, &profile)
 	if apierrors.IsConflict(err) {
@@ -142,12 +142,12 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 			return 0, err
 		}
 	}
-	snapshot, again, err := r.readSnapshot(ctx, profile)
+	snapshot, requeueAfter, err := r.readSnapshot(ctx, profile)
 	if err != nil || snapshot == nil {
-		return again, err
+		return requeueAfter, err
 	}
 	r.passOf(profile.Name).pace.Begin(passEvery, r.Clock.Now())
-	report := status.Judge(profile.Name, *snapshot, r.Clock.Now())
+	report := status.Evaluate(profile.Name, *snapshot, r.Clock.Now())
 	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
 	if err != nil {
 		return 0, err
@@ -164,9 +164,9 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	case report.IsDeleting():
 		return removalEvery, nil
 	case snapshot.FenceMissing != "":
-		return firstOf(again, fenceEvery), nil
+		return firstOf(requeueAfter, fenceEvery), nil
 	}
-	return firstOf(report.RequeueAfter(now), again, fenceAtLeastEvery), nil
+	return firstOf(report.RequeueAfter(now), requeueAfter, fenceAtLeastEvery), nil
 }
 
 // firstOf returns the shortest of some times, and ignores times that are not positive.
@@ -178,16 +178,16 @@ func firstOf(times ...time.Duration) time.Duration {
 // cluster was read recently and has changed since.
 func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (*status.Snapshot, time.Duration, error) {
 	s := &status.Snapshot{MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
-	all, again, err := r.readCluster(ctx, profile)
+	all, requeueAfter, err := r.readCluster(ctx, profile)
 	if err != nil || all == nil {
-		return nil, again, err
+		return nil, requeueAfter, err
 	}
 	s.All, s.Volumes, s.PausedAll = all.fleet, all.volumes, all.paused
 	if err := r.readMemory(ctx, profile.Name, s); err != nil {
 		return nil, 0, err
 	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)
-	return s, again, err
+	return s, requeueAfter, err
 }
 
 // readMemory reads the records of the rollout: whether the claims are writable, and the failures of a profile.

@@ -30,9 +30,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.cluster.changes.Add(1); return true })
 	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
 	memory := predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return r.tellsProfiles(e.Object, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return r.tellsProfiles(e.ObjectOld, e.ObjectNew) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return r.tellsProfiles(e.Object, e.Object) },
+		CreateFunc: func(e event.CreateEvent) bool { return r.concernsProfiles(e.Object, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return r.concernsProfiles(e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return r.concernsProfiles(e.Object, e.Object) },
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("profile").
@@ -61,9 +61,9 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 	return requests
 }
 
-// tellsProfiles reports whether a change of a ConfigMap concerns the status of profiles. Changes of claims do not, because the nodes show them. A
+// concernsProfiles reports whether a change of a ConfigMap concerns the status of profiles. Changes of claims do not, because the nodes show them. A
 // profile reports only whether the ConfigMap of the claims is immutable, but all changes of failures.
-func (r *Reconciler) tellsProfiles(before, after client.Object) bool {
+func (r *Reconciler) concernsProfiles(before, after client.Object) bool {
 	if after.GetNamespace() != r.ManagerNamespace {
 		return false
 	}
@@ -83,6 +83,6 @@ func isImmutable(object client.Object) bool {
 
 // sameTuned reports whether the condition Tuned has the same reason. Profiles use no other part of it.
 func sameTuned(before, after *corev1.Node) bool {
-	was, is := fleet.FindTuned(before), fleet.FindTuned(after)
-	return was == nil && is == nil || was != nil && is != nil && was.Reason == is.Reason
+	previous, current := fleet.FindTuned(before), fleet.FindTuned(after)
+	return previous == nil && current == nil || previous != nil && current != nil && previous.Reason == current.Reason
 }

@@ -125,7 +125,7 @@ func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 // patchNode changes the Node on which the decision was based. A JSON merge patch replaces all taints, so the resource version protects the taints
 // of others.
 func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
-	before := s.nodeNow(name)
+	before := s.currentNode(name)
 	node := before.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	change(node)
@@ -147,7 +147,7 @@ func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
 }
 
 func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNodeSpec)) error {
-	clientNode, err := write.PatchSpec(ctx, s.Client, s.clientNodeNow(name), change)
+	clientNode, err := write.PatchSpec(ctx, s.Client, s.currentClientNode(name), change)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v
 
 // writeNote writes the note, and emits an event if a user must act on it.
 func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.RolloutStatus) error {
-	before := s.clientNodeNow(name)
+	before := s.currentClientNode(name)
 	clientNode, err := write.PatchNote(ctx, s.Client, before, note)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ const (
 )
 
 func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) {
-	if regarding := s.nodeNow(node); regarding != nil {
+	if regarding := s.currentNode(node); regarding != nil {
 		s.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
 	}
 }
@@ -69,24 +69,24 @@ func (s *scope) noteProgress(node, profile string, done int) {
 }
 
 func (s *scope) profileOf(node string) string {
-	if object := s.nodeNow(node); object != nil {
+	if object := s.currentNode(node); object != nil {
 		return readDisruption(object.Annotations[v1alpha1.DisruptionAnnotation]).Profile
 	}
 	return ""
 }
 
-// tellProgress emits the due events, and returns the time of the next one; zero if no progress is unreported.
-func (s *scope) tellProgress() (next time.Time) {
+// reportProgress emits the due events, and returns the time of the next one; zero if no progress is unreported.
+func (s *scope) reportProgress() (next time.Time) {
 	now := s.Clock.Now()
 	for name, p := range s.progress {
-		due := p.reported.Add(progressEvery)
+		nextReport := p.reported.Add(progressEvery)
 		profile := s.profiles.ByName(name)
 		switch {
-		case profile == nil, p.String() == "" && !now.Before(due):
+		case profile == nil, p.String() == "" && !now.Before(nextReport):
 			delete(s.progress, name)
 		case p.String() == "":
-		case now.Before(due):
-			next = earlierOf(next, due)
+		case now.Before(nextReport):
+			next = earlierOf(next, nextReport)
 		default:
 			s.Recorder.Eventf(profile.StorageClientProfile, nil, corev1.EventTypeNormal, eventProgress, "Reboot", "%s", p.String())
 			*p = profileProgress{reported: now}
@@ -98,26 +98,26 @@ func (s *scope) tellProgress() (next time.Time) {
 // String lists the actions, empty if there are none.
 func (p *profileProgress) String() string {
 	var parts []string
-	for i, what := range []string{"Cordoned: ", "May reboot: ", "Settings verified after the reboot, in service: "} {
+	for i, label := range []string{"Cordoned: ", "May reboot: ", "Settings verified after the reboot, in service: "} {
 		if len(p.nodes[i]) > 0 {
-			parts = append(parts, what+text.List(p.nodes[i]))
+			parts = append(parts, label+text.List(p.nodes[i]))
 		}
 	}
 	return strings.Join(parts, ". ")
 }
 
 // emitNoteEvent emits an event for a change of the note that requires an action by a user.
-func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
+func (s *scope) emitNoteEvent(node string, previous, current v1alpha1.RolloutStatus) {
 	switch {
-	case is.Refusal != "" && is.Refusal != was.Refusal:
-		s.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", is.Refusal)
-	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:
-		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
-	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut && was.Reason != v1alpha1.RolloutReasonDrainTimedOut:
-		s.emitEvent(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", is.Message)
-	case is.Reason == v1alpha1.RolloutReasonHostBusy && (was.Reason != is.Reason || was.Phase != is.Phase):
-		s.emitEvent(node, corev1.EventTypeWarning, eventHostBusy, "Reboot", "%s", is.Message)
-	case is.Reason == v1alpha1.RolloutReasonDrainBlocked && (was.Reason != is.Reason || was.Message != is.Message):
-		s.emitEvent(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", is.Message)
+	case current.Refusal != "" && current.Refusal != previous.Refusal:
+		s.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", current.Refusal)
+	case current.Phase == v1alpha1.RolloutFailed && previous.Phase != v1alpha1.RolloutFailed:
+		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", current.Reason, current.Message)
+	case current.Reason == v1alpha1.RolloutReasonDrainTimedOut && previous.Reason != v1alpha1.RolloutReasonDrainTimedOut:
+		s.emitEvent(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", current.Message)
+	case current.Reason == v1alpha1.RolloutReasonHostBusy && (previous.Reason != current.Reason || previous.Phase != current.Phase):
+		s.emitEvent(node, corev1.EventTypeWarning, eventHostBusy, "Reboot", "%s", current.Message)
+	case current.Reason == v1alpha1.RolloutReasonDrainBlocked && (previous.Reason != current.Reason || previous.Message != current.Message):
+		s.emitEvent(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", current.Message)
 	}
 }

@@ -66,18 +66,18 @@ func TestProgressIsToldPerProfileAndAtMostOnceAMinute(t *testing.T) {
 		}
 	}
 	uncordon("a")
-	if next := s.tellProgress(); !next.IsZero() {
+	if next := s.reportProgress(); !next.IsZero() {
 		t.Errorf("the next event is due at %s, though all is told", next)
 	}
 	uncordon("b", "c")
-	if next := s.tellProgress(); !next.Equal(clock.Now().Add(time.Minute)) {
+	if next := s.reportProgress(); !next.Equal(clock.Now().Add(time.Minute)) {
 		t.Errorf("the next event is due at %s, want a minute later", next)
 	}
 	clock.SetTime(clock.Now().Add(time.Minute))
 	uncordon("d", "e")
-	s.tellProgress()
+	s.reportProgress()
 	clock.SetTime(clock.Now().Add(time.Minute))
-	if s.tellProgress(); len(s.progress) > 0 {
+	if s.reportProgress(); len(s.progress) > 0 {
 		t.Errorf("%v is kept of a profile of which nothing is left to be told", s.progress)
 	}
 	close(recorder.Events)

@@ -12,9 +12,9 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// rememberFailures records failures before any step is applied, because steps remove the facts from which failures are derived. If the write fails,
+// recordFailures records failures before any step is applied, because steps remove the facts from which failures are derived. If the write fails,
 // the affected nodes are left to the next pass, and no new disruption starts.
-func (p *pass) rememberFailures(ctx context.Context, change *plan.FailureChange) {
+func (p *pass) recordFailures(ctx context.Context, change *plan.FailureChange) {
 	if change == nil {
 		return
 	}
@@ -27,13 +27,13 @@ func (p *pass) rememberFailures(ctx context.Context, change *plan.FailureChange)
 			p.errs = append(p.errs, err)
 		}
 	}
-	p.unremembered, p.unfinished = true, true
+	p.unrecorded, p.unfinished = true, true
 	for _, node := range change.Nodes {
 		p.skip(node, nil)
 	}
 }
 
-func (s *scope) rememberedFailures() (map[string]v1alpha1.ProfileFailures, sets.Set[string]) {
+func (s *scope) recordedFailures() (map[string]v1alpha1.ProfileFailures, sets.Set[string]) {
 	failures, unread := make(map[string]v1alpha1.ProfileFailures, len(s.failures.Data)), sets.New[string]()
 	for profile, value := range s.failures.Data {
 		decoded, err := v1alpha1.DecodeFailures(value)
@@ -48,7 +48,7 @@ func (s *scope) rememberedFailures() (map[string]v1alpha1.ProfileFailures, sets.
 
 // writeFailures writes all recorded failures. An entry that cannot be read stays unchanged.
 func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.ProfileFailures) error {
-	before, unread := s.rememberedFailures()
+	before, unread := s.recordedFailures()
 	failures := s.failures.DeepCopy()
 	data := make(map[string]string, len(next))
 	for profile := range unread {

@@ -35,8 +35,8 @@ import (
 // scope is one pass over the API. It contains the objects of the decision in their current version, for the writes that follow.
 type scope struct {
 	*Reconciler
-	// gathered is the time that it took to read the cluster; stepping is true once nodes are read for steps.
-	gathered         time.Duration
+	// readDuration is the time that it took to read the cluster; stepping is true once nodes are read for steps.
+	readDuration     time.Duration
 	stepping, paused bool
 	profiles         *fleet.ProfileSet
 	ready            map[string]bool
@@ -67,7 +67,7 @@ func newScope(r *Reconciler) *scope {
 }
 
 func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
-	defer func(began time.Time) { s.gathered = s.Clock.Now().Sub(began) }(s.Clock.Now())
+	defer func(start time.Time) { s.readDuration = s.Clock.Now().Sub(start) }(s.Clock.Now())
 	if err := s.readCommon(ctx, s.Client); err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -129,7 +129,7 @@ func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
 	return parallel.TryEach(s.workers(), sets.List(names), func(name string) error {
-		node, clientNode := s.nodeNow(name), s.clientNodeNow(name)
+		node, clientNode := s.currentNode(name), s.currentClientNode(name)
 		if node == nil || clientNode == nil || !clientNode.Status.RebootRequired || !s.isUntuned(node) {
 			return nil
 		}
@@ -201,7 +201,7 @@ func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.
 
 // readRules shares one read among concurrent callers. The read starts after all of them have made their request.
 func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
-	return s.rulings.Do(nodes, func(asked [][]string) (plan.Rules, error) {
+	return s.rulings.Do(nodes, func(requests [][]string) (plan.Rules, error) {
 		paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
 		if err != nil {
 			return plan.Rules{}, err
@@ -210,10 +210,10 @@ func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, erro
 		if err != nil {
 			return plan.Rules{}, err
 		}
-		out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), WantedBootHashes: map[string]string{}}
-		for _, name := range slices.Concat(asked...) {
-			if node := s.nodeNow(name); node != nil {
-				out.WantedBootHashes[name] = profiles.Wanted(node, s.clientNodeOf(node)).BootHash
+		out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), DesiredBootHashes: map[string]string{}}
+		for _, name := range slices.Concat(requests...) {
+			if node := s.currentNode(name); node != nil {
+				out.DesiredBootHashes[name] = profiles.Desired(node, s.clientNodeOf(node)).BootHash
 			}
 		}
 		return out, nil
@@ -238,8 +238,8 @@ func (s *scope) readNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// nodeNow returns the Node on which the decision was based, or its version after later writes; nil if there is none.
-func (s *scope) nodeNow(name string) *corev1.Node {
+// currentNode returns the Node on which the decision was based, or its version after later writes; nil if there is none.
+func (s *scope) currentNode(name string) *corev1.Node {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.nodes[name]
@@ -252,7 +252,7 @@ func (s *scope) keepNode(node *corev1.Node) {
 	s.changed.Insert(node.Name)
 }
 
-func (s *scope) clientNodeNow(name string) *v1alpha1.StorageClientNode {
+func (s *scope) currentClientNode(name string) *v1alpha1.StorageClientNode {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.clientNodes[name]
@@ -266,26 +266,26 @@ func (s *scope) keepClientNode(clientNode *v1alpha1.StorageClientNode) {
 }
 
 func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
-	if clientNode := s.clientNodeNow(name); clientNode != nil && clientNode.Status.Rollout != nil {
+	if clientNode := s.currentClientNode(name); clientNode != nil && clientNode.Status.Rollout != nil {
 		return *clientNode.Status.Rollout
 	}
 	return v1alpha1.RolloutStatus{}
 }
 
-// rememberInspection records the progress of a node's drain, and the time of the inspection of its pods.
-func (s *scope) rememberInspection(node string, progress plan.DrainProgress) {
+// recordInspection records the progress of a node's drain, and the time of the inspection of its pods.
+func (s *scope) recordInspection(node string, progress plan.DrainProgress) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.inspected[node], s.drains[node] = s.Clock.Now(), &progress
 	s.changed.Insert(node)
 }
 
-// rememberApplying records and returns the time since which the agent has been applying settings that it has not reported or confirmed yet; zero if
+// recordApplying records and returns the time since which the agent has been applying settings that it has not reported or confirmed yet; zero if
 // there are none.
-func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
+func (s *scope) recordApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
 	isConfirming := func() bool {
 		report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
-		return !clientNode.Spec.Release && !report.IsTaken() && !report.HasFailed()
+		return !clientNode.Spec.Release && !report.IsSettled() && !report.HasFailed()
 	}
 	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming() {
 		delete(s.applying, node)
@@ -335,7 +335,7 @@ func (s *scope) currentRules() plan.Snapshot {
 
 		UnmanagedCountFor: s.UnmanagedCountFor,
 	}
-	out.Failures, out.UnreadFailures = s.rememberedFailures()
+	out.Failures, out.UnreadFailures = s.recordedFailures()
 	for _, object := range []*corev1.ConfigMap{s.claims, s.failures} {
 		if ptr.Deref(object.Immutable, false) {
 			out.Immutable = append(out.Immutable, object.Namespace+"/"+object.Name)
@@ -419,17 +419,17 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Created:          node.CreationTimestamp.Time,
 		Labels:           node.Labels,
 		BootID:           node.Status.NodeInfo.BootID,
-		Ready:            agentpod.NodeReady(node),
+		Ready:            agentpod.IsNodeReady(node),
 		ReadySince:       agentpod.ReadySince(node),
 		UnavailableSince: unavailableSince(node, leaving),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
 		Maintenance:      maintenanceOf(node),
 		Maintainer:       maintainerOf(node),
-		ControlPlane:     match.ControlPlane(node) || s.etcd.nodes.Has(node.Name),
+		ControlPlane:     match.IsControlPlane(node) || s.etcd.nodes.Has(node.Name),
 		Manager:          node.Name == s.ManagerNode,
-		Paused:           pause.Annotated(node),
-		Ignored:          match.Ignored(node),
+		Paused:           pause.IsAnnotated(node),
+		Ignored:          match.IsIgnored(node),
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
 		AgentSilent:      fleet.IsAgentSilent(node),
@@ -457,16 +457,16 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 	for _, profile := range concerned {
 		out.Profiles = append(out.Profiles, profile.Name)
 	}
-	out.ApplyingSince = s.rememberApplying(clientNode, node.Name)
+	out.ApplyingSince = s.recordApplying(clientNode, node.Name)
 	if clientNode != nil {
-		wanted := s.profiles.Wanted(node, clientNode)
+		wanted := s.profiles.Desired(node, clientNode)
 		out.ClientNode = &plan.ClientNode{
-			UID:            string(clientNode.UID),
-			Generation:     clientNode.Generation,
-			WantedBootHash: wanted.BootHash,
-			Withheld:       fleet.WithheldSettings(clientNode, wanted.Result),
-			Spec:           clientNode.Spec,
-			Status:         clientNode.Status,
+			UID:             string(clientNode.UID),
+			Generation:      clientNode.Generation,
+			DesiredBootHash: wanted.BootHash,
+			Withheld:        fleet.WithheldSettings(clientNode, wanted.Result),
+			Spec:            clientNode.Spec,
+			Status:          clientNode.Status,
 		}
 	}
 	return out
@@ -474,7 +474,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 
 // clientNodeOf returns the StorageClientNode of a node, nil if it belongs to a former Node of the same name.
 func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
-	clientNode := s.clientNodeNow(node.Name)
+	clientNode := s.currentClientNode(node.Name)
 	if clientNode == nil || !fleet.Owns(node, clientNode) {
 		return nil
 	}
@@ -486,8 +486,8 @@ func unavailableSince(node *corev1.Node, leaving *corev1.Taint) *time.Time {
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time
 	}
-	if since := agentpod.ReadySince(node); !agentpod.NodeReady(node) && !since.IsZero() {
-		return &since
+	if start := agentpod.ReadySince(node); !agentpod.IsNodeReady(node) && !start.IsZero() {
+		return &start
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

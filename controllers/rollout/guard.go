@@ -36,35 +36,35 @@ func guardsOf(node *corev1.Node) guards {
 // setGuards keeps autoscalers off the node, and removes it from external load balancers if requested. A key that already exists, with any value,
 // belongs to another user and is not changed.
 func setGuards(node *corev1.Node, excludeFromLoadBalancers bool) {
-	ours := guardsOf(node)
+	managed := guardsOf(node)
 	for _, key := range knownAnnotations {
-		ours.Annotations = setKey(node.Annotations, ours.Annotations, key)
+		managed.Annotations = setKey(node.Annotations, managed.Annotations, key)
 	}
 	if excludeFromLoadBalancers {
 		if node.Labels == nil {
 			node.Labels = map[string]string{}
 		}
-		ours.Labels = setKey(node.Labels, ours.Labels, corev1.LabelNodeExcludeBalancers)
+		managed.Labels = setKey(node.Labels, managed.Labels, corev1.LabelNodeExcludeBalancers)
 	}
-	if len(ours.Annotations)+len(ours.Labels) == 0 {
+	if len(managed.Annotations)+len(managed.Labels) == 0 {
 		return
 	}
-	list, err := json.Marshal(ours)
+	list, err := json.Marshal(managed)
 	if err != nil {
 		panic(err) // two lists of strings
 	}
 	node.Annotations[v1alpha1.DisruptionGuardsAnnotation] = string(list)
 }
 
-func setKey(all map[string]string, ours []string, key string) []string {
-	if _, there := all[key]; there {
-		return ours
+func setKey(all map[string]string, managedKeys []string, key string) []string {
+	if _, ok := all[key]; ok {
+		return managedKeys
 	}
 	all[key] = v1alpha1.True
-	if slices.Contains(ours, key) {
-		return ours
+	if slices.Contains(managedKeys, key) {
+		return managedKeys
 	}
-	return append(ours, key)
+	return append(managedKeys, key)
 }
 
 // The known keys are the only keys that removeGuards may remove, regardless of the author of the list.
@@ -75,14 +75,14 @@ var (
 
 // removeGuards removes the keys that setGuards has set. A value that has changed since belongs to another user.
 func removeGuards(node *corev1.Node) {
-	ours := guardsOf(node)
-	removeKeys(node.Annotations, ours.Annotations, knownAnnotations)
-	removeKeys(node.Labels, ours.Labels, knownLabels)
+	managed := guardsOf(node)
+	removeKeys(node.Annotations, managed.Annotations, knownAnnotations)
+	removeKeys(node.Labels, managed.Labels, knownLabels)
 	delete(node.Annotations, v1alpha1.DisruptionGuardsAnnotation)
 }
 
-func removeKeys(all map[string]string, ours, known []string) {
-	for _, key := range ours {
+func removeKeys(all map[string]string, managedKeys, known []string) {
+	for _, key := range managedKeys {
 		if all[key] == v1alpha1.True && slices.Contains(known, key) {
 			delete(all, key)
 		}

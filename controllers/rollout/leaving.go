@@ -31,9 +31,9 @@ var leavingTaints = map[string]bool{
 
 // leavingTaint returns the taint by which others announce the removal of a node, nil if there is none. It ignores the taint that the operator
 // itself removes, even if a user configured one of these keys for it.
-func leavingTaint(node *corev1.Node, ours string) *corev1.Taint {
+func leavingTaint(node *corev1.Node, untunedTaint string) *corev1.Taint {
 	for i := range node.Spec.Taints {
-		if taint := &node.Spec.Taints[i]; leavingTaints[taint.Key] && taint.Key != ours {
+		if taint := &node.Spec.Taints[i]; leavingTaints[taint.Key] && taint.Key != untunedTaint {
 			return taint
 		}
 	}

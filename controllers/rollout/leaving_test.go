@@ -142,7 +142,7 @@ func TestSinceWhenAnAgentAppliesSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scopeOf(t)
-			if since := s.rememberApplying(c.clientNode, "a"); since.IsZero() == c.want {
+			if since := s.recordApplying(c.clientNode, "a"); since.IsZero() == c.want {
 				t.Errorf("since %s", since)
 			}
 		})

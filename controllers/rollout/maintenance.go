@@ -30,14 +30,14 @@ var maintenanceTypes = []corev1.NodeConditionType{
 }
 
 func maintenanceOf(node *corev1.Node) plan.Maintenance {
-	var ours []corev1.NodeConditionType
+	var conditionTypes []corev1.NodeConditionType
 	for _, condition := range node.Status.Conditions {
 		if condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
-			ours = append(ours, condition.Type)
+			conditionTypes = append(conditionTypes, condition.Type)
 		}
 	}
 	for _, state := range []plan.Maintenance{plan.MaintenanceNone, plan.MaintenanceDraining, plan.MaintenanceDrained} {
-		if slices.Equal(slices.Sorted(slices.Values(ours)), slices.Sorted(slices.Values(maintenance[state]))) {
+		if slices.Equal(slices.Sorted(slices.Values(conditionTypes)), slices.Sorted(slices.Values(maintenance[state]))) {
 			return state
 		}
 	}
@@ -56,7 +56,7 @@ func maintainerOf(node *corev1.Node) string {
 
 // setMaintenance sets the operator's conditions. It skips a type for which another controller has set a condition.
 func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
-	before := s.nodeNow(step.Node)
+	before := s.currentNode(step.Node)
 	node := before.DeepCopy()
 	now, message := s.Clock.Now(), maintenanceMessage
 	if step.Permitting {

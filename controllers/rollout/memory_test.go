@@ -186,18 +186,18 @@ func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}
-			p := newPass(m, 1, plan.Begin(plan.Snapshot{}))
+			p := newPass(m, 1, plan.NewSession(plan.Snapshot{}))
 			if p.plan.Failures = &(plan.FailureChange{Nodes: c.live}); c.live != nil {
 				p.live = p.nodesToRead()
 			}
 			before := w.failuresRV
-			p.rememberFailures(t.Context(), &c.change)
-			if written := w.failuresRV > before; written != c.written || p.unremembered == c.written {
-				t.Errorf("written %t, nothing new may begin %t", written, p.unremembered)
+			p.recordFailures(t.Context(), &c.change)
+			if written := w.failuresRV > before; written != c.written || p.unrecorded == c.written {
+				t.Errorf("written %t, nothing new may begin %t", written, p.unrecorded)
 			}
 		})
 	}
-	p := newPass(nil, 1, plan.Begin(plan.Snapshot{}))
+	p := newPass(nil, 1, plan.NewSession(plan.Snapshot{}))
 	p.plan.Failures = &plan.FailureChange{All: true}
 	if got := p.nodesToRead(); got != nil {
 		t.Errorf("a change about all nodes reads %v", got)

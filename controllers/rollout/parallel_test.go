@@ -45,7 +45,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		names, objects = append(names, node.Name), append(objects, node, object)
 	}
 	s := scopeOf(t, objects...)
-	p := newPass(s, DefaultWorkers, plan.Begin(snapshotOf("new")))
+	p := newPass(s, DefaultWorkers, plan.NewSession(snapshotOf("new")))
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 			plan.GivePermit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
 	c := &stubborn{taken: map[string][]string{}}
-	p := newPass(c, DefaultWorkers, plan.Begin(snapshotOf("a", "b", "c", "d")))
+	p := newPass(c, DefaultWorkers, plan.NewSession(snapshotOf("a", "b", "c", "d")))
 	p.plan.Steps = steps
 	p.applySteps(t.Context(), steps)
 	p.applyClaims(t.Context())
@@ -233,8 +233,8 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	if diff := cmp.Diff(want, c.taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !p.skipped.Equal(sets.New("b", "d")) || len(p.refused) > 0 {
-		t.Errorf("behind %v, refused %v, want b and d to be left for the next pass", p.skipped, p.refused)
+	if !p.skipped.Equal(sets.New("b", "d")) || len(p.rejections) > 0 {
+		t.Errorf("behind %v, refused %v, want b and d to be left for the next pass", p.skipped, p.rejections)
 	}
 }
 

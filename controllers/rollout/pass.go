@@ -48,14 +48,14 @@ type cluster interface {
 var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate}
 
 const (
-	// maxNotes is the number of notes for nodes in service that one pass writes. If the pass has applied steps, the number is maxNotesBeside,
+	// maxNotes is the number of notes for nodes in service that one pass writes. If the pass has applied steps, the number is maxNotesWithSteps,
 	// because the next steps wait for it.
-	maxNotes       = 50
-	maxNotesBeside = 5
+	maxNotes          = 50
+	maxNotesWithSteps = 5
 	// retryDelay is the pause after a pass that met a conflict, or left work for the next pass.
 	retryDelay = 200 * time.Millisecond
-	// maxLooks is the number of nodes that one pass checks before it claims them: two for each of the default workers.
-	maxLooks = 24
+	// maxLookAheads is the number of nodes that one pass checks before it claims them: two for each of the default workers.
+	maxLookAheads = 24
 )
 
 // DefaultWorkers is the number of nodes that are read, drained and written concurrently. More concurrent requests would affect other clients.
@@ -72,9 +72,9 @@ type pass struct {
 	plan plan.Plan
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
-	// unremembered is true if failures could not be recorded: no new disruption starts then. unfinished is true if the next pass must start at
+	// unrecorded is true if failures could not be recorded: no new disruption starts then. unfinished is true if the next pass must start at
 	// once.
-	unremembered, unfinished bool
+	unrecorded, unfinished bool
 	// errs are the errors that do not concern a node.
 	errs []error
 }
@@ -85,8 +85,8 @@ type outcome struct {
 	// notes are the notes of the latest plan, including the results of first drains.
 	notes map[string]v1alpha1.RolloutStatus
 	// skipped are the nodes of which a step was not applied: they are left to the next pass. refused are the errors of some of them.
-	skipped sets.Set[string]
-	refused map[string]error
+	skipped    sets.Set[string]
+	rejections map[string]error
 }
 
 // skip leaves a node to the next pass, which starts at once unless the API server has rejected a write.
@@ -95,7 +95,7 @@ func (o *outcome) skip(node string, refusal error) {
 	defer o.mutex.Unlock()
 	o.skipped.Insert(node)
 	if refusal != nil {
-		o.refused[node] = refusal
+		o.rejections[node] = refusal
 	}
 }
 
@@ -117,18 +117,18 @@ func (o *outcome) finish(node string, err error) bool {
 	return false
 }
 
-func (o *outcome) noteOf(node string) (note v1alpha1.RolloutStatus, noted bool) {
+func (o *outcome) noteOf(node string) (note v1alpha1.RolloutStatus, found bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	note, noted = o.notes[node]
-	return note, noted
+	note, found = o.notes[node]
+	return note, found
 }
 
 // noteFirstDrain adds the result of a node's first drain to its note.
 func (o *outcome) noteFirstDrain(node string, progress plan.DrainProgress) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if note, noted := o.notes[node]; noted && !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
+	if note, found := o.notes[node]; found && !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
 		note.Reason, note.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
 		o.notes[node] = note
 	}
@@ -136,7 +136,7 @@ func (o *outcome) noteFirstDrain(node string, progress plan.DrainProgress) {
 
 func newPass(c cluster, workers int, session *plan.Session) *pass {
 	return &pass{cluster: c, workers: workers, session: session, outcome: outcome{
-		notes: map[string]v1alpha1.RolloutStatus{}, skipped: sets.New[string](), refused: map[string]error{},
+		notes: map[string]v1alpha1.RolloutStatus{}, skipped: sets.New[string](), rejections: map[string]error{},
 	}}
 }
 
@@ -146,29 +146,29 @@ func runPass(ctx context.Context, c cluster, workers int) (next time.Time, unfin
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	p := newPass(c, workers, plan.Begin(snapshot))
+	p := newPass(c, workers, plan.NewSession(snapshot))
 	// A node that only waits for its pods to terminate need not be read.
 	p.observeDrains(func(step plan.Drain) { p.inspectPods(ctx, step) })
 	p.decide()
-	most := maxNotes
+	limit := maxNotes
 	if len(p.plan.Steps) > 0 || p.plan.Failures != nil {
-		most = maxNotesBeside
-		if err := p.takeSteps(ctx); err != nil {
+		limit = maxNotesWithSteps
+		if err := p.runSteps(ctx); err != nil {
 			return time.Time{}, false, err
 		}
 	}
-	p.writeNotes(ctx, most)
+	p.writeNotes(ctx, limit)
 	next = p.plan.Next
 	if p.noteRefusals(ctx) {
 		next = earlierOf(next, p.session.Now.Add(maxBackOff))
 	}
 	for node := range p.skipped {
-		p.unfinished = p.unfinished || p.refused[node] == nil
+		p.unfinished = p.unfinished || p.rejections[node] == nil
 	}
 	return next, p.unfinished, errors.Join(p.errs...)
 }
 
-func (p *pass) takeSteps(ctx context.Context) error {
+func (p *pass) runSteps(ctx context.Context) error {
 	p.live = p.nodesToRead()
 	if err := p.refreshNodes(ctx, p.live); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (p *pass) takeSteps(ctx context.Context) error {
 		}
 	})
 	p.decide()
-	p.rememberFailures(ctx, p.plan.Failures)
+	p.recordFailures(ctx, p.plan.Failures)
 	p.applySteps(ctx, p.plan.Steps)
 	p.claimNodes(ctx)
 	return nil
@@ -200,10 +200,10 @@ func (p *pass) decide() {
 
 // observeDrains observes the drains of nodes that are already cordoned, and stops all others.
 func (p *pass) observeDrains(observe func(plan.Drain)) {
-	due, draining := p.session.Drains()
+	drains, draining := p.session.Drains()
 	p.keepDrains(draining)
-	if len(due) > 0 {
-		parallel.ForEach(p.workers, due, observe)
+	if len(drains) > 0 {
+		parallel.ForEach(p.workers, drains, observe)
 		p.update()
 	}
 }
@@ -229,12 +229,12 @@ func (p *pass) claimNodes(ctx context.Context) {
 // planAgain makes a new plan after the writes so far, and reports whether other steps come before claims. Nodes to which steps were applied keep
 // their notes, because their agents are about to respond. Nodes with steps other than claims are left to the next pass. So are failures that are
 // not recorded yet; no new disruption starts before them.
-func (p *pass) planAgain() (others bool) {
+func (p *pass) planAgain() (hasOtherSteps bool) {
 	before, behind := p.plan, p.skipped.Clone()
 	p.update()
 	p.decide()
 	for _, step := range before.Steps {
-		if note, noted := before.Notes[step.NodeName()]; noted && !isNewClaim(step) {
+		if note, found := before.Notes[step.NodeName()]; found && !isNewClaim(step) {
 			p.notes[step.NodeName()] = note
 		}
 	}
@@ -243,13 +243,13 @@ func (p *pass) planAgain() (others bool) {
 			continue
 		}
 		drain, isDrain := step.(plan.Drain)
-		others = others || !(isDrain && !drain.AfterCordon) && !behind.Has(step.NodeName())
+		hasOtherSteps = hasOtherSteps || !(isDrain && !drain.AfterCordon) && !behind.Has(step.NodeName())
 		p.skip(step.NodeName(), nil)
 	}
 	if p.plan.Failures != nil {
-		p.unremembered, p.unfinished = true, true
+		p.unrecorded, p.unfinished = true, true
 	}
-	return others
+	return hasOtherSteps
 }
 
 func isRelease(step plan.Step) bool {
@@ -362,8 +362,8 @@ func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
 // writeLastNote writes the note of a node as soon as all its steps are applied. Its agent responds to them, so a later note would meet a conflict.
 // Agents do not respond to a drain: steps of other nodes come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
-	note, noted := p.noteOf(node)
-	if noted && note.Phase != v1alpha1.RolloutDraining && !p.isSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
+	note, found := p.noteOf(node)
+	if found && note.Phase != v1alpha1.RolloutDraining && !p.isSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
 		p.publishNote(ctx, node, note)
 	}
 }
@@ -374,7 +374,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	for _, step := range p.plan.Steps {
 		switch {
 		case !isNewClaim(step) || p.isSkipped(step.NodeName()):
-		case p.live != nil, p.unremembered, len(claims) == maxLooks:
+		case p.live != nil, p.unrecorded, len(claims) == maxLookAheads:
 			p.skip(step.NodeName(), nil)
 		default:
 			claims = append(claims, step.(plan.AddClaim))
@@ -383,7 +383,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	isSkipped := func(c plan.AddClaim) bool { return p.isSkipped(c.Node) }
 	// No pod is evicted for a drain that would not finish.
 	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
-		if note, passed := p.session.PassOver(claim.Node, p.lookAhead(ctx, claim)); passed {
+		if note, passed := p.session.SkipNode(claim.Node, p.lookAhead(ctx, claim)); passed {
 			p.publishNote(ctx, claim.Node, note)
 			p.skip(claim.Node, nil)
 		}
@@ -415,15 +415,15 @@ func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.Rollo
 
 // noteRefusals adds the errors of the API server to the notes of nodes. An error that the note already contains is not returned again, so that it
 // is not logged repeatedly: the write is only retried, as again requests.
-func (p *pass) noteRefusals(ctx context.Context) (again bool) {
-	for _, node := range slices.Sorted(maps.Keys(p.refused)) {
-		err := p.refused[node]
+func (p *pass) noteRefusals(ctx context.Context) (needsRetry bool) {
+	for _, node := range slices.Sorted(maps.Keys(p.rejections)) {
+		err := p.rejections[node]
 		before := p.currentNote(node)
 		note := plan.WithRefusal(before, err)
 		switch {
 		case before.Phase == "":
 		case plan.SameNote(before, note):
-			again = true
+			needsRetry = true
 			continue
 		default:
 			err = errors.Join(err, p.writeNote(ctx, node, note))
@@ -432,7 +432,7 @@ func (p *pass) noteRefusals(ctx context.Context) (again bool) {
 			p.errs = append(p.errs, err)
 		}
 	}
-	return again
+	return needsRetry
 }
 
 // earlierOf returns the earlier of two times. Zero means never.
@@ -445,7 +445,7 @@ func earlierOf(a, b time.Time) time.Time {
 
 // writeNotes writes the notes that have changed. It writes notes of nodes that are out of service at once, and at most the given number of other
 // notes in a pass. So a thousand waiting nodes do not delay the next step. Canaries come first: their soak starts with the note.
-func (p *pass) writeNotes(ctx context.Context, most int) {
+func (p *pass) writeNotes(ctx context.Context, limit int) {
 	var outOfService, canaries, inService []string
 	isCanary := p.session.Names(func(n *plan.Node) bool { return n.ClientNode != nil && n.ClientNode.Spec.Canary })
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
@@ -463,7 +463,7 @@ func (p *pass) writeNotes(ctx context.Context, most int) {
 		}
 	}
 	inService = slices.Concat(canaries, inService)
-	p.unfinished = p.unfinished || len(inService) > most
-	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
-	parallel.ForEach(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
+	p.unfinished = p.unfinished || len(inService) > limit
+	nodes := slices.Concat(outOfService, inService[:min(len(inService), limit)])
+	parallel.ForEach(p.workers, nodes, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

@@ -152,7 +152,7 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPass(m, 1, plan.Begin(snapshot))
+	p := newPass(m, 1, plan.NewSession(snapshot))
 	p.plan.Steps = []plan.Step{plan.AddClaim{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}
 	p.claimNodes(t.Context())
 	if _, claimed := w.claims["b"]; claimed || !w.nodes["a"].Unschedulable || w.nodes["b"].Unschedulable {
@@ -251,7 +251,7 @@ func TestRestAfterAPass(t *testing.T) {
 		{gathered: time.Second, want: maxRest},
 		{gathered: time.Second, stepping: true},
 	} {
-		if got := (&scope{gathered: c.gathered, stepping: c.stepping}).restAfter(); got != c.want {
+		if got := (&scope{readDuration: c.gathered, stepping: c.stepping}).restAfter(); got != c.want {
 			t.Errorf("read in %s, stepping %t: rests %s, want %s", c.gathered, c.stepping, got, c.want)
 		}
 	}
@@ -275,7 +275,7 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 	canary := w.nodes[names[len(names)-1]]
 	canary.ClientNode.Spec.Canary = true
 	c := &counting{manager: &manager{world: w, name: "m"}}
-	for i, want := range []int{maxNotesBeside, maxNotes} { // the node that is claimed has no new note yet
+	for i, want := range []int{maxNotesWithSteps, maxNotes} { // the node that is claimed has no new note yet
 		c.notes = 0
 		if _, unfinished, err := runPass(t.Context(), c, 1); err != nil || !unfinished {
 			t.Fatalf("pass %d: unfinished %t, error %v", i+1, unfinished, err)
@@ -374,7 +374,7 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 
 // TestTheControlPlaneIsReadAsOne is for steps on one of its nodes: what the cache says of the others may be a second old.
 func TestTheControlPlaneIsReadAsOne(t *testing.T) {
-	session := plan.Begin(plan.Snapshot{Nodes: []plan.Node{
+	session := plan.NewSession(plan.Snapshot{Nodes: []plan.Node{
 		{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "cp-2", ControlPlane: true}, {Name: "worker-2"},
 	}})
 	for _, c := range []struct {

@@ -61,8 +61,8 @@ type Reconciler struct {
 	applying map[string]time.Time
 	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
-	// rested is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.
-	rested time.Time
+	// earliestPass is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.
+	earliestPass time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
@@ -83,14 +83,14 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	if rest := r.rested.Sub(now); rest > 0 && rest <= maxRest {
+	if rest := r.earliestPass.Sub(now); rest > 0 && rest <= maxRest {
 		return reconcile.Result{RequeueAfter: rest}, nil
 	}
 	s := newScope(r)
 	next, unfinished, err := runPass(ctx, s, r.workers())
-	r.rested = r.Clock.Now().Add(s.restAfter())
+	r.earliestPass = r.Clock.Now().Add(s.restAfter())
 	if err == nil {
-		next = earlierOf(next, s.tellProgress())
+		next = earlierOf(next, s.reportProgress())
 	}
 	switch {
 	case err != nil:
@@ -116,7 +116,7 @@ func (s *scope) restAfter() time.Duration {
 	if s.stepping {
 		return 0
 	}
-	return min(restShare*s.gathered, maxRest)
+	return min(restShare*s.readDuration, maxRest)
 }
 
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
@@ -130,15 +130,15 @@ func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgre
 	} else {
 		progress = progressOf(result)
 	}
-	s.rememberInspection(step.Node, progress)
+	s.recordInspection(step.Node, progress)
 	return progress
 }
 
 // inspectPods records the progress of a node's drain if the drain only has to wait. If Drain has work to do, or the pods cannot be read, drainNode
 // records it.
 func (s *scope) inspectPods(ctx context.Context, step plan.Drain) {
-	if result, due, err := s.Drains.Inspect(ctx, step.Node, step.Options); err == nil && !due {
-		s.rememberInspection(step.Node, progressOf(result))
+	if result, isDrainDue, err := s.Drains.Inspect(ctx, step.Node, step.Options); err == nil && !isDrainDue {
+		s.recordInspection(step.Node, progressOf(result))
 	}
 }
 
@@ -154,7 +154,7 @@ func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainPro
 func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {
-	out := plan.DrainProgress{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs, Names: result.Names}
+	out := plan.DrainProgress{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names}
 	switch {
 	case len(result.Blocked) > 0:
 		out.Reason = v1alpha1.RolloutReasonDrainBlocked

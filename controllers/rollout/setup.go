@@ -26,10 +26,10 @@ import (
 // maxBackOff is the maximum delay after a pass with an error, because freed budget waits for it.
 const maxBackOff = 10 * time.Second
 
-// gatherFor is the time for which changes are gathered before a pass: nodes of a wave come back together, and then share the writes to the claims.
-const gatherFor = 250 * time.Millisecond
+// batchDelay is the time for which changes are gathered before a pass: nodes of a wave come back together, and then share the writes to the claims.
+const batchDelay = 250 * time.Millisecond
 
-var theRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
+var rolloutRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
 
 // SetupWithManager registers the reconciler, its drains and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -58,17 +58,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func enqueue[E any](_ context.Context, _ E, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	queue.AddAfter(theRequest, gatherFor)
+	queue.AddAfter(rolloutRequest, batchDelay)
 }
 
 // nodeChanged ignores heartbeats: thousands of nodes send them all the time.
 func nodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
-	after, also := e.ObjectNew.(*corev1.Node)
-	if !ok || !also {
+	after, afterOK := e.ObjectNew.(*corev1.Node)
+	if !ok || !afterOK {
 		return true
 	}
-	return agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
+	return agentpod.IsNodeReady(before) != agentpod.IsNodeReady(after) ||
 		before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
 		before.Spec.Unschedulable != after.Spec.Unschedulable ||
 		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
@@ -83,16 +83,16 @@ func nodeChanged(e event.UpdateEvent) bool {
 // clientNodeChanged ignores reports that only change mounts and their figures, and ignores volumes, on which the rollout does not decide.
 func clientNodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
-	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
-	if !ok || !also {
+	after, afterOK := e.ObjectNew.(*v1alpha1.StorageClientNode)
+	if !ok || !afterOK {
 		return true
 	}
-	asked, asks := before.Spec, after.Spec
-	asked.Volumes, asks.Volumes = nil, nil
-	if !equality.Semantic.DeepEqual(asked, asks) {
+	previousSpec, currentSpec := before.Spec, after.Spec
+	previousSpec.Volumes, currentSpec.Volumes = nil, nil
+	if !equality.Semantic.DeepEqual(previousSpec, currentSpec) {
 		return true
 	}
-	was, is := before.Status, after.Status
-	was.Mounts, is.Mounts = nil, nil
-	return !equality.Semantic.DeepEqual(was, is)
+	previousStatus, currentStatus := before.Status, after.Status
+	previousStatus.Mounts, currentStatus.Mounts = nil, nil
+	return !equality.Semantic.DeepEqual(previousStatus, currentStatus)
 }

@@ -759,14 +759,14 @@ func (m *manager) readRules(_ context.Context, nodes []string) (plan.Rules, erro
 	defer m.turnOfWorker()()
 	m.intrudeAt("rules")
 	m.pausedThen, m.ruledAt = m.paused, m.now
-	out := plan.Rules{Now: m.now, Paused: m.paused, WantedBootHashes: map[string]string{}}
+	out := plan.Rules{Now: m.now, Paused: m.paused, DesiredBootHashes: map[string]string{}}
 	for _, name := range m.profileNames {
 		m.rules[name] = m.profiles[name].rules()
 		out.Profiles = append(out.Profiles, m.rules[name])
 	}
 	for _, name := range nodes {
 		if n := m.nodes[name]; n != nil {
-			_, out.WantedBootHashes[name] = m.wantedSettings(n)
+			_, out.DesiredBootHashes[name] = m.wantedSettings(n)
 		}
 	}
 	return out, nil
@@ -788,7 +788,7 @@ func (m *manager) currentSnapshot() plan.Snapshot {
 		if n.ClientNode != nil {
 			c := *n.ClientNode
 			wish := m.wishesThen[name]
-			c.WantedBootHash = wish.hash
+			c.DesiredBootHash = wish.hash
 			c.Withheld = withheld(n, wish.settings, wish.hash)
 			read.ClientNode = &c
 		}

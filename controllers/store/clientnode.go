@@ -39,7 +39,7 @@ func NewClientNodeTransform() func(object any) (any, error) {
 
 func (c *clientNodes) keep(clientNode *v1alpha1.StorageClientNode) {
 	clientNode.ManagedFields = nil
-	clientNode.Status.Mounts = keepVersion(c.mounts, clientNode.Name, c.keptMounts(clientNode.Status.Mounts))
+	clientNode.Status.Mounts = keepVersion(c.mounts, clientNode.Name, c.compactMounts(clientNode.Status.Mounts))
 	clientNode.Status.Conditions = nil
 	clientNode.Spec.Settings = c.settings.Share(keyOfSettings(clientNode.Spec.Settings), func() []v1alpha1.NodeSetting {
 		return slices.Clone(clientNode.Spec.Settings)
@@ -49,7 +49,7 @@ func (c *clientNodes) keep(clientNode *v1alpha1.StorageClientNode) {
 		v.Name, v.MountOptions = shared(c, v.Name), c.sharedList(v.MountOptions)
 	}
 	clientNode.Spec.Volumes = keepVersion(c.volumes, clientNode.Name, clientNode.Spec.Volumes)
-	clientNode.Status.Settings = c.keptReports(clientNode.Status.Settings)
+	clientNode.Status.Settings = c.compactReports(clientNode.Status.Settings)
 }
 
 // shared returns the shared copy of a string.
@@ -65,8 +65,8 @@ func keyOfSettings(settings []v1alpha1.NodeSetting) string {
 	return key.String()
 }
 
-// keptReports returns the shared reports of nodes of the same kind. Reports with a drift belong to one node and are not shared.
-func (c *clientNodes) keptReports(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
+// compactReports returns the shared reports of nodes of the same kind. Reports with a drift belong to one node and are not shared.
+func (c *clientNodes) compactReports(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
 	var key strings.Builder
 	for _, s := range reports {
 		if s.Drift != nil {
@@ -92,23 +92,23 @@ func (c *clientNodes) withSharedTexts(reports []v1alpha1.SettingStatus) []v1alph
 	return slices.Clone(reports)
 }
 
-func (c *clientNodes) keptMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
+func (c *clientNodes) compactMounts(mounts []v1alpha1.MountStatus) []v1alpha1.MountStatus {
 	if len(mounts) == 0 {
 		return mounts
 	}
-	kept := make([]v1alpha1.MountStatus, 0, len(mounts))
+	compacted := make([]v1alpha1.MountStatus, 0, len(mounts))
 	for _, mount := range mounts {
 		if mount.Volume == "" {
-			kept = append(kept, v1alpha1.MountStatus{Server: shared(c, mount.Server), Protocol: shared(c, mount.Protocol)})
+			compacted = append(compacted, v1alpha1.MountStatus{Server: shared(c, mount.Server), Protocol: shared(c, mount.Protocol)})
 			continue
 		}
-		kept = append(kept, v1alpha1.MountStatus{
+		compacted = append(compacted, v1alpha1.MountStatus{
 			Volume: shared(c, mount.Volume), Server: shared(c, mount.Server), Protocol: shared(c, mount.Protocol),
 			Options: c.sharedList(mount.Options), Connections: mount.Connections, SlotLimit: mount.SlotLimit,
 			ReadAheadKiB: mount.ReadAheadKiB, Since: mount.Since, Used: mount.Used, State: shared(c, mount.State), Message: shared(c, mount.Message),
 		})
 	}
-	return kept
+	return compacted
 }
 
 // keepVersion lets the versions of a node's object share a list that has not changed: while all readers receive a report, both versions exist. A
@@ -117,9 +117,9 @@ func keepVersion[T any](last *Pool[[]T], node string, list []T) []T {
 	if len(list) == 0 {
 		return nil
 	}
-	return last.Update(node, func(was []T, found bool) []T {
-		if found && equality.Semantic.DeepEqual(was, list) {
-			return was
+	return last.Update(node, func(previous []T, found bool) []T {
+		if found && equality.Semantic.DeepEqual(previous, list) {
+			return previous
 		}
 		return slices.Clone(list)
 	})

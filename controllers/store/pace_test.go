@@ -21,7 +21,7 @@ func TestPaceSpacesWhatIsDoneAgain(t *testing.T) {
 			if left := pace.Begin(every, now); left != 0 {
 				t.Errorf("the first one waits %s", left)
 			}
-			if left := pace.Left(every, now.Add(test.after)); left != test.left {
+			if left := pace.Remaining(every, now.Add(test.after)); left != test.left {
 				t.Errorf("%s are left, want %s", left, test.left)
 			}
 			if left := pace.Begin(every, now.Add(test.after)); left != test.left {
@@ -31,7 +31,7 @@ func TestPaceSpacesWhatIsDoneAgain(t *testing.T) {
 			if test.left > 0 {
 				wait = test.left
 			}
-			if left := pace.Left(every, now.Add(test.after)); left != wait {
+			if left := pace.Remaining(every, now.Add(test.after)); left != wait {
 				t.Errorf("then %s are left, want %s", left, wait)
 			}
 		})

@@ -93,7 +93,7 @@ func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
 			err = fmt.Errorf("create clone %s: %w", object.GetName(), err)
 			// A missing namespace also causes NotFound.
 			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
-				r.refused[object.GetLabels()[v1alpha1.TrialLabel]] = err.Error()
+				r.rejections[object.GetLabels()[v1alpha1.TrialLabel]] = err.Error()
 				return nil
 			}
 			return err

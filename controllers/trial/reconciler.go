@@ -62,10 +62,10 @@ type Reconciler struct {
 	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
 	Volumes *snapshot.Memory
 
-	pace    store.Pace
-	memory  plan.Memory
-	refused map[string]string
-	reader  *snapshot.Reader
+	pace       store.Pace
+	memory     plan.Memory
+	rejections map[string]string
+	reader     *snapshot.Reader
 	// profileSets caches results that depend on the profiles alone.
 	profileSets fleet.ProfileSets
 }
@@ -110,8 +110,8 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 // Reconcile runs a pass. A failed write of one node does not block the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
-	if left := r.pace.Begin(passEvery, now); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	if remaining := r.pace.Begin(passEvery, now); remaining > 0 {
+		return reconcile.Result{RequeueAfter: remaining}, nil
 	}
 	s, err := r.readSnapshot(ctx, now)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.logResults(ctx, next.Memory)
 	r.memory = next.Memory
 	// The last pass has reported these rejections.
-	r.refused = map[string]string{}
+	r.rejections = map[string]string{}
 	// Results come before the removal of the order: a reader of the StorageClientNode then finds the result.
 	r.Results.set(next.Memory.Results)
 	var failed []error
@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 
 func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 	for key, result := range next.Results {
-		if was, known := r.memory.Results[key]; !known || was != result {
+		if previous, known := r.memory.Results[key]; !known || previous != result {
 			log.FromContext(ctx).Info("Probed options", "set", key.Set, "server", key.Server, "verdict", result.Verdict, "message", result.Text)
 		}
 	}
@@ -161,7 +161,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 		return plan.Snapshot{}, err
 	}
 	s := plan.Snapshot{
-		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
+		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow), Memory: r.memory, Rejections: r.rejections, Now: now,
 	}
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err
@@ -222,7 +222,7 @@ func (r *Reconciler) readPods(ctx context.Context) (runners map[string]plan.Runn
 		switch ready := agentpod.IsReady(pod); pod.Labels[agentpod.ComponentLabel] {
 		case component:
 			name := nodeOf(pod)
-			runners[name] = plan.Runner{There: true, Ready: runners[name].Ready || ready}
+			runners[name] = plan.Runner{Exists: true, Ready: runners[name].Ready || ready}
 		case agentpod.Component:
 			if ready && len(pod.Spec.Containers) > 0 {
 				agents[pod.Spec.NodeName] = pod

@@ -19,8 +19,8 @@ import (
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	one := watch.One("trial")
 	labelled := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		_, ours := o.GetLabels()[v1alpha1.TrialLabel]
-		return ours
+		_, ok := o.GetLabels()[v1alpha1.TrialLabel]
+		return ok
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("trial").
@@ -37,8 +37,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // trialChanged filters out updates that do not concern trials or samples.
 func trialChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
-	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
-	return !ok || !also || !equality.Semantic.DeepEqual(before.Spec.Trial, after.Spec.Trial) ||
+	after, afterOK := e.ObjectNew.(*v1alpha1.StorageClientNode)
+	return !ok || !afterOK || !equality.Semantic.DeepEqual(before.Spec.Trial, after.Spec.Trial) ||
 		!equality.Semantic.DeepEqual(before.Status.Trial, after.Status.Trial) ||
 		!equality.Semantic.DeepEqual(before.Spec.Sample, after.Spec.Sample) || !equality.Semantic.DeepEqual(before.Status.Sample, after.Status.Sample)
 }

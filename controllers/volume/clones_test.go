@@ -34,13 +34,13 @@ func TestAClonedVolumeIsLeftAlone(t *testing.T) {
 	if !slices.Contains(pv.Spec.MountOptions, "nconnect=4") || !slices.Equal(cloned.Spec.MountOptions, []string{"hard", "nconnect=8"}) || len(cloned.Annotations) > 0 {
 		t.Errorf("the volume has %q, the clone %q and %v", pv.Spec.MountOptions, cloned.Spec.MountOptions, cloned.Annotations)
 	}
-	verdict, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(ctx, &cloned)
+	verdict, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, &cloned)
 	if err != nil || verdict.Action != judge.ActionNone || stopped != "" {
 		t.Errorf("a new clone: %v, %+v, %q", err, verdict, stopped)
 	}
 	// Who gives a volume of his own that label has not hidden it.
 	theirs := builders.NFSVolume([]string{"hard"}, builders.Named("theirs"), builders.Labelled(v1alpha1.TrialLabel, "1"))
-	if verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(ctx, theirs); err != nil || verdict.Action != judge.ActionWrite {
+	if verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, theirs); err != nil || verdict.Action != judge.ActionWrite {
 		t.Errorf("a volume with the label: %v, %+v", err, verdict)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // 2 min 2 s (exponentialbackoff of pkg/util/goroutinemap).
 const retryWithin = 5 * time.Minute
 
-// inspectCures returns the known results of rollback checks.
-func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
-	out := map[string]plan.Cure{}
+// inspectRollbacks returns the known results of rollback checks.
+func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
+	out := map[string]plan.RollbackResult{}
 	if len(inCure) == 0 {
 		return out, nil
 	}
@@ -28,7 +28,7 @@ func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[str
 	for i, v := range inCure {
 		volumes[i] = plan.Watched{Volume: v.Volume, Since: v.Since}
 	}
-	told, err := readFailedMounts(ctx, s.APIReader, namespacesOf(volumes))
+	failedMounts, err := readFailedMounts(ctx, s.APIReader, namespacesOf(volumes))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[str
 		return nil, err
 	}
 	for _, v := range inCure {
-		cure, err := w.judgeCure(ctx, v, told)
+		cure, err := w.evaluateRollback(ctx, v, failedMounts)
 		if err != nil {
 			return nil, err
 		}
@@ -48,12 +48,12 @@ func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[str
 	return out, nil
 }
 
-// judgeCure evaluates the pods that use the volume. The original options work if a pod has started for the first time since the restore. They
+// evaluateRollback evaluates the pods that use the volume. The original options work if a pod has started for the first time since the restore. They
 // fail if a pod has the same failure long enough after it.
-func (w *witnesses) judgeCure(ctx context.Context, v plan.InCure, told []*failedMount) (plan.Cure, error) {
+func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (plan.RollbackResult, error) {
 	volumeClaim, bound := volumeClaimKey(v.Volume)
 	if !bound {
-		return plan.CureEnded, nil
+		return plan.RollbackUntested, nil
 	}
 	waiting := sets.New[types.NamespacedName]()
 	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
@@ -62,21 +62,21 @@ func (w *witnesses) judgeCure(ctx context.Context, v plan.InCure, told []*failed
 			continue
 		}
 		if pod.startedSince(v.Since) && !pod.restarted {
-			return plan.CureWorked, nil
+			return plan.RollbackWorked, nil
 		}
-		if pod.started.IsZero() && !pod.ended {
+		if pod.started.IsZero() && !pod.finished {
 			waiting.Insert(key)
 		}
 	}
 	if len(waiting) == 0 {
-		return plan.CureEnded, nil
+		return plan.RollbackUntested, nil
 	}
-	for _, f := range told {
+	for _, f := range failedMounts {
 		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failure || f.last.Before(v.Since.Add(retryWithin)) {
 			continue
 		}
 		if confirmed, err := w.confirm(ctx, f, v.Volume); err != nil || confirmed {
-			return plan.CureFailed, err
+			return plan.RollbackFailed, err
 		}
 	}
 	return "", nil

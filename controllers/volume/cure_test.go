@@ -37,31 +37,31 @@ func TestCures(t *testing.T) {
 	failed := &failedMount{message: message}
 	for name, test := range map[string]struct {
 		objects []client.Object
-		want    plan.Cure
+		want    plan.RollbackResult
 	}{
-		"a pod has started since":                             {[]client.Object{pod(started(time.Minute, 0))}, plan.CureWorked},
-		"a pod has started before":                            {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, plan.CureEnded},
-		"a container has started again, on the mount of then": {[]client.Object{pod(started(time.Minute, 1))}, plan.CureEnded},
+		"a pod has started since":                             {[]client.Object{pod(started(time.Minute, 0))}, plan.RollbackWorked},
+		"a pod has started before":                            {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, plan.RollbackUntested},
+		"a container has started again, on the mount of then": {[]client.Object{pod(started(time.Minute, 1))}, plan.RollbackUntested},
 		"the pod waits":                                       {[]client.Object{pod()}, ""},
 		"it fails, maybe still with the list of then":         {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},
-		"it fails alike long after":                           {[]client.Object{pod(), failing(message, 6*time.Minute)}, plan.CureFailed},
+		"it fails alike long after":                           {[]client.Object{pod(), failing(message, 6*time.Minute)}, plan.RollbackFailed},
 		"it fails in another way":                             {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, ""},
 		"somebody else's pod fails":                           {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, ""},
-		"no pod is left":                                      {nil, plan.CureEnded},
+		"no pod is left":                                      {nil, plan.RollbackUntested},
 		"the pod is being deleted": {[]client.Object{pod(func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"test/keep"}
-		})}, plan.CureEnded},
+		})}, plan.RollbackUntested},
 		"a pod of another claim": {[]client.Object{pod(started(time.Minute, 0), func(p *corev1.Pod) {
 			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other"
-		})}, plan.CureEnded},
+		})}, plan.RollbackUntested},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
 			pv := created("a", 0)
 			pv.Spec.ClaimRef.Name = "data"
 			r.APIReader = r.Client
-			inCure := []plan.InCure{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
-			got, err := (&scope{Reconciler: r}).inspectCures(context.Background(), inCure)
+			inCure := []plan.RollbackCheck{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
+			got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), inCure)
 			if err != nil {
 				t.Fatal(err)
 			}

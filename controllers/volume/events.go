@@ -34,23 +34,23 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 // reportNotes writes a log line and an event for each volume that is blocked or keeps its original value. An unchanged reason and message are
 // not reported again.
 func (s *scope) reportNotes(ctx context.Context, notes map[string]plan.Note) {
-	maps.DeleteFunc(s.reported, func(volume, _ string) bool { return !isToldOnce(notes[volume]) })
+	maps.DeleteFunc(s.reported, func(volume, _ string) bool { return !isReportedOnce(notes[volume]) })
 	for name, note := range notes {
-		if !isToldOnce(note) {
+		if !isReportedOnce(note) {
 			continue
 		}
-		said := note.Reason + " " + note.Message
-		if s.reported[name] == said {
+		content := note.Reason + " " + note.Message
+		if s.reported[name] == content {
 			continue
 		}
-		s.reported[name] = said
+		s.reported[name] = content
 		log.FromContext(ctx).Info("Volume differs from what is declared", "PersistentVolume", name, "reason", note.Reason, "message", note.Message)
 		s.sendEvent(note, judge.ActionNone)
 	}
 }
 
-// isToldOnce reports whether a volume stays in its state although it differs from the profiles.
-func isToldOnce(note plan.Note) bool {
+// isReportedOnce reports whether a volume stays in its state although it differs from the profiles.
+func isReportedOnce(note plan.Note) bool {
 	return note.State == judge.StateBlocked || note.Reason == v1alpha1.VolumeReasonKeepsOwnValue
 }
 

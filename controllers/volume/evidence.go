@@ -113,7 +113,7 @@ func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentV
 		}
 		for i := range page.Items {
 			pod := factsOf(&page.Items[i])
-			if pod.ended || !pod.started.IsZero() {
+			if pod.finished || !pod.started.IsZero() {
 				continue
 			}
 			for name := range pod.volumes {

@@ -98,7 +98,7 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 	newest := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) {
 		pv.Name, pv.UID, pv.CreationTimestamp = "newest", "newest", metav1.Time{}
 	})
-	verdict, stopped, err := reader.JudgeNew(ctx, newest)
+	verdict, stopped, err := reader.EvaluateNew(ctx, newest)
 	if err != nil || verdict.Action != judge.ActionWrite || (stopped != "") != want {
 		t.Errorf("a new volume: %v, %s, stopped by %q, want stopped %t", err, verdict.Action, stopped, want)
 	}
@@ -138,7 +138,7 @@ func TestANewVolumeDoesNotGetWhatAProbeHasRefused(t *testing.T) {
 		makeAPass(t, r)
 		for server, want := range map[string]bool{"filer": test.here, "other": test.otherServer} {
 			pv := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name, pv.UID, pv.Spec.NFS.Server = "newest", "newest", server })
-			_, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(context.Background(), pv)
+			_, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(context.Background(), pv)
 			if err != nil || (stopped != "") != want || want && !strings.Contains(stopped, "a probe on n says no") {
 				t.Errorf("%s, a new volume of %s: %v, stopped by %q, want stopped %t", test.verdict, server, err, stopped, want)
 			}

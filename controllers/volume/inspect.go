@@ -55,9 +55,9 @@ type failedMount struct {
 	// node is the node of the kubelet that the event names as its source.
 	node        string
 	first, last time.Time
-	// told is the later of first and the creation time, which only the API server sets.
-	told    time.Time
-	message string
+	// reportedAt is the later of first and the creation time, which only the API server sets.
+	reportedAt time.Time
+	message    string
 	// volumes are the volumes that the message names. unmounted are the pod's names of the volumes that it waits for.
 	volumes, unmounted []string
 	// failure is the same for all events of one failure. It excludes the pod if the message names the volume.
@@ -81,26 +81,26 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 	if len(watched) == 0 {
 		return out, nil
 	}
-	told, err := readFailedMounts(ctx, reader, namespacesOf(watched))
+	failedMounts, err := readFailedMounts(ctx, reader, namespacesOf(watched))
 	if err != nil {
 		return nil, err
 	}
-	before := findFailures(told)
-	asksOtherwise := slices.ContainsFunc(watched, func(w plan.Watched) bool { return w.AsksOtherwise })
-	told = slices.DeleteFunc(keepRecent(told, watched), func(f *failedMount) bool {
-		return mountfailures.CauseOf(f.message, asksOtherwise) == mountfailures.Elsewhere
+	before := findFailures(failedMounts)
+	changesRequests := slices.ContainsFunc(watched, func(w plan.Watched) bool { return w.ChangesRequests })
+	failedMounts = slices.DeleteFunc(keepRecent(failedMounts, watched), func(f *failedMount) bool {
+		return mountfailures.CauseOf(f.message, changesRequests) == mountfailures.Elsewhere
 	})
-	w, err := askPods(ctx, reader, told)
+	w, err := readNamedPods(ctx, reader, failedMounts)
 	if err != nil {
 		return nil, err
 	}
 	byClaim := groupByClaim(watched)
-	for _, f := range told {
+	for _, f := range failedMounts {
 		for _, volume := range w.volumesOf(f.pod, byClaim) {
 			known, found := out[volume.Volume.Name]
-			cause := mountfailures.CauseOf(f.message, volume.AsksOtherwise)
+			cause := mountfailures.CauseOf(f.message, volume.ChangesRequests)
 			switch {
-			case cause == mountfailures.Elsewhere, found && (known.SpeaksOfOptions || cause == mountfailures.Unknown),
+			case cause == mountfailures.Elsewhere, found && (known.NamesOptions || cause == mountfailures.Unknown),
 				!f.mayConcern(volume), before[f.failure].Before(volume.Since):
 				continue
 			}
@@ -109,7 +109,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 				return nil, err
 			}
 			if confirmed {
-				out[volume.Volume.Name] = plan.Failure{Text: failureText(f.message), Kind: f.kindOn(volume.Volume), SpeaksOfOptions: cause == mountfailures.Options}
+				out[volume.Volume.Name] = plan.Failure{Text: failureText(f.message), Kind: f.kindOn(volume.Volume), NamesOptions: cause == mountfailures.Options}
 			}
 		}
 	}
@@ -117,19 +117,19 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 }
 
 // keepRecent drops failed mounts that concern none of the watched volumes, regardless of the pod.
-func keepRecent(told []*failedMount, watched []plan.Watched) []*failedMount {
-	begins, names := map[string]time.Time{}, sets.New[string]()
+func keepRecent(failedMounts []*failedMount, watched []plan.Watched) []*failedMount {
+	starts, names := map[string]time.Time{}, sets.New[string]()
 	for _, w := range watched {
 		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
 			names.Insert(w.Volume.Name)
-			if first, known := begins[volumeClaim.Namespace]; !known || w.Since.Before(first) {
-				begins[volumeClaim.Namespace] = w.Since
+			if first, known := starts[volumeClaim.Namespace]; !known || w.Since.Before(first) {
+				starts[volumeClaim.Namespace] = w.Since
 			}
 		}
 	}
-	return slices.DeleteFunc(told, func(f *failedMount) bool {
-		since, known := begins[f.pod.Namespace]
-		return !known || f.first.Before(since) || len(f.volumes) > 0 && !names.HasAny(f.volumes...)
+	return slices.DeleteFunc(failedMounts, func(f *failedMount) bool {
+		start, known := starts[f.pod.Namespace]
+		return !known || f.first.Before(start) || len(f.volumes) > 0 && !names.HasAny(f.volumes...)
 	})
 }
 
@@ -194,9 +194,9 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 		pod: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, podUID: of.UID, node: node,
 		first: firstSeen(e), last: lastSeen(e), message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
 	}
-	f.told = f.first
-	if e.CreationTimestamp.After(f.told) {
-		f.told = e.CreationTimestamp.Time
+	f.reportedAt = f.first
+	if e.CreationTimestamp.After(f.reportedAt) {
+		f.reportedAt = e.CreationTimestamp.Time
 	}
 	for _, match := range namedVolume.FindAllStringSubmatch(f.message, -1) {
 		f.volumes = append(f.volumes, match[1])
@@ -242,11 +242,11 @@ func (f *failedMount) mayConcern(w plan.Watched) bool {
 // a write has another cause.
 type failures map[string]time.Time
 
-func findFailures(told []*failedMount) failures {
+func findFailures(failedMounts []*failedMount) failures {
 	out := failures{}
-	for _, f := range told {
-		if first, known := out[f.failure]; !known || f.told.Before(first) {
-			out[f.failure] = f.told
+	for _, f := range failedMounts {
+		if first, known := out[f.failure]; !known || f.reportedAt.Before(first) {
+			out[f.failure] = f.reportedAt
 		}
 	}
 	return out

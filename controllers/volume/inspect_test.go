@@ -197,7 +197,7 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 		"open":       {[]string{mount + "access denied by server while mounting filer:/data"}, false, &plan.Failure{Text: mount + "access denied by server while mounting filer:/data"}},
 		"the options, whatever else is told": {
 			[]string{mount + "access denied by server while mounting filer:/data", mount + "an incorrect mount option was specified", mount + "No route to host"},
-			true, &plan.Failure{Text: mount + "an incorrect mount option was specified", SpeaksOfOptions: true},
+			true, &plan.Failure{Text: mount + "an incorrect mount option was specified", NamesOptions: true},
 		},
 	} {
 		objects := []client.Object{failingPod("eda", "data"), nodeN()}
@@ -209,7 +209,7 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 		another := created("b", 0)
 		another.Spec.ClaimRef.Name = "another"
 		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{
-			{Volume: created("a", 0), Since: since, AsksOtherwise: test.asksOtherwise}, {Volume: another, Since: since, AsksOtherwise: true},
+			{Volume: created("a", 0), Since: since, ChangesRequests: test.asksOtherwise}, {Volume: another, Since: since, ChangesRequests: true},
 		})
 		if err != nil {
 			t.Fatal(err)

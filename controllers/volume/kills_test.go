@@ -27,7 +27,7 @@ func (s *story) passKilledAt(at int) (died bool) {
 	if s.intrude = nil; died {
 		s.m = newManager(s.world)
 	}
-	s.now = s.now.Add(passEvery)
+	s.now = s.now.Add(passInterval)
 	return died
 }
 

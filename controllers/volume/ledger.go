@@ -23,32 +23,32 @@ import (
 // beginSteps records the planned writes in the ledger, and returns the steps that may run. A step that could not be recorded waits. Exception:
 // a step that removes the operator's options runs, unless another client wrote the page first.
 func (p *pass) beginSteps(ctx context.Context, decided plan.Plan, steps []plan.Step) []plan.Step {
-	unkept := p.writeLedger(ctx, decided.Ahead(steps))
+	errs := p.writeLedger(ctx, decided.ChangesBefore(steps))
 	var out []plan.Step
 	for _, step := range steps {
 		var err error
-		for _, key := range plan.Recorded(step) {
-			err = cmp.Or(err, unkept[key])
+		for _, key := range plan.LedgerKeys(step) {
+			err = cmp.Or(err, errs[key])
 		}
 		switch {
-		case err == nil, plan.MayGoUnrecorded(step) && !isOvertaken(err):
+		case err == nil, plan.MayRunUnrecorded(step) && !isOvertaken(err):
 			out = append(out, step)
 		case !isOvertaken(err):
-			p.refuseVolume(step.Target().Name)
+			p.delayVolume(step.Target().Name)
 		}
 	}
-	p.keepLedgerErrors(unkept)
+	p.recordLedgerErrors(errs)
 	return out
 }
 
-func (p *pass) keepLedgerErrors(unkept map[types.UID]error) {
-	for _, uid := range slices.Sorted(maps.Keys(unkept)) {
-		if isOvertaken(unkept[uid]) {
+func (p *pass) recordLedgerErrors(errs map[types.UID]error) {
+	for _, uid := range slices.Sorted(maps.Keys(errs)) {
+		if isOvertaken(errs[uid]) {
 			p.unfinished = true
 			continue
 		}
 		if p.failed++; len(p.errs) < maxErrors {
-			p.errs = append(p.errs, unkept[uid])
+			p.errs = append(p.errs, errs[uid])
 		}
 	}
 }
@@ -59,7 +59,7 @@ func isOvertaken(err error) bool {
 }
 
 func (s *scope) isLedgerDue() bool {
-	return s.kept.IsZero() || s.now.Sub(s.kept) >= plan.KeepEvery || s.now.Before(s.kept)
+	return s.compared.IsZero() || s.now.Sub(s.compared) >= plan.LedgerInterval || s.now.Before(s.compared)
 }
 
 // writeLedger writes each changed page once, based on the version that was read.
@@ -67,10 +67,10 @@ func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[typ
 	if len(changes) == 0 {
 		return nil
 	}
-	writes, unkept := s.ledger.Apply(changes)
-	failed := make(map[types.UID]error, len(unkept))
-	for uid, why := range unkept {
-		failed[uid] = fmt.Errorf("cannot remember the PersistentVolume with UID %s: %w", uid, errors.New(why))
+	writes, rejected := s.ledger.Apply(changes)
+	failed := make(map[types.UID]error, len(rejected))
+	for uid, reason := range rejected {
+		failed[uid] = fmt.Errorf("cannot remember the PersistentVolume with UID %s: %w", uid, errors.New(reason))
 	}
 	var mutex sync.Mutex
 	var written []*corev1.ConfigMap

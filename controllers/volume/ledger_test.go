@@ -122,7 +122,7 @@ func TestWhatTheLedgerCannotKeepIsNotWritten(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"new": "hard", "old": "hard"}, lists); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if r.refused["new"].IsZero() {
+	if r.rejected["new"].IsZero() {
 		t.Error("the volume is not left alone for a while, and keeps others waiting as the canary")
 	}
 }
@@ -142,7 +142,7 @@ func TestTheLedgerFollowsTheVolumes(t *testing.T) {
 	if makeAPass(t, r); entryOf(t, r.Client, created.UID) == nil {
 		t.Error("volumes and ledger are compared twice within a minute")
 	}
-	r.kept = r.kept.Add(-time.Minute)
+	r.compared = r.compared.Add(-time.Minute)
 	if makeAPass(t, r); entryOf(t, r.Client, created.UID) != nil {
 		t.Error("a volume that is gone is not forgotten")
 	}

@@ -29,8 +29,8 @@ type cluster interface {
 	isInspectionDue(every time.Duration) bool
 	// inspectMounts reads the watched volumes' failed mounts live, with the messages of their events.
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
-	// inspectCures reads the results of rollback checks live.
-	inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error)
+	// inspectRollbacks reads the results of rollback checks live.
+	inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error)
 	// isLedgerDue reports whether it is time to compare volumes and ledger live.
 	isLedgerDue() bool
 	// writeLedger applies changes of the ledger. It returns the errors by volume.
@@ -42,8 +42,8 @@ type cluster interface {
 	// clock returns the current time, which is later than the time of the plan.
 	clock() time.Time
 	applyStep(ctx context.Context, step plan.Step) error
-	// refuseVolume records that the API server rejected a write of a volume.
-	refuseVolume(volume string)
+	// delayVolume records that the API server rejected a write of a volume.
+	delayVolume(volume string)
 	// reportNotes creates events for new notes.
 	reportNotes(ctx context.Context, notes map[string]plan.Note)
 }
@@ -60,7 +60,7 @@ type pass struct {
 	unfinished bool
 	errs       []error
 	failed     int
-	taken      []plan.Step
+	applied    []plan.Step
 }
 
 func newPass(c cluster) *pass { return &pass{cluster: c, decide: plan.For} }
@@ -82,7 +82,7 @@ func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished
 func (p *pass) makePlan(ctx context.Context, s plan.Snapshot) plan.Plan {
 	observed := false
 	if p.isInspectionDue(plan.MinInspection) {
-		if wanted := plan.Wants(s); !wanted.IsEmpty() && p.isInspectionDue(wanted.Every) {
+		if wanted := plan.RequiredObservations(s); !wanted.IsEmpty() && p.isInspectionDue(wanted.Interval) {
 			seen, err := p.observe(ctx, s, wanted)
 			if err != nil {
 				p.errs, p.failed = append(p.errs, err), p.failed+1
@@ -112,7 +112,7 @@ func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.P
 	if observed && !newer && !decided.Canary {
 		return decided, nil
 	}
-	wanted := plan.Wants(s)
+	wanted := plan.RequiredObservations(s)
 	if !observed || newer {
 		if s, err = p.observe(ctx, s, wanted); err != nil {
 			return plan.Plan{}, err
@@ -127,12 +127,12 @@ func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.P
 }
 
 // observe returns the snapshot with the live observations that a plan requires.
-func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Wanted) (plan.Snapshot, error) {
+func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Observations) (plan.Snapshot, error) {
 	var err error
 	if s.FailedMounts, err = p.inspectMounts(ctx, wanted.Watched); err != nil {
 		return s, err
 	}
-	if s.Cures, err = p.inspectCures(ctx, wanted.InCure); err != nil {
+	if s.RollbackResults, err = p.inspectRollbacks(ctx, wanted.RollbackChecks); err != nil {
 		return s, err
 	}
 	s.Evidence, err = p.inspectEvidence(ctx, wanted.Awaited)
@@ -147,21 +147,21 @@ func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
 		steps, p.unfinished = steps[:maxSteps], true
 	}
 	parallel.ForEach(workers, p.beginSteps(ctx, decided, steps), func(step plan.Step) {
-		step = plan.Dated(step, p.clock())
+		step = plan.WithWriteTime(step, p.clock())
 		if err := p.applyStep(ctx, step); err != nil {
-			p.keepError(step, err)
+			p.recordError(step, err)
 			return
 		}
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
-		p.taken = append(p.taken, step)
+		p.applied = append(p.applied, step)
 	})
 	// If this write fails, a later pass updates the ledger from the volumes.
-	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken, p.clock())))
+	p.recordLedgerErrors(p.writeLedger(ctx, plan.ChangesAfter(p.applied, p.clock())))
 }
 
-// keepError records the error of a step. A conflict with another client is no error.
-func (p *pass) keepError(step plan.Step, err error) {
+// recordError records the error of a step. A conflict with another client is no error.
+func (p *pass) recordError(step plan.Step, err error) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -169,7 +169,7 @@ func (p *pass) keepError(step plan.Step, err error) {
 		return
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		p.refuseVolume(step.Target().Name)
+		p.delayVolume(step.Target().Name)
 	}
 	if p.failed++; len(p.errs) < maxErrors {
 		p.errs = append(p.errs, err)
@@ -177,8 +177,8 @@ func (p *pass) keepError(step plan.Step, err error) {
 }
 
 func (p *pass) joinErrors() error {
-	if more := p.failed - len(p.errs); more > 0 {
-		return errors.Join(append(p.errs, fmt.Errorf("and %d more volumes", more))...)
+	if omitted := p.failed - len(p.errs); omitted > 0 {
+		return errors.Join(append(p.errs, fmt.Errorf("and %d more volumes", omitted))...)
 	}
 	return errors.Join(p.errs...)
 }

@@ -308,7 +308,7 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	if told := strings.Join(takeEvents(recorder), "\n"); !strings.HasPrefix(told, "Warning VolumeFailedMount") || !strings.Contains(told, "incorrect mount option") {
 		t.Errorf("told %q", told)
 	}
-	if result := makeAPass(t, fresh); result.RequeueAfter > time.Minute || result.RequeueAfter < passEvery {
+	if result := makeAPass(t, fresh); result.RequeueAfter > time.Minute || result.RequeueAfter < passInterval {
 		t.Errorf("how it mounts with its own list is looked at after %s", result.RequeueAfter)
 	}
 

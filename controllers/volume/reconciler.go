@@ -28,10 +28,10 @@ import (
 )
 
 const (
-	// passEvery is the minimum time between two passes: volumes are created, deleted and bound all the time.
-	passEvery = time.Second
-	// refusedRetry is the wait before another write of a volume after the API server rejected one.
-	refusedRetry = 5 * time.Minute
+	// passInterval is the minimum time between two passes: volumes are created, deleted and bound all the time.
+	passInterval = time.Second
+	// rejectionRetryInterval is the wait before another write of a volume after the API server rejected one.
+	rejectionRetryInterval = 5 * time.Minute
 	// workers is the number of parallel writes.
 	workers = 12
 	// maxSteps is the maximum number of volumes that one pass writes. It limits the delay of restores.
@@ -66,10 +66,10 @@ type Reconciler struct {
 	pace   store.Pace
 	// inspected is the time of the last inspection of failed mounts. Zero means due now.
 	inspected time.Time
-	// refused are the volumes whose last write the API server rejected, with the time of the next attempt.
-	refused map[string]time.Time
-	// kept is the time of the last live comparison of volumes and ledger.
-	kept time.Time
+	// rejected are the volumes whose last write the API server rejected, with the time of the next attempt.
+	rejected map[string]time.Time
+	// compared is the time of the last live comparison of volumes and ledger.
+	compared time.Time
 	// reported holds the content of the last event of each blocked volume. An unchanged state causes only one event.
 	reported map[string]string
 }
@@ -90,8 +90,8 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	r.fillDefaults()
 	now := r.Clock.Now()
-	if left := r.pace.Begin(passEvery, now); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	if wait := r.pace.Begin(passInterval, now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	next, unfinished, err := newPass(&scope{Reconciler: r, now: now}).run(ctx, workers)
 	if unfinished || err != nil {
@@ -101,11 +101,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	case err != nil:
 		return reconcile.Result{}, err
 	case unfinished:
-		return reconcile.Result{RequeueAfter: passEvery}, nil
+		return reconcile.Result{RequeueAfter: passInterval}, nil
 	case next.IsZero():
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), passEvery)}, nil
+	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), passInterval)}, nil
 }
 
 func (r *Reconciler) fillDefaults() {
@@ -113,7 +113,7 @@ func (r *Reconciler) fillDefaults() {
 		return
 	}
 	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
-	r.refused, r.reported = map[string]time.Time{}, map[string]string{}
+	r.rejected, r.reported = map[string]time.Time{}, map[string]string{}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}
@@ -139,7 +139,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if out.ClientNodes, err = objects.All[*v1alpha1.StorageClientNode](ctx, s.Client, &v1alpha1.StorageClientNodeList{}); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	out.Now, out.Refused = s.now, s.refused
+	out.Now, out.Rejected = s.now, s.rejected
 	if s.ledger = out.Ledger; s.ledger == nil {
 		return plan.Snapshot{}, errNoLedger
 	}
@@ -156,7 +156,7 @@ func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.S
 		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
 	}
 	newer = newer || !s.ledger.IsSame(cached.Ledger)
-	cached.Ledger, s.kept = s.ledger, s.now
+	cached.Ledger, s.compared = s.ledger, s.now
 	return cached, newer, nil
 }
 
@@ -201,7 +201,7 @@ func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[
 	return failed, err
 }
 
-// refuseVolume delays further writes of a volume.
-func (s *scope) refuseVolume(volume string) {
-	s.refused[volume] = s.now.Add(refusedRetry)
+// delayVolume delays further writes of a volume.
+func (s *scope) delayVolume(volume string) {
+	s.rejected[volume] = s.now.Add(rejectionRetryInterval)
 }

@@ -145,8 +145,8 @@ func TestReconcileComesBackWhenTheVolumeChangedUnderIt(t *testing.T) {
 	}}
 	pv := builders.NFSVolume(nil)
 	r, recorder := newReconciler(t, conflicting, pv, fastProfile())
-	if result := makeAPass(t, r); result.RequeueAfter != passEvery {
-		t.Errorf("requeue after %s, want %s", result.RequeueAfter, passEvery)
+	if result := makeAPass(t, r); result.RequeueAfter != passInterval {
+		t.Errorf("requeue after %s, want %s", result.RequeueAfter, passInterval)
 	}
 	if all := takeEvents(recorder); len(all) != 0 {
 		t.Errorf("events are %q, want none before the write", all)
@@ -202,7 +202,7 @@ func TestPassesAreSpaced(t *testing.T) {
 		wait  time.Duration
 		reads bool
 	}{
-		{0, 0, true}, {0, passEvery, false}, {passEvery / 4, passEvery * 3 / 4, false}, {passEvery * 3 / 4, 0, true}, {-time.Hour, 0, true},
+		{0, 0, true}, {0, passInterval, false}, {passInterval / 4, passInterval * 3 / 4, false}, {passInterval * 3 / 4, 0, true}, {-time.Hour, 0, true},
 	} {
 		clock.SetTime(clock.Now().Add(test.after))
 		before := reads
@@ -227,7 +227,7 @@ func TestAPassIsBoundedAndRestoresFirst(t *testing.T) {
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(objects, builders.NFSVolume(nil, builders.Named("a-new-one")))...)
 	recorder := events.NewFakeRecorder(2 * maxSteps)
 	r.Recorder = recorder
-	if result := makeAPass(t, r); result.RequeueAfter != passEvery {
+	if result := makeAPass(t, r); result.RequeueAfter != passInterval {
 		t.Errorf("the next pass is due after %s", result.RequeueAfter)
 	}
 	if all := takeEvents(recorder); len(all) != maxSteps || slices.ContainsFunc(all, func(e string) bool { return !strings.Contains(e, v1alpha1.VolumeReasonRestored) }) {
@@ -264,7 +264,7 @@ func TestAVolumeThatMayNotBeRestoredHoldsUpNobody(t *testing.T) {
 	if result := makeAPass(t, r); tried.Load() != 1 || result.RequeueAfter != time.Minute {
 		t.Errorf("written %d times, and the next pass is due after %s", tried.Load(), result.RequeueAfter)
 	}
-	clock.Step(refusedRetry)
+	clock.Step(rejectionRetryInterval)
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) || tried.Load() != 2 {
 		t.Errorf("written %d times, and told as %v", tried.Load(), err)
 	}

@@ -27,7 +27,7 @@ func TestControllersShareWhatTheyKnow(t *testing.T) {
 	r.Volumes = snapshot.NewMemory()
 	makeAPass(t, r)
 	var all sync.WaitGroup
-	judged := make([]*judge.Judged, 8)
+	judged := make([]*judge.Evaluation, 8)
 	for k := range judged {
 		all.Go(func() {
 			reader := &snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
@@ -37,7 +37,7 @@ func TestControllersShareWhatTheyKnow(t *testing.T) {
 				return
 			}
 			for i := range s.Volumes {
-				judged[k] = s.Memory.Judge(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
+				judged[k] = s.Memory.Evaluate(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestOthersAreKeptByTheCache(t *testing.T) {
 	conflicts := func() bool {
 		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"))
 		var compiler judge.Compiler
-		v, _ := judge.AmongOthers(judge.Judge(judge.Input{Volume: newest, Profiles: compiler.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
+		v, _ := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: newest, Profiles: compiler.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
 		return v.Contested
 	}
 	pv := builders.NFSVolume([]string{"nconnect=8"}, builders.Named("theirs"))

@@ -32,8 +32,8 @@ var (
 // leastSchedules is the number of schedules that are played without -schedules, however slow the machine is.
 const leastSchedules = 200
 
-// isWanted returns a function that reports whether the schedule of a seed must be played.
-func isWanted() func(seed uint64) bool {
+// scheduleFilter returns a function that reports whether the schedule of a seed must be played.
+func scheduleFilter() func(seed uint64) bool {
 	deadline := time.Now().Add(*playFor)
 	return func(seed uint64) bool {
 		number := seed - *firstSeed
@@ -51,7 +51,7 @@ func TestRandomSchedules(t *testing.T) {
 	var next atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
-	wanted := isWanted()
+	wanted := scheduleFilter()
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
 			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
@@ -94,7 +94,7 @@ func play(seed uint64, workers int, verbose bool) *world {
 	m := newManager(w)
 	w.settle(m, workers, w.undone)
 	for _, p := range w.profileList() {
-		w.tell("profile %s is deleted", p.Name)
+		w.logf("profile %s is deleted", p.Name)
 		p.DeletionTimestamp, p.Spec.DeletionPolicy = ptr.To(metav1.NewTime(w.now)), v1alpha1.DeletionRestore
 		w.edited(&p)
 	}
@@ -109,7 +109,7 @@ func (w *world) settle(m *manager, workers int, undone func() string) {
 	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
 		if turn == most {
 			for _, note := range plan.For(w.live()).Notes {
-				w.tell("%s: %s", note.Volume, note.Message)
+				w.logf("%s: %s", note.Volume, note.Message)
 			}
 			w.fail("livelock: %s", undone())
 		}
@@ -140,8 +140,8 @@ func (w *world) calm(m *manager, workers int) {
 	if next.IsZero() {
 		next = w.now.Add(time.Minute)
 	}
-	if next.Before(w.now.Add(passEvery)) {
-		next = w.now.Add(passEvery)
+	if next.Before(w.now.Add(passInterval)) {
+		next = w.now.Add(passInterval)
 	}
 	w.now = next
 }
@@ -253,7 +253,7 @@ func (f *faults) manage() {
 	defer func() { f.intrude = before }()
 	f.intrude = f.within
 	if !f.now.After(f.passed) {
-		f.now = f.passed.Add(passEvery)
+		f.now = f.passed.Add(passInterval)
 	}
 	f.passed = f.now
 	if _, died := m.pass(f.workers); died {
@@ -273,7 +273,7 @@ func (f *faults) within() {
 			return
 		}
 		f.nested = true
-		f.tell("another manager makes a pass meanwhile")
+		f.logf("another manager makes a pass meanwhile")
 		f.changes++ // what the first has read no longer holds
 		other := newManager(f.world)
 		other.pass(1)
@@ -288,40 +288,40 @@ func (f *faults) mishap() {
 	name := v.pv.Name
 	switch f.rng.IntN(18) {
 	case 15:
-		f.tell("somebody replaces %s as a whole, with %s", name, strings.Join(v.manifest, ","))
+		f.logf("somebody replaces %s as a whole, with %s", name, strings.Join(v.manifest, ","))
 		f.strip(v)
 		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = v.manifest })
 	case 16, 17:
 		f.spoil()
 	case 14:
 		f.unwell[name] = !f.unwell[name]
-		f.tell("%s cannot be mounted with any list: %t", name, f.unwell[name])
+		f.logf("%s cannot be mounted with any list: %t", name, f.unwell[name])
 	case 0, 1:
 		list := [][]string{{"soft"}, nil, v.own, v.written}[f.rng.IntN(4)]
-		f.tell("somebody sets the options of %s to %s", name, strings.Join(list, ","))
+		f.logf("somebody sets the options of %s to %s", name, strings.Join(list, ","))
 		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = list })
 	case 2:
-		f.tell("somebody removes our annotations from %s", name)
+		f.logf("somebody removes our annotations from %s", name)
 		f.strip(v)
 	case 3:
-		f.tell("Git begins or ceases to declare %s", name)
+		f.logf("Git begins or ceases to declare %s", name)
 		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Labels, trackedByFlux, "app") })
 	case 4:
-		f.tell("somebody toggles the annotation ignore of %s", name)
+		f.logf("somebody toggles the annotation ignore of %s", name)
 		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Annotations, v1alpha1.IgnoreAnnotation, v1alpha1.True) })
 	case 5:
 		f.paused = !f.paused
 		f.changes++
-		f.tell("everything is paused: %t", f.paused)
+		f.logf("everything is paused: %t", f.paused)
 	case 6:
 		v.protected = !v.protected
-		f.tell("a policy protects %s: %t", name, v.protected)
+		f.logf("a policy protects %s: %t", name, v.protected)
 	case 7:
 		f.poisoned = !f.poisoned
-		f.tell("servers refuse %s: %t", poison, f.poisoned)
+		f.logf("servers refuse %s: %t", poison, f.poisoned)
 	case 8:
 		if len(names) > 3 {
-			f.tell("%s is deleted", name)
+			f.logf("%s is deleted", name)
 			delete(f.volumes, name)
 			delete(f.mounts, name)
 			delete(f.mountedAt, name)
@@ -368,7 +368,7 @@ func (f *faults) spoil() {
 	if f.rng.IntN(2) == 0 {
 		delete(f.pages, name)
 	}
-	f.tell("somebody edits or deletes %s", name)
+	f.logf("somebody edits or deletes %s", name)
 	f.changes++
 	for _, volume := range f.names() {
 		v := f.volumes[volume]
@@ -393,7 +393,7 @@ func (f *faults) edit() {
 	if len(names) < 2 && f.rng.IntN(2) == 0 {
 		name := fmt.Sprintf("late%d", f.serial)
 		p := f.addProfile(name, declaredLists[f.rng.IntN(len(declaredLists))], f.anyProfile)
-		f.tell("somebody creates profile %s: %v", name, p.Spec.Volumes[0].MountOptions)
+		f.logf("somebody creates profile %s: %v", name, p.Spec.Volumes[0].MountOptions)
 		return
 	}
 	if len(names) == 0 {
@@ -419,7 +419,7 @@ func (f *faults) edit() {
 		}
 	}
 	f.edited(p)
-	f.tell("profile %s: %v, paused %t, mode %q, deleting %t, %s, %s", p.Name, p.Spec.Volumes[0].MountOptions, p.Spec.Paused, p.Spec.Mode,
+	f.logf("profile %s: %v, paused %t, mode %q, deleting %t, %s, %s", p.Name, p.Spec.Volumes[0].MountOptions, p.Spec.Paused, p.Spec.Mode,
 		p.DeletionTimestamp != nil, p.Spec.DeletionPolicy, p.Spec.Volumes[0].GitOpsOwned)
 }
 
@@ -428,7 +428,7 @@ func (w *world) heal() {
 	w.intrude, w.paused, w.poisoned = nil, false, false
 	clear(w.unwell)
 	w.lenient = false
-	w.tell("the faults end")
+	w.logf("the faults end")
 	w.now = w.now.Add(time.Hour)
 	w.failures = nil
 	for _, name := range w.names() {
@@ -465,7 +465,7 @@ func (w *world) undone() string {
 	if plan.For(s).LedgerDue {
 		return "the ledger has missed something"
 	}
-	if inCure := plan.Wants(s).InCure; len(inCure) > 0 { // its pod may stop to wait at any time
+	if inCure := plan.RequiredObservations(s).RollbackChecks; len(inCure) > 0 { // its pod may stop to wait at any time
 		return inCure[0].Volume.Name + " is in cure"
 	}
 	return ""

@@ -56,7 +56,7 @@ func TestStories(t *testing.T) {
 			s.until(20 * time.Second)
 			s.mount("a")
 			s.until(20 * time.Second)
-			s.tell("the pod is gone")
+			s.logf("the pod is gone")
 			delete(s.mounts, "a")
 			s.until(time.Minute)
 		},
@@ -84,7 +84,7 @@ func TestStories(t *testing.T) {
 			s.until(20 * time.Second)
 			s.mount("a")
 			s.until(30 * time.Minute)
-			s.tell("somebody takes %s out of the profile", poison)
+			s.logf("somebody takes %s out of the profile", poison)
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { declare(p, []string{"nocto"}) })
 			s.until(3 * time.Minute)
 		},
@@ -131,7 +131,7 @@ func TestStories(t *testing.T) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(3 * time.Minute)
-			s.tell("somebody sets the options of a to soft")
+			s.logf("somebody sets the options of a to soft")
 			s.change(s.volumes["a"], func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })
 			s.until(time.Minute)
 			s.deleteProfile("eda")
@@ -141,12 +141,12 @@ func TestStories(t *testing.T) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(5 * time.Second)
-			s.tell("somebody pauses the profile")
+			s.logf("somebody pauses the profile")
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })
 			s.until(5 * time.Minute)
 			s.deleteProfile("eda")
 			s.until(5 * time.Minute)
-			s.tell("somebody resumes it")
+			s.logf("somebody resumes it")
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = false })
 			s.until(time.Minute)
 		},
@@ -167,7 +167,7 @@ func TestStories(t *testing.T) {
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(3 * time.Minute)
 			s.volumes["a"].protected = false
-			s.tell("nobody protects a any more")
+			s.logf("nobody protects a any more")
 			s.until(5 * time.Minute)
 		},
 		"a manager dies in the middle of a batch, and the next one completes it": func(s *story) {
@@ -192,7 +192,7 @@ func TestStories(t *testing.T) {
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(3 * time.Minute)
 			s.notes("a")
-			s.tell("somebody sets gitOpsOwned: Patch")
+			s.logf("somebody sets gitOpsOwned: Patch")
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].GitOpsOwned = v1alpha1.GitOpsPatch })
 			s.until(3 * time.Minute)
 		},
@@ -240,7 +240,7 @@ func (s *story) editProfile(name string, do func(*v1alpha1.StorageClientProfile)
 }
 
 func (s *story) deleteProfile(name string) {
-	s.tell("somebody deletes profile %s", name)
+	s.logf("somebody deletes profile %s", name)
 	s.editProfile(name, func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.NewTime(s.now)) })
 }
 
@@ -249,7 +249,7 @@ func (s *story) until(d time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		next, died := s.m.pass(1)
 		if died {
-			s.m, next = newManager(s.world), s.now.Add(passEvery)
+			s.m, next = newManager(s.world), s.now.Add(passInterval)
 		}
 		s.finishDeletions()
 		s.waits()
@@ -266,7 +266,7 @@ func (s *story) waits() {
 	for _, name := range s.names() {
 		why, _, waits := strings.Cut(notes[name].Message, "; then ")
 		if line := "  " + name + " waits: " + why; waits && !slices.ContainsFunc(s.log, func(told string) bool { return strings.HasSuffix(told, line) }) {
-			s.tell("%s", line)
+			s.logf("%s", line)
 		}
 	}
 }
@@ -274,5 +274,5 @@ func (s *story) waits() {
 // notes tells what is noted of a volume.
 func (s *story) notes(name string) {
 	note := plan.For(s.live()).Notes[name]
-	s.tell("%s: %s: %s", name, note.Reason, note.Message)
+	s.logf("%s: %s: %s", name, note.Reason, note.Message)
 }

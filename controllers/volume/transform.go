@@ -17,7 +17,7 @@ func NewCacheTransform() func(object any) (any, error) {
 	capacities := store.NewPool[corev1.ResourceList](maxCapacities)
 	return func(object any) (any, error) {
 		if pv, ok := object.(*corev1.PersistentVolume); ok {
-			pv.ManagedFields = keptFields(pv)
+			pv.ManagedFields = relevantFields(pv)
 			if storage, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok && len(pv.Spec.Capacity) == 1 {
 				pv.Spec.Capacity = capacities.Share(storage.String(), func() corev1.ResourceList { return pv.Spec.Capacity })
 			}
@@ -26,10 +26,10 @@ func NewCacheTransform() func(object any) (any, error) {
 	}
 }
 
-func keptFields(pv *corev1.PersistentVolume) []metav1.ManagedFieldsEntry {
-	var kept []metav1.ManagedFieldsEntry
+func relevantFields(pv *corev1.PersistentVolume) []metav1.ManagedFieldsEntry {
+	var entries []metav1.ManagedFieldsEntry
 	for _, entry := range pv.ManagedFields {
-		if !judge.TellsOwner(entry) {
+		if !judge.ShowsManager(entry) {
 			continue
 		}
 		fields := `{"f:spec":{"f:persistentVolumeReclaimPolicy":{}}}`
@@ -37,7 +37,7 @@ func keptFields(pv *corev1.PersistentVolume) []metav1.ManagedFieldsEntry {
 			fields = `{"f:spec":{"f:mountOptions":{}}}`
 		}
 		entry.FieldsV1 = metav1.NewFieldsV1(fields)
-		kept = append(kept, entry)
+		entries = append(entries, entry)
 	}
-	return kept
+	return entries
 }

@@ -47,8 +47,8 @@ type podFacts struct {
 	restarted bool
 	// arrived is the time at which the pod was bound to its node.
 	arrived time.Time
-	// ended is true if the pod cannot start another container.
-	ended bool
+	// finished is true if the pod cannot start another container.
+	finished bool
 }
 
 type nodeFacts struct {
@@ -73,12 +73,12 @@ func readPods(ctx context.Context, reader client.Reader, namespaces []string) (*
 	return w, nil
 }
 
-// askPods reads the pods that events name. It reads a whole namespace if events name too many pods there. Anyone can write many events: with a
+// readNamedPods reads the pods that events name. It reads a whole namespace if events name too many pods there. Anyone can write many events: with a
 // fixed limit of lookups, forged events could hide a real one.
-func askPods(ctx context.Context, reader client.Reader, told []*failedMount) (*witnesses, error) {
+func readNamedPods(ctx context.Context, reader client.Reader, failedMounts []*failedMount) (*witnesses, error) {
 	w := newWitnesses(reader)
 	pods := map[string]sets.Set[string]{}
-	for _, f := range told {
+	for _, f := range failedMounts {
 		if pods[f.pod.Namespace] == nil {
 			pods[f.pod.Namespace] = sets.New[string]()
 		}
@@ -136,7 +136,7 @@ func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.S
 func factsOf(pod *corev1.Pod) *podFacts {
 	facts := &podFacts{
 		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}, arrived: arrivalOf(pod),
-		ended: !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		finished: !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -151,8 +151,8 @@ func factsOf(pod *corev1.Pod) *podFacts {
 		if running := status.State.Running; running != nil && running.StartedAt.After(facts.started) {
 			facts.started = running.StartedAt.Time
 		}
-		if ended := status.State.Terminated; ended != nil && ended.StartedAt.After(facts.started) {
-			facts.started = ended.StartedAt.Time
+		if terminated := status.State.Terminated; terminated != nil && terminated.StartedAt.After(facts.started) {
+			facts.started = terminated.StartedAt.Time
 		}
 	}
 	return facts

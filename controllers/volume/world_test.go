@@ -128,7 +128,7 @@ func newWorld(seed uint64) *world {
 	}
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) logf(format string, args ...any) {
 	if w.verbose {
 		w.log = append(w.log, w.now.Format(time.TimeOnly)+" "+fmt.Sprintf(format, args...))
 	}
@@ -137,7 +137,7 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) fail(format string, args ...any) {
 	if w.broken == nil {
 		w.broken = fmt.Errorf(format, args...)
-		w.tell("BROKEN: %v", w.broken)
+		w.logf("BROKEN: %v", w.broken)
 	}
 }
 
@@ -207,17 +207,17 @@ func (w *world) mount(name string) {
 		kind = sickServer
 	}
 	if kind != "" {
-		w.tell("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
+		w.logf("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
 		w.failed[failedOnce{name, kind}] = true
-		w.failures = append(w.failures, failure{name, w.now, plan.Failure{Text: "exit status 32", Kind: kind, SpeaksOfOptions: kind == refusedOption && w.outspoken}})
+		w.failures = append(w.failures, failure{name, w.now, plan.Failure{Text: "exit status 32", Kind: kind, NamesOptions: kind == refusedOption && w.outspoken}})
 		return
 	}
 	w.mountedAt[name] = w.now
 	if !slices.Equal(w.mounts[name], list) || w.mounts[name] == nil {
-		w.tell("a pod mounts %s with %s", name, strings.Join(list, ","))
+		w.logf("a pod mounts %s with %s", name, strings.Join(list, ","))
 	}
 	w.mounts[name] = append([]string{}, list...)
-	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).CarriesOurs(v.pv) {
+	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) {
 		w.shown[mark.Set] = true
 	}
 	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
@@ -228,15 +228,15 @@ func (w *world) create(name string, webhook bool, options ...string) {
 	v := w.addVolume(name, options...)
 	w.changes++
 	if !webhook {
-		w.tell("%s is created", name)
+		w.logf("%s is created", name)
 		return
 	}
 	s := w.live()
-	others := judge.NewOthers(slices.DeleteFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name }))
-	verdict, stopped := judge.AmongOthers(judge.Judge(judge.Input{Volume: v.pv, Profiles: s.Profiles}), others,
+	others := judge.NewVolumeIndex(slices.DeleteFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name }))
+	verdict, stopped := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: v.pv, Profiles: s.Profiles}), others,
 		func(set, _ string) *optionset.Record { return w.records()[set] })
 	if stopped != "" || verdict.Action != judge.ActionWrite {
-		w.tell("%s is created, and left as it is", name)
+		w.logf("%s is created, and left as it is", name)
 		return
 	}
 	record, err := judge.AnnotationsOfCreation(verdict)
@@ -246,7 +246,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 	v.own, v.written, v.carried, v.profiles = options, verdict.Options, true, verdict.Profiles
 	v.pv.Spec.MountOptions = verdict.Options
 	maps.Copy(v.pv.Annotations, record)
-	w.tell("%s is created with %s", name, strings.Join(verdict.Options, ","))
+	w.logf("%s is created with %s", name, strings.Join(verdict.Options, ","))
 }
 
 // live is the cluster as it is.
@@ -308,7 +308,7 @@ func (w *world) finishDeletions() {
 	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
 		p := w.profiles[name]
 		if p.DeletionTimestamp != nil && (!p.Spec.Paused && !w.paused || p.Spec.DeletionPolicy == v1alpha1.DeletionRetain) && len(plan.Summarize(name, w.live()).Unrestored) == 0 {
-			w.tell("profile %s is gone", name)
+			w.logf("profile %s is gone", name)
 			delete(w.profiles, name)
 			w.changes++
 		}
@@ -346,7 +346,7 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 			if err, ok := cause.(error); !ok || !errors.Is(err, errDied) {
 				panic(cause)
 			}
-			m.tell("the manager dies")
+			m.logf("the manager dies")
 			died = true
 		}
 	}()
@@ -362,12 +362,12 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 	next, unfinished, err := p.run(context.Background(), workers)
 	if unfinished || err != nil {
 		m.inspected = time.Time{}
-		if soon := m.now.Add(passEvery); next.IsZero() || soon.Before(next) {
+		if soon := m.now.Add(passInterval); next.IsZero() || soon.Before(next) {
 			next = soon
 		}
 	}
 	if err != nil {
-		m.tell("the pass says: %v", err)
+		m.logf("the pass says: %v", err)
 	}
 	return next, false
 }
@@ -382,7 +382,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
 	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
-	s.Memory, s.Refused = m.memory, m.refused
+	s.Memory, s.Rejected = m.memory, m.refused
 	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
@@ -414,7 +414,9 @@ func (m *manager) refresh(_ context.Context, cached plan.Snapshot) (fresh plan.S
 	return cached, newer, nil
 }
 
-func (m *manager) isLedgerDue() bool { return m.kept.IsZero() || m.now.Sub(m.kept) >= plan.KeepEvery }
+func (m *manager) isLedgerDue() bool {
+	return m.kept.IsZero() || m.now.Sub(m.kept) >= plan.LedgerInterval
+}
 
 // writeLedger is the API server. It takes each page for the version that was read only.
 func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[types.UID]error {
@@ -426,7 +428,7 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 	for _, w := range writes {
 		m.happen()
 		if now := m.pages[w.Page.Name]; (now == nil) != (w.Page.ResourceVersion == "") || now != nil && now.ResourceVersion != w.Page.ResourceVersion {
-			m.tell("conflict: %s", w.Page.Name)
+			m.logf("conflict: %s", w.Page.Name)
 			for _, uid := range w.Volumes {
 				failed[uid] = apierrors.NewConflict(corev1.Resource("configmaps"), w.Page.Name, nil)
 			}
@@ -454,10 +456,10 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
-// inspectCures tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
-func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
+// inspectRollbacks tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
+func (m *manager) inspectRollbacks(_ context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
 	m.happen()
-	out := map[string]plan.Cure{}
+	out := map[string]plan.RollbackResult{}
 	for _, v := range inCure {
 		name, since := v.Volume.Name, v.Since
 		again := func(f failure) bool {
@@ -465,11 +467,11 @@ func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[str
 		}
 		switch at, mounted := m.mountedAt[name]; {
 		case mounted && at.After(since):
-			out[name] = plan.CureWorked
+			out[name] = plan.RollbackWorked
 		case slices.ContainsFunc(m.failures, again):
-			out[name] = plan.CureFailed
+			out[name] = plan.RollbackFailed
 		case m.random && m.rng.IntN(20) == 0:
-			out[name], m.abandoned[name] = plan.CureEnded, true
+			out[name], m.abandoned[name] = plan.RollbackUntested, true
 		}
 	}
 	return out, nil
@@ -527,7 +529,7 @@ func (w *world) failureOf(volume string, since time.Time) plan.Failure {
 	return out
 }
 
-func (m *manager) refuseVolume(volume string)                      { m.refused[volume] = m.now.Add(refusedRetry) }
+func (m *manager) delayVolume(volume string)                       { m.refused[volume] = m.now.Add(rejectionRetryInterval) }
 func (*manager) reportNotes(context.Context, map[string]plan.Note) {}
 
 // applyStep is the API server. It checks the invariants.
@@ -543,10 +545,10 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	case err != nil:
 		return err
 	case records && data == nil:
-		m.tell("%s", step)
+		m.logf("%s", step)
 		return nil
 	case data == nil:
-		m.tell("%s, as it is", step)
+		m.logf("%s, as it is", step)
 		m.steps++
 		if v != nil && v.pv.ResourceVersion == step.Target().ResourceVersion {
 			v.carried = false
@@ -558,12 +560,12 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		if strings.Count(string(data), `"resourceVersion":"`) != 1 {
 			m.fail("a patch without its precondition: %s", data)
 		}
-		m.tell("conflict: %s", step)
+		m.logf("conflict: %s", step)
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
 	case v.protected:
 		return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
 	}
-	m.tell("%s", step)
+	m.logf("%s", step)
 	m.steps++
 	m.checkBefore(v, step)
 	before := v.pv
@@ -671,7 +673,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		if mark.Since.Equal(step.Mark.Since) {
 			mates++
 		}
-		if judge.RecordOf(u.pv).CarriesOurs(u.pv) && mark.Set == sets[name] {
+		if judge.RecordOf(u.pv).HasAppliedOptions(u.pv) && mark.Set == sets[name] {
 			members[since] = append(members[since], u)
 			over[since] = !m.now.Before(mark.Since.Add(soak))
 		}
@@ -709,7 +711,7 @@ func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha
 	set, carriers := step.Mark.Set, []string{}
 	for _, name := range m.names() {
 		u := m.volumes[name]
-		if mark := judge.MarkOf(u.pv); mark != nil && mark.Set == set && sets[name] == set && judge.RecordOf(u.pv).CarriesOurs(u.pv) && !mark.Created && (isUnused(v.pv) || !isUnused(u.pv)) {
+		if mark := judge.MarkOf(u.pv); mark != nil && mark.Set == set && sets[name] == set && judge.RecordOf(u.pv).HasAppliedOptions(u.pv) && !mark.Created && (isUnused(v.pv) || !isUnused(u.pv)) {
 			carriers = append(carriers, name)
 		}
 	}
@@ -732,7 +734,7 @@ func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 		mark := judge.MarkOf(u.pv)
 		// What Git has come to declare is left alone, and what is to be ignored is not looked at.
 		_, elsewhere := u.pv.Labels[trackedByFlux]
-		if mark == nil || elsewhere || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).CarriesOurs(u.pv) || len(m.actingOn(u)) == 0 {
+		if mark == nil || elsewhere || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).HasAppliedOptions(u.pv) || len(m.actingOn(u)) == 0 {
 			continue
 		}
 		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && mark.Set == step.Mark.Set {
@@ -743,15 +745,15 @@ func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 
 // sets are the sets of options that are declared for the volumes.
 func (w *world) sets() map[string]string {
-	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Judged{}
+	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Evaluation{}
 	for i := range s.Volumes {
-		j := judge.Judge(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
+		j := judge.Evaluate(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
 		judged[j.Volume.Name] = j
 		servers.Add(j)
 	}
 	out := map[string]string{}
 	for name, j := range judged {
-		out[name] = servers.Judge(j).Set
+		out[name] = servers.Evaluate(j).Set
 	}
 	return out
 }
@@ -791,7 +793,7 @@ func (w *world) blameBefore(was *optionset.Record, volume string) *optionset.Bla
 func (w *world) holdsCleared(set, failure string) bool {
 	return slices.ContainsFunc(w.names(), func(name string) bool {
 		f := judge.FailedMountOf(w.volumes[name].pv)
-		return f != nil && f.Acquitted && f.Set == set && f.Failure == failure
+		return f != nil && f.Cleared && f.Set == set && f.Failure == failure
 	})
 }
 

@@ -25,7 +25,7 @@ type profileValidator struct {
 
 // ValidateCreate validates a new profile.
 func (v *profileValidator) ValidateCreate(_ context.Context, profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
-	return v.judgeProfile(profile)
+	return v.validateProfile(profile)
 }
 
 // ValidateUpdate validates a changed spec. It allows updates without a change of the spec, and updates of a deleted profile. A profile that
@@ -34,7 +34,7 @@ func (v *profileValidator) ValidateUpdate(_ context.Context, before, profile *v1
 	if !profile.DeletionTimestamp.IsZero() || equality.Semantic.DeepEqual(before.Spec, profile.Spec) {
 		return nil, nil
 	}
-	return v.judgeProfile(profile)
+	return v.validateProfile(profile)
 }
 
 // ValidateDelete allows every deletion.
@@ -42,7 +42,7 @@ func (v *profileValidator) ValidateDelete(context.Context, *v1alpha1.StorageClie
 	return nil, nil
 }
 
-func (v *profileValidator) judgeProfile(profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
+func (v *profileValidator) validateProfile(profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
 	var problems field.ErrorList
 	var warnings admission.Warnings
 	for _, p := range nodesettings.Validate(profile, v.allow) {

@@ -49,7 +49,7 @@ type Webhooks struct {
 // manager is not ready, but still runs its controllers.
 func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	// The manager has not started, so this call does not block.
-	others, err := snapshot.KeepCached(context.Background(), mgr.GetCache())
+	otherVolumes, err := snapshot.KeepCached(context.Background(), mgr.GetCache())
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace, Others: others},
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace, VolumeIndex: otherVolumes},
 		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {
@@ -102,24 +102,24 @@ func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	theSecret := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: r.ManagerNamespace, Name: Name}}}
 	})
-	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == Name }))
+	nameFilter := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == Name }))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("webhook-certificates").
-		For(&corev1.Secret{}, ours).
-		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, theSecret, ours).
-		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, theSecret, ours).
+		For(&corev1.Secret{}, nameFilter).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, theSecret, nameFilter).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, theSecret, nameFilter).
 		Complete(r)
 }
 
 // CacheByObject limits the manager's cache to the Secret, the two configurations and the Namespace of the operator, and to the ConfigMaps in
 // that namespace.
 func CacheByObject(namespace string) map[client.Object]cache.ByObject {
-	ours := fields.OneTermEqualSelector("metadata.name", Name)
+	nameSelector := fields.OneTermEqualSelector("metadata.name", Name)
 	return map[client.Object]cache.ByObject{
 		&corev1.Namespace{}: {Field: fields.OneTermEqualSelector("metadata.name", namespace)},
-		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
+		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {FieldSelector: nameSelector}}},
 		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
-		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: ours},
-		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: ours},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: nameSelector},
+		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: nameSelector},
 	}
 }

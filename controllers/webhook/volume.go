@@ -61,7 +61,7 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	if err := h.decoder.Decode(req, pv); err != nil {
 		return nil, "", fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
 	}
-	verdict, stopped, err := h.reader.JudgeNew(ctx, pv)
+	verdict, stopped, err := h.reader.EvaluateNew(ctx, pv)
 	if err != nil || stopped != "" || verdict.Action != judge.ActionWrite {
 		return nil, stopped, err
 	}

@@ -194,7 +194,7 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 					t.Errorf("annotation %s is %q, was %q", key, got.Annotations[key], value)
 				}
 			}
-			v, _, err := h.reader.JudgeNew(context.Background(), got)
+			v, _, err := h.reader.EvaluateNew(context.Background(), got)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func writeDrivers() error {
 		if d.Clone {
 			clone = "yes"
 		}
-		row(&b, code(d.Driver), d.Volumes, d.Told, d.Server, d.Options, d.Read, d.Empty, d.Client, clone, d.Known)
+		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, clone, d.Known)
 	}
 	b.WriteString("\n## Where that was read\n")
 	for _, r := range drivers.Readings() {

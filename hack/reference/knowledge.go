@@ -34,12 +34,12 @@ func writeKnowledge() error {
 		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.EFS, mountoptions.VAST, mountoptions.SMB, mountoptions.XFS} {
-		known := protocol.OwnKnown()
+		known := protocol.AdditionalKnown()
 		table(&b, fmt.Sprintf("Mount options of %s", protocol), known[0].Source, "option", "values", "default", "takes effect", "since kernel", "good to know")
 		for _, k := range known {
 			note := strings.TrimSpace(k.Hazard + " " + k.Note)
-			if k.Refused != "" {
-				note = "Refused: " + k.Refused
+			if k.Rejected != "" {
+				note = "Refused: " + k.Rejected
 			}
 			row(&b, code(k.Name), k.Values, k.Default, string(k.TakesEffect), k.Since, note)
 		}

@@ -139,7 +139,7 @@ mkdir -p `+effectDir)
 			run(ctx, nodes.Server, noDelay)
 		}
 		keepPasses(c, passes)
-		v := verdict.Judge(passes, verdict.Goal{Metric: c.metric}, verdict.Attributes{})
+		v := verdict.Evaluate(passes, verdict.Goal{Metric: c.metric}, verdict.Attributes{})
 		table = append(table, fmt.Sprintf("%-7s %-95s %s", c.seed, c.name, v.Why))
 		for _, r := range v.Results {
 			table = append(table, fmt.Sprintf("        %-12s %10.4g -> %-10.4g %-10s %.3g [%.3g, %.3g] %s %s", r.Metric, r.Before, r.After, r.Unit, r.Ratio, r.Low, r.High, r.Outcome, r.Note))

@@ -187,7 +187,7 @@ func untried(p mountoptions.Protocol) []string {
 	var out []string
 	for _, known := range p.Known() {
 		tried := func(c optionCase) bool { return c.name() == known.Name }
-		if known.Refused == "" && !slices.ContainsFunc(casesOf(p), tried) {
+		if known.Rejected == "" && !slices.ContainsFunc(casesOf(p), tried) {
 			out = append(out, known.Name)
 		}
 	}
@@ -487,7 +487,7 @@ func (j *judgement) judgeTogether(together *variants) {
 			for _, d := range j.protocol.Compare(one.list, shown) {
 				if !d.Limited {
 					j.stale = append(j.stale, fmt.Sprintf("a volume with %s: %s is %q, wanted %q: %s; shown: %s",
-						strings.Join(one.list, ","), d.Option, d.Observed, d.Wanted, d.Message, strings.Join(shown, ",")))
+						strings.Join(one.list, ","), d.Option, d.Observed, d.Desired, d.Message, strings.Join(shown, ",")))
 				}
 			}
 		}
@@ -506,7 +506,7 @@ func judgeOne(c optionCase, v *variants) (verdict, note string) {
 	}
 	if with.refusal == "" {
 		for _, d := range c.protocol.Compare(c.wanted(), with.observed) {
-			note = fmt.Sprintf("%s is %q, wanted %q: %s", d.Option, d.Observed, d.Wanted, d.Message)
+			note = fmt.Sprintf("%s is %q, wanted %q: %s", d.Option, d.Observed, d.Desired, d.Message)
 			if !d.Limited {
 				return falseOld, note + "; shown: " + strings.Join(with.observed, ",")
 			}

@@ -123,7 +123,7 @@ var _ = Describe("The rollout", func() {
 		expectReturned("a")
 
 		By("not showing it in dry runs")
-		s.reconciler.Drains.Trial = drain.PolicyEvictor{Client: interceptor.NewClient(k8s, interceptor.Funcs{
+		s.reconciler.Drains.DryRunEvictor = drain.PolicyEvictor{Client: interceptor.NewClient(k8s, interceptor.Funcs{
 			SubResourceCreate: func(context.Context, client.Client, string, client.Object, client.Object, ...client.SubResourceCreateOption) error {
 				return apierrors.NewNotFound(corev1.Resource("pods"), "db")
 			},

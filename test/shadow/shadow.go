@@ -12,7 +12,7 @@ import (
 // Diff returns how the plan of a session differs from that of a new session of the whole cluster; empty if they are equal. It ignores counts of
 // evictions, which continue during the pass.
 func Diff(session *plan.Session, whole plan.Snapshot) string {
-	plans := [2]plan.Plan{plan.Begin(whole).Plan(), session.Plan()}
+	plans := [2]plan.Plan{plan.NewSession(whole).Plan(), session.Plan()}
 	for _, p := range plans {
 		for i, step := range p.Steps {
 			if write, ok := step.(plan.WriteNote); ok {

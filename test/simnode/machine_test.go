@@ -18,9 +18,9 @@ func (f facts) BootFact(boot, name string) (string, bool) {
 
 func (f facts) SetBootFact(boot, name, value string) error { f[boot+name] = value; return nil }
 
-func (f facts) KeptFiles() map[string]host.KeptFile { return nil }
+func (f facts) KeptFiles() map[string]host.FileRecord { return nil }
 
-func (f facts) KeepFiles(map[string]host.KeptFile) error { return nil }
+func (f facts) KeepFiles(map[string]host.FileRecord) error { return nil }
 
 func TestAMachineComesBackFromAnArgumentThatHangsIt(t *testing.T) {
 	m, err := NewMachine(t.TempDir(), Options{HangingArguments: []string{"ihash_entries"}})

@@ -81,7 +81,7 @@ func (w *world) startManager() *process {
 	p.clients = []*memapi.Client{live, forRollout, forNodes}
 	drains := &drain.Runner{
 		Drainer: drain.Drainer{
-			Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}, Trial: drain.PolicyEvictor{Client: forRollout, DryRun: true}, AtATime: 1,
+			Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}, DryRunEvictor: drain.PolicyEvictor{Client: forRollout, DryRun: true}, Concurrency: 1,
 		},
 		Go: func(do func()) { p.evictions = append(p.evictions, do) },
 	}

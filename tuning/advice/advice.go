@@ -152,7 +152,7 @@ func groupFindings(findings []finding, counts func(finding) bool) []string {
 		if !counts(f) {
 			continue
 		}
-		if _, met := fields[f.text]; !met {
+		if _, isKnown := fields[f.text]; !isKnown {
 			texts = append(texts, f.text)
 			fields[f.text] = nil
 		}
@@ -160,9 +160,9 @@ func groupFindings(findings []finding, counts func(finding) bool) []string {
 			fields[f.text] = append(fields[f.text], f.field)
 		}
 	}
-	for i, said := range texts {
-		if named := fields[said]; len(named) > 0 {
-			texts[i] = text.InOrder(named, ", ") + ": " + said
+	for i, message := range texts {
+		if paths := fields[message]; len(paths) > 0 {
+			texts[i] = text.InOrder(paths, ", ") + ": " + message
 		}
 		texts[i] = text.CutBytes(texts[i], maxText)
 	}

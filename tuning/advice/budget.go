@@ -85,9 +85,9 @@ func serverBudgetExceeded(s *scope) []finding {
 		return []finding{{field, err.Error()}}
 	}
 	var found []finding
-	over := func(server, what string, load, limit int64) {
+	over := func(server, resource string, load, limit int64) {
 		if limit > 0 && load > limit {
-			found = append(found, finding{field, fmt.Sprintf("%s may get %d %s, but its limit is %d", server, load, what, limit)})
+			found = append(found, finding{field, fmt.Sprintf("%s may get %d %s, but its limit is %d", server, load, resource, limit)})
 		}
 	}
 	for _, load := range s.loads() {

@@ -63,10 +63,10 @@ func hashBelowDefault(s *scope) []finding {
 func hashSmall(s *scope) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
-		own, known := catalogue.HashSize(a.argument, 0, gib, pageBytes)
-		if known && a.entries > 0 && a.entries < own.Default {
+		grant, known := catalogue.HashSize(a.argument, 0, gib, pageBytes)
+		if known && a.entries > 0 && a.entries < grant.Default {
 			found = append(found, finding{a.field, fmt.Sprintf("%d buckets are fewer than the %d that a kernel has by itself with 1 GiB of memory: "+
-				"lookups get slower, and that after a reboot; leave the argument out, or ask for more than the default", a.entries, own.Default)})
+				"lookups get slower, and that after a reboot; leave the argument out, or ask for more than the default", a.entries, grant.Default)})
 		}
 	}
 	return found
@@ -89,11 +89,11 @@ func writebackOff(s *scope) []finding {
 
 // readAheadWindow applies above four requests: 1024 KiB with the rsize of 256 KiB that guides recommend.
 func readAheadWindow(s *scope) []finding {
-	const most = 4
+	const maxRequests = 4
 	var found []finding
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
-		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 > most*largest {
+		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 > maxRequests*largest {
 			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: two published sweeps have 1024 KiB 45 to 50 %% "+
 				"above the default of 128 KiB, and 15360 KiB below it, though it takes the fewest requests; use %d KiB until you have measured more on your own volume",
 				ahead.kib, ahead.kib*1024/largest, largest, max(1024, largest/1024))})
@@ -104,10 +104,10 @@ func readAheadWindow(s *scope) []finding {
 
 // readAheadMemory applies well above any published size: 15 MiB for NFS, 32 MiB for disk arrays.
 func readAheadMemory(s *scope) []finding {
-	const mostKiB = 64 * 1024
+	const maxKiB = 64 * 1024
 	var found []finding
 	add := func(field string, kib int32) {
-		if kib <= mostKiB {
+		if kib <= maxKiB {
 			return
 		}
 		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, also where only a part of it is needed: "+
@@ -134,12 +134,12 @@ func lowersKernel(s *scope) []finding {
 			if i < 0 {
 				continue
 			}
-			if said := catalogue.Lowers(key, node.Settings[i].Original, s.settings[key]); said != "" {
-				nodes[said] = append(nodes[said], node.Name)
+			if warning := catalogue.Lowers(key, node.Settings[i].Original, s.settings[key]); warning != "" {
+				nodes[warning] = append(nodes[warning], node.Name)
 			}
 		}
-		for _, said := range slices.Sorted(maps.Keys(nodes)) {
-			found = append(found, finding{fieldOfKey(key), fmt.Sprintf("on %s, %s", text.List(nodes[said]), said)})
+		for _, warning := range slices.Sorted(maps.Keys(nodes)) {
+			found = append(found, finding{fieldOfKey(key), fmt.Sprintf("on %s, %s", text.List(nodes[warning]), warning)})
 		}
 	}
 	return found

@@ -97,7 +97,7 @@ func (r volumeRule) lastNumber(name string) (int64, bool) {
 
 func (r volumeRule) fieldOf(name string) string {
 	for i, option := range r.MountOptions {
-		if got, _, _ := strings.Cut(string(option), "="); got == name {
+		if optionName, _, _ := strings.Cut(string(option), "="); optionName == name {
 			return fmt.Sprintf("%s[%d]", r.field, i)
 		}
 	}
@@ -144,7 +144,7 @@ func parseNumbers(value string) []int64 {
 
 // setTo returns a finding if a sysctl has this value.
 func (s *scope) setTo(name, value, text string) []finding {
-	if field, got, ok := s.sysctl(name); ok && got == value {
+	if field, current, ok := s.sysctl(name); ok && current == value {
 		return []finding{{field, text}}
 	}
 	return nil
@@ -168,22 +168,22 @@ func (s *scope) hashTables() []hashTable {
 }
 
 // readAheads returns the read-ahead sizes of network mounts in KiB, with the path of the field.
-func (s *scope) readAheads() []sized {
-	var all []sized
+func (s *scope) readAheads() []readAheadSize {
+	var all []readAheadSize
 	for i, entry := range s.node.ReadAhead {
 		if slices.ContainsFunc(entry.FSTypes, func(t string) bool { return strings.HasPrefix(t, "nfs") || t == "cifs" }) {
-			all = append(all, sized{fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), int64(entry.SizeKiB)})
+			all = append(all, readAheadSize{fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), int64(entry.SizeKiB)})
 		}
 	}
 	for i := range s.Profile.Spec.Volumes {
 		if size := s.Profile.Spec.Volumes[i].ReadAheadKiB; size != nil {
-			all = append(all, sized{fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), int64(*size)})
+			all = append(all, readAheadSize{fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), int64(*size)})
 		}
 	}
 	return all
 }
 
-type sized struct {
+type readAheadSize struct {
 	field string
 	kib   int64
 }
@@ -206,11 +206,11 @@ func (s *scope) rsizes() []int64 {
 
 // smallestNode returns the node with the least memory. It ignores nodes with unknown memory.
 func (s *scope) smallestNode() (Node, bool) {
-	var least Node
+	var smallest Node
 	for _, node := range s.Nodes {
-		if node.Memory > 0 && (least.Memory == 0 || node.Memory < least.Memory) {
-			least = node
+		if node.Memory > 0 && (smallest.Memory == 0 || node.Memory < smallest.Memory) {
+			smallest = node
 		}
 	}
-	return least, least.Memory > 0
+	return smallest, smallest.Memory > 0
 }

@@ -290,12 +290,12 @@ func sessionSlots(name, value, note string) Parameter {
 
 // hashTable returns a parameter with a minimum for a hash table. If the kernel ignores the suffix of a number, the table can have
 // as few as sixteen buckets.
-func hashTable(name, what string, least int64, memory string) Parameter {
+func hashTable(name, cache string, minimum int64, memory string) Parameter {
 	return Parameter{
 		Key: KeyOf(KernelArguments, name), Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
-		Least: []int64{least}, LeastReason: "a kernel has as many by itself with 256 MiB of memory, and every lookup gets slower with fewer",
+		Least: []int64{minimum}, LeastReason: "a kernel has as many by itself with 256 MiB of memory, and every lookup gets slower with fewer",
 		TakesEffect: v1alpha1.EffectReboot,
-		Note: "Sizes the hash table of " + what + ". Rounded up to a power of two, then limited to 1/16 of memory. By default one bucket per " +
+		Note: "Sizes the hash table of " + cache + ". Rounded up to a power of two, then limited to 1/16 of memory. By default one bucket per " +
 			memory + " of memory up to 64 GiB, and fewer beyond: from 1 TiB on, 16777216 gains nothing.",
 		Source: sourceHashTable,
 	}

@@ -64,58 +64,58 @@ func NewAllowList(patterns []string) (AllowList, error) {
 // in range. Both must consist of bytes that are safe in all generated files. An allow-list only adds keys: it never allows other
 // bytes or values that the kernel does not accept. Every error is an *Error.
 func (a AllowList) Check(key, value string) error {
-	if err := a.CheckInForce(key, value); err != nil {
+	if err := a.CheckApplied(key, value); err != nil {
 		return err
 	}
 	p, _ := Lookup(key)
-	if reason := p.refuseFloor(ParseValue(value).Text); reason != "" && !matchesAny(a.values, key+"="+value) {
+	if reason := p.validateFloor(ParseValue(value).Text); reason != "" && !matchesAny(a.values, key+"="+value) {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
 	return nil
 }
 
-// CheckInForce is Check for a value that an earlier release has applied. It accepts values below the minimum with which nodes are
+// CheckApplied is Check for a value that an earlier release has applied. It accepts values below the minimum with which nodes are
 // known to work: such a value is not a reason to revert the setting.
-func (a AllowList) CheckInForce(key, value string) error {
-	if reason := a.refuse(key, value); reason != "" {
+func (a AllowList) CheckApplied(key, value string) error {
+	if reason := a.validate(key, value); reason != "" {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
 	return nil
 }
 
-func (a AllowList) refuse(key, value string) string {
+func (a AllowList) validate(key, value string) string {
 	if len(key) > maxText || len(value) > maxText {
 		return fmt.Sprintf("keys and values are at most %d bytes long", maxText)
 	}
-	if reason := refuseKey(key); reason != "" {
+	if reason := validateKey(key); reason != "" {
 		return reason
 	}
 	v := ParseValue(value)
 	if v.AtLeast && Key(key).Subject() != Sysctls {
 		return "only sysctls have a value to be at least: declare it in spec.node.sunrpc or spec.node.kernelModules"
 	}
-	if reason := refuseBytes(key, value); reason != "" {
+	if reason := validateBytes(key, value); reason != "" {
 		return reason
 	}
 	p, known := Lookup(key)
 	if name, ok := Key(key).In(Filesystems); known && ok && !a.everyPlace {
-		if reason := a.RefusePoint("/" + name); reason != "" {
+		if reason := a.ValidateMountPoint("/" + name); reason != "" {
 			return reason
 		}
 	}
 	switch {
 	case !known && !matchesAny(a.keys, key):
-		return refuseUnknown(key)
+		return explainUnknown(key)
 	case v.AtLeast:
-		return p.refuseLeast(known, v.Text)
+		return p.validateMinimum(known, v.Text)
 	case known:
-		return p.refuse(value)
+		return p.validate(value)
 	}
 	return ""
 }
 
-func matchesAny(patterns []*regexp.Regexp, given string) bool {
-	return slices.ContainsFunc(patterns, func(pattern *regexp.Regexp) bool { return pattern.MatchString(given) })
+func matchesAny(patterns []*regexp.Regexp, setting string) bool {
+	return slices.ContainsFunc(patterns, func(pattern *regexp.Regexp) bool { return pattern.MatchString(setting) })
 }
 
 var (
@@ -129,7 +129,7 @@ var (
 	sysctlValue = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+ -]*\z`)
 )
 
-func refuseKey(key string) string {
+func validateKey(key string) string {
 	subject, name := Key(key).Cut()
 	switch {
 	case !strings.Contains(key, "/") || !slices.Contains(subjects, subject):
@@ -142,7 +142,7 @@ func refuseKey(key string) string {
 	case subject == KernelArguments && !argumentName.MatchString(name):
 		return "a kernel argument's name holds only letters, digits and _ . , : / @ + -, and does not begin with '-'"
 	}
-	return refuseHostKey(subject, name)
+	return validateHostKey(subject, name)
 }
 
 // leavesTree reports whether a name is not a plain path below /proc/sys: there, dots are slashes and slashes are dots.
@@ -159,7 +159,7 @@ func isDots(name string) bool {
 	return name == "." || name == ".."
 }
 
-func refuseBytes(key, value string) string {
+func validateBytes(key, value string) string {
 	subject := Key(key).Subject()
 	switch {
 	case subject == Sysctls && !sysctlValue.MatchString(value):
@@ -174,7 +174,7 @@ func refuseBytes(key, value string) string {
 	return ""
 }
 
-func (p Parameter) refuse(value string) string {
+func (p Parameter) validate(value string) string {
 	switch p.Kind {
 	case Identity:
 		if value != string(v1alpha1.NFS4UniqueIDFromNode) {
@@ -182,9 +182,9 @@ func (p Parameter) refuse(value string) string {
 		}
 		return ""
 	case ProfileName, NFSOptions, FilesystemOptions:
-		return refuseHostValue(p.Kind, value)
+		return validateHostValue(p.Kind, value)
 	case IntegerList:
-		return p.refuseList(value)
+		return p.validateList(value)
 	case Integer, Flag:
 		_, reason := p.number(value)
 		return reason
@@ -193,7 +193,7 @@ func (p Parameter) refuse(value string) string {
 	}
 }
 
-func (p Parameter) refuseList(value string) string {
+func (p Parameter) validateList(value string) string {
 	fields := strings.Fields(value)
 	if len(fields) != p.Fields {
 		return fmt.Sprintf("must be %d numbers separated by one blank", p.Fields)
@@ -243,8 +243,8 @@ func (p Parameter) describeRange() string {
 	return fmt.Sprintf("must be %d to %d%s", p.Min, p.Max, unit)
 }
 
-// refuseUnknown suggests the key that the user probably meant, and the flag that allows a key that is not in the catalogue.
-func refuseUnknown(key string) string {
+// explainUnknown suggests the key that the user probably meant, and the flag that allows a key that is not in the catalogue.
+func explainUnknown(key string) string {
 	allow := "allow it, start manager and agents with --allow-parameter='" + regexp.QuoteMeta(key) + "'"
 	subject, name := Key(key).Cut()
 	keys := map[string]string{}
@@ -260,16 +260,16 @@ func refuseUnknown(key string) string {
 			keys[dotted] = dotted
 		}
 	}
-	if meant, ok := suggest.Closest(strings.ReplaceAll(name, "/", "."), names); ok {
-		return "not supported. Did you mean " + keys[meant] + "? To " + allow
+	if closest, ok := suggest.Closest(strings.ReplaceAll(name, "/", "."), names); ok {
+		return "not supported. Did you mean " + keys[closest] + "? To " + allow
 	}
 	return "not supported; to " + allow
 }
 
 // printable returns text from a profile in a form that is safe in a message.
-func printable(given string) string {
-	if sysctlValue.MatchString(given) {
-		return text.Cut(given, maxPrinted)
+func printable(value string) string {
+	if sysctlValue.MatchString(value) {
+		return text.Cut(value, maxPrinted)
 	}
-	return strconv.Quote(text.Cut(given, maxPrinted))
+	return strconv.Quote(text.Cut(value, maxPrinted))
 }

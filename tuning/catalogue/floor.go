@@ -8,9 +8,9 @@ import (
 	"github.com/storageclient/operator/tuning/internal/decimal"
 )
 
-// refuseFloor returns the reason why no node works with a value that the kernel accepts, and a valid value. Empty if nodes work
+// validateFloor returns the reason why no node works with a value that the kernel accepts, and a valid value. Empty if nodes work
 // with it.
-func (p Parameter) refuseFloor(value string) string {
+func (p Parameter) validateFloor(value string) string {
 	numbers := Numbers(value)
 	if p.LeastSpan > 0 && len(numbers) == 2 && numbers[1]-numbers[0]+1 < p.LeastSpan {
 		return fmt.Sprintf("must be a range of at least %d: %s; the kernel's own is %s", p.LeastSpan, p.LeastReason, p.Default)

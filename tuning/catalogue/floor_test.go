@@ -84,10 +84,10 @@ func TestOnlyAValueThatIsNamedPassesTheFloor(t *testing.T) {
 
 // A value that an earlier release applied is not taken back because this one would not apply it.
 func TestAValueInForceIsNotHeldToTheFloor(t *testing.T) {
-	if err := (AllowList{}).CheckInForce("sysctl/net.ipv4.tcp_rmem", "1 1 1"); err != nil {
+	if err := (AllowList{}).CheckApplied("sysctl/net.ipv4.tcp_rmem", "1 1 1"); err != nil {
 		t.Error(err)
 	}
-	if (AllowList{}).CheckInForce("sysctl/net.ipv4.tcp_rmem", "1 1") == nil || (AllowList{}).CheckInForce("sysctl/kernel.core_pattern", "x") == nil {
+	if (AllowList{}).CheckApplied("sysctl/net.ipv4.tcp_rmem", "1 1") == nil || (AllowList{}).CheckApplied("sysctl/kernel.core_pattern", "x") == nil {
 		t.Error("what no release applied is admitted")
 	}
 }

@@ -52,10 +52,10 @@ func lookupHostMounts(key string) (Parameter, bool) {
 		p.Kind, p.Source = FilesystemOptions, sourceMount
 		p.Note = "Access-time options change at once, other options at the next mount."
 	}
-	return p, p.Kind != "" && refuseHostKey(subject, name) == ""
+	return p, p.Kind != "" && validateHostKey(subject, name) == ""
 }
 
-func refuseHostKey(subject, name string) string {
+func validateHostKey(subject, name string) string {
 	switch {
 	case subject == ReadAheads && !fsTypeName.MatchString(name):
 		return "a file system type holds only lower-case letters, digits and '_'"
@@ -75,12 +75,12 @@ func refuseHostKey(subject, name string) string {
 	return ""
 }
 
-func refuseHostValue(kind Kind, value string) string {
+func validateHostValue(kind Kind, value string) string {
 	switch kind {
 	case NFSOptions:
-		return refuseNFSDefaults(ParseOptions(value))
+		return validateNFSDefaults(ParseOptions(value))
 	case FilesystemOptions:
-		return refuseFilesystem(value)
+		return validateFilesystem(value)
 	default:
 		if !profileName.MatchString(value) {
 			return "a tuned profile's name holds only letters, digits and _ . -, and begins with neither '.' nor '-'"
@@ -89,10 +89,10 @@ func refuseHostValue(kind Kind, value string) string {
 	}
 }
 
-// refuseNFSDefaults also rejects options that weaken every mount of a server without an explicit option. It does not know stricter
+// validateNFSDefaults also rejects options that weaken every mount of a server without an explicit option. It does not know stricter
 // defaults of the host.
-func refuseNFSDefaults(options []string) string {
-	if reason := refuseOptions(mountoptions.NFS, options); reason != "" {
+func validateNFSDefaults(options []string) string {
+	if reason := validateOptions(mountoptions.NFS, options); reason != "" {
 		return reason
 	}
 	for _, option := range options {
@@ -104,12 +104,12 @@ func refuseNFSDefaults(options []string) string {
 	return ""
 }
 
-func refuseFilesystem(value string) string {
+func validateFilesystem(value string) string {
 	fsType, options := ParseFilesystemValue(value)
 	if fsType != "" && !fsTypeName.MatchString(fsType) {
 		return "a file system type holds only lower-case letters, digits and '_'"
 	}
-	return refuseOptions(mountoptions.XFS, options, func(name string) string {
+	return validateOptions(mountoptions.XFS, options, func(name string) string {
 		switch {
 		case name == "ro":
 			return "makes the file system read-only for programs that write to it"
@@ -120,8 +120,8 @@ func refuseFilesystem(value string) string {
 	})
 }
 
-// refuseOptions returns the problem of the first option that can never work.
-func refuseOptions(protocol mountoptions.Protocol, options []string, more ...func(name string) string) string {
+// validateOptions returns the problem of the first option that can never work.
+func validateOptions(protocol mountoptions.Protocol, options []string, more ...func(name string) string) string {
 	if len(options) == 0 {
 		return "needs mount options"
 	}

@@ -44,8 +44,8 @@ func (k Key) In(subject string) (string, bool) { return strings.CutPrefix(string
 
 // AtBoot reports whether the setting takes effect only at boot.
 func (k Key) AtBoot() bool {
-	_, is := k.In(KernelArguments)
-	return is
+	_, ok := k.In(KernelArguments)
+	return ok
 }
 
 var subjects = []string{Sysctls, Modules, KernelArguments, ReadAheads, Tuned, NFSDefaults, Filesystems}

@@ -49,9 +49,9 @@ func (a AllowList) WithFilesystems(dirs []string) (AllowList, error) {
 	return a, nil
 }
 
-// RefusePoint returns the reason why mount options must not be set at a mount point, or at the matches of a glob. Empty if they
+// ValidateMountPoint returns the reason why mount options must not be set at a mount point, or at the matches of a glob. Empty if they
 // may be set. For a glob, the directory before its first wildcard counts.
-func (a AllowList) RefusePoint(point string) string {
+func (a AllowList) ValidateMountPoint(point string) string {
 	dir, isGlob := point, false
 	if at := strings.IndexAny(point, "*?["); at >= 0 {
 		dir, isGlob = path.Dir(point[:at]+"x"), true
@@ -90,15 +90,15 @@ func isSystem(dir, allowed string) bool {
 	})
 }
 
-// RefusesPlace reports whether a file system setting is rejected only because of its mount point.
-func (a AllowList) RefusesPlace(key, value string) bool {
+// RejectsOnlyMountPoint reports whether a file system setting is rejected only because of its mount point.
+func (a AllowList) RejectsOnlyMountPoint(key, value string) bool {
 	return Key(key).Subject() == Filesystems && a.Check(key, value) != nil && a.anywhere().Check(key, value) == nil
 }
 
 // MayStay reports whether a file system setting that an earlier release applied may stay although its mount point is now rejected.
 // It must be valid at other mount points, and must not contain an option that breaks a system's file system.
 func (a AllowList) MayStay(key, value string) bool {
-	if !a.RefusesPlace(key, value) {
+	if !a.RejectsOnlyMountPoint(key, value) {
 		return false
 	}
 	_, options := ParseFilesystemValue(value)

@@ -5,11 +5,11 @@ package counters
 import "time"
 
 // Since returns the growth of a counter. Zero if it became smaller, for example after a reset.
-func Since(was, now uint64) uint64 {
-	if now < was {
+func Since(previous, now uint64) uint64 {
+	if now < previous {
 		return 0
 	}
-	return now - was
+	return now - previous
 }
 
 // Bytes contains the bytes that programs requested on an NFS mount, and the bytes on the network. Source: nfs_show_stats in
@@ -26,11 +26,11 @@ type Bytes struct {
 }
 
 // Since returns the growth since earlier counters of the same mount.
-func (b Bytes) Since(was Bytes) Bytes {
+func (b Bytes) Since(previous Bytes) Bytes {
 	return Bytes{
-		Read: Since(was.Read, b.Read), Written: Since(was.Written, b.Written),
-		DirectRead: Since(was.DirectRead, b.DirectRead), DirectWritten: Since(was.DirectWritten, b.DirectWritten),
-		WireRead: Since(was.WireRead, b.WireRead), WireWritten: Since(was.WireWritten, b.WireWritten),
+		Read: Since(previous.Read, b.Read), Written: Since(previous.Written, b.Written),
+		DirectRead: Since(previous.DirectRead, b.DirectRead), DirectWritten: Since(previous.DirectWritten, b.DirectWritten),
+		WireRead: Since(previous.WireRead, b.WireRead), WireWritten: Since(previous.WireWritten, b.WireWritten),
 	}
 }
 
@@ -47,10 +47,10 @@ type Events struct {
 }
 
 // Since returns the growth since earlier counters of the same mount.
-func (e Events) Since(was Events) Events {
+func (e Events) Since(previous Events) Events {
 	return Events{
-		Opens: Since(was.Opens, e.Opens), Flushes: Since(was.Flushes, e.Flushes), Syncs: Since(was.Syncs, e.Syncs),
-		DataInvalidations: Since(was.DataInvalidations, e.DataInvalidations), Listings: Since(was.Listings, e.Listings),
+		Opens: Since(previous.Opens, e.Opens), Flushes: Since(previous.Flushes, e.Flushes), Syncs: Since(previous.Syncs, e.Syncs),
+		DataInvalidations: Since(previous.DataInvalidations, e.DataInvalidations), Listings: Since(previous.Listings, e.Listings),
 	}
 }
 
@@ -64,10 +64,10 @@ type Network struct {
 }
 
 // Since returns the growth since earlier counters of the same namespace.
-func (n Network) Since(was Network) Network {
+func (n Network) Since(previous Network) Network {
 	return Network{
-		InSegments: Since(was.InSegments, n.InSegments), OutSegments: Since(was.OutSegments, n.OutSegments),
-		Retransmitted: Since(was.Retransmitted, n.Retransmitted), OutOfOrder: Since(was.OutOfOrder, n.OutOfOrder),
+		InSegments: Since(previous.InSegments, n.InSegments), OutSegments: Since(previous.OutSegments, n.OutSegments),
+		Retransmitted: Since(previous.Retransmitted, n.Retransmitted), OutOfOrder: Since(previous.OutOfOrder, n.OutOfOrder),
 	}
 }
 
@@ -81,8 +81,8 @@ type Log struct {
 }
 
 // Since returns the growth since earlier counters of the same file system.
-func (l Log) Since(was Log) Log {
-	return Log{Writes: Since(was.Writes, l.Writes), NoBuffer: Since(was.NoBuffer, l.NoBuffer), NoSpace: Since(was.NoSpace, l.NoSpace)}
+func (l Log) Since(previous Log) Log {
+	return Log{Writes: Since(previous.Writes, l.Writes), NoBuffer: Since(previous.NoBuffer, l.NoBuffer), NoSpace: Since(previous.NoSpace, l.NoSpace)}
 }
 
 // Connection is one NFS transport or one SMB socket.

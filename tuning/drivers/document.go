@@ -10,7 +10,7 @@ import (
 type Documented struct {
 	Driver string
 	// Volumes is the protocol of the volumes. Told is the attribute that distinguishes them from other volumes of the driver.
-	Volumes, Told string
+	Volumes, Selector string
 	// Server is the place of the server in the volume. Options describes changes of the driver to mountOptions, and Read the time at
 	// which it reads them. Empty describes the effect of empty mountOptions. Client is the program that mounts the volume.
 	Server, Options, Read, Empty, Client string
@@ -46,21 +46,21 @@ func Document() []Documented {
 func (r *row) document() Documented {
 	read, found := readings[r.driver]
 	d := Documented{
-		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "none of ours"), Told: r.told.text, Server: r.server.text, Read: string(r.reads),
-		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.hands.text, "kept"), Empty: cmp.Or(r.empty.text, "stays empty"),
+		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "none of ours"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
+		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.changes.text, "kept"), Empty: cmp.Or(r.empty.text, "stays empty"),
 	}
-	if r.own.text != "" {
-		d.Options += ", then " + r.own.text
+	if r.additional.text != "" {
+		d.Options += ", then " + r.additional.text
 	}
-	if r.refuses != "" {
-		d.Options, d.Read, d.Empty, d.Client = "no use: "+r.refuses, "", "", ""
+	if r.unsupported != "" {
+		d.Options, d.Read, d.Empty, d.Client = "no use: "+r.unsupported, "", "", ""
 	}
 	switch {
 	case found && read.ran:
 		d.Known = Proven
 	case found:
 		d.Known = Read
-	case r.refuses == "":
+	case r.unsupported == "":
 		d.Options, d.Empty = "", ""
 	}
 	return d

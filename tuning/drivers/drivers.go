@@ -106,8 +106,8 @@ type row struct {
 	driver string
 	// protocol is empty for volumes other than NFS, SMB and disks.
 	protocol v1alpha1.VolumeProtocol
-	// told selects the volumes of the driver that the row describes. Zero selects all volumes that no previous row matches.
-	told tell
+	// selector selects the volumes of the driver that the row describes. Zero selects all volumes that no previous row matches.
+	selector volumeSelector
 	// server is the place of the server in the volume, and path the place of the mounted path. Zero if absent or unknown. Volumes of a
 	// row with a path can be mounted without the driver.
 	server, path place
@@ -115,12 +115,12 @@ type row struct {
 	fsType place
 	client Client
 	reads  step
-	// hands applies the driver's changes to the mount options. Zero: unchanged, in the same order.
-	hands habit
-	// own is the place of additional options in the volume. The driver appends them to the mount options.
-	own place
-	// refuses is the reason why the volume's mount options have no effect. Empty if they have an effect.
-	refuses string
+	// changes applies the driver's changes to the mount options. Zero: unchanged, in the same order.
+	changes optionChange
+	// additional is the place of additional options in the volume. The driver appends them to the mount options.
+	additional place
+	// unsupported is the reason why the volume's mount options have no effect. Empty if they have an effect.
+	unsupported string
 	// empty contains the options that the driver uses only if the volume has no mount options. Zero if there are none.
 	empty backend
 	// rare marks volumes that a rule selects only by protocols or fsTypes. A rule that names only the driver does not select them.
@@ -139,29 +139,29 @@ type backend struct {
 	attribute string
 }
 
-// tell selects volumes of one kind among the volumes of a driver.
-type tell struct {
-	text string
-	is   func(Volume) bool
+// volumeSelector selects volumes of one kind among the volumes of a driver.
+type volumeSelector struct {
+	text    string
+	matches func(Volume) bool
 }
 
 // place reads a value from a volume.
 type place struct {
 	text string
-	of   func(Volume) string
+	read func(Volume) string
 }
 
 func (p place) in(v Volume) string {
-	if p.of == nil {
+	if p.read == nil {
 		return ""
 	}
-	return p.of(v)
+	return p.read(v)
 }
 
-// habit describes the changes of a driver to the mount options.
-type habit struct {
-	text string
-	of   func(Volume, []string) []string
+// optionChange describes the changes of a driver to the mount options.
+type optionChange struct {
+	text  string
+	apply func(Volume, []string) []string
 }
 
 const (
@@ -179,8 +179,8 @@ var rowsByDriver = func() map[string][]*row {
 	return out
 }()
 
-// nothing, the empty row, describes volumes that the table does not contain.
-var nothing = &row{}
+// emptyRow, the empty row, describes volumes that the table does not contain.
+var emptyRow = &row{}
 
 // rowsOf returns the rows of a driver. Empty if the driver is unknown.
 func rowsOf(name string) []*row {
@@ -206,11 +206,11 @@ func rowsOf(name string) []*row {
 // row returns the row of the volume. Callers must not change it.
 func (v Volume) row() *row {
 	for _, r := range rowsOf(v.Driver) {
-		if r.told.is == nil || r.told.is(v) {
+		if r.selector.matches == nil || r.selector.matches(v) {
 			return r
 		}
 	}
-	return nothing
+	return emptyRow
 }
 
 // Protocols returns the protocols that a rule selects if it names a driver. Empty if the driver is unknown.
@@ -243,7 +243,7 @@ var inOrder = []v1alpha1.VolumeProtocol{nfs, smb, block}
 func (v Volume) Source() Source {
 	r := v.row()
 	source := Source{Driver: v.Driver, FSType: v.FSType, Protocol: r.protocol, Server: r.server.in(v), Client: r.client}
-	if r.fsType.of != nil && source.Protocol == block {
+	if r.fsType.read != nil && source.Protocol == block {
 		source.FSType = r.fsType.in(v)
 	}
 	return source
@@ -267,22 +267,22 @@ func (v Volume) HandleOfClone(suffix string) string {
 	return v.Handle + suffix
 }
 
-// Refuses returns the reason why the volume does not support mount options. Empty if it supports them, or if the driver is unknown.
-func (v Volume) Refuses() string { return v.row().refuses }
+// UnsupportedReason returns the reason why the volume does not support mount options. Empty if it supports them, or if the driver is unknown.
+func (v Volume) UnsupportedReason() string { return v.row().unsupported }
 
 // MissingForBackend returns an option of the backend that the mount options lack. If a volume has no mount options, the driver uses
 // the options of its backend; otherwise, it ignores the backend's options. Empty if no option is lost.
-func (v Volume) MissingForBackend(p mountoptions.Protocol, own, list []string) string {
-	if len(own) > 0 || len(list) == 0 {
+func (v Volume) MissingForBackend(p mountoptions.Protocol, original, list []string) string {
+	if len(original) > 0 || len(list) == 0 {
 		return ""
 	}
 	empty := v.row().empty
-	needed := mountoptions.TakeApart([]string{v.attribute(empty.attribute)})
+	needed := mountoptions.SplitOptions([]string{v.attribute(empty.attribute)})
 	if option := empty.needs[p]; option != "" {
 		needed = append(needed, option)
 	}
 	for _, option := range needed {
-		if name, _, _ := strings.Cut(option, "="); !p.Says(list, name) {
+		if name, _, _ := strings.Cut(option, "="); !p.Sets(list, name) {
 			return option
 		}
 	}
@@ -293,31 +293,31 @@ func (v Volume) MissingForBackend(p mountoptions.Protocol, own, list []string) s
 // option then takes effect after all of them have left the node.
 func (v Volume) MountsPerPod() bool { return v.row().reads == atPublish }
 
-// Hands returns the mount options that the driver passes to mount for a volume with these options.
-func (v Volume) Hands(options []string) []string {
+// PassedOptions returns the mount options that the driver passes to mount for a volume with these options.
+func (v Volume) PassedOptions(options []string) []string {
 	r, list := v.row(), options
-	if r.hands.of != nil {
-		list = r.hands.of(v, options)
+	if r.changes.apply != nil {
+		list = r.changes.apply(v, options)
 	}
-	if own := r.own.in(v); own != "" {
-		list = append(slices.Clone(list), own)
+	if additional := r.additional.in(v); additional != "" {
+		list = append(slices.Clone(list), additional)
 	}
 	return list
 }
 
-// Given returns the options that must not be weakened: the options of the driver, and ro if the volume is read-only. The kubelet
+// ProtectedOptions returns the options that must not be weakened: the options of the driver, and ro if the volume is read-only. The kubelet
 // ignores the volume's readOnly, but users may rely on it.
-func (v Volume) Given() []string {
+func (v Volume) ProtectedOptions() []string {
 	if v.ReadOnly {
-		return append([]string{"ro"}, v.Hands(nil)...)
+		return append([]string{"ro"}, v.PassedOptions(nil)...)
 	}
-	return v.Hands(nil)
+	return v.PassedOptions(nil)
 }
 
 // Check returns the options of a volume that have a different meaning for mount, because the driver adds options or changes their
 // order. The fix for each problem is to remove the option.
 func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.Problem {
-	problems := p.Altered(options, v.Hands(options))
+	problems := p.AlteredOptions(options, v.PassedOptions(options))
 	if v.ReadOnly && slices.Contains(options, "rw") {
 		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would contradict the volume's readOnly: leave it out, it is the default"})
 	}

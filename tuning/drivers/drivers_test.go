@@ -53,7 +53,7 @@ func TestHands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			options := strings.Fields(test.options)
 			before := slices.Clone(options)
-			if diff := cmp.Diff(strings.Fields(test.want), test.volume.Hands(options), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(strings.Fields(test.want), test.volume.PassedOptions(options), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(before, options); diff != "" {
@@ -125,7 +125,7 @@ func TestGiven(t *testing.T) {
 			"ro rw"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(strings.Fields(test.want), test.volume.Given(), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(strings.Fields(test.want), test.volume.ProtectedOptions(), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -146,12 +146,12 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		volume := rapid.SampledFrom(volumes).Draw(t, "volume")
 		drawn := rapid.SliceOfN(rapid.SampledFrom(draw), 0, 6).Draw(t, "wanted")
-		wanted, _ := mountoptions.NFS.WithoutGiven(drawn, volume.Hands(nil))
+		wanted, _ := mountoptions.NFS.WithoutDriverVersion(drawn, volume.PassedOptions(nil))
 		merged := mountoptions.NFS.Merge(nil, wanted, v1alpha1.ConflictUseProfile, nil).Options
 		if len(volume.Check(mountoptions.NFS, merged)) > 0 {
 			return
 		}
-		handed := volume.Hands(merged)
+		handed := volume.PassedOptions(merged)
 		var flat []string
 		for _, o := range mountoptions.Parse(handed) {
 			flat = append(flat, o.String())
@@ -199,7 +199,7 @@ func TestWhereFactsWereRead(t *testing.T) {
 // What is known of a driver beyond its name was read.
 func TestWhatNobodyReadIsNotKnown(t *testing.T) {
 	for _, r := range table {
-		if _, read := readings[r.driver]; !read && (r.freeHandle || r.hands.of != nil || r.own.of != nil || r.path.of != nil || r.client != "" || r.empty.text != "") {
+		if _, read := readings[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
 			t.Errorf("%s: nothing says where what is known of it was read", r.driver)
 		}
 	}

@@ -11,22 +11,22 @@ func attribute(name string) place {
 }
 
 // attributeIs selects volumes whose attribute has one of the values.
-func attributeIs(name string, values ...string) tell {
-	return tell{name + " is " + strings.Join(values, ", "), func(v Volume) bool {
+func attributeIs(name string, values ...string) volumeSelector {
+	return volumeSelector{name + " is " + strings.Join(values, ", "), func(v Volume) bool {
 		return slices.ContainsFunc(values, func(value string) bool { return strings.EqualFold(v.attribute(name), value) })
 	}}
 }
 
-func either(a, b tell) tell {
-	return tell{a.text + ", or " + b.text, func(v Volume) bool { return a.is(v) || b.is(v) }}
+func either(a, b volumeSelector) volumeSelector {
+	return volumeSelector{a.text + ", or " + b.text, func(v Volume) bool { return a.matches(v) || b.matches(v) }}
 }
 
-func both(a, b tell) tell {
-	return tell{a.text + " and " + b.text, func(v Volume) bool { return a.is(v) && b.is(v) }}
+func both(a, b volumeSelector) volumeSelector {
+	return volumeSelector{a.text + " and " + b.text, func(v Volume) bool { return a.matches(v) && b.matches(v) }}
 }
 
 var (
-	stageSecret = tell{"there is a secret to stage it", func(v Volume) bool { return v.StageSecret }}
+	stageSecret = volumeSelector{"there is a secret to stage it", func(v Volume) bool { return v.StageSecret }}
 	diskImage   = attributeIs("fsType", "ext2", "ext3", "ext4", fsTypeXFS)
 )
 
@@ -125,20 +125,20 @@ func withoutLocalhost(v Volume) string {
 }
 
 var (
-	sorted   = habit{"sorted by the alphabet, each once", func(_ Volume, list []string) []string { return sortedList(list) }}
-	azureNFS = habit{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport where the list has none", azureNFSList}
-	azureSMB = habit{"kept, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 where the list has none", azureSMBList}
-	blobNFS  = habit{"sorted with sec=sys, vers=3, nolock", func(_ Volume, list []string) []string {
+	sorted   = optionChange{"sorted by the alphabet, each once", func(_ Volume, list []string) []string { return sortedList(list) }}
+	azureNFS = optionChange{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport where the list has none", azureNFSList}
+	azureSMB = optionChange{"kept, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 where the list has none", azureSMBList}
+	blobNFS  = optionChange{"sorted with sec=sys, vers=3, nolock", func(_ Volume, list []string) []string {
 		return sortedList(append(slices.Clone(list), "sec=sys,vers=3,nolock"))
 	}}
 	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")
 	readWrite  = appended("rw")
-	once       = habit{"kept, each once", func(_ Volume, list []string) []string { return onceEach(list) }}
-	efsList    = habit{"tls first, then the list in small letters, each once; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
+	once       = optionChange{"kept, each once", func(_ Volume, list []string) []string { return onceEach(list) }}
+	efsList    = optionChange{"tls first, then the list in small letters, each once; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
 		"noresvport where the list has none", efsUtilsList}
-	diskList     = habit{"kept; nouuid of XFS", withoutUUID}
-	diskOnceList = habit{"kept, each once; nouuid of XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
-	vastList     = habit{"kept", func(v Volume, list []string) []string {
+	diskList     = optionChange{"kept; nouuid of XFS", withoutUUID}
+	diskOnceList = optionChange{"kept, each once; nouuid of XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
+	vastList     = optionChange{"kept", func(v Volume, list []string) []string {
 		if len(list) > 0 {
 			return list
 		}
@@ -147,8 +147,8 @@ var (
 )
 
 // appended returns the habit of drivers that append their options.
-func appended(options ...string) habit {
-	return habit{"kept, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string { return append(slices.Clone(list), options...) }}
+func appended(options ...string) optionChange {
+	return optionChange{"kept, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string { return append(slices.Clone(list), options...) }}
 }
 
 // sortedList returns the sorted set of options (JoinMountOptions in pkg/volume/util of Kubernetes).

@@ -13,8 +13,8 @@ var words = map[v1alpha1.VolumeProtocol][]string{
 	smb: {"smb", "cifs", "samba", "smb3"},
 }
 
-// tellTale contains options that only one protocol supports.
-var tellTale = map[v1alpha1.VolumeProtocol][]string{
+// exclusiveOptions contains options that only one protocol supports.
+var exclusiveOptions = map[v1alpha1.VolumeProtocol][]string{
 	nfs: {"nfsvers", "nconnect", "nolock", "nocto", "noresvport", "local_lock", "minorversion", "lookupcache", "acregmin", "acdirmin", "nordirplus"},
 	smb: {"mfsymlinks", "file_mode", "dir_mode", "nosharesock", "nobrl", "seal", "multichannel", "closetimeo", "credentials"},
 }
@@ -27,7 +27,7 @@ var diskTypes = []string{"ext2", "ext3", fsTypeXFS, "btrfs"}
 func (v Volume) LooksLike(options []string) v1alpha1.VolumeProtocol {
 	for _, p := range []v1alpha1.VolumeProtocol{nfs, smb} {
 		if hasWord(v.Driver, words[p]) || slices.Contains(words[p], strings.ToLower(v.FSType)) || slices.Contains(words[p], strings.ToLower(v.attribute("fsType"))) ||
-			slices.Contains(words[p], strings.ToLower(v.attribute("protocol"))) || hasName(options, tellTale[p]...) {
+			slices.Contains(words[p], strings.ToLower(v.attribute("protocol"))) || hasName(options, exclusiveOptions[p]...) {
 			return p
 		}
 	}

@@ -123,14 +123,14 @@ var rows = []row{
 	{"mount(2): invalid argument", Options},
 }
 
-// CauseOf returns the cause of a failed mount according to a message. asksOtherwise reports whether the options use another version,
+// CauseOf returns the cause of a failed mount according to a message. changesTransport reports whether the options use another version,
 // transport or port, or more connections than the previous options. If so, the options can be the reason that the server does not
 // respond.
-func CauseOf(message string, asksOtherwise bool) Cause {
+func CauseOf(message string, changesTransport bool) Cause {
 	switch cause := find(message); {
 	case cause != unreached:
 		return cause
-	case asksOtherwise:
+	case changesTransport:
 		return Unknown
 	}
 	return Elsewhere

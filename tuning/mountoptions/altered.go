@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// Altered returns the options of a volume that have a different meaning in handed, the mount options that its driver passes to mount.
+// AlteredOptions returns the options of a volume that have a different meaning in handed, the mount options that its driver passes to mount.
 // The driver's options can come later and override them, and the order can differ. mount also rejects a second version.
-func (p Protocol) Altered(options, handed []string) []Problem {
+func (p Protocol) AlteredOptions(options, passed []string) []Problem {
 	t := tableOf(p)
-	own, all := Parse(options), Parse(handed)
-	meant, made := t.resolve(own), t.resolve(all)
-	twoVersions := t.oneVersionOnly && len(checkVersions(t, own)) == 0 && len(checkVersions(t, all)) > 0
+	original, passedOptions := Parse(options), Parse(passed)
+	desired, effective := t.resolve(original), t.resolve(passedOptions)
+	twoVersions := t.oneVersionOnly && len(checkVersions(t, original)) == 0 && len(checkVersions(t, passedOptions)) > 0
 	var problems []Problem
-	for _, o := range own {
+	for _, o := range original {
 		if t.groupOf(o) == keyVersion && twoVersions {
-			others := slices.DeleteFunc(t.inGroup(all, keyVersion), func(other Option) bool { return slices.Contains(own, other) })
+			driverVersions := slices.DeleteFunc(t.inGroup(passedOptions, keyVersion), func(other Option) bool { return slices.Contains(original, other) })
 			problems = append(problems, Problem{Option: o.String(),
-				Message: fmt.Sprintf("the driver adds its own version (%v), and mount accepts only one: leave it out", texts(others))})
+				Message: fmt.Sprintf("the driver adds its own version (%v), and mount accepts only one: leave it out", texts(driverVersions))})
 			continue
 		}
-		for _, key := range t.keysOf(o, meant) {
-			if meant[key] != made[key] {
+		for _, key := range t.keysOf(o, desired) {
+			if desired[key] != effective[key] {
 				problems = append(problems, Problem{Option: o.String(),
-					Message: fmt.Sprintf("does not take effect: with the options that the driver adds, or in its order, %s is %s", key, made[key])})
+					Message: fmt.Sprintf("does not take effect: with the options that the driver adds, or in its order, %s is %s", key, effective[key])})
 				break
 			}
 		}
@@ -31,20 +31,20 @@ func (p Protocol) Altered(options, handed []string) []Problem {
 	return problems
 }
 
-// WithoutGiven removes the version from the options if the driver passes the same version to mount anyway. given
+// WithoutDriverVersion removes the version from the options if the driver passes the same version to mount anyway. given
 // contains the options that the driver passes to mount for a volume without options.
-func (p Protocol) WithoutGiven(options, given []string) (left, out []string) {
+func (p Protocol) WithoutDriverVersion(options, driverOptions []string) (remaining, removed []string) {
 	t := tableOf(p)
-	version := t.resolve(t.inGroup(Parse(given), keyVersion))[keyVersion]
+	version := t.resolve(t.inGroup(Parse(driverOptions), keyVersion))[keyVersion]
 	if !t.oneVersionOnly || version == "" || t.resolve(t.inGroup(Parse(options), keyVersion))[keyVersion] != version {
 		return options, nil
 	}
 	for _, o := range Parse(options) {
 		if t.groupOf(o) == keyVersion {
-			out = append(out, o.String())
+			removed = append(removed, o.String())
 		} else {
-			left = append(left, o.String())
+			remaining = append(remaining, o.String())
 		}
 	}
-	return left, out
+	return remaining, removed
 }

@@ -9,8 +9,8 @@ func AttributeSeconds(options []string) float64 {
 	if state[keyCache] == flagNoac {
 		return 0
 	}
-	value, given := state["acregmin"]
-	if !given {
+	value, ok := state["acregmin"]
+	if !ok {
 		value = nfs.timerDefaults["acregmin"]
 	}
 	seconds, err := strconv.ParseFloat(value, 64)

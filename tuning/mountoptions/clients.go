@@ -44,9 +44,9 @@ var vast = overNFS(sourceVAST, map[string]spec{
 }, map[string]string{"localports": refuseAddress})
 
 // overNFS returns the NFS table with additional options of one client. The kernel does not show these options.
-func overNFS(source string, specs map[string]spec, refused map[string]string) *table {
+func overNFS(source string, specs map[string]spec, rejected map[string]string) *table {
 	out := *nfs
-	out.source, out.specs, out.refused = source, overlay(nfs.specs, specs), refused
+	out.source, out.specs, out.rejected = source, overlay(nfs.specs, specs), rejected
 	out.never = maps.Clone(nfs.never)
 	for _, s := range specs {
 		if s.key != keyNconnect {
@@ -64,15 +64,15 @@ func (p Protocol) Kernel() Protocol {
 	return p
 }
 
-// OwnKnown returns the Known options without the options that the kernel's client accepts or rejects in the same way.
-func (p Protocol) OwnKnown() []Known {
+// AdditionalKnown returns the Known options without the options that the kernel's client accepts or rejects in the same way.
+func (p Protocol) AdditionalKnown() []Known {
 	if p.Kernel() == p {
 		return p.Known()
 	}
 	kernels := p.Kernel().Known()
 	return slices.DeleteFunc(p.Known(), func(k Known) bool {
 		return slices.ContainsFunc(kernels, func(other Known) bool {
-			return other.Name == k.Name && other.Values == k.Values && other.Refused == k.Refused
+			return other.Name == k.Name && other.Values == k.Values && other.Rejected == k.Rejected
 		})
 	})
 }
@@ -86,7 +86,7 @@ func (t *table) explainOtherClient(o Option) string {
 		return ""
 	}
 	for _, p := range []Protocol{EFS, VAST} {
-		if other := tables[p]; other.refuseOption(o.String(), o) == "" {
+		if other := tables[p]; other.validateOption(o.String(), o) == "" {
 			return "; " + string(p) + "'s client takes it: give it a rule of its own whose selector.drivers is [" + driverOf[p] + "]"
 		}
 	}

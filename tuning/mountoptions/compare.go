@@ -13,8 +13,8 @@ import (
 type Difference struct {
 	// Option is the name of the option; actimeo appears as the four timers.
 	Option string
-	// Wanted and Observed are the values. The value of a flag is its name. Observed is empty if the value is not shown.
-	Wanted, Observed string
+	// Desired and Observed are the values. The value of a flag is its name. Observed is empty if the value is not shown.
+	Desired, Observed string
 	// Message explains the difference.
 	Message string
 	// Limited reports whether rounding by the kernel, or a limit of the kernel or the server, can explain the difference.
@@ -26,7 +26,7 @@ type Difference struct {
 
 // String returns a sentence with the option, its effective value and its desired value.
 func (d Difference) String() string {
-	return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Wanted, d.Message)
+	return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Desired, d.Message)
 }
 
 // OfMount returns the protocol of a mount, given the type and version that the agent reports: NFSv4.1, SMB3.1.1, xfs.
@@ -54,8 +54,8 @@ func Outdated(mounted string, wanted, observed []string) []Difference {
 func (p Protocol) Compare(wanted, observed []string) []Difference {
 	t := tableOf(p)
 	want := Parse(wanted)
-	state, shown := t.resolve(want), t.resolve(Parse(observed))
-	v4 := strings.HasPrefix(shown[keyVersion], "4")
+	state, actual := t.resolve(want), t.resolve(Parse(observed))
+	v4 := strings.HasPrefix(actual[keyVersion], "4")
 	var differences []Difference
 	done := map[string]bool{}
 	for _, o := range want {
@@ -64,7 +64,7 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 				continue
 			}
 			done[key] = true
-			if d, differs := t.compareKey(key, state[key], shown); differs {
+			if d, differs := t.compareKey(key, state[key], actual); differs {
 				differences = append(differences, d)
 			}
 		}
@@ -114,12 +114,12 @@ func (p Protocol) Unverifiable(wanted []string) []string {
 // Unverifiable calls Protocol.Unverifiable for NFS.
 func Unverifiable(wanted []string) []string { return NFS.Unverifiable(wanted) }
 
-func (t *table) compareKey(key, wanted string, shown map[string]string) (Difference, bool) {
-	observed, isShown := shown[key]
+func (t *table) compareKey(key, wanted string, actual map[string]string) (Difference, bool) {
+	observed, isShown := actual[key]
 	if value, ok := t.hidden[key]; ok && !isShown {
 		observed = value
 	}
-	d := Difference{Option: key, Wanted: wanted, Observed: observed}
+	d := Difference{Option: key, Desired: wanted, Observed: observed}
 	if !isShown {
 		d.Observed = ""
 	}
@@ -174,16 +174,16 @@ func (t *table) compareGranted(d Difference) (Difference, bool) {
 		return compareSize(d)
 	}
 	d.Message = "the mount was made with a different value"
-	if number(d.Observed) < number(d.Wanted) {
+	if number(d.Observed) < number(d.Desired) {
 		d.Message, d.Limited = "the server allows no more, or the mount was made with a different value", true
 	}
-	return d, number(d.Wanted) != 0
+	return d, number(d.Desired) != 0
 }
 
 // compareSize explains a transfer size that differs from the desired size. The kernel rounds down: up to 5.10 to a
 // power of two, later to whole pages. It uses at most 1 MiB, and the server can allow less.
 func compareSize(d Difference) (Difference, bool) {
-	wanted, observed := number(d.Wanted), number(d.Observed)
+	wanted, observed := number(d.Desired), number(d.Observed)
 	made := transferSizes(wanted)
 	switch {
 	case wanted == 0:

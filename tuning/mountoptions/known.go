@@ -18,8 +18,8 @@ type Known struct {
 	Default string
 	// TakesEffect is the event after which a changed value takes effect.
 	TakesEffect v1alpha1.SettingEffect
-	// Refused is the reason why profiles must not set the option. Hazard is the warning for users who set it.
-	Refused, Hazard string
+	// Rejected is the reason why profiles must not set the option. Hazard is the warning for users who set it.
+	Rejected, Hazard string
 	// Note is additional information that is not a warning.
 	Note string
 	// Since is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
@@ -33,14 +33,14 @@ func (p Protocol) Known() []Known {
 	t := tableOf(p)
 	var all []Known
 	for name, s := range t.specs {
-		known := Known{Name: name, Key: s.key, TakesEffect: p.Effect(name), Hazard: s.warning, Note: s.note, Since: s.since, Source: t.source,
+		known := Known{Name: name, Key: s.key, TakesEffect: p.Effect(name), Hazard: s.warning, Note: s.note, Since: s.firstKernel, Source: t.source,
 			Values: s.values(), Default: cmp.Or(s.initial, t.timerDefaults[s.key], t.hidden[s.key])}
 		all = append(all, known)
 	}
-	reasons := maps.Clone(refused)
-	maps.Copy(reasons, t.refused)
+	reasons := maps.Clone(alwaysRejected)
+	maps.Copy(reasons, t.rejected)
 	for name, reason := range reasons {
-		all = append(all, Known{Name: name, Key: name, Refused: reason, Source: t.source})
+		all = append(all, Known{Name: name, Key: name, Rejected: reason, Source: t.source})
 	}
 	slices.SortFunc(all, func(a, b Known) int { return cmp.Compare(a.Name, b.Name) })
 	return all
@@ -50,5 +50,5 @@ func (p Protocol) Known() []Known {
 func (p Protocol) Knows(option string) bool {
 	t, o := tableOf(p), parseOne(option)
 	_, known := t.specs[o.Name]
-	return known || t.refusal(o) != ""
+	return known || t.rejectionReason(o) != ""
 }

@@ -11,8 +11,8 @@ import (
 type MergeResult struct {
 	// Options are the merged options.
 	Options []string
-	// Kept contains the options for which the volume's value was kept, and the options that would weaken the volume.
-	Kept []Difference
+	// Skipped contains the options for which the volume's value was kept, and the options that would weaken the volume.
+	Skipped []Difference
 	// Changed reports whether Options differs from the current options of the volume.
 	Changed bool
 }
@@ -29,16 +29,16 @@ type MergeResult struct {
 // Merge omits desired options that Validate rejects for every volume. It also omits options that would weaken the volume, regardless
 // of the policy: see protection. class contains the options of the volume's StorageClass, for UseProfileOverClass.
 func (p Protocol) Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
-	return p.MergeBeside(nil, current, wanted, policy, class)
+	return p.MergeProtected(nil, current, wanted, policy, class)
 }
 
-// MergeBeside is Merge for a volume that always has the given options, in addition to its mount options. Their
+// MergeProtected is Merge for a volume that always has the given options, in addition to its mount options. Their
 // protection is not weakened either.
-func (p Protocol) MergeBeside(given, current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
+func (p Protocol) MergeProtected(protected, current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	t := tableOf(p)
-	want, weaker := t.withoutWeaker(Parse(slices.Concat(given, current)), t.withoutRefused(Parse(wanted)))
+	want, weaker := t.withoutWeaker(Parse(slices.Concat(protected, current)), t.withoutRefused(Parse(wanted)))
 	result := t.merge(current, want, policy, class)
-	result.Kept = append(weaker, result.Kept...)
+	result.Skipped = append(weaker, result.Skipped...)
 	return result
 }
 
@@ -50,15 +50,15 @@ func (p Protocol) Join(first, second []string) MergeResult {
 }
 
 func (t *table) withoutRefused(options []Option) []Option {
-	return slices.DeleteFunc(options, func(o Option) bool { return t.refusal(o) != "" })
+	return slices.DeleteFunc(options, func(o Option) bool { return t.rejectionReason(o) != "" })
 }
 
 func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
-	own := Parse(current)
+	existing := Parse(current)
 	if len(want) == 0 {
 		return MergeResult{Options: current}
 	}
-	m := &merger{table: t, list: t.oneVersion(lastOfEach(own)), policy: policy, class: t.resolve(Parse(class))}
+	m := &merger{table: t, list: t.oneVersion(lastOfEach(existing)), policy: policy, class: t.resolve(Parse(class))}
 	done := map[string]bool{}
 	for _, o := range want {
 		group := t.groupOf(o)
@@ -72,10 +72,10 @@ func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictP
 			m.mergeOne(group, t.inGroup(want, group))
 		}
 	}
-	if slices.Equal(m.list, own) {
-		return MergeResult{Options: current, Kept: m.kept}
+	if slices.Equal(m.list, existing) {
+		return MergeResult{Options: current, Skipped: m.skipped}
 	}
-	return MergeResult{Options: texts(m.list), Kept: m.kept, Changed: true}
+	return MergeResult{Options: texts(m.list), Skipped: m.skipped, Changed: true}
 }
 
 // Merge calls Protocol.Merge for NFS.
@@ -85,10 +85,10 @@ func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []str
 
 type merger struct {
 	*table
-	list   []Option
-	policy v1alpha1.ConflictPolicy
-	class  map[string]string
-	kept   []Difference
+	list    []Option
+	policy  v1alpha1.ConflictPolicy
+	class   map[string]string
+	skipped []Difference
 }
 
 // lastOfEach removes repeated options. It keeps the last one, which wins both in order and sorted.
@@ -104,12 +104,12 @@ func lastOfEach(options []Option) []Option {
 
 // oneVersion removes all versions except the effective one from options that mount would reject.
 func (t *table) oneVersion(options []Option) []Option {
-	own := t.inGroup(options, keyVersion)
-	if !t.oneVersionOnly || len(checkVersions(t, own)) == 0 {
+	versions := t.inGroup(options, keyVersion)
+	if !t.oneVersionOnly || len(checkVersions(t, versions)) == 0 {
 		return options
 	}
-	version := Option{Name: keyVersion, Value: t.resolve(own)[keyVersion], HasValue: true}
-	if last := own[len(own)-1]; t.resolve([]Option{last})[keyVersion] == version.Value && t.keyOf(last) == keyVersion {
+	version := Option{Name: keyVersion, Value: t.resolve(versions)[keyVersion], HasValue: true}
+	if last := versions[len(versions)-1]; t.resolve([]Option{last})[keyVersion] == version.Value && t.keyOf(last) == keyVersion {
 		version = last
 	}
 	return t.replaceGroup(options, keyVersion, []Option{version})
@@ -162,37 +162,37 @@ func (m *merger) mayReplace(key, value string) bool {
 	}
 }
 
-func (m *merger) keepOwn(key, wanted, value string) {
-	m.kept = append(m.kept, Difference{Option: key, Wanted: wanted, Observed: value, Message: "the volume's own value is kept"})
+func (m *merger) keepExisting(key, wanted, value string) {
+	m.skipped = append(m.skipped, Difference{Option: key, Desired: wanted, Observed: value, Message: "the volume's own value is kept"})
 }
 
 // mergeOne merges the options of one key; the last option wins.
 func (m *merger) mergeOne(key string, wanted []Option) {
-	own := m.inGroup(m.list, key)
-	want, have := m.resolve(wanted)[key], m.resolve(own)[key]
+	existing := m.inGroup(m.list, key)
+	want, have := m.resolve(wanted)[key], m.resolve(existing)[key]
 	option := wanted[len(wanted)-1]
 	if key == keyVersion && (m.keyOf(option) == keyMinorVersion || len(wanted) > 1) {
 		option = Option{Name: keyVersion, Value: want, HasValue: true}
 	}
 	switch {
-	case len(own) == 0:
+	case len(existing) == 0:
 		m.list = append(m.list, option)
 	case have != want && m.mayReplace(key, have):
 		m.list = m.replaceGroup(m.list, key, []Option{option})
 	default:
 		if have != want {
-			m.keepOwn(key, want, have)
+			m.keepExisting(key, want, have)
 		}
 		if !m.oneVersionOnly || key != keyVersion {
-			m.list = m.replaceGroup(m.list, key, own[len(own)-1:])
+			m.list = m.replaceGroup(m.list, key, existing[len(existing)-1:])
 		}
 	}
 }
 
 // mergeCache merges the timers, actimeo (which sets all timers), and noac (which disables them).
 func (m *merger) mergeCache(wanted []Option) {
-	own := m.inGroup(m.list, groupCache)
-	have, want := m.resolve(own), m.resolve(wanted)
+	existing := m.inGroup(m.list, groupCache)
+	have, want := m.resolve(existing), m.resolve(wanted)
 	merged := maps.Clone(have)
 	switch {
 	case want[keyCache] == flagNoac:
@@ -201,10 +201,10 @@ func (m *merger) mergeCache(wanted []Option) {
 		m.mergeTimers(merged, want)
 	default:
 		for _, o := range wanted {
-			m.keepOwn(o.Name, o.Value, flagNoac)
+			m.keepExisting(o.Name, o.Value, flagNoac)
 		}
 	}
-	if maps.Equal(merged, have) && maps.Equal(have, m.resolve(sortOptions(own))) {
+	if maps.Equal(merged, have) && maps.Equal(have, m.resolve(sortOptions(existing))) {
 		return
 	}
 	m.list = m.replaceGroup(m.list, groupCache, m.writeCache(merged))
@@ -217,7 +217,7 @@ func (m *merger) turnCacheOff(merged map[string]string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(merged)) {
 		if !m.mayReplace(key, merged[key]) {
-			m.keepOwn(keyCache, flagNoac, key+"="+merged[key])
+			m.keepExisting(keyCache, flagNoac, key+"="+merged[key])
 			return
 		}
 	}
@@ -234,13 +234,13 @@ func (m *merger) mergeTimers(merged, want map[string]string) {
 	}
 	for _, timer := range m.timers {
 		value, wanted := want[timer]
-		own, has := merged[timer]
+		existing, ok := merged[timer]
 		switch {
-		case !wanted || has && own == value:
-		case !has || m.mayReplace(timer, own):
+		case !wanted || ok && existing == value:
+		case !ok || m.mayReplace(timer, existing):
 			merged[timer] = value
 		default:
-			m.keepOwn(timer, value, own)
+			m.keepExisting(timer, value, existing)
 		}
 	}
 }

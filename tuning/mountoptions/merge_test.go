@@ -98,8 +98,8 @@ func TestMerge(t *testing.T) {
 				t.Error(diff)
 			}
 			var kept []string
-			for _, k := range got.Kept {
-				kept = append(kept, k.Option+":"+k.Wanted+":"+k.Observed)
+			for _, k := range got.Skipped {
+				kept = append(kept, k.Option+":"+k.Desired+":"+k.Observed)
 			}
 			if diff := cmp.Diff(strings.Fields(test.kept), kept, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
@@ -162,7 +162,7 @@ func TestMergeProperties(t *testing.T) {
 
 // checkMeaning compares what the lists say, key by key.
 func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, merged []Option) {
-	wanted = slices.DeleteFunc(wanted, func(o Option) bool { return nfs.refusal(o) != "" })
+	wanted = slices.DeleteFunc(wanted, func(o Option) bool { return nfs.rejectionReason(o) != "" })
 	had, want, has := nfs.resolve(current), nfs.resolve(wanted), nfs.resolve(merged)
 	asked := map[string]bool{}
 	for _, o := range wanted {
@@ -175,7 +175,7 @@ func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, m
 				t.Fatalf("%v means something else once sorted", texts(merged))
 			}
 		}
-		if nfs.refusal(o) != "" && !slices.Contains(current, o) {
+		if nfs.rejectionReason(o) != "" && !slices.Contains(current, o) {
 			t.Fatalf("%s has come in", o)
 		}
 	}

@@ -66,8 +66,8 @@ func parseOne(text string) Option {
 	return Option{Name: name, Value: value, HasValue: found}
 }
 
-// TakeApart returns the same mount options with one option in each entry.
-func TakeApart(list []string) []string {
+// SplitOptions returns the same mount options with one option in each entry.
+func SplitOptions(list []string) []string {
 	var out []string
 	for _, entry := range list {
 		out = append(out, split(entry)...)
@@ -75,11 +75,11 @@ func TakeApart(list []string) []string {
 	return out
 }
 
-// Says reports whether the options contain a value for the given option or one of its synonyms.
-func (p Protocol) Says(options []string, about string) bool {
+// Sets reports whether the options contain a value for the given option or one of its synonyms.
+func (p Protocol) Sets(options []string, option string) bool {
 	t := tableOf(p)
-	_, says := t.resolve(Parse(options))[t.keyOf(parseOne(about))]
-	return says
+	_, ok := t.resolve(Parse(options))[t.keyOf(parseOne(option))]
+	return ok
 }
 
 func split(entry string) []string {

@@ -42,8 +42,8 @@ var nfs = &table{
 		"cto":      {key: keyCto, value: "cto"},
 		"nocto":    {key: keyCto, value: "nocto", note: "Skips the check for changes when a file is opened; writes are still flushed at close."},
 
-		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", since: "5.3", note: "All mounts of a server on a node share the number that the first of them sets."},
-		"max_connect": {key: keyMaxConnect, kind: count, min: 1, max: 16, unit: "addresses", since: "5.15"},
+		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", firstKernel: "5.3", note: "All mounts of a server on a node share the number that the first of them sets."},
+		"max_connect": {key: keyMaxConnect, kind: count, min: 1, max: 16, unit: "addresses", firstKernel: "5.15"},
 
 		"vers":         {key: keyVersion, kind: word, words: nfsVersions, removed: nfsRemoved},
 		"nfsvers":      {key: keyVersion, kind: word, words: nfsVersions, removed: nfsRemoved},
@@ -73,7 +73,7 @@ var nfs = &table{
 		"resvport":   {key: keyResvPort, value: "resvport"},
 		"noresvport": {key: keyResvPort, value: "noresvport"},
 		"sec":        {key: keySec, kind: words, words: []string{"none", "sys", "krb5", "krb5i", "krb5p"}},
-		"xprtsec":    {key: "xprtsec", kind: word, words: []string{"none", "tls", "mtls"}, since: "6.5"},
+		"xprtsec":    {key: "xprtsec", kind: word, words: []string{"none", "tls", "mtls"}, firstKernel: "6.5"},
 
 		"lookupcache":  {key: keyLookupCache, kind: word, words: []string{"all", "none", "pos", "positive"}},
 		"lock":         {key: keyLock, value: "lock"},
@@ -87,14 +87,14 @@ var nfs = &table{
 		"nordirplus":   {key: "rdirplus", value: "nordirplus"},
 		"fsc":          {key: "fsc", value: "fsc"},
 		"nofsc":        {key: "fsc", value: "nofsc"},
-		"write":        {key: "write", kind: word, words: []string{"lazy", "eager", "wait"}, since: "5.12"},
-		"alignwrite":   {key: "alignwrite", value: "alignwrite", since: "6.12"},
-		"noalignwrite": {key: "alignwrite", value: "noalignwrite", since: "6.12"},
+		"write":        {key: "write", kind: word, words: []string{"lazy", "eager", "wait"}, firstKernel: "5.12"},
+		"alignwrite":   {key: "alignwrite", value: "alignwrite", firstKernel: "6.12"},
+		"noalignwrite": {key: "alignwrite", value: "noalignwrite", firstKernel: "6.12"},
 
-		"fatal_neterrors": {key: "fatal_neterrors", kind: word, words: []string{"default", "none", "ENETDOWN:ENETUNREACH"}, since: "6.18"},
+		"fatal_neterrors": {key: "fatal_neterrors", kind: word, words: []string{"default", "none", "ENETDOWN:ENETUNREACH"}, firstKernel: "6.18"},
 
-		"trunkdiscovery":   {key: "trunkdiscovery", value: "trunkdiscovery", since: "6.1"},
-		"notrunkdiscovery": {key: "trunkdiscovery", value: "notrunkdiscovery", since: "6.1"},
+		"trunkdiscovery":   {key: "trunkdiscovery", value: "trunkdiscovery", firstKernel: "6.1"},
+		"notrunkdiscovery": {key: "trunkdiscovery", value: "notrunkdiscovery", firstKernel: "6.1"},
 
 		"intr":        {key: "intr", value: "intr", warning: warnIntr},
 		"nointr":      {key: "intr", value: "nointr", warning: warnIntr},
@@ -151,8 +151,8 @@ func cautionTransfer(o Option) string {
 	if n <= 0 {
 		return ""
 	}
-	if got := transferSizes(n); len(got) > 1 || got[0] != n {
-		return "the kernel uses " + describeSizes(got)
+	if sizes := transferSizes(n); len(sizes) > 1 || sizes[0] != n {
+		return "the kernel uses " + describeSizes(sizes)
 	}
 	return ""
 }

@@ -75,7 +75,7 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 	}
 	asked := map[string]bool{}
 	for _, o := range Parse(wanted) {
-		if table.refusal(o) == "" {
+		if table.rejectionReason(o) == "" {
 			asked[table.groupOf(o)] = true
 		}
 	}
@@ -86,7 +86,7 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 		}
 	}
 	for _, o := range merged {
-		if !slices.Contains(own, o) && (table.refusal(o) != "" || !asked[table.groupOf(o)] && table.groupOf(o) != keyVersion) {
+		if !slices.Contains(own, o) && (table.rejectionReason(o) != "" || !asked[table.groupOf(o)] && table.groupOf(o) != keyVersion) {
 			t.Fatalf("%s: %q has come in: %q", p, o.String(), got.Options)
 		}
 	}
@@ -136,6 +136,6 @@ func FuzzMergeAndCompare(f *testing.F) {
 		}
 		p.Compare(want, own)
 		p.Unverifiable(want)
-		p.Altered(own, want)
+		p.AlteredOptions(own, want)
 	})
 }

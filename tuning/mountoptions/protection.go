@@ -23,7 +23,7 @@ type protection struct {
 
 // level is the strength of an option: the minimum, and the maximum if the other side can choose. Only levels of the
 // same protection are comparable.
-type level struct{ least, most int }
+type level struct{ minimum, maximum int }
 
 func exactly(n int) level { return level{n, n} }
 
@@ -124,8 +124,8 @@ func quota(name, enforced, counted string) protection {
 	return p
 }
 
-func overlayLevels(base, more map[string]level) map[string]level {
-	maps.Copy(base, more)
+func overlayLevels(base, additional map[string]level) map[string]level {
+	maps.Copy(base, additional)
 	return base
 }
 
@@ -175,7 +175,7 @@ func (p protection) readOne(o Option) standing {
 		if i == 0 {
 			s.level = l
 		}
-		s.level = level{min(s.least, l.least), max(s.most, l.most)}
+		s.level = level{min(s.minimum, l.minimum), max(s.maximum, l.maximum)}
 	}
 	return s
 }
@@ -188,7 +188,7 @@ func (s standing) isWeaker(than standing) bool {
 	case !s.known || !than.known:
 		return true
 	}
-	return s.least < than.least || s.most < than.most
+	return s.minimum < than.minimum || s.maximum < than.maximum
 }
 
 // Weakened returns the protections that become weaker if wanted follows floor in the options of a mount. The baseline is the floor, or
@@ -203,27 +203,27 @@ func (t *table) weakened(floor, wanted []Option) []Difference {
 	for _, p := range t.protections {
 		have, get := p.read(floor), p.read(slices.Concat(floor, wanted))
 		if get.isWeaker(have) {
-			out = append(out, Difference{Option: p.name, Wanted: get.text, Observed: have.text, Message: "nothing is made weaker", Weaker: true})
+			out = append(out, Difference{Option: p.name, Desired: get.text, Observed: have.text, Message: "nothing is made weaker", Weaker: true})
 		}
 	}
 	return out
 }
 
 // withoutWeaker omits desired options that make a mount weaker than its floor options, regardless of the conflict policy.
-func (t *table) withoutWeaker(floor, wanted []Option) (left []Option, kept []Difference) {
+func (t *table) withoutWeaker(floor, wanted []Option) (remaining []Option, skipped []Difference) {
 	weaker := map[string]bool{}
 	for _, o := range wanted {
 		group := t.groupOf(o)
-		if _, judged := weaker[group]; !judged {
+		if _, isEvaluated := weaker[group]; !isEvaluated {
 			lost := t.weakened(floor, t.inGroup(wanted, group))
 			weaker[group] = len(lost) > 0
-			kept = append(kept, lost...)
+			skipped = append(skipped, lost...)
 		}
 		if !weaker[group] {
-			left = append(left, o)
+			remaining = append(remaining, o)
 		}
 	}
-	return left, kept
+	return remaining, skipped
 }
 
 // CheckProtection warns about options of a rule that are left out because they would weaken volumes. Options that are
@@ -238,7 +238,7 @@ func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPoli
 		replaces := policy == v1alpha1.ConflictUseProfile || policy == v1alpha1.ConflictUseProfileOverClass
 		var message string
 		switch {
-		case t.refuseOption(option, o) != "":
+		case t.validateOption(option, o) != "":
 		case len(below) > 0:
 			message = fmt.Sprintf("is left out: mounts have %s=%s by default, which is stronger, and nothing is made weaker; only a volume itself can set it",
 				below[0].Option, below[0].Observed)

@@ -118,7 +118,7 @@ func TestWeakened(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for _, d := range test.protocol.Weakened(strings.Fields(test.floor), strings.Fields(test.wanted)) {
-				got = append(got, d.Option+":"+d.Wanted+":"+d.Observed)
+				got = append(got, d.Option+":"+d.Desired+":"+d.Observed)
 				if !d.Weaker || d.Message != "nothing is made weaker" {
 					t.Errorf("%+v does not say why", d)
 				}
@@ -150,13 +150,13 @@ func TestMergeMakesNothingWeaker(t *testing.T) {
 		"nothing is left":                    {protocol: NFS, current: "hard hard ro", wanted: "rw", policy: useProfile, want: "hard hard ro", kept: "access:rw:ro"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := test.protocol.MergeBeside(strings.Fields(test.given), strings.Fields(test.current), strings.Fields(test.wanted), test.policy, strings.Fields(test.class))
+			got := test.protocol.MergeProtected(strings.Fields(test.given), strings.Fields(test.current), strings.Fields(test.wanted), test.policy, strings.Fields(test.class))
 			if diff := cmp.Diff(strings.Fields(test.want), got.Options, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 			var kept []string
-			for _, k := range got.Kept {
-				kept = append(kept, strings.TrimSuffix(k.Option, " quota")+":"+k.Wanted+":"+k.Observed)
+			for _, k := range got.Skipped {
+				kept = append(kept, strings.TrimSuffix(k.Option, " quota")+":"+k.Desired+":"+k.Observed)
 			}
 			if diff := cmp.Diff(strings.Fields(test.kept), kept, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
@@ -167,8 +167,8 @@ func TestMergeMakesNothingWeaker(t *testing.T) {
 
 // Between declared lists there is no volume that could become weaker.
 func TestJoinKeepsTheFirst(t *testing.T) {
-	if got := NFS.Join([]string{"hard"}, []string{"sec=none", "suid", "soft"}); !slices.Equal(got.Options, []string{"hard", "sec=none"}) || len(got.Kept) != 1 {
-		t.Errorf("joined to %q, kept %v", got.Options, got.Kept)
+	if got := NFS.Join([]string{"hard"}, []string{"sec=none", "suid", "soft"}); !slices.Equal(got.Options, []string{"hard", "sec=none"}) || len(got.Skipped) != 1 {
+		t.Errorf("joined to %q, kept %v", got.Options, got.Skipped)
 	}
 }
 
@@ -192,14 +192,14 @@ func TestAMergedListIsNeverWeaker(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				given, current, wanted, class := drawProtected(t, p, "given"), drawProtected(t, p, "current"), drawProtected(t, p, "wanted"), drawProtected(t, p, "class")
 				policy := rapid.SampledFrom(policies).Draw(t, "policy")
-				got := p.MergeBeside(given, current, wanted, policy, class)
+				got := p.MergeProtected(given, current, wanted, policy, class)
 				for _, protection := range tableOf(p).protections {
 					before, after := protection.read(Parse(slices.Concat(given, current))), protection.read(Parse(slices.Concat(given, got.Options)))
 					if after.isWeaker(before) {
 						t.Fatalf("%q beside %q and %q with %s make %q: %s is %s and was %s", current, given, wanted, policy, got.Options, protection.name, after.text, before.text)
 					}
 				}
-				if again := p.MergeBeside(given, got.Options, wanted, policy, class); again.Changed {
+				if again := p.MergeProtected(given, got.Options, wanted, policy, class); again.Changed {
 					t.Fatalf("not idempotent: %q, then %q", got.Options, again.Options)
 				}
 			})

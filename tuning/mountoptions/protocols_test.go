@@ -95,8 +95,8 @@ func TestMergeByProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := test.protocol.Merge(strings.Fields(test.current), strings.Fields(test.wanted), v1alpha1.ConflictKeepVolume, nil)
-			if diff := cmp.Diff(strings.Fields(test.want), got.Options); diff != "" || len(got.Kept) != test.kept {
-				t.Errorf("%s\nkept %v, want %d", diff, got.Kept, test.kept)
+			if diff := cmp.Diff(strings.Fields(test.want), got.Options); diff != "" || len(got.Skipped) != test.kept {
+				t.Errorf("%s\nkept %v, want %d", diff, got.Skipped, test.kept)
 			}
 		})
 	}
@@ -166,16 +166,16 @@ func TestTablesAreConsistent(t *testing.T) {
 			if k.Source == "" || k.Key == "" {
 				t.Errorf("%s: source %q, key %q", name, k.Source, k.Key)
 			}
-			if k.Refused == "" && k.TakesEffect == "" {
+			if k.Rejected == "" && k.TakesEffect == "" {
 				t.Errorf("%s: takes effect never", name)
 			}
-			if _, both := table.specs[k.Name]; both && k.Refused != "" {
+			if _, both := table.specs[k.Name]; both && k.Rejected != "" {
 				t.Errorf("%s is both known and refused", name)
 			}
 			if k.Values == "" || k.Default == "" {
 				continue
 			}
-			if reason := table.refuseOption(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
+			if reason := table.validateOption(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
 				t.Errorf("%s: the kernel's own value %s is refused: %s", name, k.Default, reason)
 			}
 		}

@@ -24,7 +24,7 @@ func TestAsksOtherwise(t *testing.T) {
 		"XFS has no server, and its options none": {XFS, nil, []string{"noatime", "logbsize=256k"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.protocol.AsksOtherwise(test.before, test.list); got != test.want {
+			if got := test.protocol.ChangesTransport(test.before, test.list); got != test.want {
 				t.Errorf("from %v to %v: %t, want %t", test.before, test.list, got, test.want)
 			}
 		})

@@ -73,7 +73,7 @@ var smb = &table{
 		"diratime":   {key: "diratime", value: "diratime", warning: warnSMBIgnored},
 		"nodiratime": {key: "diratime", value: "nodiratime", warning: warnSMBIgnored},
 	}),
-	refused: map[string]string{
+	rejected: map[string]string{
 		"user": refuseIdentity, "username": refuseIdentity, "pass": refuseIdentity, "password": refuseIdentity, "password2": refuseIdentity,
 		"credentials": refuseIdentity, "cred": refuseIdentity, "dom": refuseIdentity, "domain": refuseIdentity, "domainauto": refuseIdentity,
 		"guest": refuseIdentity, "sec": refuseIdentity, "cruid": refuseIdentity, "multiuser": refuseIdentity,

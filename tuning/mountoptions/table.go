@@ -39,8 +39,8 @@ const (
 type table struct {
 	// specs maps the names of the options that a profile can set to their description.
 	specs map[string]spec
-	// refused contains the options of this protocol that profiles must not set, with the reason.
-	refused map[string]string
+	// rejected contains the options of this protocol that profiles must not set, with the reason.
+	rejected map[string]string
 	// timers are the timers of the attribute cache that actimeo sets, in output order.
 	timers []string
 	// timerDefaults are the kernel's defaults in seconds.
@@ -108,8 +108,8 @@ type spec struct {
 	removed map[string]string
 	// initial is the kernel's default if hidden and timerDefaults do not contain it.
 	initial string
-	// since is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
-	since string
+	// firstKernel is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
+	firstKernel string
 	// warning is the warning for every use of the option.
 	warning string
 	// caution returns the warning for a specific value. May be nil.
@@ -125,8 +125,8 @@ const (
 	refuseHelper     = "is for the mount command, not for the file system"
 )
 
-// refused contains options that profiles must not set for any protocol, with the reason.
-var refused = map[string]string{
+// alwaysRejected contains options that profiles must not set for any protocol, with the reason.
+var alwaysRejected = map[string]string{
 	"suid": refuseProtection, "dev": refuseProtection, "exec": refuseProtection, "defaults": "includes suid, dev and exec",
 	"context": refuseLabel, "fscontext": refuseLabel, "defcontext": refuseLabel, "rootcontext": refuseLabel, "seclabel": refuseLabel,
 	"user": refuseProtection, "users": refuseProtection, "owner": refuseProtection, "group": refuseProtection,
@@ -138,15 +138,15 @@ var refused = map[string]string{
 	"sloppy": "hides options that the kernel does not know",
 }
 
-// refusal returns the reason why profiles must not set an option. Empty if they can.
-func (t *table) refusal(o Option) string {
+// rejectionReason returns the reason why profiles must not set an option. Empty if they can.
+func (t *table) rejectionReason(o Option) string {
 	if strings.HasPrefix(strings.ToLower(o.Name), "x-") {
 		return refuseHelper
 	}
-	if reason, ok := t.refused[o.Name]; ok {
+	if reason, ok := t.rejected[o.Name]; ok {
 		return reason
 	}
-	return refused[o.Name]
+	return alwaysRejected[o.Name]
 }
 
 // common are options that all file systems support.

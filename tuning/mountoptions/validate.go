@@ -36,7 +36,7 @@ func Validate(p Protocol, options []string) []Problem {
 	var good []Option
 	for _, text := range options {
 		o := parseOne(text)
-		if message := t.refuseOption(text, o); message != "" {
+		if message := t.validateOption(text, o); message != "" {
 			message += t.explainOtherClient(o)
 			problems = append(problems, Problem{Option: text, Message: message})
 			continue
@@ -52,9 +52,9 @@ func Validate(p Protocol, options []string) []Problem {
 	return problems
 }
 
-// refuseOption returns the reason why a profile must not set an option, independent of the other options.
-func (t *table) refuseOption(text string, o Option) string {
-	if reason := t.refusal(o); reason != "" {
+// validateOption returns the reason why a profile must not set an option, independent of the other options.
+func (t *table) validateOption(text string, o Option) string {
+	if reason := t.rejectionReason(o); reason != "" {
 		return "is refused: it " + reason
 	}
 	if !safe.MatchString(text) {
@@ -70,9 +70,9 @@ func (t *table) refuseOption(text string, o Option) string {
 	case s.kind != flag && o.Value == "":
 		return "needs a value: " + s.expects()
 	case s.kind == count:
-		return refuseCount(s, o)
+		return validateCount(s, o)
 	case s.kind == size:
-		return refuseSize(s, o)
+		return validateSize(s, o)
 	case s.kind == word && s.removed[o.Value] != "":
 		return s.removed[o.Value] + ": " + s.expects()
 	case s.kind == word && !slices.Contains(s.words, o.Value):
@@ -87,7 +87,7 @@ func (t *table) refuseOption(text string, o Option) string {
 	return ""
 }
 
-func refuseCount(s spec, o Option) string {
+func validateCount(s spec, o Option) string {
 	n, err := decimal.Parse(o.Value)
 	var syntax *decimal.Error
 	if errors.As(err, &syntax) {
@@ -99,7 +99,7 @@ func refuseCount(s spec, o Option) string {
 	return ""
 }
 
-func refuseSize(s spec, o Option) string {
+func validateSize(s spec, o Option) string {
 	n := number(inBytes(o.Value))
 	if n < s.min || n > s.max || n&(n-1) != 0 {
 		return s.expects()
@@ -162,8 +162,8 @@ func (t *table) explainUnknown(o Option) string {
 	for name := range t.specs {
 		names = append(names, name)
 	}
-	if meant, ok := suggest.Closest(o.Name, names); ok {
-		return "is unknown. Did you mean " + meant + "?"
+	if closest, ok := suggest.Closest(o.Name, names); ok {
+		return "is unknown. Did you mean " + closest + "?"
 	}
 	return "is unknown: mount fails on options that the kernel does not know"
 }
@@ -271,10 +271,10 @@ func (t *table) overriddenTimers(options []Option) []Problem {
 func (t *table) crossedTimers(state map[string]string) []Problem {
 	var problems []Problem
 	for i := 0; i < len(t.timers); i += 2 {
-		least, most := t.timers[i], t.timers[i+1]
-		if number(t.timerValue(state, least)) > number(t.timerValue(state, most)) {
-			problems = append(problems, Problem{Option: least + "=" + t.timerValue(state, least), Warning: true,
-				Message: fmt.Sprintf("is larger than %s, which is %s", most, t.timerValue(state, most))})
+		minimum, maximum := t.timers[i], t.timers[i+1]
+		if number(t.timerValue(state, minimum)) > number(t.timerValue(state, maximum)) {
+			problems = append(problems, Problem{Option: minimum + "=" + t.timerValue(state, minimum), Warning: true,
+				Message: fmt.Sprintf("is larger than %s, which is %s", maximum, t.timerValue(state, maximum))})
 		}
 	}
 	return problems
@@ -302,9 +302,9 @@ func checkYielding(t *table, options []Option) []Problem {
 func checkImplied(t *table, options []Option) []Problem {
 	var problems []Problem
 	for _, o := range options {
-		by, ok := t.implied[o.Name]
-		if ok && slices.ContainsFunc(options, func(other Option) bool { return other.Name == by }) {
-			problems = append(problems, Problem{Option: o.String(), Message: "is implied by " + by, Warning: true})
+		parent, ok := t.implied[o.Name]
+		if ok && slices.ContainsFunc(options, func(other Option) bool { return other.Name == parent }) {
+			problems = append(problems, Problem{Option: o.String(), Message: "is implied by " + parent, Warning: true})
 		}
 	}
 	return problems

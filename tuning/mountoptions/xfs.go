@@ -31,14 +31,14 @@ var xfs = &table{
 		"filestreams": {key: "filestreams", value: "filestreams"},
 		"wsync":       {key: "wsync", value: "wsync", warning: "makes every create, rename and delete wait for the disk"},
 		"nouuid":      {key: "nouuid", value: "nouuid", warning: "allows a copy to be mounted beside its original: for snapshots only"},
-		"dax":         {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", since: "5.8", note: "Only on persistent memory."},
+		"dax":         {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", firstKernel: "5.8", note: "Only on persistent memory."},
 		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
 
 		"ikeep":   {key: "ikeep", value: "ikeep", warning: warnDeprecated},
 		"noikeep": {key: "ikeep", value: "noikeep", warning: warnDeprecated},
 		"attr2":   {key: "attr2", value: "attr2", warning: warnDeprecated},
 	}),
-	refused: map[string]string{
+	rejected: map[string]string{
 		"barrier": refuseRemoved19, "nobarrier": refuseRemoved19,
 		"delaylog": refuseRemoved4, "nodelaylog": refuseRemoved4, "ihashsize": refuseRemoved4, "irixsgid": refuseRemoved4,
 		"osyncisdsync": refuseRemoved4, "osyncisosync": refuseRemoved4,

@@ -15,8 +15,8 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// declared is one setting as a profile declares it.
-type declared struct {
+// declaration is one setting as a profile declares it.
+type declaration struct {
 	// field is the path of the field in the profile, e.g. spec.node.sysctls[net.core.rmem_max].
 	field      string
 	key, value string
@@ -24,8 +24,8 @@ type declared struct {
 	text string
 }
 
-// derived reports whether the value depends on other declarations for the node.
-func (d declared) derived() bool { return d.text == v1alpha1.FromNconnect }
+// isDerived reports whether the value depends on other declarations for the node.
+func (d declaration) isDerived() bool { return d.text == v1alpha1.FromNconnect }
 
 const (
 	fieldTCPSlots    = "spec.node.sunrpc.tcpSlotTableEntries"
@@ -58,22 +58,22 @@ func contribution(p *v1alpha1.StorageClientProfile, nconnect int) []v1alpha1.Nod
 
 // declarations returns all settings of a profile in the order of its fields, each under its canonical key. A valid profile has no
 // contradicting declarations.
-func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
+func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declaration {
 	node := p.Spec.Node
 	if node == nil {
 		return nil
 	}
-	var all []declared
+	var all []declaration
 	add := func(field, key, text string) {
-		all = append(all, declared{field: field, key: key, value: catalogue.CanonicalValue(text), text: text})
+		all = append(all, declaration{field: field, key: key, value: catalogue.CanonicalValue(text), text: text})
 	}
 	for _, name := range slices.Sorted(maps.Keys(node.Sysctls)) {
 		add("spec.node.sysctls["+name+"]", catalogue.SysctlKey(name), string(node.Sysctls[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(node.SysctlsAtLeast)) {
 		text := string(node.SysctlsAtLeast[name])
-		least := catalogue.Value{Text: catalogue.CanonicalValue(text), AtLeast: true}
-		all = append(all, declared{field: "spec.node.sysctlsAtLeast[" + name + "]", key: catalogue.SysctlKey(name), value: least.String(), text: text})
+		minimum := catalogue.Value{Text: catalogue.CanonicalValue(text), AtLeast: true}
+		all = append(all, declaration{field: "spec.node.sysctlsAtLeast[" + name + "]", key: catalogue.SysctlKey(name), value: minimum.String(), text: text})
 	}
 	if node.Sunrpc != nil {
 		all = append(all, slotTables(node.Sunrpc, nconnect)...)
@@ -95,10 +95,10 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 }
 
 // mountDeclarations returns the settings of tuned and of the host's mounts.
-func mountDeclarations(node *v1alpha1.NodeTuning) []declared {
-	var all []declared
+func mountDeclarations(node *v1alpha1.NodeTuning) []declaration {
+	var all []declaration
 	add := func(field, key, value string) {
-		all = append(all, declared{field: field, key: key, value: value, text: value})
+		all = append(all, declaration{field: field, key: key, value: value, text: value})
 	}
 	for i, entry := range node.ReadAhead {
 		for _, fsType := range entry.FSTypes {
@@ -121,20 +121,20 @@ func mountDeclarations(node *v1alpha1.NodeTuning) []declared {
 	return all
 }
 
-func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declared {
-	var all []declared
+func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declaration {
+	var all []declaration
 	if s.TCPSlotTableEntries != nil {
 		text := strconv.Itoa(int(*s.TCPSlotTableEntries))
-		all = append(all, declared{fieldTCPSlots, keyTCPSlots, text, text})
+		all = append(all, declaration{fieldTCPSlots, keyTCPSlots, text, text})
 	}
 	switch limit := s.TCPMaxSlotTableEntries; {
 	case limit == nil:
 	case limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect:
 		if n := SlotsFor(nconnect); n > 0 {
-			all = append(all, declared{fieldTCPMaxSlots, keyTCPMaxSlots, strconv.Itoa(n), limit.StrVal})
+			all = append(all, declaration{fieldTCPMaxSlots, keyTCPMaxSlots, strconv.Itoa(n), limit.StrVal})
 		}
 	default:
-		all = append(all, declared{fieldTCPMaxSlots, keyTCPMaxSlots, limit.String(), limit.String()})
+		all = append(all, declaration{fieldTCPMaxSlots, keyTCPMaxSlots, limit.String(), limit.String()})
 	}
 	return all
 }

@@ -50,23 +50,23 @@ type candidate struct {
 }
 
 // Merge returns the settings of a node that these profiles match. The profiles must be valid; their order does not matter. For
-// each key, the highest priority wins. If profiles of equal priority disagree, the current setting in inForce stays; without a
+// each key, the highest priority wins. If profiles of equal priority disagree, the current setting in current stays; without a
 // current setting, the key is not set. Minimums of sysctls merge to the largest of all profiles, number by number; see
 // pickCandidate. If several profiles of one priority declare the same value, the setting belongs to the first of them by name. It
 // is restored on removal only if all of them declare Restore.
-func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) Result {
-	return MergeHolding(profiles, inForce, nil)
+func Merge(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting) Result {
+	return MergeHolding(profiles, current, nil)
 }
 
 // MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings, regardless of its
 // spec.
-func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting, held sets.Set[string]) Result {
+func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting, heldProfiles sets.Set[string]) Result {
 	nconnect := largestNconnect(profiles)
 	byKey := map[string][]candidate{}
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
-		if held.Has(profiles[i].Name) {
-			settings = settingsOf(inForce, profiles[i].Name)
+		if heldProfiles.Has(profiles[i].Name) {
+			settings = settingsOf(current, profiles[i].Name)
 		}
 		for _, setting := range settings {
 			byKey[setting.Key] = append(byKey[setting.Key], candidate{setting, catalogue.ParseValue(setting.Value), profiles[i].Spec.Priority})
@@ -75,7 +75,7 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.N
 	var result Result
 	var decided []candidate
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		winner, conflict := pickCandidate(byKey[key], settingOf(inForce, key))
+		winner, conflict := pickCandidate(byKey[key], settingOf(current, key))
 		if conflict != nil {
 			result.Conflicts = append(result.Conflicts, *conflict)
 		}
@@ -102,40 +102,40 @@ func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting
 // pickCandidate selects the winner among the candidates for one key. The winner has no key if the key is not set. An exact value
 // wins if it satisfies all minimums, and against minimums of lower priority. It loses against a larger minimum of higher priority.
 // Against a larger minimum of equal priority, it is a conflict.
-func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
+func pickCandidate(candidates []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Profile, b.Profile))
 	})
-	least, exact := partLeast(candidates)
+	minimums, exact := splitMinimums(candidates)
 	if len(exact) == 0 {
-		return joinLeast(least), nil
+		return joinMinimums(minimums), nil
 	}
-	wantMore := slices.DeleteFunc(slices.Clone(least), func(c candidate) bool {
+	wantMore := slices.DeleteFunc(slices.Clone(minimums), func(c candidate) bool {
 		return c.priority < exact[0].priority || catalogue.Covers(exact[0].Value, c.value.Text)
 	})
 	switch {
 	case len(wantMore) == 0:
-		return pickExact(exact, inForce)
+		return pickExact(exact, current)
 	case wantMore[0].priority > exact[0].priority:
-		return joinLeast(least), nil
+		return joinMinimums(minimums), nil
 	}
-	return settleConflict(append(topOf(exact), wantMore...), inForce)
+	return settleConflict(append(topOf(exact), wantMore...), current)
 }
 
-func partLeast(candidates []candidate) (least, exact []candidate) {
+func splitMinimums(candidates []candidate) (minimums, exact []candidate) {
 	for _, c := range candidates {
 		if c.value.AtLeast {
-			least = append(least, c)
+			minimums = append(minimums, c)
 		} else {
 			exact = append(exact, c)
 		}
 	}
-	return least, exact
+	return minimums, exact
 }
 
-// joinLeast merges several minimums of a sysctl into one candidate with the largest value, number by number. The result belongs to
+// joinMinimums merges several minimums of a sysctl into one candidate with the largest value, number by number. The result belongs to
 // the first candidate with this value or, if no single candidate has it, to the first candidate.
-func joinLeast(candidates []candidate) candidate {
+func joinMinimums(candidates []candidate) candidate {
 	largest := catalogue.Value{AtLeast: true}
 	for _, c := range candidates {
 		largest.Text = text.Larger(largest.Text, c.value.Text)
@@ -154,29 +154,29 @@ func topOf(candidates []candidate) []candidate {
 }
 
 // pickExact selects the winner among sorted exact values.
-func pickExact(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
+func pickExact(candidates []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
 	top := topOf(candidates)
 	if slices.ContainsFunc(top, func(c candidate) bool { return c.Value != top[0].Value }) {
-		return settleConflict(top, inForce)
+		return settleConflict(top, current)
 	}
 	return joinCandidates(top), nil
 }
 
 // settleConflict keeps the current setting if candidates disagree.
-func settleConflict(top []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
-	conflict := &Conflict{Key: top[0].Key, Kept: inForce.Value}
+func settleConflict(top []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
+	conflict := &Conflict{Key: top[0].Key, Kept: current.Value}
 	for _, c := range top {
 		conflict.Profiles = append(conflict.Profiles, c.Profile)
 		conflict.Values = append(conflict.Values, c.Value)
 	}
-	if inForce.Key == "" {
+	if current.Key == "" {
 		return candidate{}, conflict
 	}
-	agreed := slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Value != inForce.Value })
+	agreed := slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Value != current.Value })
 	if len(agreed) > 0 {
 		return joinCandidates(agreed), conflict
 	}
-	return candidate{NodeSetting: inForce, priority: top[0].priority}, conflict
+	return candidate{NodeSetting: current, priority: top[0].priority}, conflict
 }
 
 // joinCandidates merges several candidates that agree into one.

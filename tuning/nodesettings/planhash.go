@@ -98,7 +98,7 @@ func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 	}
 	if err == nil {
 		// Earlier releases encoded an empty selector, which selected all nodes.
-		if _, given := sorted["nodeSelector"]; !given {
+		if _, ok := sorted["nodeSelector"]; !ok {
 			sorted["nodeSelector"] = map[string]any{}
 		}
 		data, err = json.Marshal(sorted)

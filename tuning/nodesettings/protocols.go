@@ -28,16 +28,16 @@ func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Pr
 	if len(s.Protocols)+len(s.FSTypes) == 0 && !known {
 		return []mountoptions.Protocol{bestFor(options)}
 	}
-	meant := s.Protocols
-	if len(meant) == 0 {
-		meant = driversSpeak(s)
-	} else if spoken := driversSpeak(s); len(s.Drivers) > 0 {
-		meant = slices.DeleteFunc(slices.Clone(meant), func(p v1alpha1.VolumeProtocol) bool { return !slices.Contains(spoken, p) })
+	protocols := s.Protocols
+	if len(protocols) == 0 {
+		protocols = protocolsOfDrivers(s)
+	} else if spoken := protocolsOfDrivers(s); len(s.Drivers) > 0 {
+		protocols = slices.DeleteFunc(slices.Clone(protocols), func(p v1alpha1.VolumeProtocol) bool { return !slices.Contains(spoken, p) })
 	}
-	onDisk := slices.Contains(meant, v1alpha1.ProtocolBlock)
+	onDisk := slices.Contains(protocols, v1alpha1.ProtocolBlock)
 	fits := map[mountoptions.Protocol]bool{
-		mountoptions.NFS:     slices.Contains(meant, v1alpha1.ProtocolNFS),
-		mountoptions.SMB:     slices.Contains(meant, v1alpha1.ProtocolSMB),
+		mountoptions.NFS:     slices.Contains(protocols, v1alpha1.ProtocolNFS),
+		mountoptions.SMB:     slices.Contains(protocols, v1alpha1.ProtocolSMB),
 		mountoptions.XFS:     onDisk && (len(s.FSTypes) == 0 || slices.Contains(s.FSTypes, fsTypeXFS)),
 		mountoptions.Generic: onDisk && slices.ContainsFunc(s.FSTypes, func(t string) bool { return t != fsTypeXFS }),
 	}
@@ -87,24 +87,24 @@ func bestFor(options []string) mountoptions.Protocol {
 	})
 }
 
-// driversSpeak returns the protocols of a selector's drivers. Without drivers, the file systems determine the protocol. An unknown
+// protocolsOfDrivers returns the protocols of a selector's drivers. Without drivers, the file systems determine the protocol. An unknown
 // driver counts as NFS, or as a block driver if the selector has file systems. controllers/volume uses the same rule.
-func driversSpeak(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
+func protocolsOfDrivers(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
 	if len(s.Drivers) == 0 {
-		return unknownSpeaks(s)
+		return protocolsOfUnknown(s)
 	}
 	var all []v1alpha1.VolumeProtocol
 	for _, driver := range s.Drivers {
 		spoken := drivers.Protocols(driver)
 		if len(spoken) == 0 {
-			spoken = unknownSpeaks(s)
+			spoken = protocolsOfUnknown(s)
 		}
 		all = append(all, spoken...)
 	}
 	return all
 }
 
-func unknownSpeaks(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
+func protocolsOfUnknown(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
 	if len(s.FSTypes) > 0 {
 		return []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}
 	}
@@ -121,7 +121,7 @@ func checkDrivers(s *v1alpha1.VolumeSelector, protocols []mountoptions.Protocol,
 	var all []mountoptions.Problem
 	for _, name := range s.Drivers {
 		volume := drivers.Volume{Driver: name, Attributes: map[string]string{"protocol": strings.ToLower(string(protocols[0]))}}
-		wanted, _ := protocols[0].WithoutGiven(options, volume.Hands(nil))
+		wanted, _ := protocols[0].WithoutDriverVersion(options, volume.PassedOptions(nil))
 		for _, problem := range volume.Check(protocols[0], wanted) {
 			found[problem.Option] = append(found[problem.Option], name)
 			problem.Message = name + ": " + problem.Message

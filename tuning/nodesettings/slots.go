@@ -14,7 +14,7 @@ import (
 func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
 	nconnect := profileNconnect(p)
 	var problems []Problem
-	warn := func(d declared, message string) {
+	warn := func(d declaration, message string) {
 		problems = append(problems, Problem{Field: d.field, Value: d.text, Message: message, Warning: true})
 	}
 	tables := map[string]int{}
@@ -26,12 +26,12 @@ func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
 		if sessionsOnly(p) {
 			warn(d, "has no effect: the volumes use NFSv4.1 or 4.2 only; set max_session_slots of the module nfs")
 		}
-		if least, most := tables[keyTCPSlots], tables[keyTCPMaxSlots]; most > 0 && least > most {
-			warn(d, fmt.Sprintf("has no effect: a connection starts with %d slots, more than this limit of %d", least, most))
+		if initial, limit := tables[keyTCPSlots], tables[keyTCPMaxSlots]; limit > 0 && initial > limit {
+			warn(d, fmt.Sprintf("has no effect: a connection starts with %d slots, more than this limit of %d", initial, limit))
 		}
 	}
 	if fromNconnect := declaresFromNconnect(p); fromNconnect && nconnect > 0 && SlotsFor(nconnect) == 0 {
-		warn(declared{field: fieldTCPMaxSlots, text: v1alpha1.FromNconnect},
+		warn(declaration{field: fieldTCPMaxSlots, text: v1alpha1.FromNconnect},
 			fmt.Sprintf("has no effect with nconnect=%d: the table ends at 8, and each connection may have 65536 requests in flight", nconnect))
 	}
 	return problems

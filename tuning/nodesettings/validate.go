@@ -42,7 +42,7 @@ func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Pro
 
 func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
 	var problems []Problem
-	first := map[string]declared{}
+	first := map[string]declaration{}
 	for _, d := range declarations(p, profileNconnect(p)) {
 		if catalogue.ParseValue(d.text).AtLeast {
 			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: "declare it in spec.node.sysctlsAtLeast, by its numbers alone"})
@@ -54,7 +54,7 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 		}
 		before, seen := first[d.key]
 		switch {
-		case seen && (before.value != d.value || TakesEffectAtBoot(d.key) || before.derived() || d.derived()):
+		case seen && (before.value != d.value || TakesEffectAtBoot(d.key) || before.isDerived() || d.isDerived()):
 			problems = append(problems, Problem{Field: d.field, Value: d.text,
 				Message: fmt.Sprintf("contradicts %s, which is %q: remove one of them", before.field, before.text)})
 		case !seen:
@@ -83,13 +83,13 @@ var coupled = map[string]string{
 // checkCoupled finds sysctls that would reset each other indefinitely.
 func checkCoupled(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
-	said := map[string]declared{}
+	declaredByKey := map[string]declaration{}
 	for _, d := range declarations(p, 0) {
-		said[d.key] = d
+		declaredByKey[d.key] = d
 	}
 	for _, name := range slices.Sorted(maps.Keys(coupled)) {
-		one, first := said[catalogue.SysctlKey(name)]
-		other, second := said[catalogue.SysctlKey(coupled[name])]
+		one, first := declaredByKey[catalogue.SysctlKey(name)]
+		other, second := declaredByKey[catalogue.SysctlKey(coupled[name])]
 		if first && second {
 			problems = append(problems, Problem{Field: one.field, Value: one.text,
 				Message: fmt.Sprintf("excludes %s, which is %q: setting one sets the other to 0; remove one of them", other.field, other.text)})
@@ -99,9 +99,9 @@ func checkCoupled(p *v1alpha1.StorageClientProfile) []Problem {
 }
 
 func reasonOf(err error) string {
-	var refused *catalogue.Error
-	if errors.As(err, &refused) {
-		return refused.Reason
+	var settingErr *catalogue.Error
+	if errors.As(err, &settingErr) {
+		return settingErr.Reason
 	}
 	return err.Error()
 }
@@ -137,8 +137,8 @@ func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
 	if slices.Contains(rule.Selector.Protocols, v1alpha1.ProtocolSMB) {
 		warn("has no effect on SMB: use the mount option rasize instead")
 	}
-	if others := slices.DeleteFunc(slices.Clone(rule.Selector.FSTypes), func(t string) bool { return t == "xfs" }); len(others) > 0 {
-		warn(fmt.Sprintf("affects only XFS among file systems on block devices, not %s", strings.Join(others, ", ")))
+	if otherTypes := slices.DeleteFunc(slices.Clone(rule.Selector.FSTypes), func(t string) bool { return t == "xfs" }); len(otherTypes) > 0 {
+		warn(fmt.Sprintf("affects only XFS among file systems on block devices, not %s", strings.Join(otherTypes, ", ")))
 	}
 	return problems
 }
@@ -169,10 +169,10 @@ func checkWindows(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
 	for i, window := range p.Spec.Rollout.Windows {
 		_, err := windows.Parse(window)
-		var refused *windows.FieldError
-		if errors.As(err, &refused) {
-			field := fmt.Sprintf("spec.rollout.windows[%d].%s", i, refused.Field)
-			problems = append(problems, Problem{Field: field, Value: refused.Value, Message: refused.Reason})
+		var fieldErr *windows.FieldError
+		if errors.As(err, &fieldErr) {
+			field := fmt.Sprintf("spec.rollout.windows[%d].%s", i, fieldErr.Field)
+			problems = append(problems, Problem{Field: field, Value: fieldErr.Value, Message: fieldErr.Reason})
 		}
 	}
 	return problems

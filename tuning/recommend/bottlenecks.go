@@ -79,13 +79,13 @@ func stuckConnection(s Sample) (Finding, bool) {
 }
 
 func sessionFlaps(s Sample) (Finding, bool) {
-	introduced, refused := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
+	introduced, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
 	return Finding{
-		Seen:    fmt.Sprintf("the client introduced itself %d times in %.0f s, and was refused a session %d times", introduced, s.Seconds, refused),
+		Seen:    fmt.Sprintf("the client introduced itself %d times in %.0f s, and was refused a session %d times", introduced, s.Seconds, rejected),
 		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
 		Effect:  "another client has the same name, most likely: an identity of its own ends that, and with it lost locks and EIO",
 		Against: "a server that restarts, or a network that breaks, looks alike; the identity changes only while no NFSv4 mount is there",
-	}, introduced > 1 || refused > 0
+	}, introduced > 1 || rejected > 0
 }
 
 func packetLoss(s Sample) (Finding, bool) {
@@ -98,10 +98,10 @@ func packetLoss(s Sample) (Finding, bool) {
 }
 
 func busyServer(s Sample) (Finding, bool) {
-	t, least := s.times(), s.minTrip()
-	busy := least > 0 && t.count >= fewSmall && t.trip > busyTrips*least && t.trip >= slowMillis
+	t, minTrip := s.times(), s.minTrip()
+	busy := minTrip > 0 && t.count >= fewSmall && t.trip > busyTrips*minTrip && t.trip >= slowMillis
 	return Finding{
-		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, least),
+		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, minTrip),
 		Effect: "a faster server or fewer requests help; more slots or connections would make its queue longer",
 	}, busy
 }
@@ -135,10 +135,10 @@ func fewSessionSlots(s Sample) (Finding, bool) {
 }
 
 func slowNetwork(s Sample) (Finding, bool) {
-	t, least := s.times(), s.minTrip()
-	slow := t.count >= fewSmall && least >= slowMillis && t.trip < slowTrips*least
+	t, minTrip := s.times(), s.minTrip()
+	slow := t.count >= fewSmall && minTrip >= slowMillis && t.trip < slowTrips*minTrip
 	return Finding{
-		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, least),
+		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, minTrip),
 		Effect: "a server nearer by, or fewer requests: attributes kept longer, a larger read-ahead, more work at a time",
 	}, slow
 }

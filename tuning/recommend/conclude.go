@@ -14,8 +14,8 @@ type Mount struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// JudgeNode evaluates the samples of a node.
-func JudgeNode(node string, samples []Sample) []Mount {
+// EvaluateNode evaluates the samples of a node.
+func EvaluateNode(node string, samples []Sample) []Mount {
 	mounts := make([]Mount, 0, len(samples))
 	for _, s := range samples {
 		mounts = append(mounts, Mount{Node: node, Sample: s, Verdict: For(s)})

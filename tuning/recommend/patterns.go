@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// keptSeconds is the proposed cache time of attributes, which vendors recommend for large directories.
-	keptSeconds = 30
+	// proposedCacheSeconds is the proposed cache time of attributes, which vendors recommend for large directories.
+	proposedCacheSeconds = 30
 	// manyPerSecond is the rate below which a change is not worthwhile.
 	manyPerSecond = 5
 	kib           = 1 << 10
@@ -75,68 +75,68 @@ var patterns = []Rule{
 
 // openRevalidations returns the number of GETATTRs that opens caused. NFSv4 sends them as a part of OPEN.
 func (s Sample) openRevalidations() uint64 {
-	if s.Protocol != "NFSv3" || s.has("nocto") {
+	if s.Protocol != "NFSv3" || s.hasOption("nocto") {
 		return 0
 	}
 	return min(s.Events.Opens, s.count("GETATTR"))
 }
 
-// asksInVain reports whether n GETATTRs are most of the operations but rarely find a change.
-func (s Sample) asksInVain(n uint64) bool {
+// hasNeedlessRevalidations reports whether n GETATTRs are most of the operations but rarely find a change.
+func (s Sample) hasNeedlessRevalidations(n uint64) bool {
 	return n > 0 && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond && ratioOf(s.Events.DataInvalidations, n) < 0.02
 }
 
 func attributeRevalidation(s Sample) (Finding, bool) {
-	asked := s.count("GETATTR") - s.openRevalidations()
-	kept, known := s.number("acregmin")
+	revalidations := s.count("GETATTR") - s.openRevalidations()
+	cacheSeconds, known := s.number("acregmin")
 	f := Finding{
-		Seen:    fmt.Sprintf("%d of %d operations asked for attributes, and %d changes were found", asked, s.total(), s.Events.DataInvalidations),
-		Change:  Change{MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption(fmt.Sprintf("actimeo=%d", keptSeconds))}},
-		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(asked)),
-		Against: fmt.Sprintf("what other clients change is seen up to %d s later", keptSeconds),
+		Seen:    fmt.Sprintf("%d of %d operations asked for attributes, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
+		Change:  Change{MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption(fmt.Sprintf("actimeo=%d", proposedCacheSeconds))}},
+		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(revalidations)),
+		Against: fmt.Sprintf("what other clients change is seen up to %d s later", proposedCacheSeconds),
 	}
-	if s.has("noac") {
+	if s.hasOption("noac") {
 		f.Seen += "; the mount has noac, which keeps none"
 		f.Against = "noac is chosen by programs that share files without locks; " + f.Against
 		f.ByHand = true
-		return f, s.isNFS() && s.asksInVain(asked)
+		return f, s.isNFS() && s.hasNeedlessRevalidations(revalidations)
 	}
-	return f, s.isNFS() && known && kept < keptSeconds && s.asksInVain(asked)
+	return f, s.isNFS() && known && cacheSeconds < proposedCacheSeconds && s.hasNeedlessRevalidations(revalidations)
 }
 
 func closeToOpen(s Sample) (Finding, bool) {
-	asked := s.openRevalidations()
+	revalidations := s.openRevalidations()
 	return Finding{
-		Seen:    fmt.Sprintf("%d opens asked for the attributes of their files, of %d operations, and %d changes were found", asked, s.total(), s.Events.DataInvalidations),
+		Seen:    fmt.Sprintf("%d opens asked for the attributes of their files, of %d operations, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
-		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(asked)),
+		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(revalidations)),
 		Against: "a program may read what another client has replaced: only where no node has seen a writer for a day, which one window cannot tell",
 		ByHand:  true,
-	}, s.asksInVain(asked)
+	}, s.hasNeedlessRevalidations(revalidations)
 }
 
-// asked returns the bytes that programs read through the page cache, and the bytes on the wire without direct reads.
-func (s Sample) asked() (asked, wire uint64) {
+// readBytes returns the bytes that programs read through the page cache, and the bytes on the wire without direct reads.
+func (s Sample) readBytes() (requested, wire uint64) {
 	return s.Bytes.Read, s.Bytes.WireRead - min(s.Bytes.WireRead, s.Bytes.DirectRead)
 }
 
 func largeReadAhead(s Sample) (Finding, bool) {
-	asked, wire := s.asked()
+	requested, wire := s.readBytes()
 	smaller := max(128, s.ReadAheadKiB/8)
 	return Finding{
-		Seen:    fmt.Sprintf("%d MiB were read over the wire for %d MiB that programs asked for, with a read-ahead of %d KiB", wire>>20, asked>>20, s.ReadAheadKiB),
+		Seen:    fmt.Sprintf("%d MiB were read over the wire for %d MiB that programs asked for, with a read-ahead of %d KiB", wire>>20, requested>>20, s.ReadAheadKiB),
 		Change:  Change{ReadAheadKiB: int32(smaller)},
-		Effect:  fmt.Sprintf("up to %d MiB a minute less over the wire", s.perMinute(wire-min(wire, asked))>>20),
+		Effect:  fmt.Sprintf("up to %d MiB a minute less over the wire", s.perMinute(wire-min(wire, requested))>>20),
 		Against: "what is read in sequence from the same mount gets slower",
-	}, s.isNFS() && wire > 16<<20 && wire > 2*asked && s.ReadAheadKiB > smaller
+	}, s.isNFS() && wire > 16<<20 && wire > 2*requested && s.ReadAheadKiB > smaller
 }
 
 func smallReadAhead(s Sample) (Finding, bool) {
-	asked, wire := s.asked()
+	requested, wire := s.readBytes()
 	rsize, known := s.number("rsize")
 	reads := s.count("READ")
 	size, window := int(ratioOf(wire, reads)), s.ReadAheadKiB*kib
-	inSequence := wire > 16<<20 && asked >= wire*9/10 && asked <= wire*3/2 && size >= window && size <= 2*window
+	inSequence := wire > 16<<20 && requested >= wire*9/10 && requested <= wire*3/2 && size >= window && size <= 2*window
 	wanted := max(1024, rsize/kib)
 	return Finding{
 		Seen:    fmt.Sprintf("%d READs carried %d KiB each, with a read-ahead of %d KiB and an rsize of %d KiB", reads, size/kib, s.ReadAheadKiB, rsize/kib),
@@ -190,16 +190,16 @@ func synchronousMount(s Sample) (Finding, bool) {
 		Effect:  fmt.Sprintf("WRITEs of up to wsize in the place of %d a minute", s.perMinute(n)),
 		Against: "a program that does not call fsync learns of a failed write at close, or not at all",
 		ByHand:  true,
-	}, small && s.has("sync")
+	}, small && s.hasOption("sync")
 }
 
 func synchronousWrites(s Sample) (Finding, bool) {
 	n, small := s.writesSmall()
-	waits := s.Events.Syncs*2 >= n || s.Bytes.DirectWritten*10 >= s.Bytes.WireWritten*9 && s.Bytes.DirectWritten > 0
+	isSynchronous := s.Events.Syncs*2 >= n || s.Bytes.DirectWritten*10 >= s.Bytes.WireWritten*9 && s.Bytes.DirectWritten > 0
 	return Finding{
 		Seen:   fmt.Sprintf("%d WRITEs carried %.0f KiB each, with %d fsyncs and %d KiB past the page cache", n, ratioOf(s.Bytes.WireWritten, n)/kib, s.Events.Syncs, s.Bytes.DirectWritten/kib),
 		Effect: "larger writes, or fewer fsyncs, in the program; the server's own time for each is the rest. No setting of the client will help",
-	}, small && waits && !s.has("sync")
+	}, small && isSynchronous && !s.hasOption("sync")
 }
 
 func openAndClose(s Sample) (Finding, bool) {
@@ -214,11 +214,11 @@ func openAndClose(s Sample) (Finding, bool) {
 }
 
 func logBuffers(s Sample) (Finding, bool) {
-	waits := ratioOf(s.Log.NoBuffer, s.Log.Writes)
+	waitRatio := ratioOf(s.Log.NoBuffer, s.Log.Writes)
 	return Finding{
 		Seen:    fmt.Sprintf("%d of %d writes to the log found no buffer", s.Log.NoBuffer, s.Log.Writes),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"logbufs=8", "logbsize=256k"}},
 		Effect:  "fewer of them wait; creating and deleting files gain most",
 		Against: "a crash loses up to 2 MiB of changes to files' names and attributes that no fsync has asked to keep",
-	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && waits > 0.01 && !s.has("logbsize=256k")
+	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && waitRatio > 0.01 && !s.hasOption("logbsize=256k")
 }

@@ -83,9 +83,9 @@ func (p *Proposal) sumUp(findings []Finding) Change {
 	return all
 }
 
-func (p *Proposal) leaveOut(why string) {
-	if !slices.Contains(p.LeftOut, why) {
-		p.LeftOut = append(p.LeftOut, why)
+func (p *Proposal) leaveOut(reason string) {
+	if !slices.Contains(p.LeftOut, reason) {
+		p.LeftOut = append(p.LeftOut, reason)
 	}
 }
 
@@ -102,7 +102,7 @@ func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 		out.Sunrpc = b.Sunrpc.DeepCopy()
 	}
 	for _, m := range b.KernelModules {
-		if !slices.ContainsFunc(out.KernelModules, func(has v1alpha1.KernelModule) bool { return has.Name == m.Name }) {
+		if !slices.ContainsFunc(out.KernelModules, func(existing v1alpha1.KernelModule) bool { return existing.Name == m.Name }) {
 			out.KernelModules = append(out.KernelModules, *m.DeepCopy())
 		}
 	}
@@ -124,26 +124,26 @@ func (p *Proposal) changeRule(t Target, wanted Change) {
 		return
 	}
 	rule := &changed.Spec.Volumes[i]
-	where := fmt.Sprintf("profile %s, rule %s: ", t.Profile.Name, t.Rule)
+	prefix := fmt.Sprintf("profile %s, rule %s: ", t.Profile.Name, t.Rule)
 	if len(wanted.MountOptions) > 0 {
 		rule.MountOptions = joinOptions(t.Protocol, wanted.MountOptions, rule.MountOptions)
-		p.Changes = append(p.Changes, where+"mountOptions "+optionsText(wanted.MountOptions))
+		p.Changes = append(p.Changes, prefix+"mountOptions "+optionsText(wanted.MountOptions))
 		if rule.OnConflict == "" || rule.OnConflict == v1alpha1.ConflictKeepVolume {
-			p.Changes = append(p.Changes, where+"onConflict stays KeepVolume, so a volume that says otherwise keeps its own value")
+			p.Changes = append(p.Changes, prefix+"onConflict stays KeepVolume, so a volume that says otherwise keeps its own value")
 		}
 	}
 	if wanted.ReadAheadKiB > 0 {
 		rule.ReadAheadKiB = &wanted.ReadAheadKiB
-		p.Changes = append(p.Changes, fmt.Sprintf("%sreadAheadKiB %d", where, wanted.ReadAheadKiB))
+		p.Changes = append(p.Changes, fmt.Sprintf("%sreadAheadKiB %d", prefix, wanted.ReadAheadKiB))
 	}
-	p.Changes = append(p.Changes, where+"all volumes that it selects get the same")
+	p.Changes = append(p.Changes, prefix+"all volumes that it selects get the same")
 	p.Profiles = append(p.Profiles, changed)
 }
 
 // joinOptions puts new options before the existing options of a rule and removes their old values.
-func joinOptions(p mountoptions.Protocol, add, has []v1alpha1.MountOption) []v1alpha1.MountOption {
+func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) []v1alpha1.MountOption {
 	var joined []v1alpha1.MountOption
-	for _, o := range p.Join(optionTexts(add), optionTexts(has)).Options {
+	for _, o := range p.Join(optionTexts(add), optionTexts(existing)).Options {
 		joined = append(joined, v1alpha1.MountOption(o))
 	}
 	return joined

@@ -98,21 +98,21 @@ func (s Sample) count(names ...string) uint64 {
 func (s Sample) total() uint64 {
 	n := s.Requests
 	for _, o := range s.Operations {
-		if !IsOwn(o.Name) {
+		if !IsMaintenance(o.Name) {
 			n += o.Count
 		}
 	}
 	return n
 }
 
-// ownOperations maintain the state of a client on its server. Programs do not request them.
-var ownOperations = []string{
+// maintenanceOperations maintain the state of a client on its server. Programs do not request them.
+var maintenanceOperations = []string{
 	"NULL", "RENEW", "SEQUENCE", "EXCHANGE_ID", "CREATE_SESSION", "DESTROY_SESSION", "DESTROY_CLIENTID", "RECLAIM_COMPLETE", "SETCLIENTID",
 	"SETCLIENTID_CONFIRM", "BIND_CONN_TO_SESSION", "FSINFO", "GET_LEASE_TIME", "SERVER_CAPS",
 }
 
-// IsOwn reports whether an operation only maintains the state of a client on its server.
-func IsOwn(operation string) bool { return slices.Contains(ownOperations, operation) }
+// IsMaintenance reports whether an operation only maintains the state of a client on its server.
+func IsMaintenance(operation string) bool { return slices.Contains(maintenanceOperations, operation) }
 
 // smallOperation is the maximum size, sent and received, of an operation whose time does not depend on its size.
 const smallOperation = 8 << 10
@@ -122,7 +122,7 @@ const smallOperation = 8 << 10
 func (s Sample) times() (t times) {
 	var queue, trip uint64
 	for _, o := range s.Operations {
-		if o.Count == 0 || (o.BytesSent+o.BytesReceived)/o.Count > smallOperation || IsOwn(o.Name) {
+		if o.Count == 0 || (o.BytesSent+o.BytesReceived)/o.Count > smallOperation || IsMaintenance(o.Name) {
 			continue
 		}
 		t.count += o.Count
@@ -171,7 +171,7 @@ func (s Sample) number(option string) (int, bool) {
 	return 0, false
 }
 
-func (s Sample) has(option string) bool { return slices.Contains(s.Options, option) }
+func (s Sample) hasOption(option string) bool { return slices.Contains(s.Options, option) }
 
 func (s Sample) perMinute(n uint64) uint64 {
 	if s.Seconds <= 0 {

@@ -12,16 +12,16 @@ const (
 // flaps contains the times at which an NFSv4 client had to identify itself again. Two clients with the same client ID keep removing
 // each other's state. Locks are lost and writes fail with EIO, without a message in either kernel log.
 type flaps struct {
-	identified, refused uint64
-	at                  []time.Time
+	identified, rejectedSessions uint64
+	at                           []time.Time
 }
 
 // note records the counters. The first reading only sets the baseline.
 func (f *flaps) note(now time.Time, reading Reading, first bool) {
-	if !first && (reading.Identified > f.identified || reading.Refused > f.refused) {
+	if !first && (reading.Identified > f.identified || reading.RejectedSessions > f.rejectedSessions) {
 		f.at = append(f.at, now)
 	}
-	f.identified, f.refused = reading.Identified, reading.Refused
+	f.identified, f.rejectedSessions = reading.Identified, reading.RejectedSessions
 	for len(f.at) > 0 && now.Sub(f.at[0]) > flapWindow {
 		f.at = f.at[1:]
 	}

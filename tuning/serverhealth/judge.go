@@ -15,25 +15,25 @@ import (
 type finding struct {
 	state           v1alpha1.ServerState
 	reason, message string
-	// since is the start of the state, if known. Otherwise, the state starts when it is first found.
-	since time.Time
+	// start is the start of the state, if known. Otherwise, the state starts when it is first found.
+	start time.Time
 }
 
-func (m *memory) judge(now time.Time) Verdict {
+func (m *memory) evaluate(now time.Time) Verdict {
 	all, beyond := m.waiting()
 	f := m.find(now, all, beyond)
-	since := f.since
-	if since.IsZero() {
-		since = m.since
+	start := f.start
+	if start.IsZero() {
+		start = m.stateSince
 		if m.found.state != f.state {
-			since = now
+			start = now
 		}
 	}
-	m.found, m.since = f, since
+	m.found, m.stateSince = f, start
 	v := Verdict{
-		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: since, LastAnswer: m.answeredAt,
+		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: start, LastResponse: m.lastResponseAt,
 		Connections: len(m.last.Connections), Flapping: m.flaps.isFlapping(now),
-		InFlight: all.requests, Ask: !all.since.IsZero() && now.Sub(all.since) >= askAfter,
+		InFlight: all.requests, NeedsProbe: !all.start.IsZero() && now.Sub(all.start) >= probeAfter,
 	}
 	if f.state.IsFailing() {
 		v.Stuck, v.Waiting = all.connections, all.requests
@@ -45,36 +45,38 @@ func (m *memory) judge(now time.Time) Verdict {
 }
 
 func (m *memory) find(now time.Time, all, beyond wait) finding {
-	if all.since.IsZero() {
+	if all.start.IsZero() {
 		m.backAt = time.Time{}
-		return m.findUnasked(now)
+		return m.findNotOverdue(now)
 	}
-	if m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since) {
+	if m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince) {
 		// A soft mount drops its requests and sends new ones, which have waited for a shorter time. This does not count as a response.
-		all.add(m.since)
+		all.add(m.stateSince)
 	}
-	said := !m.saidSilentAt.IsZero() && now.Sub(m.saidSilentAt) < saidFor
-	isLong := func(since time.Time) bool { return !since.IsZero() && (said || now.Sub(since) >= SilentAfter) }
-	switch answersOthers := m.answeredAt.After(all.since); {
-	case !isLong(all.since), answersOthers && !isLong(beyond.since):
-		return m.findUnasked(now)
+	hasSilentMessage := !m.silentMessageAt.IsZero() && now.Sub(m.silentMessageAt) < messageLifetime
+	isLong := func(start time.Time) bool {
+		return !start.IsZero() && (hasSilentMessage || now.Sub(start) >= SilentAfter)
+	}
+	switch answersOthers := m.lastResponseAt.After(all.start); {
+	case !isLong(all.start), answersOthers && !isLong(beyond.start):
+		return m.findNotOverdue(now)
 	case m.isBack(now):
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonReconnecting, message: fmt.Sprintf(
 			"It answers again. %s of this node still %s for the kernel to notice, within three minutes",
 			text.Count(all.connections, "connection"), verb(all.connections, "waits", "wait"))}
 	case answersOthers:
 		return m.findStuck(beyond)
-	case m.answersInRow > 0 && m.found.state != v1alpha1.ServerSilent:
-		return m.findMountsStuck(all.since)
+	case m.consecutiveResponses > 0 && m.found.state != v1alpha1.ServerSilent:
+		return m.findMountsStuck(all.start)
 	}
 	return m.findSilent(all)
 }
 
 // findMountsStuck returns the finding for a server that responds to a separate connection of the agent, but to none of the mounts.
-func (m *memory) findMountsStuck(since time.Time) finding {
-	f := finding{state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, since: since}
+func (m *memory) findMountsStuck(start time.Time) finding {
+	f := finding{state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, start: start}
 	connections := text.Count(len(m.last.Connections), "connection")
-	if dead, told := m.deadPorts(); told && len(dead) == 0 {
+	if dead, known := m.deadPorts(); known && len(dead) == 0 {
 		f.reason = v1alpha1.ServerReasonRequestsStuck
 		f.message = fmt.Sprintf("Its host takes %s over the %s of this node's mounts, and it answers none. Check its file systems and disks", m.operationsText(), connections)
 		return f
@@ -86,24 +88,24 @@ func (m *memory) findMountsStuck(since time.Time) finding {
 // isBack reports whether a silent server responds to queries again, while the connections of the mounts have not recovered yet. It
 // requires two responses because a single one can be a coincidence.
 func (m *memory) isBack(now time.Time) bool {
-	if m.found.state == v1alpha1.ServerSilent && m.answersInRow >= 2 {
+	if m.found.state == v1alpha1.ServerSilent && m.consecutiveResponses >= 2 {
 		m.backAt = now
 	}
-	return !m.backAt.IsZero() && m.answersInRow > 0 && now.Sub(m.backAt) < kernelRetries
+	return !m.backAt.IsZero() && m.consecutiveResponses > 0 && now.Sub(m.backAt) < kernelRetries
 }
 
-// findUnasked returns the finding for a server without overdue requests.
-func (m *memory) findUnasked(now time.Time) finding {
+// findNotOverdue returns the finding for a server without overdue requests.
+func (m *memory) findNotOverdue(now time.Time) finding {
 	switch {
-	case m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since):
+	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince):
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing is asked of it any more. It did not answer before"}
-	case m.answeredAt.IsZero():
+	case m.lastResponseAt.IsZero():
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No request to it has been seen yet"}
-	case now.Sub(m.answeredAt) >= idleAfter && now.Sub(m.heldFrom) >= idleAfter:
+	case now.Sub(m.lastResponseAt) >= idleAfter && now.Sub(m.heldFrom) >= idleAfter:
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing has been asked of it for five minutes"}
 	}
 	if stale := m.staleMounts(now); len(stale) > 0 {
-		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, since: m.stale[stale[0]].since, message: fmt.Sprintf(
+		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, start: m.stale[stale[0]].firstAt, message: fmt.Sprintf(
 			"It answers, but every request of %s for files that are open or known there fails, as with stale file handles. Check its export, then restart the pods that use it",
 			text.Count(len(stale), "mount"))}
 	}
@@ -112,15 +114,15 @@ func (m *memory) findUnasked(now time.Time) finding {
 
 // findStuck returns the finding for a server that responds to other requests.
 func (m *memory) findStuck(w wait) finding {
-	f := finding{state: v1alpha1.ServerStuck, since: w.since}
-	dead, told := m.deadPorts()
+	f := finding{state: v1alpha1.ServerStuck, start: w.start}
+	dead, known := m.deadPorts()
 	switch all := len(m.last.Connections); {
 	case len(dead) > 0 && len(dead) < all:
 		f.reason = v1alpha1.ServerReasonTransportStuck
 		f.message = fmt.Sprintf("%d of %d connections carry nothing any more (local %s); the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
 			len(dead), all, portsText(dead))
 		return f
-	case !told && w.connections > 0 && w.connections < all:
+	case !known && w.connections > 0 && w.connections < all:
 		f.reason = v1alpha1.ServerReasonTransportStuck
 		f.message = fmt.Sprintf("No answer over %d of %d connections; the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
 			w.connections, all)
@@ -136,7 +138,7 @@ func (m *memory) findStuck(w wait) finding {
 const repeatsOfDead = 6
 
 // deadPorts returns the local ports of connections without acknowledgments from the server's host. told is false if this is unknown.
-func (m *memory) deadPorts() (ports []int, told bool) {
+func (m *memory) deadPorts() (ports []int, known bool) {
 	for _, s := range m.last.Sockets {
 		if s.Repeats >= repeatsOfDead {
 			ports = append(ports, s.Port)
@@ -170,22 +172,22 @@ func (m *memory) operationsText() string {
 
 // findSilent returns the finding for a server that does not respond at all.
 func (m *memory) findSilent(w wait) finding {
-	f := finding{state: v1alpha1.ServerSilent, since: w.since}
-	asked := m.question.At.After(w.since)
+	f := finding{state: v1alpha1.ServerSilent, start: w.start}
+	isProbed := m.probe.At.After(w.start)
 	switch {
-	case asked && m.question.Refused && m.last.Tunnel:
+	case isProbed && m.probe.Refused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone
 		f.message = fmt.Sprintf("Nothing listens at %s: the process that passes requests on to the storage is gone. Restart the driver's pod on this node", m.last.Address)
-	case asked && m.question.Refused:
+	case isProbed && m.probe.Refused:
 		f.reason = v1alpha1.ServerReasonConnectionRefused
 		f.message = fmt.Sprintf("The host is up and refuses connections at %s. Check whether the storage service runs", m.last.Address)
-	case w.down > 0 && w.down == len(m.last.Connections) && (!asked || !m.question.Connected):
+	case w.down > 0 && w.down == len(m.last.Connections) && (!isProbed || !m.probe.Connected):
 		f.reason = v1alpha1.ServerReasonSessionDown
 		f.message = fmt.Sprintf("The session is down and %s cannot be reached. Check server and network", m.last.Address)
-	case asked && m.question.Connected && !m.question.Answered:
+	case isProbed && m.probe.Connected && !m.probe.Answered:
 		f.reason = v1alpha1.ServerReasonNoAnswer
 		f.message = fmt.Sprintf("%s takes connections and answers nothing. Check the server's threads, file systems and disks", m.last.Address)
-	case asked && !m.question.Answered:
+	case isProbed && !m.probe.Answered:
 		f.reason = v1alpha1.ServerReasonUnreachable
 		f.message = fmt.Sprintf("No connection to %s can be made. Check server, network and firewalls", m.last.Address)
 	case m.found.state == v1alpha1.ServerSilent:

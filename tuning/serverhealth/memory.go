@@ -16,28 +16,28 @@ type memory struct {
 	queues      map[string]queueWaiter
 	// requests maps each pending request to the time at which it was first observed.
 	requests map[string]time.Time
-	// answeredAt is the time of the last response over a connection of the mounts.
-	answeredAt time.Time
+	// lastResponseAt is the time of the last response over a connection of the mounts.
+	lastResponseAt time.Time
 	// recalled reports whether the server was Answering when the previous watch stopped; the time of its last response is then unknown.
 	// heldFrom is the first reading by this watch: the server counts as Answering for a while after it, even without a response.
 	recalled bool
 	heldFrom time.Time
 	// stale maps mount points to the state of their requests by handle.
 	stale map[string]staleMount
-	// saidSilentAt is the time of the kernel message that the server does not respond. Zero if a later message or response contradicts
+	// silentMessageAt is the time of the kernel message that the server does not respond. Zero if a later message or response contradicts
 	// it.
-	saidSilentAt time.Time
+	silentMessageAt time.Time
 
-	question Question
-	// answersInRow is the number of consecutive queries with a response.
-	answersInRow int
+	probe Probe
+	// consecutiveResponses is the number of consecutive queries with a response.
+	consecutiveResponses int
 	// backAt is the time at which a silent server started to respond to queries. Zero if it was not silent.
 	backAt time.Time
 
 	// found is the last finding, and since the start of its state.
-	found finding
-	since time.Time
-	flaps flaps
+	found      finding
+	stateSince time.Time
+	flaps      flaps
 }
 
 func newMemory() *memory {
@@ -46,9 +46,9 @@ func newMemory() *memory {
 
 // waiter is the state of one connection and the time since which it has had no response.
 type waiter struct {
-	was counters.Connection
-	// since is the time at which a request without a response was first observed. Zero if there is none.
-	since time.Time
+	last counters.Connection
+	// waitingSince is the time at which a request without a response was first observed. Zero if there is none.
+	waitingSince time.Time
 	// remade is the number of consecutive readings with a new connect but no response. It keeps growing if no program accepts
 	// connections.
 	remade int
@@ -56,37 +56,37 @@ type waiter struct {
 
 // queueWaiter is one transport in sysfs, and the time since which requests have been pending without progress.
 type queueWaiter struct {
-	was   counters.Queue
-	since time.Time
+	last         counters.Queue
+	waitingSince time.Time
 }
 
-func (m *memory) noteQuestion(q Question) {
-	m.question = q
+func (m *memory) noteProbe(q Probe) {
+	m.probe = q
 	if !q.Answered {
-		m.answersInRow = 0
+		m.consecutiveResponses = 0
 		return
 	}
-	m.answersInRow++
+	m.consecutiveResponses++
 }
 
 func (m *memory) noteLine(line Line) {
 	if line.Responds {
-		m.saidSilentAt = time.Time{}
+		m.silentMessageAt = time.Time{}
 		return
 	}
-	m.saidSilentAt = line.At
+	m.silentMessageAt = line.At
 }
 
 func (m *memory) noteReading(now time.Time, reading Reading) {
-	answered := m.noteConnections(now, reading)
+	hasResponse := m.noteConnections(now, reading)
 	m.noteQueues(now, reading)
 	if m.noteRequests(now, reading) {
-		answered = true
+		hasResponse = true
 	}
-	if answered {
-		m.answeredAt, m.saidSilentAt = now, time.Time{}
+	if hasResponse {
+		m.lastResponseAt, m.silentMessageAt = now, time.Time{}
 	}
-	m.forgetEnded(reading)
+	m.clearFinished(reading)
 	m.noteHandles(now, reading)
 	if m.recalled {
 		m.recalled, m.heldFrom = false, now
@@ -96,53 +96,53 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 }
 
 // noteConnections records the connections. It reports whether a response arrived over one of them.
-func (m *memory) noteConnections(now time.Time, reading Reading) (answered bool) {
+func (m *memory) noteConnections(now time.Time, reading Reading) (hasResponse bool) {
 	found := map[string]waiter{}
-	for _, is := range reading.Connections {
-		w, known := m.connections[is.ID]
+	for _, current := range reading.Connections {
+		w, known := m.connections[current.ID]
 		switch {
 		case !known:
 			w = waiter{}
-			if is.Idle > 0 && is.Answers > 0 && m.answeredAt.IsZero() {
-				m.answeredAt = now.Add(-is.Idle)
+			if current.Idle > 0 && current.Answers > 0 && m.lastResponseAt.IsZero() {
+				m.lastResponseAt = now.Add(-current.Idle)
 			}
 		// A lower count belongs to another connection after a new mount.
-		case is.Answers != w.was.Answers:
-			answered = true
+		case current.Answers != w.last.Answers:
+			hasResponse = true
 			w = waiter{}
 		default:
-			if w.remade++; is.Connects == w.was.Connects {
+			if w.remade++; current.Connects == w.last.Connects {
 				w.remade = 0
 			}
-			if w.since.IsZero() && (is.Sends > w.was.Sends || w.remade > 1) {
-				w.since = now
+			if w.waitingSince.IsZero() && (current.Sends > w.last.Sends || w.remade > 1) {
+				w.waitingSince = now
 			}
 		}
-		if is.Down && w.since.IsZero() {
-			w.since = now
-		} else if !is.Down && w.was.Down {
-			w.since = time.Time{}
+		if current.Down && w.waitingSince.IsZero() {
+			w.waitingSince = now
+		} else if !current.Down && w.last.Down {
+			w.waitingSince = time.Time{}
 		}
-		w.was = is
-		found[is.ID] = w
+		w.last = current
+		found[current.ID] = w
 	}
 	m.connections = found
-	return answered
+	return hasResponse
 }
 
 func (m *memory) noteQueues(now time.Time, reading Reading) {
 	found := map[string]queueWaiter{}
-	for _, is := range reading.Queues {
-		w := queueWaiter{was: is}
-		was, known := m.queues[is.ID]
+	for _, current := range reading.Queues {
+		w := queueWaiter{last: current}
+		previous, known := m.queues[current.ID]
 		switch {
-		case is.Pending == 0:
-		case known && was.was.LastUsed == is.LastUsed && !was.since.IsZero():
-			w.since = was.since
+		case current.Pending == 0:
+		case known && previous.last.LastUsed == current.LastUsed && !previous.waitingSince.IsZero():
+			w.waitingSince = previous.waitingSince
 		default:
-			w.since = now
+			w.waitingSince = now
 		}
-		found[is.ID] = w
+		found[current.ID] = w
 	}
 	m.queues = found
 }
@@ -151,44 +151,44 @@ func (m *memory) noteQueues(now time.Time, reading Reading) {
 var longOperations = []string{"COPY", "CLONE", "ALLOCATE", "DEALLOCATE", "CHANGE_NOTIFY", "LOCK"}
 
 // noteRequests records the requests. It reports whether an SMB request got a response, because SMB has no counter of responses.
-func (m *memory) noteRequests(now time.Time, reading Reading) (answered bool) {
+func (m *memory) noteRequests(now time.Time, reading Reading) (hasResponse bool) {
 	found := map[string]time.Time{}
 	for _, request := range reading.Requests {
 		if slices.Contains(longOperations, request.Operation) {
 			continue
 		}
-		since, known := m.requests[request.ID]
+		firstSeen, known := m.requests[request.ID]
 		if !known {
-			since = now
+			firstSeen = now
 		}
-		found[request.ID] = since
+		found[request.ID] = firstSeen
 	}
 	if reading.Protocol == v1alpha1.ServerSMB && !m.readAt.IsZero() && !isDown(reading) && !isDown(m.last) {
 		for id := range m.requests {
 			_, still := found[id]
-			answered = answered || !still
+			hasResponse = hasResponse || !still
 		}
-		answered = answered || len(found) == 0 && reading.Operations > m.last.Operations
+		hasResponse = hasResponse || len(found) == 0 && reading.Operations > m.last.Operations
 	}
 	m.requests = found
-	return answered
+	return hasResponse
 }
 
 func isDown(reading Reading) bool {
 	return slices.ContainsFunc(reading.Connections, func(c counters.Connection) bool { return c.Down })
 }
 
-// forgetEnded clears the waits of connections if the kernel has no pending requests: the waiting process was killed, or the mount
+// clearFinished clears the waits of connections if the kernel has no pending requests: the waiting process was killed, or the mount
 // timed out.
-func (m *memory) forgetEnded(reading Reading) {
+func (m *memory) clearFinished(reading Reading) {
 	isPending := func(q counters.Queue) bool { return q.Pending > 0 }
 	noneQueued := len(reading.Queues) > 0 && len(reading.Queues) == len(reading.Connections) && !slices.ContainsFunc(reading.Queues, isPending)
 	if len(reading.Requests) > 0 || !reading.RequestsKnown && !noneQueued {
 		return
 	}
 	for id, w := range m.connections {
-		if !w.was.Down {
-			w.since, w.remade = time.Time{}, 0
+		if !w.last.Down {
+			w.waitingSince, w.remade = time.Time{}, 0
 			m.connections[id] = w
 		}
 	}
@@ -196,19 +196,19 @@ func (m *memory) forgetEnded(reading Reading) {
 
 // wait summarizes the pending requests.
 type wait struct {
-	// since is the first time at which one of them was observed. Zero if there are none.
-	since time.Time
+	// start is the first time at which one of them was observed. Zero if there are none.
+	start time.Time
 	// connections is the number of waiting connections, down the number of connections without a session, and requests the number of
 	// requests.
 	connections, down, requests int
 }
 
-func (w *wait) add(since time.Time) bool {
-	if since.IsZero() {
+func (w *wait) add(start time.Time) bool {
+	if start.IsZero() {
 		return false
 	}
-	if w.since.IsZero() || since.Before(w.since) {
-		w.since = since
+	if w.start.IsZero() || start.Before(w.start) {
+		w.start = start
 	}
 	return true
 }
@@ -222,28 +222,28 @@ func (m *memory) waiting() (all, beyond wait) {
 	var w wait
 	queues, pending := 0, 0
 	for _, c := range m.connections {
-		if w.add(c.since) {
+		if w.add(c.waitingSince) {
 			w.connections++
 		}
-		if c.was.Down {
+		if c.last.Down {
 			w.down++
 		}
 	}
 	for _, q := range m.queues {
-		if w.add(q.since) {
+		if w.add(q.waitingSince) {
 			queues++
-			beyond.add(q.since)
+			beyond.add(q.waitingSince)
 		}
-		pending += q.was.Pending
+		pending += q.last.Pending
 	}
-	for _, since := range m.requests {
-		w.add(since)
-		beyond.add(since)
+	for _, firstSeen := range m.requests {
+		w.add(firstSeen)
+		beyond.add(firstSeen)
 	}
 	w.connections = max(w.connections, queues)
 	w.requests = max(len(m.last.Requests), pending)
 	if !m.last.RequestsKnown {
-		beyond.add(w.since)
+		beyond.add(w.start)
 	}
 	beyond.connections, beyond.requests = w.connections, w.requests
 	return w, beyond

@@ -22,14 +22,14 @@ const (
 	// idleAfter is the time for which a server without requests counts as Answering. NFSv4 sends a request every minute to renew its
 	// lease.
 	idleAfter = 5 * time.Minute
-	// askAfter is the time without a response after which the agent queries the server over a separate connection. Receives that stop show
+	// probeAfter is the time without a response after which the agent queries the server over a separate connection. Receives that stop show
 	// a dead server after 10 s. Twice this time avoids a query of a busy server for each slow request.
-	askAfter = 20 * time.Second
+	probeAfter = 20 * time.Second
 	// kernelRetries is the time for which the kernel may keep connections that a restarted server does not know. It drops them after
 	// timeo times retrans + 1, 180 s by default (xs_tcp_set_socket_timeouts). TCP itself retries at growing intervals.
 	kernelRetries = 200 * time.Second
-	// saidFor is the time for which a line of the kernel's log counts. The kernel repeats the line for each request that times out.
-	saidFor = 10 * time.Minute
+	// messageLifetime is the time for which a line of the kernel's log counts. The kernel repeats the line for each request that times out.
+	messageLifetime = 10 * time.Minute
 )
 
 // Key identifies a server as the mounts of a node name it.
@@ -67,7 +67,7 @@ type Reading struct {
 	Sockets []Socket
 	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). Refused is the number of
 	// rejected sessions (errors of CREATE_SESSION).
-	Identified, Refused uint64
+	Identified, RejectedSessions uint64
 }
 
 // Socket is one TCP socket. It cannot be matched with a transport.
@@ -78,8 +78,8 @@ type Socket struct {
 	Repeats int
 }
 
-// Question is the result of a query: a separate connection of the agent to a server.
-type Question struct {
+// Probe is the result of a query: a separate connection of the agent to a server.
+type Probe struct {
 	Key
 	// At is the end of the query.
 	At time.Time
@@ -99,9 +99,9 @@ type Line struct {
 
 // Batch contains the values that were read at one time.
 type Batch struct {
-	Readings  []Reading
-	Questions []Question
-	Lines     []Line
+	Readings []Reading
+	Probes   []Probe
+	Lines    []Line
 }
 
 // Verdict is the state of one server.
@@ -113,15 +113,15 @@ type Verdict struct {
 	Reason, Message string
 	// Since is the start of the state. For Silent and Stuck, it is the time at which the first pending request was observed.
 	Since time.Time
-	// LastAnswer is the time of the last response. Zero if there is none.
-	LastAnswer time.Time
+	// LastResponse is the time of the last response. Zero if there is none.
+	LastResponse time.Time
 	// Connections is the number of connections, and Stuck the number of connections without a response.
 	Connections, Stuck int
 	// Waiting is the number of pending requests while the server is failing. InFlight is the number of pending requests at the last
 	// reading.
 	Waiting, InFlight int
-	// Ask reports whether a separate connection of the agent could help to find the cause.
-	Ask bool
+	// NeedsProbe reports whether a separate connection of the agent could help to find the cause.
+	NeedsProbe bool
 	// Stale are the mount points whose file handles the server no longer recognizes.
 	Stale []string
 	// Flapping reports whether the server keeps losing the state of this client: see flaps.go.
@@ -139,7 +139,7 @@ func (w *Watch) Recall(former Verdict) {
 		w.servers = map[Key]*memory{}
 	}
 	m := newMemory()
-	m.found, m.since, m.answeredAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since, former.LastAnswer
+	m.found, m.stateSince, m.lastResponseAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since, former.LastResponse
 	m.recalled = former.State == v1alpha1.ServerAnswering
 	w.servers[former.Key] = m
 }
@@ -154,9 +154,9 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 			m = newMemory()
 		}
 		w.servers[reading.Key] = m
-		for _, question := range batch.Questions {
+		for _, question := range batch.Probes {
 			if question.Key == reading.Key {
-				m.noteQuestion(question)
+				m.noteProbe(question)
 			}
 		}
 		for _, line := range batch.Lines {
@@ -168,7 +168,7 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 	}
 	var verdicts []Verdict
 	for _, key := range slices.SortedFunc(maps.Keys(w.servers), Key.compare) {
-		verdicts = append(verdicts, w.servers[key].judge(now))
+		verdicts = append(verdicts, w.servers[key].evaluate(now))
 	}
 	return verdicts
 }

@@ -62,7 +62,7 @@ func (s *scene) step(changes ...func(*Reading)) Verdict {
 }
 
 func (s *scene) ask(answered, refused, connected bool) {
-	s.batch.Questions = append(s.batch.Questions, Question{Key: s.reading.Key, At: s.now, Answered: answered, Refused: refused, Connected: connected})
+	s.batch.Probes = append(s.batch.Probes, Probe{Key: s.reading.Key, At: s.now, Answered: answered, Refused: refused, Connected: connected})
 }
 
 func (s *scene) steps(n int, changes ...func(*Reading)) Verdict {
@@ -120,8 +120,8 @@ func TestAServerThatAnswersNothingIsSilentAMinuteAfterTheFirstRequest(t *testing
 	if !s.last.Since.Equal(first) || s.last.Stuck != 1 {
 		t.Errorf("since %s with %d connections, want %s with 1", s.last.Since, s.last.Stuck, first)
 	}
-	if want := first.Add(-every); !s.last.LastAnswer.Equal(want) {
-		t.Errorf("answered last at %s, want %s", s.last.LastAnswer, want)
+	if want := first.Add(-every); !s.last.LastResponse.Equal(want) {
+		t.Errorf("answered last at %s, want %s", s.last.LastResponse, want)
 	}
 	s.step(answer(0))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -151,7 +151,7 @@ func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
 			s.steps(3, work(0))
 			s.step(send(0))
 			for range 8 {
-				if s.step(); s.last.Ask {
+				if s.step(); s.last.NeedsProbe {
 					s.ask(c.answered, c.refused, c.connected)
 				}
 			}
@@ -165,13 +165,13 @@ func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
 
 func TestTheAgentAsksOnlyWhereARequestHasWaited(t *testing.T) {
 	s := newScene(t, filer, 2)
-	if s.steps(20, work(0)); s.last.Ask {
+	if s.steps(20, work(0)); s.last.NeedsProbe {
 		t.Error("asks a server that answers")
 	}
-	if s.step(send(1)); s.last.Ask {
+	if s.step(send(1)); s.last.NeedsProbe {
 		t.Error("asks at the first request that has no answer yet")
 	}
-	if s.steps(2); !s.last.Ask {
+	if s.steps(2); !s.last.NeedsProbe {
 		t.Error("does not ask though a request has waited for 20 s")
 	}
 }
@@ -376,7 +376,7 @@ func TestAServerThatKeepsForgettingItsClient(t *testing.T) {
 	if s.last.Flapping {
 		t.Error("a fail-over makes it introduce itself twice")
 	}
-	s.step(work(0), func(r *Reading) { r.Refused++ })
+	s.step(work(0), func(r *Reading) { r.RejectedSessions++ })
 	if !s.last.Flapping {
 		t.Error("three times in ten minutes are too many")
 	}
@@ -390,7 +390,7 @@ func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
 	s := newScene(t, filer, 1)
 	since := start.Add(-10 * time.Minute)
 	s.watch.Recall(Verdict{
-		Key: filer, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Message: "as it was", Since: since, LastAnswer: since.Add(-time.Second),
+		Key: filer, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Message: "as it was", Since: since, LastResponse: since.Add(-time.Second),
 	})
 	s.step(listed(counters.Request{ID: "1", Operation: "READ"}))
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonUnreachable)
@@ -450,7 +450,7 @@ func TestAServerThatAnswersANewConnectionAloneHasAFrozenDiskWhereItsHostTakesAll
 	s.steps(3, work(0))
 	s.step(send(0), listed(counters.Request{ID: "1", Operation: "WRITE"}), sockets(map[int]int{800: 0}))
 	for range 8 {
-		if s.step(); s.last.Ask {
+		if s.step(); s.last.NeedsProbe {
 			s.ask(true, false, true)
 		}
 	}
@@ -516,11 +516,11 @@ func TestStaleHandlesOfAMountThatIsAskedNoMoreAreForgotten(t *testing.T) {
 func TestAServerThatAnsweredWhenTheFormerWatchEndedIsNotIdleAtOnce(t *testing.T) {
 	s := newScene(t, filer, 1)
 	answered := start.Add(-time.Hour)
-	s.watch.Recall(Verdict{Key: filer, State: v1alpha1.ServerAnswering, Since: answered, LastAnswer: answered})
+	s.watch.Recall(Verdict{Key: filer, State: v1alpha1.ServerAnswering, Since: answered, LastResponse: answered})
 	s.steps(30)
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
-	if !s.last.LastAnswer.Equal(answered) || !s.last.Since.Equal(answered) {
-		t.Errorf("answered last at %s, since %s: what nobody saw is claimed", s.last.LastAnswer, s.last.Since)
+	if !s.last.LastResponse.Equal(answered) || !s.last.Since.Equal(answered) {
+		t.Errorf("answered last at %s, since %s: what nobody saw is claimed", s.last.LastResponse, s.last.Since)
 	}
 	s.step()
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)

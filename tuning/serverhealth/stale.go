@@ -20,30 +20,30 @@ const (
 
 // staleMount is the state of one mount with failing requests by handle.
 type staleMount struct {
-	was counters.HandleRequests
-	// since is the first failure after the last success, lastAt the last failure, and failed the number of failures.
-	since, lastAt time.Time
-	failed        uint64
+	last counters.HandleRequests
+	// firstAt is the first failure after the last success, lastAt the last failure, and failed the number of failures.
+	firstAt, lastAt time.Time
+	failed          uint64
 }
 
 // noteHandles records the counters of requests by handle. The first reading only sets the baseline.
 func (m *memory) noteHandles(now time.Time, reading Reading) {
 	found := map[string]staleMount{}
-	for _, is := range reading.Handles {
-		s, known := m.stale[is.MountPoint]
-		ended, inErrors := is.Ended-s.was.Ended, is.InErrors-s.was.InErrors
+	for _, current := range reading.Handles {
+		s, known := m.stale[current.MountPoint]
+		newRequests, newErrors := current.Ended-s.last.Ended, current.InErrors-s.last.InErrors
 		switch {
 		// A lower count belongs to another mount at the same path.
-		case !known, is.Ended < s.was.Ended, is.InErrors < s.was.InErrors, inErrors < ended:
+		case !known, current.Ended < s.last.Ended, current.InErrors < s.last.InErrors, newErrors < newRequests:
 			s = staleMount{}
-		case inErrors > 0:
-			if s.since.IsZero() {
-				s.since = now
+		case newErrors > 0:
+			if s.firstAt.IsZero() {
+				s.firstAt = now
 			}
-			s.lastAt, s.failed = now, s.failed+inErrors
+			s.lastAt, s.failed = now, s.failed+newErrors
 		}
-		s.was = is
-		found[is.MountPoint] = s
+		s.last = current
+		found[current.MountPoint] = s
 	}
 	m.stale = found
 }
@@ -52,7 +52,7 @@ func (m *memory) noteHandles(now time.Time, reading Reading) {
 func (m *memory) staleMounts(now time.Time) []string {
 	var points []string
 	for point, s := range m.stale {
-		if s.failed >= staleRequests && s.lastAt.Sub(s.since) >= staleAfter && now.Sub(s.lastAt) < staleFor {
+		if s.failed >= staleRequests && s.lastAt.Sub(s.firstAt) >= staleAfter && now.Sub(s.lastAt) < staleFor {
 			points = append(points, point)
 		}
 	}

@@ -7,21 +7,21 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Namesakes are nodes with duplicate NFSv4 client IDs. A server that both nodes mount confuses them after a restart and discards the
+// DuplicateClientID are nodes with duplicate NFSv4 client IDs. A server that both nodes mount confuses them after a restart and discards the
 // state of the other node.
-type Namesakes struct {
+type DuplicateClientID struct {
 	Name  string   `json:"name"`
 	Nodes []string `json:"nodes"`
 }
 
-// FindNamesakes finds duplicates among all nodes, sorted by client ID. It checks all nodes because every new pod can change the
+// FindDuplicateClientIDs finds duplicates among all nodes, sorted by client ID. It checks all nodes because every new pod can change the
 // servers of a node.
-func FindNamesakes(clientNodes []v1alpha1.StorageClientNode) []Namesakes {
+func FindDuplicateClientIDs(clientNodes []v1alpha1.StorageClientNode) []DuplicateClientID {
 	nodes := nodesByName{}
 	for i := range clientNodes {
 		nodes.add(&clientNodes[i])
 	}
-	return nodes.findNamesakes()
+	return nodes.findDuplicates()
 }
 
 // nodesByName maps NFSv4 client IDs to nodes.
@@ -38,11 +38,11 @@ func (n nodesByName) add(clientNode *v1alpha1.StorageClientNode) {
 	n[name][clientNode.Name] = true
 }
 
-func (n nodesByName) findNamesakes() []Namesakes {
-	var found []Namesakes
+func (n nodesByName) findDuplicates() []DuplicateClientID {
+	var found []DuplicateClientID
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if len(n[name]) > 1 {
-			found = append(found, Namesakes{Name: name, Nodes: slices.Sorted(maps.Keys(n[name]))})
+			found = append(found, DuplicateClientID{Name: name, Nodes: slices.Sorted(maps.Keys(n[name]))})
 		}
 	}
 	return found

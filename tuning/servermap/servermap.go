@@ -45,8 +45,8 @@ type Server struct {
 	Forgotten []string  `json:"forgotten,omitempty"`
 	// Stale are nodes with mounts whose file handles the server no longer recognizes.
 	Stale []string `json:"stale,omitempty"`
-	// Namesakes are nodes with mounts of the server that have duplicate NFSv4 client IDs.
-	Namesakes []Namesakes `json:"namesakes,omitempty"`
+	// DuplicateClientIDs are nodes with mounts of the server that have duplicate NFSv4 client IDs.
+	DuplicateClientIDs []DuplicateClientID `json:"namesakes,omitempty"`
 	// Variants are the options that differ between its mounts.
 	Variants []Variant `json:"variants,omitempty"`
 }
@@ -118,7 +118,7 @@ func Build(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.Storage
 	for i := range clientNodes {
 		addNode(&clientNodes[i], of)
 	}
-	connections, requests := leastLimits(profiles)
+	connections, requests := lowestLimits(profiles)
 	servers := make([]Server, 0, len(found))
 	for _, t := range found {
 		servers = append(servers, t.sum(connections, requests))
@@ -237,7 +237,7 @@ func (t *tally) sum(connections, requests int64) Server {
 	slices.SortFunc(s.Failing, func(a, b Failing) int { return cmp.Compare(a.Node, b.Node) })
 	slices.Sort(s.Forgotten)
 	slices.Sort(s.Stale)
-	s.Namesakes = t.names.findNamesakes()
+	s.DuplicateClientIDs = t.names.findDuplicates()
 	for _, option := range slices.Sorted(maps.Keys(t.options)) {
 		values, with := t.options[option], 0
 		for _, n := range values {
@@ -253,10 +253,10 @@ func (t *tally) sum(connections, requests int64) Server {
 	return s
 }
 
-// leastLimits returns the lowest limits in the annotations of the profiles. Zero if there are none. It ignores invalid annotations,
+// lowestLimits returns the lowest limits in the annotations of the profiles. Zero if there are none. It ignores invalid annotations,
 // which package advice reports.
-func leastLimits(profiles []v1alpha1.StorageClientProfile) (connections, requests int64) {
-	least := func(a, b int64) int64 {
+func lowestLimits(profiles []v1alpha1.StorageClientProfile) (connections, requests int64) {
+	lowest := func(a, b int64) int64 {
 		if a == 0 || b > 0 && b < a {
 			return b
 		}
@@ -268,7 +268,7 @@ func leastLimits(profiles []v1alpha1.StorageClientProfile) (connections, request
 			continue
 		}
 		if limits, err := advice.ParseLimits(declared); err == nil {
-			connections, requests = least(connections, limits["connections"]), least(requests, limits["requests"])
+			connections, requests = lowest(connections, limits["connections"]), lowest(requests, limits["requests"])
 		}
 	}
 	return connections, requests

@@ -79,14 +79,14 @@ func TestNodesWhoseClientsCallThemselvesTheSame(t *testing.T) {
 	for i, name := range []string{"x", "id/x", "x", "x", "", ""} {
 		nodes[i].Status.NFS4ClientName = name
 	}
-	if diff := cmp.Diff([]Namesakes{{Name: "x", Nodes: []string{"a", "b", "d"}}}, FindNamesakes(nodes)); diff != "" {
+	if diff := cmp.Diff([]DuplicateClientID{{Name: "x", Nodes: []string{"a", "b", "d"}}}, FindDuplicateClientIDs(nodes)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	servers := Build(nodes, nil)
-	if diff := cmp.Diff([]Namesakes{{Name: "x", Nodes: []string{"a", "b"}}}, servers[0].Namesakes); diff != "" {
+	if diff := cmp.Diff([]DuplicateClientID{{Name: "x", Nodes: []string{"a", "b"}}}, servers[0].DuplicateClientIDs); diff != "" {
 		t.Errorf("of filer1 (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c"}, servers[0].Stale); diff != "" || servers[1].Namesakes != nil {
-		t.Errorf("stale (-want +got):\n%s\nnamesakes of filer2: %v", diff, servers[1].Namesakes)
+	if diff := cmp.Diff([]string{"a", "b", "c"}, servers[0].Stale); diff != "" || servers[1].DuplicateClientIDs != nil {
+		t.Errorf("stale (-want +got):\n%s\nnamesakes of filer2: %v", diff, servers[1].DuplicateClientIDs)
 	}
 }

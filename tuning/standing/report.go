@@ -41,12 +41,12 @@ func Read(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNo
 		if profile != "" && spec.Settings[i].Profile != profile {
 			continue
 		}
-		due := slices.Contains(status.RebootRequiredBy, key)
+		needsReboot := slices.Contains(status.RebootRequiredBy, key)
 		switch {
 		case at < 0:
 			r.Settings = append(r.Settings, Setting{Key: key, Standing: Applying})
-		case due || status.Settings[at].State != v1alpha1.SettingInSync:
-			r.add(&status.Settings[at], Of(status.Settings[at], due))
+		case needsReboot || status.Settings[at].State != v1alpha1.SettingInSync:
+			r.add(&status.Settings[at], Of(status.Settings[at], needsReboot))
 		}
 	}
 	if profile == "" && found < len(status.Settings) {
@@ -81,15 +81,15 @@ func (r *Report) addRemoved(spec *v1alpha1.StorageClientNodeSpec, status *v1alph
 // isWithheld reports whether the spec omits settings because a permitted reboot did not make them effective. bootHash still covers
 // them, so that the manager does not try them twice.
 func isWithheld(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) bool {
-	if !BootedInVain(spec, status) {
+	if !RebootedWithoutEffect(spec, status) {
 		return false
 	}
 	_, carried := nodesettings.Hashes(spec.Settings)
 	return carried != spec.BootHash
 }
 
-// BootedInVain reports whether a permitted reboot did not make the settings with the spec's bootHash effective.
-func BootedInVain(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) bool {
+// RebootedWithoutEffect reports whether a permitted reboot did not make the settings with the spec's bootHash effective.
+func RebootedWithoutEffect(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) bool {
 	rollout := status.Rollout
 	return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.Reason == v1alpha1.RolloutReasonRebootWithoutEffect &&
 		rollout.BootHash == spec.BootHash
@@ -135,8 +135,8 @@ func (r Report) Reason() string {
 // IsTuned reports whether every setting has its desired value or is an exception.
 func (r Report) IsTuned() bool { return !r.Applying && !r.Withheld && r.all(Standing.Tuned) }
 
-// IsTaken reports whether the agent has applied or staged all settings without a failure.
-func (r Report) IsTaken() bool { return !r.Applying && !r.Withheld && r.all(Standing.Taken) }
+// IsSettled reports whether the agent has applied or staged all settings without a failure.
+func (r Report) IsSettled() bool { return !r.Applying && !r.Withheld && r.all(Standing.Settled) }
 
 // HasFailed reports whether any desired setting has failed.
 func (r Report) HasFailed() bool { return r.Withheld || r.Has(Failed) }
@@ -144,7 +144,7 @@ func (r Report) HasFailed() bool { return r.Withheld || r.Has(Failed) }
 // Soaks reports whether the time with these standings counts as the soak of a canary. A failed removal is ignored: it does not
 // affect the desired settings.
 func (r Report) Soaks() bool {
-	return r.IsTaken() && worstOf(r.filter(func(s Setting) bool { return s.Standing != RestoreFailed })).Soaks()
+	return r.IsSettled() && worstOf(r.filter(func(s Setting) bool { return s.Standing != RestoreFailed })).Soaks()
 }
 
 func (r Report) all(accepts func(Standing) bool) bool {
@@ -169,8 +169,8 @@ func (r Report) IsAccepted() bool {
 	return r.all(func(s Standing) bool { return s.Boot() == BootAccepted })
 }
 
-// Refused returns the settings that neither a boot nor time makes effective.
-func (r Report) Refused() []Setting { return r.Select(Failed, OverriddenAtBoot) }
+// Ineffective returns the settings that neither a boot nor time makes effective.
+func (r Report) Ineffective() []Setting { return r.Select(Failed, OverriddenAtBoot) }
 
 func (r Report) filter(keep func(Setting) bool) []Setting {
 	var out []Setting

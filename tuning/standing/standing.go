@@ -89,8 +89,8 @@ type rule struct {
 	name string
 	// reason is the reason of the Node's condition Tuned and of the agent's condition Ready, if no other setting is worse.
 	reason string
-	// taken reports whether the agent has done everything possible. If not, the live gate counts the node as still changing.
-	taken bool
+	// settled reports whether the agent has done everything possible. If not, the live gate counts the node as still changing.
+	settled bool
 	// soaks reports whether the time with this standing counts as the soak of a canary.
 	soaks bool
 	boot  Boot
@@ -98,21 +98,21 @@ type rule struct {
 
 // rules is table 2.
 var rules = [...]rule{
-	Effective:        {name: "Effective", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
-	Deferred:         {name: "Deferred", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
-	Restoring:        {name: "Restoring", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
-	RestoreAtBoot:    {name: "RestoreAtBoot", reason: v1alpha1.NodeReasonTuned, taken: true, soaks: true, boot: BootAccepted},
-	Unavailable:      {name: "Unavailable", reason: v1alpha1.NodeReasonTunedWithExceptions, taken: true, soaks: true, boot: BootAccepted},
-	Overridden:       {name: "Overridden", reason: v1alpha1.NodeReasonTunedWithExceptions, taken: true, soaks: true, boot: BootAccepted},
-	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, taken: true, soaks: true, boot: BootObstacle},
-	Drifted:          {name: "Drifted", reason: v1alpha1.NodeReasonDrifted, taken: true, soaks: false, boot: BootAccepted},
-	Unstaged:         {name: "Unstaged", reason: v1alpha1.NodeReasonDrifted, taken: true, soaks: false, boot: BootObstacle},
-	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, taken: true, soaks: true, boot: BootAwaited},
-	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
-	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAccepted},
-	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, taken: false, soaks: false, boot: BootAwaited},
-	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, taken: true, soaks: true, boot: BootAccepted}, // see Obstacles
-	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, taken: false, soaks: false, boot: BootObstacle},
+	Effective:        {name: "Effective", reason: v1alpha1.NodeReasonTuned, settled: true, soaks: true, boot: BootAccepted},
+	Deferred:         {name: "Deferred", reason: v1alpha1.NodeReasonTuned, settled: true, soaks: true, boot: BootAccepted},
+	Restoring:        {name: "Restoring", reason: v1alpha1.NodeReasonTuned, settled: true, soaks: true, boot: BootAccepted},
+	RestoreAtBoot:    {name: "RestoreAtBoot", reason: v1alpha1.NodeReasonTuned, settled: true, soaks: true, boot: BootAccepted},
+	Unavailable:      {name: "Unavailable", reason: v1alpha1.NodeReasonTunedWithExceptions, settled: true, soaks: true, boot: BootAccepted},
+	Overridden:       {name: "Overridden", reason: v1alpha1.NodeReasonTunedWithExceptions, settled: true, soaks: true, boot: BootAccepted},
+	OverriddenAtBoot: {name: "OverriddenAtBoot", reason: v1alpha1.NodeReasonTunedWithExceptions, settled: true, soaks: true, boot: BootObstacle},
+	Drifted:          {name: "Drifted", reason: v1alpha1.NodeReasonDrifted, settled: true, soaks: false, boot: BootAccepted},
+	Unstaged:         {name: "Unstaged", reason: v1alpha1.NodeReasonDrifted, settled: true, soaks: false, boot: BootObstacle},
+	PendingReboot:    {name: "PendingReboot", reason: v1alpha1.NodeReasonRebootPending, settled: true, soaks: true, boot: BootAwaited},
+	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, settled: false, soaks: false, boot: BootAccepted},
+	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, settled: false, soaks: false, boot: BootAccepted},
+	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, settled: false, soaks: false, boot: BootAwaited},
+	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, settled: true, soaks: true, boot: BootAccepted}, // see Obstacles
+	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, settled: false, soaks: false, boot: BootObstacle},
 }
 
 // String implements fmt.Stringer.
@@ -124,8 +124,8 @@ func (s Standing) Tuned() bool {
 	return rules[s].reason == v1alpha1.NodeReasonTuned || rules[s].reason == v1alpha1.NodeReasonTunedWithExceptions
 }
 
-// Taken reports whether the agent has done everything possible for the setting.
-func (s Standing) Taken() bool { return rules[s].taken }
+// Settled reports whether the agent has done everything possible for the setting.
+func (s Standing) Settled() bool { return rules[s].settled }
 
 // Soaks reports whether the time with the setting counts as the soak of a canary.
 func (s Standing) Soaks() bool { return rules[s].soaks }
@@ -138,8 +138,8 @@ func (s Standing) Exception() bool {
 	return s == Unavailable || s == Overridden || s == OverriddenAtBoot
 }
 
-// Waits reports whether the setting gets its value without further action.
-func (s Standing) Waits() bool {
+// IsPending reports whether the setting gets its value without further action.
+func (s Standing) IsPending() bool {
 	switch s {
 	case Deferred, PendingReboot, Proving, Unproven, Applying:
 		return true
@@ -149,13 +149,13 @@ func (s Standing) Waits() bool {
 }
 
 // Of returns the standing of a setting in the spec. due reports whether its key is among the settings that require a reboot.
-func Of(s v1alpha1.SettingStatus, due bool) Standing {
+func Of(s v1alpha1.SettingStatus, needsReboot bool) Standing {
 	boots := s.TakesEffect == v1alpha1.EffectReboot
 	switch s.State {
 	case v1alpha1.SettingInSync:
-		return unlessDue(Effective, due)
+		return unlessRebootNeeded(Effective, needsReboot)
 	case v1alpha1.SettingPending:
-		return ofPending(s, due)
+		return ofPending(s, needsReboot)
 	case v1alpha1.SettingDrifted:
 		if boots {
 			return Unstaged
@@ -165,19 +165,19 @@ func Of(s v1alpha1.SettingStatus, due bool) Standing {
 		if boots {
 			return OverriddenAtBoot
 		}
-		return unlessDue(Overridden, due)
+		return unlessRebootNeeded(Overridden, needsReboot)
 	case v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
-		return unlessDue(Unavailable, due)
+		return unlessRebootNeeded(Unavailable, needsReboot)
 	case v1alpha1.SettingFailed:
 		return Failed
 	}
 	return Applying
 }
 
-func ofPending(s v1alpha1.SettingStatus, due bool) Standing {
+func ofPending(s v1alpha1.SettingStatus, needsReboot bool) Standing {
 	switch s.TakesEffect {
 	case v1alpha1.EffectNextMount, v1alpha1.EffectNewTransport:
-		return unlessDue(Deferred, due)
+		return unlessRebootNeeded(Deferred, needsReboot)
 	case v1alpha1.EffectReboot:
 		return PendingReboot
 	case v1alpha1.EffectLive:
@@ -188,14 +188,14 @@ func ofPending(s v1alpha1.SettingStatus, due bool) Standing {
 			return Unproven
 		}
 		// A parameter of a module that is not loaded: no pod loads it while the node is kept empty.
-		return unlessDue(Deferred, due)
+		return unlessRebootNeeded(Deferred, needsReboot)
 	case v1alpha1.EffectAction:
 	}
 	return Applying
 }
 
-func unlessDue(s Standing, due bool) Standing {
-	if due {
+func unlessRebootNeeded(s Standing, needsReboot bool) Standing {
+	if needsReboot {
 		return PendingReboot
 	}
 	return s

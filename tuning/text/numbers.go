@@ -8,14 +8,14 @@ import (
 // Larger merges two lists of whole numbers, separated by blanks. At each position, the result has the larger number. Empty and invalid
 // lists are ignored. A number without a counterpart stays.
 func Larger(a, b string) string {
-	numbers, others := parseNumbers(a), parseNumbers(b)
-	if len(numbers) < len(others) {
-		numbers, others = others, numbers
+	numbers, counterparts := parseNumbers(a), parseNumbers(b)
+	if len(numbers) < len(counterparts) {
+		numbers, counterparts = counterparts, numbers
 	}
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {
-		if i < len(others) {
-			n = max(n, others[i])
+		if i < len(counterparts) {
+			n = max(n, counterparts[i])
 		}
 		texts[i] = strconv.FormatInt(n, 10)
 	}

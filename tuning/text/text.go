@@ -38,11 +38,11 @@ func InOrder[S ~[]string](entries S, separator string) string {
 
 // Cap keeps the first entries of a list that is shown with one entry per line. If it omits entries, it appends their number with a
 // plural noun: "and 4 more warnings". It does not change the input.
-func Cap[S ~[]string](entries S, most int, noun string) S {
-	if len(entries) <= most {
+func Cap[S ~[]string](entries S, limit int, noun string) S {
+	if len(entries) <= limit {
 		return entries
 	}
-	return append(slices.Clone(entries[:most]), More(len(entries)-most, noun))
+	return append(slices.Clone(entries[:limit]), More(len(entries)-limit, noun))
 }
 
 // More returns the number of omitted entries, with an optional plural noun: "and 4 more warnings".

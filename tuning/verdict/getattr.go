@@ -10,15 +10,15 @@ const twoKinds = 2
 
 // spread contains the durations and GETATTR rates of all passes with the same options.
 type spread struct {
-	seconds, asked []float64
-	// kept is the time in seconds for which these options cache attributes.
-	kept float64
+	seconds, rates []float64
+	// cacheSeconds is the time in seconds for which these options cache attributes.
+	cacheSeconds float64
 }
 
 func (s *spread) add(passes ...Phase) {
 	for _, p := range passes {
 		s.seconds = append(s.seconds, p.Seconds)
-		s.asked = append(s.asked, max(p.Counts[GetAttr], leastOperations)/p.Units)
+		s.rates = append(s.rates, max(p.Counts[GetAttr], minOperations)/p.Units)
 	}
 }
 
@@ -27,22 +27,22 @@ func (s spread) hasTwoKinds(pause float64) bool {
 	straddles := func(limit float64) bool {
 		return limit > 0 && slices.Min(s.seconds) < limit && slices.Max(s.seconds) >= limit
 	}
-	return (straddles(s.kept) || straddles(s.kept-pause)) && slices.Max(s.asked) >= twoKinds*slices.Min(s.asked)
+	return (straddles(s.cacheSeconds) || straddles(s.cacheSeconds-pause)) && slices.Max(s.rates) >= twoKinds*slices.Min(s.rates)
 }
 
 func (s spread) overlaps(other spread) bool {
-	return slices.Min(s.asked) <= slices.Max(other.asked) && slices.Min(other.asked) <= slices.Max(s.asked)
+	return slices.Min(s.rates) <= slices.Max(other.rates) && slices.Min(other.rates) <= slices.Max(s.rates)
 }
 
 func (s spread) inWords() string {
-	return fmt.Sprintf("%s to %s s (attributes kept for %s s)", number(slices.Min(s.seconds)), number(slices.Max(s.seconds)), number(s.kept))
+	return fmt.Sprintf("%s to %s s (attributes kept for %s s)", number(slices.Min(s.seconds)), number(slices.Max(s.seconds)), number(s.cacheSeconds))
 }
 
 // describe compares the duration of a phase with the cache time of attributes. Clients request expired attributes again. If attributes
 // expire during some passes but not others, the number of requests depends on the speed of the machine and not on the options. It is
 // then unsteady, unless the candidate is beyond all other passes.
 func (a Attributes) describe(triples [][3]Phase) (note string, unsteady bool) {
-	before, after := spread{kept: a.BeforeSeconds}, spread{kept: a.AfterSeconds}
+	before, after := spread{cacheSeconds: a.BeforeSeconds}, spread{cacheSeconds: a.AfterSeconds}
 	for _, triple := range triples {
 		before.add(triple[0], triple[1])
 		after.add(triple[2])

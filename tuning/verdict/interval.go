@@ -75,9 +75,9 @@ func newEqualArms(rounds int) equalArms {
 
 // bothMiss returns the probability that the candidate is not below one arm in misses rounds, and not below the other arm in others
 // rounds. It is below both in a third of all rounds, below neither in a third, and below only one of them in a sixth each.
-func (a equalArms) bothMiss(misses, others int) (probability float64) {
-	for neither := max(0, misses+others-a.rounds); neither <= min(misses, others); neither++ {
-		one, other := misses-neither, others-neither
+func (a equalArms) bothMiss(misses, otherMisses int) (probability float64) {
+	for neither := max(0, misses+otherMisses-a.rounds); neither <= min(misses, otherMisses); neither++ {
+		one, other := misses-neither, otherMisses-neither
 		both := a.rounds - one - other - neither
 		ways := a.factorials[a.rounds] - a.factorials[both] - a.factorials[one] - a.factorials[other] - a.factorials[neither]
 		probability += math.Exp(ways - float64(both+neither)*ln3 - float64(one+other)*(ln3+math.Ln2))
@@ -98,8 +98,8 @@ type comparison struct {
 func compare(rounds [][3]float64, rank int) comparison {
 	var first, second, same []float64
 	for _, r := range rounds {
-		before, again, after := r[0], r[1], r[2]
-		first, second, same = append(first, after-before), append(second, after-again), append(same, again-before)
+		before, repeat, after := r[0], r[1], r[2]
+		first, second, same = append(first, after-before), append(second, after-repeat), append(same, repeat-before)
 	}
 	one, oneMedian := between(first, rank)
 	other, otherMedian := between(second, rank)

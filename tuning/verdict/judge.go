@@ -35,11 +35,11 @@ func (g Goal) percent() float64 {
 	return min(g.BetterByPercent, 99)
 }
 
-// LeastRatio returns the ratio at which the candidate reaches the goal.
-func (g Goal) LeastRatio() float64 { return 1 - g.percent()/100 }
+// TargetRatio returns the ratio at which the candidate reaches the goal.
+func (g Goal) TargetRatio() float64 { return 1 - g.percent()/100 }
 
 // margin returns the logarithm of the smallest relevant difference.
-func (g Goal) margin() float64 { return -math.Log(g.LeastRatio()) }
+func (g Goal) margin() float64 { return -math.Log(g.TargetRatio()) }
 
 // decides reports whether the verdict depends on a metric. If time is the goal, it also depends on the counts, which explain the time.
 func (g Goal) decides(metric string) bool {
@@ -58,19 +58,19 @@ type phase struct {
 	unsteady bool
 }
 
-// Judge evaluates passes in any order. Evaluate a trial only after FirstLook rounds and at its end: further evaluations find
+// Evaluate evaluates passes in any order. Evaluate a trial only after FirstLook rounds and at its end: further evaluations find
 // differences by chance.
-func Judge(passes []Pass, goal Goal, attributes Attributes) Verdict {
+func Evaluate(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	t := tabulate(passes)
 	phases := phasesOf(t, attributes)
 	v := Verdict{Rounds: len(t.rounds), Void: t.void}
 	levels := levelsFor(phases, goal)
 	for _, p := range phases {
 		for _, m := range p.metrics {
-			v.Results = append(v.Results, p.judge(m, goal, levels.of(m.name)))
+			v.Results = append(v.Results, p.evaluate(m, goal, levels.of(m.name)))
 		}
 	}
-	v.Outcome, v.Why = sumUp(v, goal, levels.fewestFor(goal))
+	v.Outcome, v.Why = summarize(v, goal, levels.fewestFor(goal))
 	return v
 }
 
@@ -148,7 +148,7 @@ func (l levels) fewestFor(goal Goal) int {
 	return max(fewestRounds(l.counts), fewestRounds(l.times))
 }
 
-func (p phase) judge(m metric, goal Goal, level float64) Result {
+func (p phase) evaluate(m metric, goal Goal, level float64) Result {
 	r := Result{Phase: p.name, Metric: m.name, Unit: m.unit, Decides: goal.decides(m.name), Outcome: Undecided, Rounds: len(p.triples)}
 	r.Before, r.After = m.medians(p.triples)
 	r.Note = m.note
@@ -167,9 +167,9 @@ func (p phase) judge(m metric, goal Goal, level float64) Result {
 		r.Note = p.getAttrs
 		return r
 	}
-	var why noise
-	r.Outcome, why = c.outcome(goal.margin())
-	switch why {
+	var reason noise
+	r.Outcome, reason = c.outcome(goal.margin())
+	switch reason {
 	case differs:
 		r.Note = fmt.Sprintf("the list in force differs from itself (%s to %s times), so nothing can be said of the candidate", number(r.SameLow), number(r.SameHigh))
 	case wide:

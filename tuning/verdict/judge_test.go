@@ -315,7 +315,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := verdict.Judge(rounds(tt.rounds, tt.phase), tt.goal, tt.attributes)
+			v := verdict.Evaluate(rounds(tt.rounds, tt.phase), tt.goal, tt.attributes)
 			if v.Outcome != tt.want || v.Why != tt.why {
 				t.Errorf("%s, want %s\n%s", v.Outcome, tt.want, cmp.Diff(tt.why, v.Why))
 			}
@@ -330,13 +330,13 @@ func TestAMissingArmDecidesNothing(t *testing.T) {
 		}
 		return verdict.Phase{Seconds: 4}
 	})
-	if v := verdict.Judge(all, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better {
+	if v := verdict.Evaluate(all, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better {
 		t.Fatalf("all arms: %s", v.Outcome)
 	}
 	const why = "Undecided: no round has a pass of the candidate and two of the list in force."
 	for _, missing := range []verdict.Arm{verdict.Before, verdict.Again, verdict.After} {
 		some := slices.DeleteFunc(slices.Clone(all), func(p verdict.Pass) bool { return p.Arm == missing })
-		if v := verdict.Judge(some, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why {
+		if v := verdict.Evaluate(some, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why {
 			t.Errorf("without %s: %s, %s", missing, v.Outcome, v.Why)
 		}
 		void := slices.Clone(all)
@@ -345,7 +345,7 @@ func TestAMissingArmDecidesNothing(t *testing.T) {
 				void[i].Void = "2 of 4 connections"
 			}
 		}
-		if v := verdict.Judge(void, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why || v.Void != 12 {
+		if v := verdict.Evaluate(void, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why || v.Void != 12 {
 			t.Errorf("%s void: %s, %s, %d void", missing, v.Outcome, v.Why, v.Void)
 		}
 	}
@@ -361,14 +361,14 @@ func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
 			}
 		}
 	}
-	v := verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{})
+	v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{})
 	if got := find(t, v, verdict.Seconds); v.Rounds != 12 || math.Abs(got.Ratio-0.75) > 1e-9 || got.Outcome != verdict.Better {
 		t.Errorf("%d rounds, %+v", v.Rounds, got)
 	}
 }
 
 func TestWhatIsUnsteadyIsKeptOutOfTheSum(t *testing.T) {
-	v := verdict.Judge(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
+	v := verdict.Evaluate(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
 		asked, seconds := 62.0, 2.9
 		if (round+len(arm))%2 == 0 {
 			asked, seconds = 1060, 3.2
@@ -391,7 +391,7 @@ func TestWhatIsUnsteadyIsKeptOutOfTheSum(t *testing.T) {
 }
 
 func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
-	v := verdict.Judge(rounds(9, func(_ int, arm verdict.Arm) verdict.Phase {
+	v := verdict.Evaluate(rounds(9, func(_ int, arm verdict.Arm) verdict.Phase {
 		p := verdict.Phase{Seconds: 5, Counts: map[string]float64{"READDIR": 20, "GETATTR": 1000, "FSINFO": 2, verdict.BytesSent: 1e5, verdict.BytesReceived: 2e5}}
 		if arm == verdict.After {
 			p.Seconds, p.Counts["GETATTR"] = 1, 1
@@ -446,7 +446,7 @@ func TestAnyPassesHaveAVerdictOfNumbers(t *testing.T) {
 		passes := anyPasses(t)
 		goal := verdict.Goal{Metric: rapid.SampledFrom([]string{"", "READ"}).Draw(t, "metric"), BetterByPercent: rapid.Float64Range(-5, 150).Draw(t, "percent")}
 		attributes := verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}
-		v := verdict.Judge(passes, goal, attributes)
+		v := verdict.Evaluate(passes, goal, attributes)
 		if v.Why == "" || len(v.Why) > 240 {
 			t.Fatalf("%d bytes: %s", len(v.Why), v.Why)
 		}
@@ -467,13 +467,13 @@ func TestAnyPassesHaveAVerdictOfNumbers(t *testing.T) {
 			}
 		}
 		shuffled := rapid.Permutation(passes).Draw(t, "order")
-		if diff := cmp.Diff(v, verdict.Judge(shuffled, goal, attributes)); diff != "" {
+		if diff := cmp.Diff(v, verdict.Evaluate(shuffled, goal, attributes)); diff != "" {
 			t.Fatalf("the order of the passes matters: %s", diff)
 		}
 		if rapid.IntRange(0, 9).Draw(t, "rounds needed") > 0 {
 			return
 		}
-		if n, why := verdict.RoundsNeeded(passes, goal); n < 1 || n > verdict.MostRounds || why == "" {
+		if n, why := verdict.RoundsNeeded(passes, goal); n < 1 || n > verdict.MaxRounds || why == "" {
 			t.Fatalf("%d rounds: %q", n, why)
 		}
 	})
@@ -487,7 +487,7 @@ func TestNoDifferenceLiesWithinTheMargin(t *testing.T) {
 			faster: rapid.Float64Range(0.8, 1.2).Draw(t, "faster"),
 		}
 		goal := verdict.Goal{BetterByPercent: rapid.Float64Range(1, 30).Draw(t, "percent")}
-		v := verdict.Judge(m.passes(rapid.IntRange(8, 24).Draw(t, "rounds"), 1), goal, verdict.Attributes{})
+		v := verdict.Evaluate(m.passes(rapid.IntRange(8, 24).Draw(t, "rounds"), 1), goal, verdict.Attributes{})
 		least := 1 - goal.BetterByPercent/100
 		for _, r := range v.Results {
 			if within := r.Low >= least-1e-6 && r.High <= 1/least+1e-6; r.Outcome == verdict.NoDifference && !within {

@@ -10,12 +10,12 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// MostRounds is the maximum of RoundsNeeded.
-const MostRounds = 128
+// MaxRounds is the maximum of RoundsNeeded.
+const MaxRounds = 128
 
 const (
-	// mostUndecided is the maximum share of undecided trials if the difference equals the goal.
-	mostUndecided = 0.10
+	// maxUndecided is the maximum share of undecided trials if the difference equals the goal.
+	maxUndecided = 0.10
 	// playedTrials is the number of simulated trials for this share.
 	playedTrials = 400
 	// fewestForNoise is the minimum number of rounds to estimate the noise of the current options.
@@ -23,9 +23,9 @@ const (
 )
 
 // RoundsNeeded estimates the total number of rounds with which nine of ten trials decide if the difference equals the goal. The
-// maximum is MostRounds; why explains the number. The estimate compares the current options with themselves in the finished rounds. It
+// maximum is MaxRounds; why explains the number. The estimate compares the current options with themselves in the finished rounds. It
 // ignores the candidate's passes, because additional looks at the result find differences by chance.
-func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
+func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
 	phases := phasesOf(tabulate(passes), Attributes{})
 	levels := levelsFor(phases, goal)
 	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
@@ -35,12 +35,12 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, why string) {
 	}
 	noise := longest.noise(goal.metric())
 	steps := ladder(fewest)
-	undecided := func(n int) float64 { return playUndecided(n, noise, level, goal.margin()) }
-	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= mostUndecided })
+	undecided := func(n int) float64 { return simulateUndecided(n, noise, level, goal.margin()) }
+	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= maxUndecided })
 	seen := fmt.Sprintf("%s in %s differ by a factor of %s under one list", goal.metric(), longest.name, number(math.Exp(noise)))
 	if i == len(steps) {
-		return MostRounds, fmt.Sprintf("%s: %d rounds, the most that are run, leave a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
-			seen, MostRounds, number(goal.percent()), 100*undecided(MostRounds))
+		return MaxRounds, fmt.Sprintf("%s: %d rounds, the most that are run, leave a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
+			seen, MaxRounds, number(goal.percent()), 100*undecided(MaxRounds))
 	}
 	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials where the difference is %s %%.", seen, text.Count(steps[i], "round"), number(goal.percent()))
 }
@@ -83,14 +83,14 @@ func chiSquaredLow(degrees float64) float64 {
 
 // ladder returns the numbers of rounds to try: all small numbers, then growing steps.
 func ladder(fewest int) (steps []int) {
-	for n := fewest; n < MostRounds; n += max(1, n/8) {
+	for n := fewest; n < MaxRounds; n += max(1, n/8) {
 		steps = append(steps, n)
 	}
-	return append(steps, MostRounds)
+	return append(steps, MaxRounds)
 }
 
-// playUndecided simulates trials whose candidate is better by the margin. It returns the share that does not end as Better.
-func playUndecided(rounds int, noise, level, margin float64) float64 {
+// simulateUndecided simulates trials whose candidate is better by the margin. It returns the share that does not end as Better.
+func simulateUndecided(rounds int, noise, level, margin float64) float64 {
 	draw := random{state: 1}
 	rank := rankOf(rounds, level)
 	undecided := 0

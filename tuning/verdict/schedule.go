@@ -30,13 +30,13 @@ type orderer struct {
 	draw     random
 	square   [][3]Arm
 	mirrored bool
-	begun    bool
+	started  bool
 }
 
 func (o *orderer) next() [3]Arm {
 	if len(o.square) == 0 {
-		if !o.begun {
-			o.mirrored, o.begun = o.draw.below(2) == 1, true
+		if !o.started {
+			o.mirrored, o.started = o.draw.below(2) == 1, true
 		}
 		o.square = latinSquare(o.mirrored)
 		o.mirrored = !o.mirrored

@@ -102,15 +102,15 @@ func (p Phase) operations() (sum float64) {
 }
 
 func isOperation(name string) bool {
-	return name != BytesSent && name != BytesReceived && !recommend.IsOwn(name)
+	return name != BytesSent && name != BytesReceived && !recommend.IsMaintenance(name)
 }
 
 // metric is one value to compare.
 type metric struct {
 	name, unit string
-	// least replaces smaller values: a few requests are not a difference, and divisions by zero cannot happen.
-	least float64
-	of    func(Phase) float64
+	// minimum replaces smaller values: a few requests are not a difference, and divisions by zero cannot happen.
+	minimum float64
+	of      func(Phase) float64
 	// perPass reports whether the value is shown for a typical pass instead of a unit of work.
 	perPass bool
 	// note is additional information.
@@ -118,25 +118,25 @@ type metric struct {
 }
 
 const (
-	leastOperations = 10
-	leastBytes      = 64 << 10
-	leastSeconds    = 0.001
+	minOperations = 10
+	minBytes      = 64 << 10
+	minSeconds    = 0.001
 )
 
 func operationsMetric(unit string) metric {
-	return metric{name: Operations, unit: "requests per " + unit, least: leastOperations, of: Phase.operations}
+	return metric{name: Operations, unit: "requests per " + unit, minimum: minOperations, of: Phase.operations}
 }
 
 func bytesMetric(unit string) metric {
-	return metric{name: Bytes, unit: "bytes per " + unit, least: leastBytes, of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }}
+	return metric{name: Bytes, unit: "bytes per " + unit, minimum: minBytes, of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }}
 }
 
 func secondsMetric() metric {
-	return metric{name: Seconds, unit: "seconds", least: leastSeconds, of: func(p Phase) float64 { return p.Seconds }, perPass: true}
+	return metric{name: Seconds, unit: "seconds", minimum: minSeconds, of: func(p Phase) float64 { return p.Seconds }, perPass: true}
 }
 
 func operationMetric(name, unit string) metric {
-	return metric{name: name, unit: "requests per " + unit, least: leastOperations, of: func(p Phase) float64 { return p.Counts[name] }}
+	return metric{name: name, unit: "requests per " + unit, minimum: minOperations, of: func(p Phase) float64 { return p.Counts[name] }}
 }
 
 // metricsOf returns the metrics that exceed their minimum in some pass of the phase.
@@ -156,16 +156,16 @@ func metricsOf(triples [][3]Phase) []metric {
 			all = append(all, operationMetric(name, unit))
 		}
 	}
-	return slices.DeleteFunc(all, func(m metric) bool { return m.name != Seconds && m.most(triples) <= m.least })
+	return slices.DeleteFunc(all, func(m metric) bool { return m.name != Seconds && m.maximum(triples) <= m.minimum })
 }
 
-func (m metric) most(triples [][3]Phase) (most float64) {
+func (m metric) maximum(triples [][3]Phase) (maximum float64) {
 	for _, triple := range triples {
 		for _, p := range triple {
-			most = max(most, m.of(p))
+			maximum = max(maximum, m.of(p))
 		}
 	}
-	return most
+	return maximum
 }
 
 // logarithms returns the logarithms of the metric per unit of work.
@@ -173,7 +173,7 @@ func (m metric) logarithms(triples [][3]Phase) [][3]float64 {
 	out := make([][3]float64, len(triples))
 	for i, triple := range triples {
 		for arm, p := range triple {
-			out[i][arm] = math.Log(max(m.of(p), m.least) / p.Units)
+			out[i][arm] = math.Log(max(m.of(p), m.minimum) / p.Units)
 		}
 	}
 	return out
@@ -181,14 +181,14 @@ func (m metric) logarithms(triples [][3]Phase) [][3]float64 {
 
 // medians returns the displayed values: before for both passes with the current options, after for the candidate.
 func (m metric) medians(triples [][3]Phase) (before, after float64) {
-	var befores, afters, units []float64
+	var beforeValues, afterValues, units []float64
 	for _, triple := range triples {
 		for i, p := range triple {
 			units = append(units, p.Units)
 			if arms[i] == After {
-				afters = append(afters, m.of(p)/p.Units)
+				afterValues = append(afterValues, m.of(p)/p.Units)
 			} else {
-				befores = append(befores, m.of(p)/p.Units)
+				beforeValues = append(beforeValues, m.of(p)/p.Units)
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func (m metric) medians(triples [][3]Phase) (before, after float64) {
 	if m.perPass {
 		scale = medianOf(units)
 	}
-	return medianOf(befores) * scale, medianOf(afters) * scale
+	return medianOf(beforeValues) * scale, medianOf(afterValues) * scale
 }
 
 func medianOf(numbers []float64) float64 {

@@ -72,7 +72,7 @@ const trials = 1000
 func shareOf(m machine, rounds int, goal verdict.Goal, outcomes ...verdict.Outcome) (n int) {
 	m.random = rand.New(rand.NewPCG(uint64(rounds), uint64(m.phases)))
 	for seed := range uint64(trials) {
-		got := verdict.Judge(m.passes(rounds, seed), goal, verdict.Attributes{}).Outcome
+		got := verdict.Evaluate(m.passes(rounds, seed), goal, verdict.Attributes{}).Outcome
 		for _, outcome := range outcomes {
 			if got == outcome {
 				n++
@@ -127,8 +127,8 @@ func TestTwoLooksAtEqualLists(t *testing.T) {
 			for seed := range uint64(trials) {
 				passes := m.passes(20, seed)
 				first := slices.DeleteFunc(slices.Clone(passes), func(p verdict.Pass) bool { return p.Round >= verdict.FirstLook })
-				last := verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{}).Outcome
-				if verdict.Judge(first, verdict.Goal{}, verdict.Attributes{}).IsDecidedByCounts() || last == verdict.Better || last == verdict.Worse {
+				last := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{}).Outcome
+				if verdict.Evaluate(first, verdict.Goal{}, verdict.Attributes{}).IsDecidedByCounts() || last == verdict.Better || last == verdict.Worse {
 					called++
 				}
 			}
@@ -143,11 +143,11 @@ func TestTwoLooksAtEqualLists(t *testing.T) {
 // The first look sees a clear difference of counts, and does not end a trial by its times.
 func TestTheFirstLook(t *testing.T) {
 	m := machine{phases: 2, noise: 0.2, counts: true, countNoise: 0.1, fewer: 0.01, random: rand.New(rand.NewPCG(1, 1))}
-	if v := verdict.Judge(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); !v.IsDecidedByCounts() {
+	if v := verdict.Evaluate(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); !v.IsDecidedByCounts() {
 		t.Errorf("%s: %+v", v.Why, v.Results)
 	}
 	m = machine{phases: 2, noise: 0.01, faster: 0.1, random: rand.New(rand.NewPCG(1, 1))}
-	if v := verdict.Judge(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better || v.IsDecidedByCounts() {
+	if v := verdict.Evaluate(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better || v.IsDecidedByCounts() {
 		t.Errorf("%s, by counts: %v", v.Why, v.IsDecidedByCounts())
 	}
 }
@@ -186,7 +186,7 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 			m.random = rand.New(rand.NewPCG(1, 2))
 			missed := 0
 			for seed := range uint64(trials) {
-				if slices.ContainsFunc(verdict.Judge(m.passes(12, seed), verdict.Goal{}, verdict.Attributes{}).Results, func(r verdict.Result) bool {
+				if slices.ContainsFunc(verdict.Evaluate(m.passes(12, seed), verdict.Goal{}, verdict.Attributes{}).Results, func(r verdict.Result) bool {
 					truth := m.fewer
 					if r.Metric == verdict.Seconds {
 						truth = m.faster
@@ -212,7 +212,7 @@ func TestRoundsNeededAreEnough(t *testing.T) {
 		for seed := range uint64(series) {
 			rounds, _ := verdict.RoundsNeeded(m.passes(8, seed), third)
 			all += rounds
-			if verdict.Judge(m.passes(rounds, seed), third, verdict.Attributes{}).Outcome != verdict.Better {
+			if verdict.Evaluate(m.passes(rounds, seed), third, verdict.Attributes{}).Outcome != verdict.Better {
 				undecided++
 			}
 		}

@@ -14,12 +14,12 @@ import (
 // sentenceBytes is the maximum length of Why, which is the message of a condition.
 const sentenceBytes = 240
 
-func sumUp(v Verdict, goal Goal, fewest int) (Outcome, string) {
-	outcome, why := weigh(v, goal, fewest)
-	return outcome, text.CutBytes(why, sentenceBytes)
+func summarize(v Verdict, goal Goal, fewest int) (Outcome, string) {
+	outcome, reason := decideOutcome(v, goal, fewest)
+	return outcome, text.CutBytes(reason, sentenceBytes)
 }
 
-func weigh(v Verdict, goal Goal, fewest int) (Outcome, string) {
+func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	deciding := slices.DeleteFunc(slices.Clone(v.Results), func(r Result) bool { return !r.Decides })
 	better, worse, undecided := of(deciding, Better), of(deciding, Worse), of(deciding, Undecided)
 	switch {

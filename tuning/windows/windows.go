@@ -103,7 +103,7 @@ func scheduleOf(spec string) (*cron.SpecSchedule, error) {
 
 // At reports whether a window is open, and the time of the next check. While a window is open, this is the earliest possible end,
 // otherwise the next opening. Zero if there is none.
-func (s Set) At(now time.Time) (open bool, again time.Time) {
+func (s Set) At(now time.Time) (open bool, nextCheck time.Time) {
 	if len(s) == 0 {
 		return true, time.Time{}
 	}
@@ -112,14 +112,14 @@ func (s Set) At(now time.Time) (open bool, again time.Time) {
 		switch {
 		case start.IsZero():
 		case !start.After(now):
-			if end := start.Add(w.length); !open || end.After(again) {
-				open, again = true, end
+			if end := start.Add(w.length); !open || end.After(nextCheck) {
+				open, nextCheck = true, end
 			}
-		case !open && (again.IsZero() || start.Before(again)):
-			again = start
+		case !open && (nextCheck.IsZero() || start.Before(nextCheck)):
+			nextCheck = start
 		}
 	}
-	return open, again
+	return open, nextCheck
 }
 
 // nextOpening returns the first opening after a time. Zero if there is none.
@@ -166,17 +166,17 @@ const maxMeetings = 1000
 
 // Meet reports whether all sets are open, and the time of the next check. While they are open, this is the earliest possible end,
 // otherwise the next time at which all are open. Zero if there is none within the next thousand openings.
-func Meet(sets []Set, now time.Time) (open bool, again time.Time) {
-	open, again = areAllOpen(sets, now)
+func Meet(sets []Set, now time.Time) (open bool, nextCheck time.Time) {
+	open, nextCheck = areAllOpen(sets, now)
 	if open {
-		return true, again
+		return true, nextCheck
 	}
 	for range maxMeetings {
-		if again.IsZero() {
-			return false, again
+		if nextCheck.IsZero() {
+			return false, nextCheck
 		}
-		at := again
-		if open, again = areAllOpen(sets, at); open {
+		at := nextCheck
+		if open, nextCheck = areAllOpen(sets, at); open {
 			return false, at
 		}
 	}
@@ -184,18 +184,18 @@ func Meet(sets []Set, now time.Time) (open bool, again time.Time) {
 }
 
 // areAllOpen returns the earliest end if all sets are open, otherwise the latest next opening of the closed sets.
-func areAllOpen(sets []Set, now time.Time) (open bool, again time.Time) {
+func areAllOpen(sets []Set, now time.Time) (open bool, nextCheck time.Time) {
 	open = true
 	for _, s := range sets {
 		o, at := s.At(now)
 		switch {
 		case !o && at.IsZero():
 			return false, at
-		case !o && (open || at.After(again)):
-			open, again = false, at
-		case o && open && !at.IsZero() && (again.IsZero() || at.Before(again)):
-			again = at
+		case !o && (open || at.After(nextCheck)):
+			open, nextCheck = false, at
+		case o && open && !at.IsZero() && (nextCheck.IsZero() || at.Before(nextCheck)):
+			nextCheck = at
 		}
 	}
-	return open, again
+	return open, nextCheck
 }

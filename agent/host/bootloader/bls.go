@@ -49,7 +49,7 @@ func (b grubBLS) bootDir() string      { return entriesDir }
 func (b grubBLS) menuFile() string     { return entriesSource }
 
 func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.Argument) change {
-	return change{wanted: wanted, stale: stale}
+	return change{desired: wanted, stale: stale}
 }
 
 // readMenu reads the arguments of the boot entries, as grubby reports them.
@@ -95,14 +95,14 @@ func parseEntries(info string) menu {
 
 // readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
 // did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
-func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) error {
-	if err := b.gatherNotes(f); err != nil {
+func (b grubBLS) readFacts(_ context.Context, f *facts, settings []host.Setting) error {
+	if err := b.readRecords(f); err != nil {
 		return err
 	}
-	for _, setting := range asked {
+	for _, setting := range settings {
 		for _, present := range f.menu.valuesOf(setting.Name) {
 			same := present.Value == setting.Value
-			if !hasArgument(f.ourArguments(), present) && (!same || f.menu.holdsArgument(present)) {
+			if !hasArgument(f.managedArguments(), present) && (!same || f.menu.holdsArgument(present)) {
 				f.foreign = append(f.foreign, source{file: entriesSource, arg: present})
 			}
 		}
@@ -126,13 +126,13 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	if err != nil {
 		return err
 	}
-	if len(next.wanted) == 0 {
-		err = b.takeBack(ctx, f, next, before)
+	if len(next.desired) == 0 {
+		err = b.revertFiles(ctx, f, next, before)
 	} else {
 		err = b.runGrubby(ctx, f, next, before)
 	}
 	if err != nil {
-		return errors.Join(err, b.putBackAll(before))
+		return errors.Join(err, b.restoreFiles(before))
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 		argv = append(argv, "--remove-args="+joinArguments(next.stale))
 	}
 	lacking := func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) }
-	if add := slices.DeleteFunc(slices.Clone(next.wanted), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
+	if add := slices.DeleteFunc(slices.Clone(next.desired), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
 		argv = append(argv, "--args="+joinArguments(add))
 	}
 	if len(argv) > options {
@@ -154,17 +154,17 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 		if _, err := b.runner.Run(ctx, argv...); err != nil {
 			return err
 		}
-		if err := b.putBackDefaults(before); err != nil {
+		if err := b.restoreDefaults(before); err != nil {
 			return err
 		}
 	}
 	if err := b.syncFiles(before); err != nil {
 		return err
 	}
-	if err := b.checkEntries(ctx, f, next.wanted, next.stale); err != nil {
+	if err := b.checkEntries(ctx, f, next.desired, next.stale); err != nil {
 		return err
 	}
-	return b.noteMade(before)
+	return b.recordResults(before)
 }
 
 func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
@@ -183,7 +183,7 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 		if !ok {
 			return fmt.Errorf("the boot entry %q is gone", line.title)
 		}
-		if missing := b.missingArguments(line.args, successor.args, append(f.ourArguments(), wanted...)); len(missing) > 0 {
+		if missing := b.missingArguments(line.args, successor.args, append(f.managedArguments(), wanted...)); len(missing) > 0 {
 			return fmt.Errorf("the boot entry %q would lose %s", line.title, joinArguments(missing))
 		}
 	}

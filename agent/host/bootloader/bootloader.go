@@ -65,8 +65,8 @@ type Options struct {
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)
 	SetBootFact(bootID, name, value string) error
-	KeptFiles() map[string]host.KeptFile
-	KeepFiles(files map[string]host.KeptFile) error
+	KeptFiles() map[string]host.FileRecord
+	KeepFiles(files map[string]host.FileRecord) error
 }
 
 // Subject implements host.Subject for the settings "kernelArgument/...".
@@ -103,7 +103,7 @@ func (s *Subject) Name() string { return Name }
 
 // Original implements host.Subject. For an image, the original is the value in the menu.
 func (s *Subject) Original(ctx context.Context, name string) (host.Original, error) {
-	args, err := s.inForce(ctx)
+	args, err := s.effectiveArguments(ctx)
 	if err != nil {
 		return host.Original{}, err
 	}
@@ -135,7 +135,7 @@ func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Set
 	}
 	var wanted []host.Argument
 	for _, setting := range desired {
-		if _, stage := f.judgeSetting(setting, nil); stage {
+		if _, stage := f.evaluateSetting(setting, nil); stage {
 			arg, err := argumentOf(setting)
 			if err != nil {
 				return err
@@ -154,23 +154,23 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 		if err != nil {
 			return errors.New(oneLine(err.Error()))
 		}
-		*o, _ = f.judgeSetting(setting, s.failure)
+		*o, _ = f.evaluateSetting(setting, s.failure)
 		return nil
 	})
 }
 
 // Restore implements host.Subject. Kernel arguments cannot be restored live, so Restore only reports which ones must still be removed.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
-	var asked []host.Setting
+	var settings []host.Setting
 	for name := range originals {
-		asked = append(asked, host.Setting{Name: name})
+		settings = append(settings, host.Setting{Name: name})
 	}
-	f, err := s.gatherFacts(ctx, asked)
+	f, err := s.gatherFacts(ctx, settings)
 	return host.RestoreEach(originals, host.Reboot, func(o *host.Observation, original host.Original) error {
 		if err != nil {
 			return errors.New(oneLine(err.Error()))
 		}
-		f.judgeRestored(o, original, s.failure)
+		f.evaluateRestored(o, original, s.failure)
 		if o.State == host.Pending && len(s.changedByOthers) > 0 {
 			o.Message += "; " + host.ListNames(s.changedByOthers) + " changed meanwhile: only our arguments were taken out"
 		}
@@ -178,7 +178,7 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	})
 }
 
-func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts, error) {
+func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (facts, error) {
 	f := facts{loader: s.loader(), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
 	if !f.image {
@@ -195,14 +195,14 @@ func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts,
 	if f.menu, err = f.loader.readMenu(ctx); err != nil {
 		return f, err
 	}
-	if err := f.loader.readFacts(ctx, &f, asked); err != nil {
+	if err := f.loader.readFacts(ctx, &f, settings); err != nil {
 		return f, err
 	}
-	if f.loader.canStage() && !f.image && (len(asked) > 0 || f.dropIn.present) {
+	if f.loader.canStage() && !f.image && (len(settings) > 0 || f.dropIn.present) {
 		f.bound, f.boundErr = s.findBoundVolume(ctx)
 	}
 	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
-	if f.image || !slices.ContainsFunc(asked, sized) {
+	if f.image || !slices.ContainsFunc(settings, sized) {
 		return f, nil
 	}
 	if f.sizes, err = s.hashSizes(ctx, f.bootID); err != nil {
@@ -212,13 +212,13 @@ func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts,
 	return f, err
 }
 
-func (s *Subject) gatherNotes(f *facts) error {
+func (s *Subject) readRecords(f *facts) error {
 	if f.image {
 		return nil
 	}
 	var err error
-	if noted, ok := s.facts.BootFact(f.bootID, factStagedSince); ok {
-		f.stagedSince = host.ParseArguments(noted)
+	if value, ok := s.facts.BootFact(f.bootID, factStagedSince); ok {
+		f.stagedSince = host.ParseArguments(value)
 	}
 	f.atBoot, err = s.atBoot(f.bootID, *f)
 	return err
@@ -227,47 +227,47 @@ func (s *Subject) gatherNotes(f *facts) error {
 // atBoot returns the agent's arguments that the menu passed when this boot started: in all entries or, after an interrupted change, in the booted
 // entry. They are recorded at the first read in a boot that finds any, and at the latest before the first change.
 func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
-	if noted, ok := s.facts.BootFact(bootID, factAtBoot); ok {
-		return host.ParseArguments(noted), nil
+	if value, ok := s.facts.BootFact(bootID, factAtBoot); ok {
+		return host.ParseArguments(value), nil
 	}
 	if !f.dropIn.present {
 		return nil, nil
 	}
-	args := slices.DeleteFunc(f.dropIn.ourArguments(), func(arg host.Argument) bool {
+	args := slices.DeleteFunc(f.dropIn.managedArguments(), func(arg host.Argument) bool {
 		return !f.menu.holdsArgument(arg) && !hasArgument(f.cmdline, arg)
 	})
-	return args, s.noteAtBoot(bootID, args)
+	return args, s.recordAtBoot(bootID, args)
 }
 
-func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {
+func (s *Subject) recordAtBoot(bootID string, args []host.Argument) error {
 	if _, ok := s.facts.BootFact(bootID, factAtBoot); ok {
 		return nil
 	}
 	return s.facts.SetBootFact(bootID, factAtBoot, joinArguments(args))
 }
 
-// noteStaged records arguments before they are staged, so that the agent recognizes them even without its drop-in.
-func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
+// recordStaged records arguments before they are staged, so that the agent recognizes them even without its drop-in.
+func (s *Subject) recordStaged(f facts, wanted []host.Argument) error {
 	if f.image {
 		return nil
 	}
-	if err := s.noteAtBoot(f.bootID, f.atBoot); err != nil {
+	if err := s.recordAtBoot(f.bootID, f.atBoot); err != nil {
 		return err
 	}
-	more := argumentsWithout(wanted, f.stagedSince)
-	if len(more) == 0 {
+	added := argumentsWithout(wanted, f.stagedSince)
+	if len(added) == 0 {
 		return nil
 	}
-	all := append(slices.Clone(f.stagedSince), more...)
+	all := append(slices.Clone(f.stagedSince), added...)
 	return s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(all[max(0, len(all)-maxStaged):]))
 }
 
 func (f facts) argumentsInMenu() []host.Argument {
-	return slices.DeleteFunc(f.dropIn.ourArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
+	return slices.DeleteFunc(f.dropIn.managedArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
 }
 
-// inForce returns the arguments that the kernel was booted with. For an image, it returns the arguments that a boot would pass.
-func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
+// effectiveArguments returns the arguments that the kernel was booted with. For an image, it returns the arguments that a boot would pass.
+func (s *Subject) effectiveArguments(ctx context.Context) ([]host.Argument, error) {
 	if !s.fs.IsImage() {
 		return s.readCommandLine()
 	}

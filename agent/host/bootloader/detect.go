@@ -52,8 +52,8 @@ var distributions = map[string]string{
 	"cos":          `Container-Optimized OS: its command line cannot be configured`,
 }
 
-// others are boot loaders that a file identifies, with the tools to use.
-var others = []struct{ file, message string }{
+// otherLoaders are boot loaders that a file identifies, with the tools to use.
+var otherLoaders = []struct{ file, message string }{
 	{"/usr/sbin/update-bootloader", suseMessage},
 	{"/sbin/update-bootloader", suseMessage},
 	{"/boot/extlinux/extlinux.conf", "extlinux: add to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS of " +
@@ -75,7 +75,7 @@ func Detect(fs host.FS) Detection {
 			return found
 		}
 	}
-	for _, other := range others {
+	for _, other := range otherLoaders {
 		if fs.Exists(other.file) {
 			return unsupportedBy(other.message)
 		}
@@ -146,8 +146,8 @@ func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	if err != nil || fs.Exists(DropIn) {
 		return found
 	}
-	if why := names.whyUnprinted(string(menu)); why != "" {
-		return unsupportedBy(why.Error())
+	if reason := names.findUnprinted(string(menu)); reason != "" {
+		return unsupportedBy(reason.Error())
 	}
 	return found
 }
@@ -217,26 +217,26 @@ func namesDropIns(script string) bool {
 
 // explainGrub2 returns the reason why the agent cannot stage with a GRUB in /boot/grub2, and the alternative.
 func explainGrub2(fs host.FS) string {
-	who := "GRUB in " + path.Dir(grub2Cfg)
+	system := "GRUB in " + path.Dir(grub2Cfg)
 	if name := text.CutBytes(osRelease(fs, "PRETTY_NAME"), maxMessage/8); name != "" {
-		who = name
+		system = name
 	}
 	data, err := fs.ReadFile(grub2Cfg)
 	menu := string(data)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%s: cannot read its menu: %v", who, err)
+		return fmt.Sprintf("%s: cannot read its menu: %v", system, err)
 	case strings.Contains(menu, "blscfg"):
-		return who + ": its menu takes boot loader entries, and grubby, which changes those, is not installed: install grubby"
+		return system + ": its menu takes boot loader entries, and grubby, which changes those, is not installed: install grubby"
 	case len(parseMenu(menu).lines) > 0:
-		return who + ": its grub2-mkconfig does not read " + dropInDir + ": add the argument to " + appendTo + " in " + defaultFile +
+		return system + ": its grub2-mkconfig does not read " + dropInDir + ": add the argument to " + appendTo + " in " + defaultFile +
 			" and run grub2-mkconfig -o " + grub2Cfg
 	case strings.Contains(menu, "$kernelopts"):
 		// CBL-Mariner 2 (microsoft/azurelinux 2.0, toolkit/resources/assets/grub2/grub.cfg).
-		return who + ": its menu was not made by grub2-mkconfig and takes kernelopts of GRUB's environment: " +
+		return system + ": its menu was not made by grub2-mkconfig and takes kernelopts of GRUB's environment: " +
 			"use grub2-editenv " + path.Dir(grub2Cfg) + "/grubenv set kernelopts=..."
 	}
-	return who + ": its menu was not made by grub2-mkconfig: add the argument where " + grub2Cfg + " has the kernel's"
+	return system + ": its menu was not made by grub2-mkconfig: add the argument where " + grub2Cfg + " has the kernel's"
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {

@@ -50,17 +50,17 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 	if f.foreign, err = g.foreignFiles(); err != nil {
 		return err
 	}
-	if f.unprinted, err = g.whyNotReplaced(); err != nil {
+	if f.unprinted, err = g.findLostLine(); err != nil {
 		return err
 	}
-	if err = g.gatherNotes(f); err != nil || f.image {
+	if err = g.readRecords(f); err != nil || f.image {
 		return err
 	}
 	if g.at == debianNames {
 		return g.gatherTrial(ctx, f)
 	}
 	if g.attended && f.notBooted(f.dropIn.args) != nil {
-		f.trial.why = onlyDebianTries
+		f.trial.reason = onlyDebianTries
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 const onlyDebianTries = "this project's tests do not cover trial boots with this distribution's GRUB"
 
 func (g grubDebian) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
-	return change{wanted: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
+	return change{desired: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
 }
 
 // changeMenu never replaces a menu that has foreign lines. To restore such a menu, it removes only the agent's arguments.
@@ -79,7 +79,7 @@ func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error 
 	}
 	err := g.makeMenu(ctx, f, next)
 	var unprinted unprintedError
-	if len(next.wanted) == 0 && errors.As(err, &unprinted) {
+	if len(next.desired) == 0 && errors.As(err, &unprinted) {
 		return g.cutArguments(next.stale)
 	}
 	return err
@@ -100,7 +100,7 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.removeTemp(grubForm); err != nil {
 		return err
 	}
-	if len(next.wanted) > 0 && !f.dropIn.present {
+	if len(next.desired) > 0 && !f.dropIn.present {
 		// Check this first, because making a menu takes seconds: a menu that cannot be journaled is not replaced.
 		if _, err := g.fs.SaveFile(g.at.menu); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 		return err
 	}
 	made := parseMenu(string(data))
-	if text := made.findProblem(next.wanted, next.stale); text != "" {
+	if text := made.findProblem(next.desired, next.stale); text != "" {
 		return errors.New("read the new menu back: " + text + g.laterFilesNote())
 	}
 	if text := made.tooLong(nil, nil); text != "" {
@@ -128,9 +128,9 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err != nil {
 		return err
 	}
-	ours := append(f.ourArguments(), next.wanted...)
-	if err := g.compareMenus(string(present.data), string(data), ours); err != nil {
-		return g.noteUnprinted(before, err)
+	managed := append(f.managedArguments(), next.desired...)
+	if err := g.compareMenus(string(present.data), string(data), managed); err != nil {
+		return g.recordUnprinted(before, err)
 	}
 	return g.exchangeMenu(f, next, present, data)
 }
@@ -145,17 +145,17 @@ func (g grubDebian) laterFilesNote() string {
 }
 
 // compareMenus returns an error if a new menu lacks an entry, an argument or a line of the present one. It ignores the agent's arguments.
-func (g grubDebian) compareMenus(data, madeData string, ours []host.Argument) error {
-	number, err := g.compareArguments(parseMenu(data), parseMenu(madeData), ours)
-	present := readMenuText(data, ours)
-	if line, lost := present.firstLost(readMenuText(madeData, ours), g.isInstalled); lost && (err == nil || line.number < number) {
+func (g grubDebian) compareMenus(data, madeData string, managed []host.Argument) error {
+	number, err := g.compareArguments(parseMenu(data), parseMenu(madeData), managed)
+	present := readMenuText(data, managed)
+	if line, lost := present.firstLost(readMenuText(madeData, managed), g.isInstalled); lost && (err == nil || line.number < number) {
 		return g.at.foreignTo(present, line)
 	}
 	return err
 }
 
 // compareArguments finds the first entry that would be lost, or would lose an argument. It returns the entry's line number.
-func (g grubDebian) compareArguments(present, made menu, ours []host.Argument) (number int, err error) {
+func (g grubDebian) compareArguments(present, made menu, managed []host.Argument) (number int, err error) {
 	for _, line := range present.lines {
 		if !g.isInstalled(line.kernel) {
 			// An entry of a removed kernel may be lost.
@@ -166,7 +166,7 @@ func (g grubDebian) compareArguments(present, made menu, ours []host.Argument) (
 			return line.number, unprintedError(fmt.Sprintf("%s line %d: the new menu no longer has entry %q (%s): %s",
 				g.at.menu, line.number, line.title, line.kernel, g.at.remedy()))
 		}
-		missing := g.missingArguments(line.args, successor.args, ours)
+		missing := g.missingArguments(line.args, successor.args, managed)
 		if len(missing) == 1 && missing[0].Is("root") {
 			// The generator detects the root device, and may detect it at its next run.
 			return line.number, fmt.Errorf("the new menu's entry %q would lose %s", line.title, missing[0])

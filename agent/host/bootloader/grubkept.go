@@ -35,21 +35,21 @@ func (g grubDebian) readPresent() (presentMenu, error) {
 // exchangeMenu replaces the present menu with a new one. If none of the agent's arguments is desired, it restores the original bytes instead,
 // provided that these are still valid.
 func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made []byte) error {
-	file, kept := g.facts.KeptFiles()[g.at.menu]
-	if kept && !g.isOriginalGood(f, next, file, present.data, made) {
-		kept = false
+	file, hasOriginal := g.facts.KeptFiles()[g.at.menu]
+	if hasOriginal && !g.isOriginalGood(f, next, file, present.data, made) {
+		hasOriginal = false
 	}
-	if kept && len(next.wanted) == 0 {
-		return g.putBackMenu(f, next, file.Original)
+	if hasOriginal && len(next.desired) == 0 {
+		return g.restoreMenu(f, next, file.Original)
 	}
-	if !kept && len(next.wanted) > 0 && !holdsOurs(present.data, f.ourArguments()) {
+	if !hasOriginal && len(next.desired) > 0 && !holdsManaged(present.data, f.managedArguments()) {
 		original, err := g.fs.SaveFile(g.at.menu)
 		if err != nil {
 			return err
 		}
-		kept, file = true, host.KeptFile{Original: original}
+		hasOriginal, file = true, host.FileRecord{Original: original}
 	}
-	if err := g.keepMenu(file, kept, present.data, made); err != nil {
+	if err := g.keepMenu(file, hasOriginal, present.data, made); err != nil {
 		return err
 	}
 	if g.menuVersion(g.at.menu) != present.version {
@@ -64,40 +64,40 @@ func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made
 // isOriginalGood reports whether the host would have its original menu without the agent. That is the case if the present menu is the original. It is
 // also the case if the agent wrote exactly the present menu, and the generator still prints the same. If no argument is desired, the new menu must
 // pass none of the agent's arguments. Otherwise, another file sets them now, and the original is no longer valid.
-func (g grubDebian) isOriginalGood(f facts, next change, file host.KeptFile, present, made []byte) bool {
-	ours := append(f.ourArguments(), next.wanted...)
+func (g grubDebian) isOriginalGood(f facts, next change, file host.FileRecord, present, made []byte) bool {
+	managed := append(f.managedArguments(), next.desired...)
 	switch {
 	case bytes.Equal(present, file.Original.Data):
 		return true
-	case len(next.wanted) == 0 && holdsOurs(made, ours):
+	case len(next.desired) == 0 && holdsManaged(made, managed):
 		return false
 	}
-	return wasLeft(file, present) && printSame(present, made, ours)
+	return isRecordedMenu(file, present) && printSame(present, made, managed)
 }
 
 // keepMenu journals the original menu, and the hashes of the agent's menus: the next one, and the present one until the next one is in place. It
 // clears the record of a menu without an original.
-func (g grubDebian) keepMenu(file host.KeptFile, kept bool, present, next []byte) error {
+func (g grubDebian) keepMenu(file host.FileRecord, hasOriginal bool, present, next []byte) error {
 	all := g.facts.KeptFiles()
 	if all == nil {
-		all = map[string]host.KeptFile{}
+		all = map[string]host.FileRecord{}
 	}
-	was, had := all[g.at.menu]
+	previous, existed := all[g.at.menu]
 	delete(all, g.at.menu)
-	if kept {
-		file.Left = leftBy(next)
-		if wasLeft(was, present) {
-			file.Left = leftBy(present, next)
+	if hasOriginal {
+		file.Left = menuDigests(next)
+		if isRecordedMenu(previous, present) {
+			file.Left = menuDigests(present, next)
 		}
 		all[g.at.menu] = file
 	}
-	if kept == had && (!had || was.Left == file.Left && was.Original.Equal(file.Original)) {
+	if hasOriginal == existed && (!existed || previous.Left == file.Left && previous.Original.Equal(file.Original)) {
 		return nil
 	}
 	return g.facts.KeepFiles(all)
 }
 
-func leftBy(menus ...[]byte) string {
+func menuDigests(menus ...[]byte) string {
 	var hashes []string
 	for _, menu := range menus {
 		if hash := digest(host.SavedFile{Data: menu}); !slices.Contains(hashes, hash) {
@@ -107,37 +107,37 @@ func leftBy(menus ...[]byte) string {
 	return strings.Join(hashes, " ")
 }
 
-// wasLeft reports whether the agent wrote exactly this menu.
-func wasLeft(file host.KeptFile, menu []byte) bool {
+// isRecordedMenu reports whether the agent wrote exactly this menu.
+func isRecordedMenu(file host.FileRecord, menu []byte) bool {
 	return slices.Contains(strings.Fields(file.Left), digest(host.SavedFile{Data: menu}))
 }
 
 // printSame reports whether two of the agent's menus differ only by its arguments and its section.
-func printSame(a, b []byte, ours []host.Argument) bool {
-	return slices.Equal(readMenuText(string(a), ours).all, readMenuText(string(b), ours).all)
+func printSame(a, b []byte, managed []host.Argument) bool {
+	return slices.Equal(readMenuText(string(a), managed).all, readMenuText(string(b), managed).all)
 }
 
-// holdsOurs reports whether a menu has the agent's section, or an entry with one of its arguments.
-func holdsOurs(menu []byte, ours []host.Argument) bool {
+// holdsManaged reports whether a menu has the agent's section, or an entry with one of its arguments.
+func holdsManaged(menu []byte, managed []host.Argument) bool {
 	if parseTrial(string(menu)).section != "" {
 		return true
 	}
 	for _, line := range parseMenu(string(menu)).lines {
-		if slices.ContainsFunc(line.args, func(arg host.Argument) bool { return hasArgument(ours, arg) }) {
+		if slices.ContainsFunc(line.args, func(arg host.Argument) bool { return hasArgument(managed, arg) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// putBackMenu restores the original menu. The agent no longer manages arguments that the original passes.
-func (g grubDebian) putBackMenu(f facts, next change, original host.SavedFile) error {
+// restoreMenu restores the original menu. The agent no longer manages arguments that the original passes.
+func (g grubDebian) restoreMenu(f facts, next change, original host.SavedFile) error {
 	before := parseMenu(string(original.Data))
-	theirs := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !hasArgument(before.valuesOf(arg.Name), arg) })
-	if err := g.fs.PutBack(g.at.menu, original); err != nil {
+	foreign := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !hasArgument(before.valuesOf(arg.Name), arg) })
+	if err := g.fs.RestoreFile(g.at.menu, original); err != nil {
 		return err
 	}
-	return errors.Join(g.fs.Remove(g.at.scratch()), g.disown(f, theirs))
+	return errors.Join(g.fs.Remove(g.at.scratch()), g.disown(f, foreign))
 }
 
 // cutArguments removes the agent's arguments and section from the menu in place. Every other byte stays.
@@ -161,14 +161,14 @@ func (g grubDebian) cutArguments(stale []host.Argument) error {
 
 // withoutArguments returns a menu without the given arguments in the entries from 10_linux.
 func withoutArguments(data string, args []host.Argument) string {
-	ours := map[int]bool{}
+	entryLines := map[int]bool{}
 	for _, line := range parseMenu(data).lines {
-		ours[line.number] = true
+		entryLines[line.number] = true
 	}
 	var b strings.Builder
 	number := 0
 	for line := range strings.Lines(data) {
-		if number++; ours[number] {
+		if number++; entryLines[number] {
 			line = cutWords(line, args)
 		}
 		b.WriteString(line)

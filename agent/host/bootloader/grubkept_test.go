@@ -246,7 +246,7 @@ type slowFacts struct {
 	meanwhile func()
 }
 
-func (f slowFacts) KeepFiles(files map[string]host.KeptFile) error {
+func (f slowFacts) KeepFiles(files map[string]host.FileRecord) error {
 	f.meanwhile()
 	return f.memoryFacts.KeepFiles(files)
 }

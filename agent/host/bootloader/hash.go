@@ -55,8 +55,8 @@ func powerAbove(n uint64) uint64 { return 1 << bits.Len64(n-1) }
 // hashSizes returns the table sizes of the running kernel by argument. It reads the kernel log once per boot, because the log rolls over. An argument
 // that the log does not show is missing.
 func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint64, error) {
-	if noted, ok := s.facts.BootFact(bootID, factHashSizes); ok {
-		return parseSizes(noted), nil
+	if value, ok := s.facts.BootFact(bootID, factHashSizes); ok {
+		return parseSizes(value), nil
 	}
 	sizes := map[string]uint64{}
 	for _, argv := range [][]string{{"journalctl", "-k", "-b", "-o", "cat", "--no-pager"}, {"dmesg"}} {

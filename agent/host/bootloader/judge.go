@@ -57,8 +57,8 @@ func argumentOf(setting host.Setting) (host.Argument, error) {
 	return host.Argument{Name: setting.Name, Value: setting.Value, HasValue: setting.Value != ""}, nil
 }
 
-// judgeSetting returns the state of a setting, and whether the drop-in must contain it. failure is the error of the last attempt to stage, if any.
-func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observation, stage bool) {
+// evaluateSetting returns the state of a setting, and whether the drop-in must contain it. failure is the error of the last attempt to stage, if any.
+func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Observation, stage bool) {
 	o = host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Reboot}
 	arg, err := argumentOf(setting)
 	if err == nil && isHashTable(arg.Name) {
@@ -70,23 +70,23 @@ func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observa
 	}
 	o.Observed = f.observedValue(arg.Name)
 	if !f.loader.canStage() {
-		f.judgeUnsupported(&o, arg)
+		f.evaluateUnsupported(&o, arg)
 		return o, false
 	}
-	if why := f.whyClamped(arg); why != "" {
-		o.State, o.Message = host.Clamped, why
+	if reason := f.clampedReason(arg); reason != "" {
+		o.State, o.Message = host.Clamped, reason
 		return o, false
 	}
-	others, conflict := f.othersPassing(arg)
+	otherFiles, conflict := f.findOtherSources(arg)
 	if conflict != "" {
 		o.State, o.Message = host.Failed, conflict
 		return o, false
 	}
 	switch {
-	case f.isStaged(arg, others):
-		f.judgeEffect(&o, arg)
-		f.judgeLater(&o, arg)
-		f.judgeTrial(&o, failure)
+	case f.isStaged(arg, otherFiles):
+		f.evaluateEffect(&o, arg)
+		f.evaluateLater(&o, arg)
+		f.evaluateTrial(&o, failure)
 	case f.bound != "":
 		o.State, o.Message = host.Unsupported, f.bound
 		return o, false
@@ -98,38 +98,38 @@ func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observa
 	default:
 		o.State, o.Message = host.Drifted, "not in the boot menu"
 	}
-	if len(others) > 0 {
-		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(others)+", left there", "; ")
+	if len(otherFiles) > 0 {
+		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(otherFiles)+", left there", "; ")
 	}
-	return o, len(others) == 0
+	return o, len(otherFiles) == 0
 }
 
-// judgeLater adds a note if kernels that are installed later will lack the argument.
-func (f facts) judgeLater(o *host.Observation, arg host.Argument) {
+// evaluateLater adds a note if kernels that are installed later will lack the argument.
+func (f facts) evaluateLater(o *host.Observation, arg host.Argument) {
 	if note := f.lackedLater(arg); note != "" {
 		o.Message = strings.TrimPrefix(o.Message+"; "+note, "; ")
 	}
 }
 
 // isStaged reports whether the next boot will pass the argument from a persistent source.
-func (f facts) isStaged(arg host.Argument, others []string) bool {
-	if len(others) > 0 {
+func (f facts) isStaged(arg host.Argument, otherFiles []string) bool {
+	if len(otherFiles) > 0 {
 		return f.menu.passesArgument(arg)
 	}
 	return f.menu.holdsArgument(arg) && hasArgument(f.dropIn.args, arg) && !f.dropIn.unfinished
 }
 
-// judgeTrial reports an effective argument as failed if its trial could not be completed: the next boot may return to the previous entry, or a
+// evaluateTrial reports an effective argument as failed if its trial could not be completed: the next boot may return to the previous entry, or a
 // remnant is left.
-func (f facts) judgeTrial(o *host.Observation, failure error) {
+func (f facts) evaluateTrial(o *host.Observation, failure error) {
 	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
 	}
-	what := "cannot remove the rest of its trial"
+	problem := "cannot remove the rest of its trial"
 	if f.trial.isOver() {
-		what = "the next boot uses the previous entry"
+		problem = "the next boot uses the previous entry"
 	}
-	o.State, o.Message = host.Failed, "in force, but "+what+": "+oneLine(failure.Error())
+	o.State, o.Message = host.Failed, "in force, but "+problem+": "+oneLine(failure.Error())
 }
 
 // observedValue returns the effective value: the size of a hash table, or the passed value of another argument.
@@ -144,10 +144,10 @@ func (f facts) observedValue(name string) string {
 	return passed.Value
 }
 
-// judgeUnsupported still accepts values that the platform's tools have set.
-func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
+// evaluateUnsupported still accepts values that the platform's tools have set.
+func (f facts) evaluateUnsupported(o *host.Observation, arg host.Argument) {
 	if !f.image {
-		f.judgeEffect(o, arg)
+		f.evaluateEffect(o, arg)
 	}
 	if o.State == host.InSync && hasArgument(f.cmdline, arg) {
 		o.Message = "set by the platform's own tools"
@@ -156,8 +156,8 @@ func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 	o.State, o.Message = host.Unsupported, f.loader.detection().Message
 }
 
-// whyClamped returns a message if the kernel would grant less than requested, before a reboot is spent on it.
-func (f facts) whyClamped(arg host.Argument) string {
+// clampedReason returns a message if the kernel would grant less than requested, before a reboot is spent on it.
+func (f facts) clampedReason(arg host.Argument) string {
 	if !isHashTable(arg.Name) || f.hashSize == nil || f.image {
 		return ""
 	}
@@ -173,9 +173,9 @@ func (f facts) whyClamped(arg host.Argument) string {
 		f.memory>>20, largest)
 }
 
-// othersPassing returns the foreign files that already pass the argument. If they pass another value, it returns the conflict: the agent must not
+// findOtherSources returns the foreign files that already pass the argument. If they pass another value, it returns the conflict: the agent must not
 // change the argument.
-func (f facts) othersPassing(arg host.Argument) (files []string, conflict string) {
+func (f facts) findOtherSources(arg host.Argument) (files []string, conflict string) {
 	for _, other := range f.foreign {
 		if !other.arg.Is(arg.Name) {
 			continue
@@ -185,7 +185,7 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 		}
 		files = append(files, other.file)
 	}
-	if len(files) > 0 || hasName(f.ourArguments(), arg.Name) {
+	if len(files) > 0 || hasName(f.managedArguments(), arg.Name) {
 		return files, ""
 	}
 	// An argument that is only in the menu, or was passed by hand, is lost at the next update-grub or boot. The agent therefore stages it even if the
@@ -201,27 +201,27 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 	return nil, ""
 }
 
-// ourArguments returns the arguments that the agent may have added to the menu or to the running kernel. The drop-in may lack some of them: a user
+// managedArguments returns the arguments that the agent may have added to the menu or to the running kernel. The drop-in may lack some of them: a user
 // may have removed it.
-func (f facts) ourArguments() []host.Argument {
-	ours := f.dropIn.ourArguments()
-	for _, more := range [][]host.Argument{f.atBoot, f.stagedSince} {
-		ours = append(ours, argumentsWithout(more, ours)...)
+func (f facts) managedArguments() []host.Argument {
+	managed := f.dropIn.managedArguments()
+	for _, args := range [][]host.Argument{f.atBoot, f.stagedSince} {
+		managed = append(managed, argumentsWithout(args, managed)...)
 	}
-	return ours
+	return managed
 }
 
 // staleArguments returns the agent's arguments that are not desired and that no foreign file sets.
 func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
-	stale := argumentsWithout(f.ourArguments(), wanted)
+	stale := argumentsWithout(f.managedArguments(), wanted)
 	for _, other := range f.foreign {
 		stale = argumentsWithout(stale, []host.Argument{other.arg})
 	}
 	return stale
 }
 
-// judgeEffect sets the state of an argument that the menu passes.
-func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
+// evaluateEffect sets the state of an argument that the menu passes.
+func (f facts) evaluateEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
 		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when it boots"
 		if isHashTable(arg.Name) {
@@ -232,17 +232,17 @@ func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
 	passed, _ := lastNamed(f.cmdline, arg.Name)
 	isPassed := passed.Equal(arg)
 	if isHashTable(arg.Name) {
-		f.judgeHash(o, arg, isPassed)
+		f.evaluateHash(o, arg, isPassed)
 		return
 	}
 	if isPassed {
 		o.State = host.InSync
 		return
 	}
-	f.judgeNotPassed(o, arg, "")
+	f.evaluateNotPassed(o, arg, "")
 }
 
-func (f facts) judgeHash(o *host.Observation, arg host.Argument, isPassed bool) {
+func (f facts) evaluateHash(o *host.Observation, arg host.Argument, isPassed bool) {
 	entries, err := hashEntries(arg.Value)
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
@@ -260,9 +260,9 @@ func (f facts) judgeHash(o *host.Observation, arg host.Argument, isPassed bool) 
 	case isPassed:
 		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not show the size"
 	case size > wanted && !hasName(f.cmdline, arg.Name):
-		f.judgeNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's own size of %d", size))
+		f.evaluateNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's own size of %d", size))
 	default:
-		f.judgeNotPassed(o, arg, "")
+		f.evaluateNotPassed(o, arg, "")
 	}
 }
 
@@ -273,9 +273,9 @@ func roundedNote(entries, wanted uint64) string {
 	return fmt.Sprintf("the kernel rounds up to %d", wanted)
 }
 
-// judgeNotPassed distinguishes an argument that waits for a boot from an argument that a boot did not pass. Another boot would have the same result
+// evaluateNotPassed distinguishes an argument that waits for a boot from an argument that a boot did not pass. Another boot would have the same result
 // for the latter.
-func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note string) {
+func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
 		o.State = host.Failed
@@ -290,14 +290,14 @@ func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note strin
 	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.trialNote()
 }
 
-// judgeRestored reports whether an argument that was removed from the drop-in is also gone from the running kernel.
-func (f facts) judgeRestored(o *host.Observation, original host.Original, failure error) {
+// evaluateRestored reports whether an argument that was removed from the drop-in is also gone from the running kernel.
+func (f facts) evaluateRestored(o *host.Observation, original host.Original, failure error) {
 	passed, ok := lastNamed(f.cmdline, o.Name)
 	o.Observed = f.observedValue(o.Name)
 	present := f.menu.valuesOf(o.Name)
-	left := func(arg host.Argument) bool { return hasArgument(present, arg) }
+	isPresent := func(arg host.Argument) bool { return hasArgument(present, arg) }
 	switch {
-	case hasName(f.dropIn.ourArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), left):
+	case hasName(f.dropIn.managedArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), isPresent):
 		o.State, o.Message = host.Failed, "still in the boot menu"
 		switch {
 		case failure != nil:
@@ -309,7 +309,7 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 		o.State = host.InSync
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
-	case !f.loader.canStage() && !hasArgument(f.ourArguments(), passed) || hasArgument(present, passed):
+	case !f.loader.canStage() && !hasArgument(f.managedArguments(), passed) || hasArgument(present, passed):
 		o.State, o.Message = host.InSync, passed.String()+" is set by something else, left unchanged"
 	default:
 		o.State, o.Message = host.Pending, "removed from boot configuration; active until next reboot"

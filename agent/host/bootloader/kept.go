@@ -36,12 +36,12 @@ func (b grubBLS) noDefaultFile() []string {
 }
 
 // saveFiles reads all files that grubby may change: entries, the other files, and the targets of links among them.
-func (b grubBLS) saveFiles(kept map[string]host.KeptFile) (map[string]host.SavedFile, error) {
+func (b grubBLS) saveFiles(records map[string]host.FileRecord) (map[string]host.SavedFile, error) {
 	names, err := b.fs.Glob(entriesDir, "*.conf")
 	if err != nil {
 		return nil, err
 	}
-	for name := range kept {
+	for name := range records {
 		// This is the target of a link that grubby has replaced with a file.
 		if !isEntry(name) && !slices.Contains(grubbyFiles, name) {
 			names = append(names, name)
@@ -72,56 +72,56 @@ func isEntry(name string) bool { return path.Dir(name) == entriesDir }
 // keepFiles journals the original files durably, and returns the files as they are before this change. A new file that already contains one of the
 // agent's arguments has no original, e.g. the entry of a kernel that was installed since.
 func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
-	kept := b.facts.KeptFiles()
-	if kept == nil {
-		kept = map[string]host.KeptFile{}
+	records := b.facts.KeptFiles()
+	if records == nil {
+		records = map[string]host.FileRecord{}
 	}
 	if f.dropIn.unfinished {
-		if err := b.repairFiles(kept); err != nil {
+		if err := b.repairFiles(records); err != nil {
 			return nil, err
 		}
 	}
-	before, err := b.saveFiles(kept)
+	before, err := b.saveFiles(records)
 	if err != nil {
 		return nil, err
 	}
-	ours := f.ourArguments()
+	managed := f.managedArguments()
 	if f.dropIn.present {
-		ours = append(ours, next.wanted...)
+		managed = append(managed, next.desired...)
 	}
-	maps.DeleteFunc(kept, func(name string, was host.KeptFile) bool {
+	maps.DeleteFunc(records, func(name string, record host.FileRecord) bool {
 		now, ok := before[name]
 		// An original that a failed attempt saved is valid only while the file still equals it.
-		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(was.Original)
+		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(record.Original)
 	})
 	for name, file := range before {
-		if _, ok := kept[name]; !ok && !holdsAny(file, ours) || name == defaultFile {
-			kept[name] = host.KeptFile{Original: file}
+		if _, ok := records[name]; !ok && !holdsAny(file, managed) || name == defaultFile {
+			records[name] = host.FileRecord{Original: file}
 		}
 	}
-	for name, file := range kept {
+	for name, file := range records {
 		if !file.Original.Present && before[name].Present && file.Left == digest(before[name]) {
 			// grubby is about to change the file. Until the result is recorded, any content found there is grubby's work.
-			kept[name] = host.KeptFile{}
+			records[name] = host.FileRecord{}
 		}
 	}
-	return before, b.facts.KeepFiles(kept)
+	return before, b.facts.KeepFiles(records)
 }
 
 // repairFiles restores files that an interrupted change may have damaged. These are /etc/default/grub, which no change may touch, and empty files. A
 // file can be empty because the power failed before it was durable, or because grubby was killed while writing it.
-func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
-	for _, name := range slices.Sorted(maps.Keys(kept)) {
+func (b grubBLS) repairFiles(records map[string]host.FileRecord) error {
+	for _, name := range slices.Sorted(maps.Keys(records)) {
 		now, err := b.fs.SaveFile(name)
 		if err != nil {
 			return err
 		}
-		was := kept[name].Original
-		empty := now.Present && now.Link == "" && isEmpty(now) && !now.Equal(was)
+		original := records[name].Original
+		empty := now.Present && now.Link == "" && isEmpty(now) && !now.Equal(original)
 		if !empty && name != defaultFile {
 			continue
 		}
-		if err := b.fs.PutBack(name, was); err != nil {
+		if err := b.fs.RestoreFile(name, original); err != nil {
 			return err
 		}
 	}
@@ -131,24 +131,24 @@ func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
 // isEmpty reports whether a file has no content or its blocks were never written.
 func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00")) == 0 }
 
-// putBackAll restores the files to their state before a failed change. It also removes files that the change created.
-func (b grubBLS) putBackAll(before map[string]host.SavedFile) error {
+// restoreFiles restores the files to their state before a failed change. It also removes files that the change created.
+func (b grubBLS) restoreFiles(before map[string]host.SavedFile) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		all = append(all, b.fs.PutBack(name, before[name]))
+		all = append(all, b.fs.RestoreFile(name, before[name]))
 	}
 	return errors.Join(all...)
 }
 
-// putBackDefaults reverts grubby's changes to /etc/default/grub, which is not a source of the entries.
-func (b grubBLS) putBackDefaults(before map[string]host.SavedFile) error {
+// restoreDefaults reverts grubby's changes to /etc/default/grub, which is not a source of the entries.
+func (b grubBLS) restoreDefaults(before map[string]host.SavedFile) error {
 	name, err := b.fs.Resolve(defaultFile)
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{name, defaultFile} {
 		if file, ok := before[name]; ok {
-			if err := b.fs.PutBack(name, file); err != nil {
+			if err := b.fs.RestoreFile(name, file); err != nil {
 				return err
 			}
 		}
@@ -168,11 +168,11 @@ func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
 	return nil
 }
 
-// noteMade records grubby's result for files that had no original. It drops the record of a file that another program has changed in the meantime:
+// recordResults records grubby's result for files that had no original. It drops the record of a file that another program has changed in the meantime:
 // that program owns the file too.
-func (b grubBLS) noteMade(before map[string]host.SavedFile) error {
-	kept := b.facts.KeptFiles()
-	for name, file := range kept {
+func (b grubBLS) recordResults(before map[string]host.SavedFile) error {
+	records := b.facts.KeptFiles()
+	for name, file := range records {
 		if file.Original.Present {
 			continue
 		}
@@ -183,12 +183,12 @@ func (b grubBLS) noteMade(before map[string]host.SavedFile) error {
 		switch {
 		case !now.Present:
 		case before[name].Present && file.Left != "" && file.Left != digest(before[name]):
-			delete(kept, name)
+			delete(records, name)
 		default:
-			kept[name] = host.KeptFile{Left: digest(now)}
+			records[name] = host.FileRecord{Left: digest(now)}
 		}
 	}
-	return b.facts.KeepFiles(kept)
+	return b.facts.KeepFiles(records)
 }
 
 func digest(file host.SavedFile) string {
@@ -196,12 +196,12 @@ func digest(file host.SavedFile) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// takeBack restores, byte by byte, every file that only the agent has changed. From the other files, grubby removes only the agent's arguments.
-func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
-	kept := b.facts.KeptFiles()
-	theirs := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !anyOriginalHolds(kept, arg) })
-	next.stale = argumentsWithout(next.stale, theirs)
-	restored, changed, err := b.putBackOriginals(f, kept)
+// revertFiles restores, byte by byte, every file that only the agent has changed. From the other files, grubby removes only the agent's arguments.
+func (b grubBLS) revertFiles(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
+	records := b.facts.KeptFiles()
+	foreign := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !anyOriginalHolds(records, arg) })
+	next.stale = argumentsWithout(next.stale, foreign)
+	restored, changed, err := b.restoreOriginals(f, records)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[
 		err := b.runGrubby(ctx, f, next, before)
 		if err == nil {
 			// grubby has changed these files too.
-			err = b.putBackAll(restored)
+			err = b.restoreFiles(restored)
 		}
 		if err != nil {
 			return err
@@ -219,7 +219,7 @@ func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[
 		return err
 	}
 	b.changedByOthers = changed
-	return b.disown(f, theirs)
+	return b.disown(f, foreign)
 }
 
 // isLeft reports whether an entry still passes one of the arguments, or a later kernel would.
@@ -232,23 +232,23 @@ func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
 	return err != nil || holdsAny(later, stale)
 }
 
-// putBackOriginals restores the files that only the agent has changed, and returns them. It also returns the names of files that others have changed
+// restoreOriginals restores the files that only the agent has changed, and returns them. It also returns the names of files that others have changed
 // as well.
-func (b grubBLS) putBackOriginals(f facts, kept map[string]host.KeptFile) (restored map[string]host.SavedFile, changed []string, err error) {
+func (b grubBLS) restoreOriginals(f facts, records map[string]host.FileRecord) (restored map[string]host.SavedFile, changed []string, err error) {
 	restored = map[string]host.SavedFile{}
-	for _, name := range slices.Sorted(maps.Keys(kept)) {
+	for _, name := range slices.Sorted(maps.Keys(records)) {
 		now, err := b.fs.SaveFile(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		switch file := kept[name]; {
+		switch file := records[name]; {
 		case now.Equal(file.Original):
 			restored[name] = file.Original
 		case !now.Present:
-		case isOursAlone(file, now, f.ourArguments()), isReplacedLink(name, kept, now, f.ourArguments()):
+		case isManagedAlone(file, now, f.managedArguments()), isReplacedLink(name, records, now, f.managedArguments()):
 			restored[name] = file.Original
-			err = b.fs.PutBack(name, file.Original)
-		case holdsAny(now, f.ourArguments()) || !file.Original.Present:
+			err = b.fs.RestoreFile(name, file.Original)
+		case holdsAny(now, f.managedArguments()) || !file.Original.Present:
 			changed = append(changed, name)
 		}
 		if err != nil {
@@ -259,18 +259,18 @@ func (b grubBLS) putBackOriginals(f facts, kept map[string]host.KeptFile) (resto
 }
 
 // disown clears the agent's records of arguments that an original also contains.
-func (s *Subject) disown(f facts, theirs []host.Argument) error {
-	if len(theirs) == 0 || f.image {
+func (s *Subject) disown(f facts, foreign []host.Argument) error {
+	if len(foreign) == 0 || f.image {
 		return nil
 	}
 	return errors.Join(
-		s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(argumentsWithout(f.stagedSince, theirs))),
-		s.facts.SetBootFact(f.bootID, factAtBoot, joinArguments(argumentsWithout(f.atBoot, theirs))),
+		s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(argumentsWithout(f.stagedSince, foreign))),
+		s.facts.SetBootFact(f.bootID, factAtBoot, joinArguments(argumentsWithout(f.atBoot, foreign))),
 	)
 }
 
-func anyOriginalHolds(kept map[string]host.KeptFile, arg host.Argument) bool {
-	for name, file := range kept {
+func anyOriginalHolds(records map[string]host.FileRecord, arg host.Argument) bool {
+	for name, file := range records {
 		if isEntry(name) && holdsAny(file.Original, []host.Argument{arg}) {
 			return true
 		}
@@ -282,33 +282,33 @@ func holdsAny(file host.SavedFile, args []host.Argument) bool {
 	return slices.ContainsFunc(strings.Fields(string(file.Data)), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
 }
 
-// isOursAlone reports whether a file differs from its original only by the agent's arguments and blanks, or was created for the agent.
-func isOursAlone(file host.KeptFile, now host.SavedFile, ours []host.Argument) bool {
+// isManagedAlone reports whether a file differs from its original only by the agent's arguments and blanks, or was created for the agent.
+func isManagedAlone(file host.FileRecord, now host.SavedFile, managed []host.Argument) bool {
 	if !file.Original.Present {
 		return file.Left == "" || file.Left == digest(now)
 	}
-	return file.Original.Link == now.Link && slices.EqualFunc(linesOf(file.Original, ours), linesOf(now, ours), slices.Equal)
+	return file.Original.Link == now.Link && slices.EqualFunc(linesOf(file.Original, managed), linesOf(now, managed), slices.Equal)
 }
 
 // isReplacedLink reports whether "sed -i", which grubby uses, has replaced a link with a file.
-func isReplacedLink(name string, kept map[string]host.KeptFile, now host.SavedFile, ours []host.Argument) bool {
-	target := kept[name].Original.Link
+func isReplacedLink(name string, records map[string]host.FileRecord, now host.SavedFile, managed []host.Argument) bool {
+	target := records[name].Original.Link
 	if target == "" || now.Link != "" {
 		return false
 	}
 	if !path.IsAbs(target) {
 		target = path.Join(path.Dir(name), target)
 	}
-	was, ok := kept[target]
-	return ok && slices.EqualFunc(linesOf(was.Original, ours), linesOf(now, ours), slices.Equal)
+	record, ok := records[target]
+	return ok && slices.EqualFunc(linesOf(record.Original, managed), linesOf(now, managed), slices.Equal)
 }
 
 // linesOf returns the words of each line without the agent's arguments. It ignores the padding of an environment block.
-func linesOf(file host.SavedFile, ours []host.Argument) [][]string {
+func linesOf(file host.SavedFile, managed []host.Argument) [][]string {
 	var lines [][]string
 	for line := range strings.Lines(strings.TrimRight(string(file.Data), "#")) {
 		words := strings.Fields(line)
-		lines = append(lines, slices.DeleteFunc(words, func(word string) bool { return hasArgument(ours, host.NewArgument(word)) }))
+		lines = append(lines, slices.DeleteFunc(words, func(word string) bool { return hasArgument(managed, host.NewArgument(word)) }))
 	}
 	return lines
 }

@@ -21,7 +21,7 @@ type loader interface {
 	// readMenu reads the arguments of the next boots.
 	readMenu(ctx context.Context) (menu, error)
 	// readFacts reads all other facts that the evaluation of these settings needs.
-	readFacts(ctx context.Context, f *facts, asked []host.Setting) error
+	readFacts(ctx context.Context, f *facts, settings []host.Setting) error
 	// prepareChange computes a change of the menu without applying it.
 	prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change
 	// changeMenu makes the menu pass the desired arguments and no stale arguments, and verifies it. On error, the menu in place is unchanged.
@@ -35,8 +35,8 @@ type loader interface {
 }
 
 type change struct {
-	wanted, stale []host.Argument
-	trial         nextTrial
+	desired, stale []host.Argument
+	trial          nextTrial
 }
 
 func (s *Subject) loader() loader {
@@ -55,8 +55,8 @@ func (s *Subject) loader() loader {
 // grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line. After staging, it always returns the loader of
 // GRUB, so that the arguments can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
-	if why := s.knownUnprinted(names); why != "" && !s.fs.Exists(DropIn) {
-		return unsupportedLoader{Subject: s, found: unsupportedBy(why.Error())}
+	if reason := s.knownUnprinted(names); reason != "" && !s.fs.Exists(DropIn) {
+		return unsupportedLoader{Subject: s, found: unsupportedBy(reason.Error())}
 	}
 	return grubDebian{s, found, names}
 }
@@ -90,8 +90,8 @@ func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu
 // readFacts reads the arguments that the agent managed in this boot, before a user changed the menu.
 func (u unsupportedLoader) readFacts(_ context.Context, f *facts, _ []host.Setting) error {
 	for name, args := range map[string]*[]host.Argument{factStagedSince: &f.stagedSince, factAtBoot: &f.atBoot} {
-		if noted, ok := u.facts.BootFact(f.bootID, name); ok && !f.image {
-			*args = host.ParseArguments(noted)
+		if value, ok := u.facts.BootFact(f.bootID, name); ok && !f.image {
+			*args = host.ParseArguments(value)
 		}
 	}
 	return nil

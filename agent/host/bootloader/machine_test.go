@@ -37,15 +37,15 @@ func (f memoryFacts) SetBootFact(bootID, name, value string) error {
 
 const keptFiles = "files"
 
-func (f memoryFacts) KeptFiles() map[string]host.KeptFile {
-	kept := map[string]host.KeptFile{}
+func (f memoryFacts) KeptFiles() map[string]host.FileRecord {
+	kept := map[string]host.FileRecord{}
 	if err := json.Unmarshal([]byte(f[keptFiles]), &kept); err != nil {
 		return nil
 	}
 	return kept
 }
 
-func (f memoryFacts) KeepFiles(files map[string]host.KeptFile) error {
+func (f memoryFacts) KeepFiles(files map[string]host.FileRecord) error {
 	data, err := json.Marshal(files)
 	f[keptFiles] = string(data)
 	return err

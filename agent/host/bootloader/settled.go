@@ -34,11 +34,11 @@ func (s *Subject) readOnce(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	again, err := s.readFile(name)
+	second, err := s.readFile(name)
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(data, again) || s.isBeingCopied(name, data) {
+	if !bytes.Equal(data, second) || s.isBeingCopied(name, data) {
 		return nil, fmt.Errorf("read %s: %w", name, errBusy)
 	}
 	return data, nil

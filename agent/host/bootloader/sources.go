@@ -41,8 +41,8 @@ type dropIn struct {
 	replaces   []host.Argument
 }
 
-// ourArguments returns all arguments that may have reached the menu through the drop-in.
-func (d dropIn) ourArguments() []host.Argument {
+// managedArguments returns all arguments that may have reached the menu through the drop-in.
+func (d dropIn) managedArguments() []host.Argument {
 	return append(slices.Clone(d.args), argumentsWithout(d.replaces, d.args)...)
 }
 
@@ -67,20 +67,20 @@ var grubForm = form{
 	read: assignedArguments,
 }
 
-func (d dropIn) renderFile(as form) []byte {
+func (d dropIn) renderFile(format form) []byte {
 	var b strings.Builder
 	b.WriteString(header)
 	if d.unfinished {
 		b.WriteString(replacesMark + joinArguments(d.replaces) + "\n")
 	}
 	if len(d.args) > 0 {
-		b.WriteString(as.write(d.args))
+		b.WriteString(format.write(d.args))
 	}
 	return []byte(b.String())
 }
 
-func parseDropIn(data string, as form) dropIn {
-	d := dropIn{present: true, args: as.read(data)}
+func parseDropIn(data string, format form) dropIn {
+	d := dropIn{present: true, args: format.read(data)}
 	for line := range strings.Lines(data) {
 		if before, ok := strings.CutPrefix(line, replacesMark); ok {
 			d.unfinished, d.replaces = true, host.ParseArguments(before)
@@ -106,27 +106,27 @@ func assignedArguments(data string) []host.Argument {
 	return args
 }
 
-func (s *Subject) readDropIn(as form) (dropIn, error) {
-	data, err := s.fs.ReadFile(as.file)
+func (s *Subject) readDropIn(format form) (dropIn, error) {
+	data, err := s.fs.ReadFile(format.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return dropIn{}, nil
 	}
-	return parseDropIn(string(data), as), err
+	return parseDropIn(string(data), format), err
 }
 
 // writeDropIn writes the drop-in. It removes the file if d is empty.
-func (s *Subject) writeDropIn(d dropIn, as form) error {
+func (s *Subject) writeDropIn(d dropIn, format form) error {
 	if len(d.args) == 0 && !d.unfinished {
-		return s.fs.Remove(as.file)
+		return s.fs.Remove(format.file)
 	}
-	if err := s.fs.RemoveTemp(as.file); err != nil {
+	if err := s.fs.RemoveTemp(format.file); err != nil {
 		return err
 	}
-	if data, err := s.fs.ReadFile(as.file); err == nil && string(data) == string(d.renderFile(as)) {
+	if data, err := s.fs.ReadFile(format.file); err == nil && string(data) == string(d.renderFile(format)) {
 		return nil
 	}
-	if err := s.fs.MkdirAll(path.Dir(as.file), 0o755); err != nil {
+	if err := s.fs.MkdirAll(path.Dir(format.file), 0o755); err != nil {
 		return err
 	}
-	return s.fs.WriteFileAtomic(as.file, d.renderFile(as), as.perm)
+	return s.fs.WriteFileAtomic(format.file, d.renderFile(format), format.perm)
 }

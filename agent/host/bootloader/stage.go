@@ -15,36 +15,36 @@ import (
 // previous arguments from before the menu is made until it is in place. One rename exchanges the menu.
 func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Argument) error {
 	stale := f.staleArguments(wanted)
-	as := f.loader.form()
+	format := f.loader.form()
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
-		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(as), wanted)
+		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(format), wanted)
 	}
 	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && !s.isCutShort(f) {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
-			return s.completeDropIn(as, wanted)
+			return s.completeDropIn(format, wanted)
 		}
-		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(as, wanted), wanted)
+		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, wanted), wanted)
 	}
 	if err := s.mayStage(f, wanted, stale); err != nil {
 		return fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
 	}
-	if err := s.noteStaged(f, wanted); err != nil {
+	if err := s.recordStaged(f, wanted); err != nil {
 		return err
 	}
 	before := f.argumentsBefore()
 	next := f.loader.prepareChange(ctx, f, wanted, stale)
-	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, as)
+	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, format)
 	if err == nil {
 		err = f.loader.changeMenu(ctx, f, next)
 	}
 	if err != nil {
 		err = fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
-		if undo := errors.Join(f.loader.undoChange(f), s.completeDropIn(as, before)); undo != nil {
+		if undo := errors.Join(f.loader.undoChange(f), s.completeDropIn(format, before)); undo != nil {
 			return errors.Join(errors.New(err.Error()), undo)
 		}
 		return err
 	}
-	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(as, wanted), wanted)
+	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(format, wanted), wanted)
 }
 
 // finishStaging clears the saved originals once the files contain none of the agent's arguments.
@@ -59,9 +59,9 @@ func (s *Subject) finishStaging(first, second error, wanted []host.Argument) err
 // isCutShort reports whether an interrupted change of saved files may have left no trace in the menu. A grub.cfg is exempt, because it is replaced
 // as a whole.
 func (s *Subject) isCutShort(f facts) bool {
-	kept := s.facts.KeptFiles()
-	maps.DeleteFunc(kept, func(name string, _ host.KeptFile) bool { return name == grubCfg || name == grub2Cfg })
-	return f.dropIn.unfinished && len(kept) > 0
+	records := s.facts.KeptFiles()
+	maps.DeleteFunc(records, func(name string, _ host.FileRecord) bool { return name == grubCfg || name == grub2Cfg })
+	return f.dropIn.unfinished && len(records) > 0
 }
 
 // mayStage returns the first obstacle to staging. It runs before any change.
@@ -77,7 +77,7 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 	if text := f.menu.tooLong(stale, wanted); text != "" {
 		return errors.New(text)
 	}
-	return s.roomToStage(f)
+	return s.checkFreeSpace(f)
 }
 
 // argumentsBefore returns the arguments that the drop-in gets again if staging fails. These are its previous arguments or, after an interrupted
@@ -90,11 +90,11 @@ func (f facts) argumentsBefore() []host.Argument {
 }
 
 // completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.
-func (s *Subject) completeDropIn(as form, args []host.Argument) error {
-	return errors.Join(s.writeDropIn(dropIn{args: args}, as), s.removeTemp(as))
+func (s *Subject) completeDropIn(format form, args []host.Argument) error {
+	return errors.Join(s.writeDropIn(dropIn{args: args}, format), s.removeTemp(format))
 }
 
-func (s *Subject) removeTemp(as form) error {
+func (s *Subject) removeTemp(format form) error {
 	for _, names := range []*grubNames{debianNames, grub2Names} {
 		// grub-mkconfig itself writes to the second name first.
 		for _, file := range []string{names.scratch(), names.scratch() + ".new"} {
@@ -103,13 +103,13 @@ func (s *Subject) removeTemp(as form) error {
 			}
 		}
 	}
-	return errors.Join(s.fs.RemoveTemp(as.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg))
+	return errors.Join(s.fs.RemoveTemp(format.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg))
 }
 
 // missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.
-func (s *Subject) missingArguments(before, after, ours []host.Argument) []host.Argument {
+func (s *Subject) missingArguments(before, after, managed []host.Argument) []host.Argument {
 	var missing []host.Argument
-	for _, arg := range argumentsWithout(before, ours) {
+	for _, arg := range argumentsWithout(before, managed) {
 		if countArgument(after, arg) >= countArgument(before, arg) || hasArgument(missing, arg) {
 			continue
 		}

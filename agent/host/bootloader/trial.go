@@ -77,8 +77,8 @@ type trial struct {
 	loads, ids bool
 	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
-	// why is the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
-	why string
+	// reason is the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
+	reason string
 }
 
 func (t trial) isPresent() bool { return t.state != "" || t.printed != "" || t.section != "" }
@@ -131,9 +131,9 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
 	_, f.trial.armedNow = g.facts.BootFact(f.bootID, factArmed)
 	if f.notBooted(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
-		f.trial.why = g.whyNoTrial(ctx, *f)
-		if f.trial.why == "" {
-			f.trial.why = "it was staged without one"
+		f.trial.reason = g.findTrialObstacle(ctx, *f)
+		if f.trial.reason == "" {
+			f.trial.reason = "it was staged without one"
 		}
 	}
 	return nil
@@ -187,19 +187,19 @@ func (f facts) notBooted(args []host.Argument) []host.Argument {
 	return argumentsWithout(args, f.cmdline)
 }
 
-// whyNoTrial returns the reason why GRUB cannot try the staged arguments once and return to the present entry on its own. Empty if it can.
-func (g grubDebian) whyNoTrial(ctx context.Context, f facts) string {
-	if reason := g.whyNoTrialByMenu(f); reason != "" {
+// findTrialObstacle returns the reason why GRUB cannot try the staged arguments once and return to the present entry on its own. Empty if it can.
+func (g grubDebian) findTrialObstacle(ctx context.Context, f facts) string {
+	if reason := g.findMenuObstacle(f); reason != "" {
 		return reason
 	}
-	return g.whyUnwritable(ctx)
+	return g.findWriteObstacle(ctx)
 }
 
-// whyNoTrialByMenu returns the reason if the files show one.
-func (g grubDebian) whyNoTrialByMenu(f facts) string {
+// findMenuObstacle returns the reason if the files show one.
+func (g grubDebian) findMenuObstacle(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
-	others := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
+	otherDefaults := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
 	passed, _ := lastNamed(f.cmdline, "panic")
 	switch {
 	case g.at != debianNames:
@@ -212,8 +212,8 @@ func (g grubDebian) whyNoTrialByMenu(f facts) string {
 		return "the boot menu does not read " + grubEnv
 	case !t.ids:
 		return "the boot menu has no entry ids"
-	case len(others) > 0:
-		return fmt.Sprintf("the boot menu's default is %q and not its first entry", others[0])
+	case len(otherDefaults) > 0:
+		return fmt.Sprintf("the boot menu's default is %q and not its first entry", otherDefaults[0])
 	case !form:
 		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
@@ -223,8 +223,8 @@ func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	return ""
 }
 
-// whyUnwritable runs the checks of Debian's 00_header, and only once: a disk does not change its format while it is mounted.
-func (g grubDebian) whyUnwritable(ctx context.Context) string {
+// findWriteObstacle runs the checks of Debian's 00_header, and only once: a disk does not change its format while it is mounted.
+func (g grubDebian) findWriteObstacle(ctx context.Context) string {
 	if g.writable != nil {
 		return *g.writable
 	}
@@ -266,11 +266,11 @@ type nextTrial struct {
 
 func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
 	untried := f.notBooted(wanted)
-	if !g.attended || len(untried) == 0 || g.whyNoTrial(ctx, f) != "" {
+	if !g.attended || len(untried) == 0 || g.findTrialObstacle(ctx, f) != "" {
 		return nextTrial{}
 	}
 	printed := f.trial.section
-	present := slices.DeleteFunc(f.ourArguments(), func(arg host.Argument) bool { return !hasArgument(f.menu.valuesOf(arg.Name), arg) })
+	present := slices.DeleteFunc(f.managedArguments(), func(arg host.Argument) bool { return !hasArgument(f.menu.valuesOf(arg.Name), arg) })
 	switch {
 	case len(f.notBooted(present)) == 0:
 		entry, _ := previousEntry(f.trial.first)
@@ -279,7 +279,7 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 		// The present entry has not been booted either, and no other entry is known.
 		return nextTrial{}
 	}
-	if f.trial.isOver() && len(argumentsWithout(untried, f.ourArguments())) == 0 {
+	if f.trial.isOver() && len(argumentsWithout(untried, f.managedArguments())) == 0 {
 		// Staging arguments again does not repeat a trial that they have failed.
 		return nextTrial{printed, f.trial.state}
 	}
@@ -315,8 +315,8 @@ func (g grubDebian) checkTrial(section, printed string) error {
 }
 
 // resumeTrial restores the trial from before a failed staging.
-func (g grubDebian) resumeTrial(was trial) error {
-	return errors.Join(g.setTrial(was.state), g.writeGenerator(was.printed))
+func (g grubDebian) resumeTrial(previous trial) error {
+	return errors.Join(g.setTrial(previous.state), g.writeGenerator(previous.printed))
 }
 
 // endTrial makes the first entry the permanent default. It removes the variable first: without the variable, the rest has no effect.
@@ -354,7 +354,7 @@ func (g grubDebian) cutSection() error {
 		return nil
 	}
 	if file, ok := g.facts.KeptFiles()[grubCfg]; ok {
-		if err := g.keepMenu(file, wasLeft(file, data), data, []byte(next)); err != nil {
+		if err := g.keepMenu(file, isRecordedMenu(file, data), data, []byte(next)); err != nil {
 			return err
 		}
 	}
@@ -391,8 +391,8 @@ func (g grubDebian) writeGenerator(printed string) error {
 // trialNote describes, for an argument that waits for its boot, the consequence of a failed boot.
 func (t trial) trialNote() string {
 	switch {
-	case t.why != "":
-		return "; the boot menu has no entry to fall back to: " + t.why
+	case t.reason != "":
+		return "; the boot menu has no entry to fall back to: " + t.reason
 	case t.isOver():
 		return ", but only with a permit: without one the machine booted once and did not come up with it, because of its power or the " +
 			"argument, and boots the previous entry until then"

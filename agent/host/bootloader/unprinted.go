@@ -38,7 +38,7 @@ type textSection struct {
 
 // menuText contains a menu line by line, without the agent's section and arguments.
 type menuText struct {
-	ours []host.Argument
+	managed []host.Argument
 	// header contains the comments before the first section. outside contains all other lines outside the sections.
 	header, outside []textLine
 	sections        map[string]*textSection
@@ -56,8 +56,8 @@ var (
 )
 
 // readMenuText reads a menu line by line. In an entry, a line that ends with a brace starts a block.
-func readMenuText(data string, ours []host.Argument) *menuText {
-	m := &menuText{ours: ours, sections: map[string]*textSection{}}
+func readMenuText(data string, managed []host.Argument) *menuText {
+	m := &menuText{managed: managed, sections: map[string]*textSection{}}
 	var entry *textEntry
 	name, number, depth := "", 0, 0
 	for raw := range strings.Lines(data) {
@@ -100,7 +100,7 @@ func (m *menuText) plainLine(number int, raw string) textLine {
 	words := strings.Fields(raw)
 	isSearch := len(words) > 0 && words[0] == "search"
 	words = slices.DeleteFunc(words, func(word string) bool {
-		return hasArgument(m.ours, host.NewArgument(word)) || isSearch && strings.HasPrefix(word, "--hint")
+		return hasArgument(m.managed, host.NewArgument(word)) || isSearch && strings.HasPrefix(word, "--hint")
 	})
 	line := textLine{number: number, text: strings.Join(words, " ")}
 	if diskName.MatchString(line.text) {
@@ -215,14 +215,14 @@ func textsOf(lines []textLine, compared func(string) string) []textLine {
 }
 
 // missingLines returns the lines that occur less often in others.
-func missingLines(lines, others []textLine) []textLine {
-	left := map[string]int{}
-	for _, line := range others {
-		left[line.text]++
+func missingLines(lines, available []textLine) []textLine {
+	counts := map[string]int{}
+	for _, line := range available {
+		counts[line.text]++
 	}
 	var missing []textLine
 	for _, line := range lines {
-		if left[line.text]--; left[line.text] < 0 {
+		if counts[line.text]--; counts[line.text] < 0 {
 			missing = append(missing, line)
 		}
 	}
@@ -236,9 +236,9 @@ func (e textEntry) isGenerated(section, printed *textSection) bool {
 	ofKernel := func(other textEntry) bool {
 		return strings.HasPrefix(other.id, "gnulinux-"+version+"-") && other.kernel == e.kernel
 	}
-	besideKernels := func(other textEntry) bool { return path.Dir(other.kernel) == path.Dir(e.kernel) }
+	sharesKernelDir := func(other textEntry) bool { return path.Dir(other.kernel) == path.Dir(e.kernel) }
 	return version != "" && (ofKernel(e) || strings.HasPrefix(e.id, "gnulinux-simple-")) &&
-		slices.ContainsFunc(section.entries, ofKernel) && slices.ContainsFunc(printed.entries, besideKernels)
+		slices.ContainsFunc(section.entries, ofKernel) && slices.ContainsFunc(printed.entries, sharesKernelDir)
 }
 
 // lostLines returns the lines that an entry would lose. It loses none if one printed entry has all of its lines, which may have another ID if a
@@ -276,20 +276,20 @@ func (n *grubNames) remedy() string {
 
 // foreignTo returns the error about a line that the generator does not print. For a password, the error shows only the command.
 func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
-	shown := text.CutBytes(line.text, maxShown)
-	if command, _, _ := strings.Cut(shown, " "); strings.HasPrefix(command, "password") {
-		shown = command + " ..."
+	excerpt := text.CutBytes(line.text, maxShown)
+	if command, _, _ := strings.Cut(excerpt, " "); strings.HasPrefix(command, "password") {
+		excerpt = command + " ..."
 	}
 	if len(m.sections) == 0 {
 		return unprintedError(fmt.Sprintf("%s line %d (%s): %s has not made this file: add the argument there by hand, or move its entries to %s "+
-			"and run %s", n.menu, line.number, shown, n.mkconfig[0], customGenerator, n.remake))
+			"and run %s", n.menu, line.number, excerpt, n.mkconfig[0], customGenerator, n.remake))
 	}
-	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, shown, n.mkconfig[0], n.remedy()))
+	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, excerpt, n.mkconfig[0], n.remedy()))
 }
 
-// whyUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. If it is empty, only a new menu
+// findUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. If it is empty, only a new menu
 // can show lost lines. The function ignores a last line without a newline, which may still be incomplete.
-func (n *grubNames) whyUnprinted(data string) unprintedError {
+func (n *grubNames) findUnprinted(data string) unprintedError {
 	if m := readMenuText(data[:strings.LastIndex(data, "\n")+1], nil); len(m.outside) > 0 {
 		return n.foreignTo(m, m.outside[0])
 	}
@@ -304,8 +304,8 @@ type menuVersion struct {
 
 // menuFinding is a line of one version of the present menu that a new menu would lose. It saves a run of grub-mkconfig at every check.
 type menuFinding struct {
-	of  menuVersion
-	why unprintedError
+	version menuVersion
+	reason  unprintedError
 }
 
 // menuVersion returns the version of a menu's file. Zero if there is no file.
@@ -317,32 +317,32 @@ func (s *Subject) menuVersion(name string) menuVersion {
 	return menuVersion{modified: info.ModTime(), size: info.Size()}
 }
 
-// noteUnprinted records the line that a comparison has found. If the menu has changed since the new one was made, the comparison is invalid.
-func (g grubDebian) noteUnprinted(before menuVersion, err error) error {
-	var why unprintedError
-	if !errors.As(err, &why) {
+// recordUnprinted records the line that a comparison has found. If the menu has changed since the new one was made, the comparison is invalid.
+func (g grubDebian) recordUnprinted(before menuVersion, err error) error {
+	var reason unprintedError
+	if !errors.As(err, &reason) {
 		return err
 	}
 	if g.menuVersion(g.at.menu) != before {
-		return fmt.Errorf("%s has changed meanwhile and is read again at the next check: %s", g.at.menu, string(why))
+		return fmt.Errorf("%s has changed meanwhile and is read again at the next check: %s", g.at.menu, string(reason))
 	}
-	g.finding = menuFinding{of: before, why: why}
+	g.finding = menuFinding{version: before, reason: reason}
 	return err
 }
 
 // knownUnprinted returns the finding about the present version of the menu. Empty if there is none.
 func (s *Subject) knownUnprinted(names *grubNames) unprintedError {
-	if s.finding.why == "" || s.finding.of != s.menuVersion(names.menu) {
+	if s.finding.reason == "" || s.finding.version != s.menuVersion(names.menu) {
 		return ""
 	}
-	return s.finding.why
+	return s.finding.reason
 }
 
-// whyNotReplaced returns the error about a line that a new menu would lose, if that is known without making one.
-func (g grubDebian) whyNotReplaced() (unprintedError, error) {
-	if why := g.knownUnprinted(g.at); why != "" {
-		return why, nil
+// findLostLine returns the error about a line that a new menu would lose, if that is known without making one.
+func (g grubDebian) findLostLine() (unprintedError, error) {
+	if reason := g.knownUnprinted(g.at); reason != "" {
+		return reason, nil
 	}
 	data, err := g.readSettled(g.at.menu)
-	return g.at.whyUnprinted(string(data)), err
+	return g.at.findUnprinted(string(data)), err
 }

@@ -208,7 +208,7 @@ func TestTheBeginningOfAMenuIsItsGenerators(t *testing.T) {
 		end := 0
 		for line := range strings.SplitAfterSeq(menu, "\n") {
 			for _, copied := range []int{0, 1, len(line) / 2, len(line)} {
-				if why := debianNames.whyUnprinted(menu[:end+min(copied, len(line))]); why != "" {
+				if why := debianNames.findUnprinted(menu[:end+min(copied, len(line))]); why != "" {
 					t.Fatalf("%s: the first %d bytes: %s", fixture, end, why)
 				}
 			}

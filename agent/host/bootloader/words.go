@@ -115,10 +115,10 @@ func lastNamed(args []host.Argument, name string) (host.Argument, bool) {
 	return host.Argument{}, false
 }
 
-func argumentsWithout(args, others []host.Argument) []host.Argument {
+func argumentsWithout(args, excluded []host.Argument) []host.Argument {
 	var rest []host.Argument
 	for _, arg := range args {
-		if !hasArgument(others, arg) {
+		if !hasArgument(excluded, arg) {
 			rest = append(rest, arg)
 		}
 	}

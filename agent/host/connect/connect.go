@@ -44,8 +44,8 @@ func (s Server) String() string {
 	return fmt.Sprintf("%s server %s (%s)", s.Protocol, s.Name, s.Address)
 }
 
-// Ask makes a new connection. It returns nil once the server has responded over it, whatever the response is.
-func Ask(ctx context.Context, server Server) error {
+// Probe makes a new connection. It returns nil once the server has responded over it, whatever the response is.
+func Probe(ctx context.Context, server Server) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", server.Address)

@@ -58,7 +58,7 @@ func TestNFSIsCalledByItsNullProcedure(t *testing.T) {
 		reply := append(bytes.Clone(call[:4]), words(1, 0, 0, 0, 0)...)
 		_, _ = connection.Write(append(words(1<<31|uint32(len(reply))), reply...))
 	})
-	if err := Ask(t.Context(), server); err != nil {
+	if err := Probe(t.Context(), server); err != nil {
 		t.Fatal(err)
 	}
 	call := <-called
@@ -75,7 +75,7 @@ func TestSMBIsAskedToNegotiate(t *testing.T) {
 		copy(answer, "\xfeSMB")
 		_, _ = connection.Write(append(words(uint32(len(answer))), answer...))
 	})
-	if err := Ask(t.Context(), server); err != nil {
+	if err := Probe(t.Context(), server); err != nil {
 		t.Fatal(err)
 	}
 	request := <-asked
@@ -117,7 +117,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 			}
-			if err := Ask(ctx, serve(t, test.protocol, test.answer)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := Probe(ctx, serve(t, test.protocol, test.answer)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
@@ -133,7 +133,7 @@ func TestNobodyListens(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := Ask(t.Context(), Server{Address: address, Protocol: NFS}); err == nil || !strings.Contains(err.Error(), "refused") {
+	if err := Probe(t.Context(), Server{Address: address, Protocol: NFS}); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -28,12 +28,12 @@ var (
 // Options are the external functions and data about mount options.
 type Options struct {
 	// Merge merges the desired options into a unit's options. Desired options replace contradicting ones.
-	Merge func(own, wanted []string) []string
+	Merge func(original, desired []string) []string
 	// Differences returns the names of the desired options that a mount with the observed options does not have.
-	Differences func(wanted, observed []string) []string
+	Differences func(desired, observed []string) []string
 	// Weakened returns a desired option that would make a mount weaker than its current options, and the option that it would remove. Empty if there
 	// is none.
-	Weakened func(has, wanted []string) (option, loses string)
+	Weakened func(current, desired []string) (option, loses string)
 	// Hazardous reports whether an option can break a file system that the system needs.
 	Hazardous func(option string) bool
 	// SystemDirs are directories that the node needs to work. The subject never changes a file system that contains one of them.
@@ -46,8 +46,8 @@ type Subject struct {
 	fs      host.FS
 	runner  host.Runner
 	entries func() ([]mounts.Entry, error)
-	// refuse is set by Confine. Nil if every place may be changed.
-	refuse func(place string) string
+	// checkPlace is set by Confine. Nil if every place may be changed.
+	checkPlace func(place string) string
 	// types are the file system types that were requested last, by the name of the setting.
 	types map[string]string
 	// failed contains, by mount point, the error of the last Apply.
@@ -67,7 +67,7 @@ func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, erro
 }
 
 // Confine implements host.Confined.
-func (s *Subject) Confine(refuse func(place string) string) { s.refuse = refuse }
+func (s *Subject) Confine(refuse func(place string) string) { s.checkPlace = refuse }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -81,8 +81,8 @@ func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, e
 	return glob, m[1], strings.Split(m[2], ","), nil
 }
 
-// wantedByPoint merges the settings by mount point. If two settings match one file system, the later one by name wins.
-func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Setting) map[string]target {
+// desiredByPoint merges the settings by mount point. If two settings match one file system, the later one by name wins.
+func (s *Subject) desiredByPoint(ctx context.Context, t table, desired []host.Setting) map[string]target {
 	wanted := map[string]target{}
 	for _, setting := range desired {
 		glob, fsType, list, err := parseSetting(setting)
@@ -90,7 +90,7 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 			continue
 		}
 		for _, at := range t.targetsOf(glob, fsType) {
-			at.wanted = s.Merge(wanted[at.point].wanted, list)
+			at.desired = s.Merge(wanted[at.point].desired, list)
 			wanted[at.point] = at
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 
 // dropInText returns the desired text of the drop-in for a file system.
 func (s *Subject) dropInText(at target) string {
-	return renderDropIn(s.Merge(at.unit.ownOptions(), at.wanted))
+	return renderDropIn(s.Merge(at.unit.originalOptions(), at.desired))
 }
 
 // Apply implements host.Subject.
@@ -117,23 +117,23 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	if err != nil {
 		return err
 	}
-	wanted := s.wantedByPoint(ctx, t, desired)
-	kept, touched := map[string]bool{}, []string{}
+	wanted := s.desiredByPoint(ctx, t, desired)
+	retained, touched := map[string]bool{}, []string{}
 	for _, point := range slices.Sorted(maps.Keys(wanted)) {
 		at := wanted[point]
 		if at.stays {
-			kept[at.unit.dropIn()] = true
+			retained[at.unit.dropIn()] = true
 		}
 		if at.problem != "" {
 			continue
 		}
-		kept[at.unit.dropIn()] = true
+		retained[at.unit.dropIn()] = true
 		touched = append(touched, at.unit.name)
 		if err := s.fs.KeepFile(at.unit.dropIn(), s.dropInText(at)); err != nil {
 			return err
 		}
 	}
-	dropped, err := s.removeDropIns(kept)
+	dropped, err := s.removeDropIns(retained)
 	if err != nil {
 		return err
 	}
@@ -151,14 +151,14 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 }
 
 // removeDropIns removes drop-ins that are no longer desired, and returns their units.
-func (s *Subject) removeDropIns(kept map[string]bool) ([]string, error) {
-	ours, err := s.fs.Glob(systemDir, strings.TrimPrefix(DropIns, systemDir+"/"))
+func (s *Subject) removeDropIns(retained map[string]bool) ([]string, error) {
+	existing, err := s.fs.Glob(systemDir, strings.TrimPrefix(DropIns, systemDir+"/"))
 	if err != nil {
 		return nil, err
 	}
 	var dropped []string
-	for _, file := range ours {
-		if kept[file] {
+	for _, file := range existing {
+		if retained[file] {
 			continue
 		}
 		if err := s.fs.Remove(file); err != nil {
@@ -180,11 +180,11 @@ func (s *Subject) applyLive(ctx context.Context, at target) error {
 	if at.mount == nil {
 		return nil
 	}
-	differing := s.Differences(at.wanted, optionsInForce(at.mount))
+	differing := s.Differences(at.desired, effectiveOptions(at.mount))
 	if !slices.ContainsFunc(differing, func(name string) bool { return slices.Contains(live, name) }) {
 		return nil
 	}
-	return s.remountEntry(ctx, at.mount, at.wanted)
+	return s.remountEntry(ctx, at.mount, at.desired)
 }
 
 // accessTimes are options of a mount that exclude each other. The last option of a group is effective if the kernel shows none.
@@ -228,7 +228,7 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 	t, err := s.readTable()
 	var wanted map[string]target
 	if err == nil {
-		wanted = s.wantedByPoint(ctx, t, desired)
+		wanted = s.desiredByPoint(ctx, t, desired)
 	}
 	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
 		glob, fsType, list, parseErr := parseSetting(setting)
@@ -256,7 +256,7 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 	var observed, notes, costs []string
 	for _, at := range found {
 		at = wanted[at.point]
-		state, note := s.judgeTarget(at)
+		state, note := s.evaluateTarget(at)
 		if slices.Index(severity, state) > slices.Index(severity, o.State) {
 			o.State = state
 		}
@@ -264,9 +264,9 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 			notes = append(notes, at.point+": "+note)
 		}
 		if at.mount != nil {
-			observed = append(observed, at.point+" "+strings.Join(optionsInForce(at.mount), ","))
+			observed = append(observed, at.point+" "+strings.Join(effectiveOptions(at.mount), ","))
 		}
-		if cost := bufferNote(at.wanted, at.mount); cost != "" && at.problem == "" {
+		if cost := bufferNote(at.desired, at.mount); cost != "" && at.problem == "" {
 			costs = append(costs, at.point+": "+cost)
 		}
 	}
@@ -284,8 +284,8 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 	o.Message = strings.Join(parts, "; ")
 }
 
-// judgeTarget returns the state of one file system and the reason.
-func (s *Subject) judgeTarget(at target) (host.State, string) {
+// evaluateTarget returns the state of one file system and the reason.
+func (s *Subject) evaluateTarget(at target) (host.State, string) {
 	if at.stays {
 		return host.Unsupported, at.problem + "; what was applied before stays as it is"
 	}
@@ -304,7 +304,7 @@ func (s *Subject) judgeTarget(at target) (host.State, string) {
 	}
 	var differing []string
 	if at.mount != nil {
-		differing = s.Differences(at.wanted, optionsInForce(at.mount))
+		differing = s.Differences(at.desired, effectiveOptions(at.mount))
 	}
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
 	switch {

@@ -13,14 +13,14 @@ import (
 // refusePlace returns the reason why a file system must not be changed, whatever its desired options are. The reason is its mount point, or other
 // content on it. Names are compared after their symbolic links are resolved.
 func (s *Subject) refusePlace(t table, at target) string {
-	if s.refuse == nil {
+	if s.checkPlace == nil {
 		return ""
 	}
 	resolved, err := s.fs.Resolve(at.point)
 	if err != nil {
 		return "cannot tell where its mount point leads: " + err.Error()
 	}
-	if reason := cmp.Or(s.refuse(at.point), s.refuse(resolved)); reason != "" {
+	if reason := cmp.Or(s.checkPlace(at.point), s.checkPlace(resolved)); reason != "" {
 		return reason
 	}
 	for _, dir := range s.SystemDirs {
@@ -67,7 +67,7 @@ func (s *Subject) isSystemMount(point string) bool {
 
 // mayStay reports whether options that an earlier release staged are harmless.
 func (s *Subject) mayStay(at target) bool {
-	return at.unit.name != "" && s.fs.Exists(at.unit.dropIn()) && !slices.ContainsFunc(at.wanted, s.Hazardous)
+	return at.unit.name != "" && s.fs.Exists(at.unit.dropIn()) && !slices.ContainsFunc(at.desired, s.Hazardous)
 }
 
 func upperDir(m *mounts.Entry) string {

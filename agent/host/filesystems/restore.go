@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// ours are the names of options that a setting may have changed on a mount. Write access and quotas are not among them.
-var ours = []string{
+// managedOptions are the names of options that a setting may have changed on a mount. Write access and quotas are not among them.
+var managedOptions = []string{
 	"atime", "diratime", "logbufs", "logbsize", "allocsize", "largeio", "discard", "swalloc", "filestreams", "wsync",
 	"lazytime", "inode64", "sync", "suid", "dev", "exec",
 }
@@ -25,7 +25,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	var words []string
 	for _, at := range t.targetsOf("/"+name, s.types[name]) {
 		if at.mount != nil && at.mount.Device != t.root && plain.MatchString(at.point) {
-			words = append(words, at.point, strings.Join(optionsInForce(at.mount), ","))
+			words = append(words, at.point, strings.Join(effectiveOptions(at.mount), ","))
 		}
 	}
 	return host.Original{Present: len(words) > 0, Value: strings.Join(words, " ")}, nil
@@ -44,23 +44,23 @@ func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error
 	if err := s.reloadUnits(ctx, unitNames(t.targetsOf("/"+o.Name, ""))); err != nil {
 		return err
 	}
-	was := map[string][]string{}
+	originals := map[string][]string{}
 	words := strings.Fields(o.Desired)
 	for i := 0; i+1 < len(words); i += 2 {
-		was[words[i]] = strings.Split(words[i+1], ",")
+		originals[words[i]] = strings.Split(words[i+1], ",")
 	}
 	var waiting []string
-	for _, point := range slices.Sorted(maps.Keys(was)) {
+	for _, point := range slices.Sorted(maps.Keys(originals)) {
 		m := t.mounts[point]
 		if m == nil {
 			continue
 		}
-		now := optionsInForce(m)
-		changed := append(s.Differences(was[point], now), s.Differences(now, was[point])...)
-		changed = slices.DeleteFunc(changed, func(name string) bool { return !slices.Contains(ours, name) })
+		now := effectiveOptions(m)
+		changed := append(s.Differences(originals[point], now), s.Differences(now, originals[point])...)
+		changed = slices.DeleteFunc(changed, func(name string) bool { return !slices.Contains(managedOptions, name) })
 		rest := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { return slices.Contains(live, name) })
 		if len(rest) < len(changed) {
-			if err := s.remountEntry(ctx, m, explicitOptions(was[point])); err != nil {
+			if err := s.remountEntry(ctx, m, explicitOptions(originals[point])); err != nil {
 				return err
 			}
 		}

@@ -25,14 +25,14 @@ type target struct {
 	unit unit
 	// mount is the entry of the mount table. Nil if the file system is not mounted.
 	mount *mounts.Entry
-	// wanted are the desired options. problem is the reason why they cannot work here.
-	wanted  []string
+	// desired are the desired options. problem is the reason why they cannot work here.
+	desired []string
 	problem string
 	// stays is true if the place is the problem, and options that an earlier release staged there are harmless.
 	stays bool
 }
 
-func optionsInForce(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
+func effectiveOptions(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
 
 // table is the state of the host's file systems at one time.
 type table struct {
@@ -70,7 +70,7 @@ func (t table) targetsOf(glob, fsType string) []target {
 		}
 	}
 	for point, u := range t.units {
-		disk := strings.HasPrefix(u.what, "/dev/")
+		disk := strings.HasPrefix(u.source, "/dev/")
 		if point != "/" && t.mounts[point] == nil && matchesGlob(glob, point) && (fsType == u.fsType || fsType == "" && disk) {
 			found[point] = target{point: point, unit: u}
 		}
@@ -94,16 +94,16 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 		return "its name has characters that are not allowed in files and commands"
 	case at.mount != nil && at.mount.Device == t.root:
 		return "the kernel mounts the root file system: set its options by the kernel argument rootflags=, e.g. rootflags=" +
-			strings.Join(at.wanted, ",")
-	case s.place.WhyNotKept() != "":
-		return s.place.WhyNotKept() + ", so that systemd would read no drop-in of ours when it mounts it"
+			strings.Join(at.desired, ",")
+	case s.place.PersistenceProblem() != "":
+		return s.place.PersistenceProblem() + ", so that systemd would read no drop-in of ours when it mounts it"
 	case at.unit.name == "":
 		return "neither fstab nor a systemd mount unit mounts it: set the options where it is mounted"
 	}
 	if weakness := s.findWeakness(at); weakness != "" {
 		return weakness
 	}
-	if value, asked := valueOf(at.wanted, "logbsize"); asked {
+	if value, isSet := valueOf(at.desired, "logbsize"); isSet {
 		return s.examineLog(ctx, at, value)
 	}
 	return ""
@@ -112,12 +112,12 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 // findWeakness returns a message if a desired option would make a mount weaker than its unit does, or would drop effective quotas. Only the unit
 // decides about write access, because an error may have made a file system read-only.
 func (s *Subject) findWeakness(at target) string {
-	floors := [][]string{at.unit.ownOptions()}
+	floors := [][]string{at.unit.originalOptions()}
 	if at.mount != nil {
-		floors = append(floors, slices.DeleteFunc(optionsInForce(at.mount), func(o string) bool { return o == "ro" }))
+		floors = append(floors, slices.DeleteFunc(effectiveOptions(at.mount), func(o string) bool { return o == "ro" }))
 	}
-	for _, has := range floors {
-		if option, loses := s.Weakened(has, at.wanted); option != "" {
+	for _, options := range floors {
+		if option, loses := s.Weakened(options, at.desired); option != "" {
 			return fmt.Sprintf("%s would make its mount weaker, which has %s: remove %s from mountOptions in spec.node.filesystems", option, loses, option)
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Subject) examineLog(ctx context.Context, at target, value string) strin
 	if at.mount == nil {
 		return "it is not mounted: its log can be checked only while it is"
 	}
-	if len(s.Differences([]string{"logbsize=" + value}, optionsInForce(at.mount))) == 0 {
+	if len(s.Differences([]string{"logbsize=" + value}, effectiveOptions(at.mount))) == 0 {
 		return ""
 	}
 	out, err := s.runner.Run(ctx, "xfs_info", at.point)
@@ -211,13 +211,13 @@ func inBytes(text string) int64 {
 
 // bufferNote returns a message with the memory use of the log buffers of a file system. Empty if no logbsize is desired.
 func bufferNote(wanted []string, m *mounts.Entry) string {
-	size, asked := valueOf(wanted, "logbsize")
-	if !asked {
+	size, isSet := valueOf(wanted, "logbsize")
+	if !isSet {
 		return ""
 	}
 	count, ok := valueOf(wanted, "logbufs")
 	if !ok && m != nil {
-		count, ok = valueOf(optionsInForce(m), "logbufs")
+		count, ok = valueOf(effectiveOptions(m), "logbufs")
 	}
 	if !ok {
 		count = "8"

@@ -26,7 +26,7 @@ var unitDirs = []string{
 
 type unit struct {
 	// name is the unit's name, e.g. mnt-disks-d1.mount.
-	name, where, what, fsType string
+	name, mountPoint, source, fsType string
 	// options are the unit's options in all of its files except the agent's drop-in.
 	options string
 	// later is a drop-in that also sets options and is read after the agent's.
@@ -35,7 +35,7 @@ type unit struct {
 
 func (u unit) dropIn() string { return path.Join(systemDir, u.name+".d", dropInName) }
 
-func (u unit) ownOptions() []string {
+func (u unit) originalOptions() []string {
 	if u.options == "" {
 		return nil
 	}
@@ -58,8 +58,8 @@ func readUnits(files host.FS) (map[string]unit, error) {
 		if err != nil {
 			return nil, err
 		}
-		if u.where != "" {
-			found[u.where] = u
+		if u.mountPoint != "" {
+			found[u.mountPoint] = u
 		}
 	}
 	return found, nil
@@ -117,9 +117,9 @@ func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error
 		value = strings.TrimSpace(value)
 		switch strings.TrimSpace(name) {
 		case "Where":
-			u.where = path.Clean(value)
+			u.mountPoint = path.Clean(value)
 		case "What":
-			u.what = value
+			u.source = value
 		case "Type":
 			u.fsType = value
 		case "Options":

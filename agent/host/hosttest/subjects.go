@@ -43,14 +43,14 @@ func Observe(t testing.TB, s host.Subject, name, value string) host.Observation 
 }
 
 // ExpectState checks the state of a setting, and parts of its message.
-func ExpectState(t testing.TB, got host.Observation, state host.State, parts ...string) {
+func ExpectState(t testing.TB, observation host.Observation, state host.State, parts ...string) {
 	t.Helper()
-	if got.State != state {
-		t.Errorf("%s is %s (%s), want %s", got.Name, got.State, got.Message, state)
+	if observation.State != state {
+		t.Errorf("%s is %s (%s), want %s", observation.Name, observation.State, observation.Message, state)
 	}
 	for _, part := range parts {
-		if !strings.Contains(got.Message, part) {
-			t.Errorf("message %q lacks %q", got.Message, part)
+		if !strings.Contains(observation.Message, part) {
+			t.Errorf("message %q lacks %q", observation.Message, part)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestFilesOutliveARestartAndHoldTheJournal(t *testing.T) {
 		}
 		return j
 	}
-	files := map[string]host.KeptFile{
+	files := map[string]host.FileRecord{
 		"/etc/default/grub":   {Original: host.SavedFile{Present: true, Data: []byte("a  b\n\x00\xff"), Mode: 0o600, UID: 7, GID: 8}},
 		"/etc/kernel/cmdline": {Left: "abc"},
 		"/boot/link":          {Original: host.SavedFile{Present: true, Link: "../x"}},
@@ -55,8 +55,8 @@ func TestMoreBytesThanTheJournalKeepsAreRefused(t *testing.T) {
 	if err := j.Load(); err != nil {
 		t.Fatal(err)
 	}
-	large := host.KeptFile{Original: host.SavedFile{Present: true, Data: make([]byte, 64<<10)}}
-	files := map[string]host.KeptFile{"1": large, "2": large, "3": large, "4": large}
+	large := host.FileRecord{Original: host.SavedFile{Present: true, Data: make([]byte, 64<<10)}}
+	files := map[string]host.FileRecord{"1": large, "2": large, "3": large, "4": large}
 	if err := j.KeepFiles(files); err != nil {
 		t.Error(err)
 	}

@@ -63,7 +63,7 @@ type document struct {
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
 	// Files contains, by name, the saved files. They were saved before a program of the host changed them for the agent.
-	Files map[string]host.KeptFile `json:"files,omitempty"`
+	Files map[string]host.FileRecord `json:"files,omitempty"`
 	// Unconfirmed are the settings that are being verified. Attempts is the result of earlier attempts.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	Attempts    *attempts    `json:"attempts,omitempty"`
@@ -117,7 +117,7 @@ func (j *Journal) readDocument() (document, error) {
 	if err != nil {
 		return document{}, err
 	}
-	return doc, j.noteUnknown(data)
+	return doc, j.recordUnknown(data)
 }
 
 func (j *Journal) neverWritten() error {
@@ -174,7 +174,7 @@ func (j *Journal) Entries() map[string]Entry { return maps.Clone(j.doc.Entries) 
 // differs. In a journal of a newer agent, it rejects new settings and new values.
 func (j *Journal) Record(entries map[string]Entry) error {
 	for key, entry := range entries {
-		if held, ok := j.doc.Entries[key]; ok && held.Applied == entry.Applied {
+		if existing, ok := j.doc.Entries[key]; ok && existing.Applied == entry.Applied {
 			continue
 		}
 		if err := j.MayChange(); err != nil {
@@ -186,8 +186,8 @@ func (j *Journal) Record(entries map[string]Entry) error {
 			doc.Entries = map[string]Entry{}
 		}
 		for key, entry := range entries {
-			if held, ok := doc.Entries[key]; ok {
-				entry.Original = held.Original
+			if existing, ok := doc.Entries[key]; ok {
+				entry.Original = existing.Original
 			}
 			doc.Entries[key] = entry
 		}
@@ -261,10 +261,10 @@ func (doc *document) removeBootFact(name string) {
 }
 
 // KeptFiles returns, by name, the saved files. They were saved before a program of the host changed them for the agent.
-func (j *Journal) KeptFiles() map[string]host.KeptFile { return maps.Clone(j.doc.Files) }
+func (j *Journal) KeptFiles() map[string]host.FileRecord { return maps.Clone(j.doc.Files) }
 
 // KeepFiles saves these files durably before it returns, and drops all others. It rejects files of more than 256 KiB in total.
-func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
+func (j *Journal) KeepFiles(files map[string]host.FileRecord) error {
 	size := 0
 	for _, file := range files {
 		size += len(file.Original.Data)
@@ -326,7 +326,7 @@ func (j *Journal) updateDocument(change func(*document)) error {
 		}
 	}
 	j.doc = next
-	return j.noteUnknown(after)
+	return j.recordUnknown(after)
 }
 
 // encodeDocument encodes a document, with the fields of a journal's tree that it does not have.

@@ -21,8 +21,8 @@ type Unconfirmed struct {
 	// DeadlineSinceBoot is the end of the verification by the boot clock. It is stored among the facts of the boot BootID, where agents of earlier
 	// releases accept it. Zero if an earlier release wrote the journal, or if the boot is over.
 	DeadlineSinceBoot time.Duration `json:"-"`
-	// PutBack is true once the previous values are effective again.
-	PutBack bool `json:"putBack,omitempty"`
+	// Reverted is true once the previous values are effective again.
+	Reverted bool `json:"putBack,omitempty"`
 	// Settings are the settings by key.
 	Settings map[string]UnconfirmedSetting `json:"settings"`
 }
@@ -46,9 +46,9 @@ type attempts struct {
 	Hash string `json:"hash"`
 	// Interrupted is the number of attempts that the end of the agent or of the boot interrupted.
 	Interrupted int `json:"interrupted,omitempty"`
-	// Refused contains, by key, the values that are not tried again. Why is the reason.
-	Refused map[string]string `json:"refused,omitempty"`
-	Why     string            `json:"why,omitempty"`
+	// Rejected contains, by key, the values that are not tried again. Why is the reason.
+	Rejected map[string]string `json:"refused,omitempty"`
+	Reason   string            `json:"why,omitempty"`
 }
 
 // Unconfirmed returns the unconfirmed settings, if there are any.
@@ -58,7 +58,7 @@ func (j *Journal) Unconfirmed() (Unconfirmed, bool) {
 	}
 	u := *j.doc.Unconfirmed
 	u.Settings = maps.Clone(u.Settings)
-	if text, noted := j.BootFact(u.BootID, factDeadline); noted {
+	if text, ok := j.BootFact(u.BootID, factDeadline); ok {
 		// A deadline that cannot be parsed counts as expired.
 		u.DeadlineSinceBoot, _ = time.ParseDuration(text)
 	}
@@ -102,8 +102,8 @@ func (j *Journal) Confirm() error {
 		}
 		for key, setting := range doc.Unconfirmed.Settings {
 			entry := setting.Entry
-			if held, ok := doc.Entries[key]; ok {
-				entry.Original = held.Original
+			if existing, ok := doc.Entries[key]; ok {
+				entry.Original = existing.Original
 			}
 			doc.Entries[key] = entry
 		}
@@ -117,11 +117,11 @@ func (j *Journal) Abandon() error {
 	return j.updateDocument((*document).endUnconfirmed)
 }
 
-// Refuse ends the unconfirmed settings, which are restored. Their values must not be tried again.
-func (j *Journal) Refuse(why string) error {
+// Reject ends the unconfirmed settings, which are restored. Their values must not be tried again.
+func (j *Journal) Reject(reason string) error {
 	return j.updateDocument(func(doc *document) {
 		if doc.Unconfirmed != nil {
-			doc.Attempts = doc.Unconfirmed.refusal(why)
+			doc.Attempts = doc.Unconfirmed.rejection(reason)
 		}
 		doc.endUnconfirmed()
 	})
@@ -129,7 +129,7 @@ func (j *Journal) Refuse(why string) error {
 
 // Interrupt ends the unconfirmed settings, which are restored, and counts an interrupted attempt. After too many in a row, it records the reason why
 // they are not tried again.
-func (j *Journal) Interrupt(why string) error {
+func (j *Journal) Interrupt(reason string) error {
 	return j.updateDocument(func(doc *document) {
 		u := doc.Unconfirmed
 		doc.endUnconfirmed()
@@ -141,7 +141,7 @@ func (j *Journal) Interrupt(why string) error {
 			next.Interrupted += doc.Attempts.Interrupted
 		}
 		if next.Interrupted >= maxInterrupted {
-			next = u.refusal(why)
+			next = u.rejection(reason)
 		}
 		doc.Attempts = next
 	})
@@ -152,20 +152,20 @@ func (doc *document) endUnconfirmed() {
 	doc.removeBootFact(factDeadline)
 }
 
-func (u Unconfirmed) refusal(why string) *attempts {
-	refused := map[string]string{}
+func (u Unconfirmed) rejection(reason string) *attempts {
+	rejected := map[string]string{}
 	for key, setting := range u.Settings {
-		refused[key] = setting.Entry.Applied
+		rejected[key] = setting.Entry.Applied
 	}
-	return &attempts{Hash: u.Hash, Refused: refused, Why: why}
+	return &attempts{Hash: u.Hash, Rejected: rejected, Reason: reason}
 }
 
-// Refused returns, by key, the values that must not be tried again with the settings of that hash, and the reason.
-func (j *Journal) Refused(hash string) (values map[string]string, why string) {
+// Rejected returns, by key, the values that must not be tried again with the settings of that hash, and the reason.
+func (j *Journal) Rejected(hash string) (values map[string]string, reason string) {
 	if j.doc.Attempts == nil || j.doc.Attempts.Hash != hash {
 		return nil, ""
 	}
-	return maps.Clone(j.doc.Attempts.Refused), j.doc.Attempts.Why
+	return maps.Clone(j.doc.Attempts.Rejected), j.doc.Attempts.Reason
 }
 
 // Keys returns the keys of the settings, sorted.

@@ -66,7 +66,7 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 	if !isOpen || u.DeadlineSinceBoot != 0 {
 		t.Errorf("in another boot: open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
 	}
-	u.PutBack = true
+	u.Reverted = true
 	must(t, j.SetUnconfirmed(u))
 	if fact, ok := load(t, files).BootFact("boot-2", "c"); !ok || fact != "3" {
 		t.Errorf("the new boot's fact is %q", fact)
@@ -141,7 +141,7 @@ func TestHowWhatIsUnconfirmedEnds(t *testing.T) {
 	}{
 		"confirmed":         {end: (*Journal).Confirm, applied: "1 1 1"},
 		"abandoned":         {end: (*Journal).Abandon, applied: "former"},
-		"refused":           {end: func(j *Journal) error { return j.Refuse("why") }, applied: "former", refused: map[string]string{tcpRmem: "1 1 1"}},
+		"refused":           {end: func(j *Journal) error { return j.Reject("why") }, applied: "former", refused: map[string]string{tcpRmem: "1 1 1"}},
 		"interrupted":       {end: func(j *Journal) error { return j.Interrupt("why") }, applied: "former"},
 		"interrupted twice": {end: interruptTwice, applied: "former", refused: map[string]string{tcpRmem: "1 1 1"}},
 	} {
@@ -168,11 +168,11 @@ func TestHowWhatIsUnconfirmedEnds(t *testing.T) {
 			if diff := cmp.Diff(want, j.Entries()[tcpRmem]); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
 			}
-			refused, why := j.Refused("h")
+			refused, why := j.Rejected("h")
 			if diff := cmp.Diff(test.refused, refused); diff != "" || (why != "") != (refused != nil) {
 				t.Errorf("refused, because %q (-want +got):\n%s", why, diff)
 			}
-			if refused, _ := j.Refused("another"); refused != nil {
+			if refused, _ := j.Rejected("another"); refused != nil {
 				t.Errorf("with other settings %v is refused", refused)
 			}
 		})
@@ -198,7 +198,7 @@ func TestInterruptionsOfOtherSettingsDoNotAddUp(t *testing.T) {
 		if err := j.Interrupt("why"); err != nil {
 			t.Fatal(err)
 		}
-		if refused, _ := j.Refused(hash); refused != nil {
+		if refused, _ := j.Rejected(hash); refused != nil {
 			t.Errorf("%s: refused %v", hash, refused)
 		}
 	}

@@ -26,8 +26,8 @@ func (j *Journal) MayChange() error {
 		text.Count(len(j.unknown), "unknown field"), text.List(j.unknown))
 }
 
-// noteUnknown keeps the fields of a journal that the document does not have.
-func (j *Journal) noteUnknown(data []byte) error {
+// recordUnknown keeps the fields of a journal that the document does not have.
+func (j *Journal) recordUnknown(data []byte) error {
 	tree, err := parseTree(data)
 	if err != nil {
 		return err
@@ -100,17 +100,17 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 		if t.Kind() != reflect.Struct || !isSame(value, earlier, t) {
 			return
 		}
-		for key, was := range earlier {
+		for key, previous := range earlier {
 			if name, field, isKnown := fieldOf(t, key); isKnown {
-				mergeUnknown(value[name], was, field)
+				mergeUnknown(value[name], previous, field)
 			} else {
-				value[key] = was
+				value[key] = previous
 			}
 		}
 	case []any:
 		earlier, _ := earlier.([]any)
 		for _, item := range value {
-			if i := slices.IndexFunc(earlier, func(was any) bool { return isSame(item, was, t.Elem()) }); i >= 0 {
+			if i := slices.IndexFunc(earlier, func(candidate any) bool { return isSame(item, candidate, t.Elem()) }); i >= 0 {
 				mergeUnknown(item, earlier[i], t.Elem())
 			}
 		}

@@ -91,7 +91,7 @@ func TestUnknownFieldsStayAsLongAsWhatHasThem(t *testing.T) {
 		"another file is kept": {
 			change: func(j *Journal) error {
 				files := j.KeptFiles()
-				files["/g"] = host.KeptFile{Left: "hash"}
+				files["/g"] = host.FileRecord{Left: "hash"}
 				return j.KeepFiles(files)
 			},
 			want: func(tree map[string]any) {
@@ -105,7 +105,7 @@ func TestUnknownFieldsStayAsLongAsWhatHasThem(t *testing.T) {
 		"the unconfirmed are back": {
 			change: func(j *Journal) error {
 				u, _ := j.Unconfirmed()
-				u.PutBack = true
+				u.Reverted = true
 				return j.SetUnconfirmed(u)
 			},
 			want: func(tree map[string]any) { in(tree, "unconfirmed")["putBack"] = true },
@@ -123,7 +123,7 @@ func TestUnknownFieldsStayAsLongAsWhatHasThem(t *testing.T) {
 			want:   func(tree map[string]any) { delete(tree, "unconfirmed") },
 		},
 		"the unconfirmed are rejected": {
-			change: func(j *Journal) error { return j.Refuse("why") },
+			change: func(j *Journal) error { return j.Reject("why") },
 			want: func(tree map[string]any) {
 				delete(tree, "unconfirmed")
 				attempts := in(tree, "attempts")
@@ -222,9 +222,9 @@ func TestWhatThisBuildWritesHasNoUnknownField(t *testing.T) {
 	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
 	must(t, j.UsePermit("id", "boot"))
 	must(t, j.SetBootFact("boot", "a", "1"))
-	must(t, j.KeepFiles(map[string]host.KeptFile{"/f": {Original: host.SavedFile{Present: true, Data: []byte("a"), Mode: 0o644, UID: 1, GID: 2, Label: "l"}, Left: "x"}}))
+	must(t, j.KeepFiles(map[string]host.FileRecord{"/f": {Original: host.SavedFile{Present: true, Data: []byte("a"), Mode: 0o644, UID: 1, GID: 2, Label: "l"}, Left: "x"}}))
 	must(t, j.SetUnconfirmed(unconfirmed("h")))
-	must(t, j.Refuse("why"))
+	must(t, j.Reject("why"))
 	must(t, j.SetUnconfirmed(unconfirmed("h")))
 	for _, j := range []*Journal{j, load(t, fs)} {
 		must(t, j.MayChange())

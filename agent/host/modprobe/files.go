@@ -165,7 +165,7 @@ func (s *Subject) writeDropIn(options map[string]string) error {
 	if len(options) > 0 {
 		text = string(renderDropIn(options))
 	}
-	return s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
+	return s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, text))
 }
 
 // modules are the modules that a kernel can load, and its built-in modules.
@@ -239,11 +239,11 @@ func (s *Subject) isFixed(p parameter, wanted string) bool {
 	return err == nil && !sameValue(value, wanted) && !s.isWritable(file)
 }
 
-// whyUnsupported returns the reason why a parameter cannot get a value here. Empty if it can.
-func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) string {
+// unsupportedReason returns the reason why a parameter cannot get a value here. Empty if it can.
+func (s *Subject) unsupportedReason(p parameter, wanted string, known modules) string {
 	switch {
-	case s.whyNoIdentity(p, wanted) != "":
-		return s.whyNoIdentity(p, wanted)
+	case s.findIdentityObstacle(p, wanted) != "":
+		return s.findIdentityObstacle(p, wanted)
 	case !s.fs.IsImage() && known.builtIn[p.module] && s.isFixed(p, wanted):
 		return fmt.Sprintf("module %s is built into the kernel and takes it from the kernel's command line alone: declare it under kernelArguments: %s.%s=%s",
 			p.module, p.module, p.name, wanted)
@@ -251,9 +251,9 @@ func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) stri
 		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
 	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
-	case !s.fs.IsImage() && s.place.WhyNotKept() != "" && s.isFixed(p, wanted):
+	case !s.fs.IsImage() && s.place.PersistenceProblem() != "" && s.isFixed(p, wanted):
 		return fmt.Sprintf("module %s takes it only when it is loaded, and %s: put %s.%s=%s on the kernel's command line by the platform's own means",
-			p.module, s.place.WhyNotKept(), p.module, p.name, wanted)
+			p.module, s.place.PersistenceProblem(), p.module, p.name, wanted)
 	case !s.isLoaded(p.module) && !known.unknown && !known.loadable[p.module]:
 		return "this kernel has no module " + p.module
 	}

@@ -32,8 +32,8 @@ func (s *Subject) resolveIdentities(desired []host.Setting) []host.Setting {
 	return resolved
 }
 
-// whyNoIdentity returns the reason why an identity cannot be derived. Empty if it can, and for other parameters.
-func (s *Subject) whyNoIdentity(p parameter, wanted string) string {
+// findIdentityObstacle returns the reason why an identity cannot be derived. Empty if it can, and for other parameters.
+func (s *Subject) findIdentityObstacle(p parameter, wanted string) string {
 	if p.String() == uniqueID && wanted == fromNode {
 		return "it is worked out from the UID of the Node, which only an agent in a cluster knows"
 	}

@@ -91,23 +91,23 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		s.fileErr = err
 		return err
 	}
-	kept := map[string]string{}
+	options := map[string]string{}
 	for _, setting := range desired {
 		p, err := checkSetting(setting)
-		if err != nil || s.whyUnsupported(p, setting.Value, known) != "" {
+		if err != nil || s.unsupportedReason(p, setting.Value, known) != "" {
 			continue
 		}
 		err = s.applyLive(p, setting.Value)
 		if err == nil {
-			err = s.noteInForce(p)
+			err = s.recordEffective(p)
 		}
 		if err != nil {
 			s.failed[setting.Name] = err.Error()
 			continue
 		}
-		kept[p.String()] = setting.Value
+		options[p.String()] = setting.Value
 	}
-	s.fileErr = s.writeDropIn(kept)
+	s.fileErr = s.writeDropIn(options)
 	return s.fileErr
 }
 
@@ -121,7 +121,7 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 	if err := host.SetValue(s.kernel, file, wanted, sameValue); err != nil {
 		return err
 	}
-	return s.noteSet(p)
+	return s.recordSet(p)
 }
 
 // Observe implements host.Subject.
@@ -137,8 +137,8 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		if failed := cmp.Or(checkErr, err); failed != nil {
 			return failed
 		}
-		if why := s.whyUnsupported(p, setting.Value, known); why != "" {
-			o.State, o.Message = host.Unsupported, why
+		if reason := s.unsupportedReason(p, setting.Value, known); reason != "" {
+			o.State, o.Message = host.Unsupported, reason
 		} else {
 			s.observeSetting(o, p, files, known)
 		}
@@ -197,22 +197,22 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
 		return
 	}
-	ours, last, lastValue := false, "", ""
+	isSaved, last, lastValue := false, "", ""
 	for _, file := range files {
 		value, ok := file.options[p.String()]
 		if !ok {
 			continue
 		}
 		last, lastValue = file.name, value
-		ours = ours || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
+		isSaved = isSaved || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
 	}
-	unwritable := s.place.WhyNotWritable()
+	unwritable := s.place.WriteProblem()
 	switch {
-	case !ours && unwritable != "":
-		s.judgeUnkept(o, p, unwritable)
-	case !ours && s.fileErr != nil:
+	case !isSaved && unwritable != "":
+		s.evaluateUnsaved(o, p, unwritable)
+	case !isSaved && s.fileErr != nil:
 		o.State, o.Message = host.Failed, "lost when the module is reloaded: "+s.fileErr.Error()
-	case !ours:
+	case !isSaved:
 		o.State, o.Message = host.Drifted, "lost when the module is reloaded: not in "+DropIn
 	case !sameValue(lastValue, o.Desired):
 		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
@@ -220,26 +220,26 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	case !s.isLoaded(p.module):
 		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
-		if why := s.place.WhyNotKept(); why != "" {
-			o.Message += ", which is set again at each boot by the agent: " + why
+		if reason := s.place.PersistenceProblem(); reason != "" {
+			o.Message += ", which is set again at each boot by the agent: " + reason
 		}
 	default:
 		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
-		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
-			s.judgeUnkept(o, p, why)
+		if reason := s.place.PersistenceProblem(); reason != "" && unwritable == "" {
+			s.evaluateUnsaved(o, p, reason)
 		}
 	}
 }
 
-func (s *Subject) judgeUnkept(o *host.Observation, p parameter, why string) {
+func (s *Subject) evaluateUnsaved(o *host.Observation, p parameter, reason string) {
 	switch {
 	case !s.attended:
-		o.State, o.Message = host.Failed, "lost at the next boot: "+why+", and no agent stays to set it again"
+		o.State, o.Message = host.Failed, "lost at the next boot: "+reason+", and no agent stays to set it again"
 	case !s.isLoaded(p.module):
 		o.State = host.Pending
-		o.Message = fmt.Sprintf("module %s is not loaded, and %s: the agent sets it within a minute after the module is loaded", p.module, why)
+		o.Message = fmt.Sprintf("module %s is not loaded, and %s: the agent sets it within a minute after the module is loaded", p.module, reason)
 	default:
-		o.Message = "set again at each boot by the agent: " + why
+		o.Message = "set again at each boot by the agent: " + reason
 	}
 }
 

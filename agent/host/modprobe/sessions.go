@@ -44,14 +44,14 @@ type sessionFact struct {
 	Old map[string][]int `json:"old,omitempty"`
 }
 
-// JudgeSessions makes the subject evaluate the sessions that list returns. It compares them with the time when the number of slots was set, which it
+// EvaluateSessions makes the subject evaluate the sessions that list returns. It compares them with the time when the number of slots was set, which it
 // records in facts.
-func (s *Subject) JudgeSessions(list func() ([]mounts.Session, error), facts BootFacts) {
+func (s *Subject) EvaluateSessions(list func() ([]mounts.Session, error), facts BootFacts) {
 	s.sessions = &sessions{list: list, facts: facts}
 }
 
-// noteSet records that a parameter has just been written.
-func (s *Subject) noteSet(p parameter) error {
+// recordSet records that a parameter has just been written.
+func (s *Subject) recordSet(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots {
 		return nil
 	}
@@ -59,19 +59,19 @@ func (s *Subject) noteSet(p parameter) error {
 	if err != nil {
 		return err
 	}
-	return s.noteSessions(sessionFact{SetAt: now})
+	return s.recordSessions(sessionFact{SetAt: now})
 }
 
-// noteInForce records, once in a boot, the time since which an existing value has been effective. If the agent's file was written in this boot, an
+// recordEffective records, once in a boot, the time since which an existing value has been effective. If the agent's file was written in this boot, an
 // agent of an earlier release has set the value by then. Otherwise, the module was loaded with it.
-func (s *Subject) noteInForce(p parameter) error {
+func (s *Subject) recordEffective(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
 		return nil
 	}
-	if _, noted, err := s.notedSessions(); noted || err != nil {
+	if _, isRecorded, err := s.readSessionFact(); isRecorded || err != nil {
 		return err
 	}
-	return s.noteSessions(sessionFact{SetAt: s.fileWrittenAt()})
+	return s.recordSessions(sessionFact{SetAt: s.fileWrittenAt()})
 }
 
 // fileWrittenAt returns the time when the agent's file was written, in seconds since the boot. Zero if that was before the boot, or is unknown.
@@ -111,20 +111,20 @@ func (s *Subject) uptime() (int, error) {
 	return seconds, nil
 }
 
-func (s *Subject) notedSessions() (fact sessionFact, noted bool, err error) {
+func (s *Subject) readSessionFact() (fact sessionFact, isRecorded bool, err error) {
 	bootID, err := s.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return fact, false, err
 	}
-	text, noted := s.sessions.facts.BootFact(bootID, factSessions)
-	if !noted {
+	text, isRecorded := s.sessions.facts.BootFact(bootID, factSessions)
+	if !isRecorded {
 		return fact, false, nil
 	}
 	err = json.Unmarshal([]byte(text), &fact)
 	return fact, true, err
 }
 
-func (s *Subject) noteSessions(fact sessionFact) error {
+func (s *Subject) recordSessions(fact sessionFact) error {
 	bootID, err := s.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return err
@@ -141,8 +141,8 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	if s.sessions == nil || s.fs.IsImage() {
 		return nil, nil
 	}
-	fact, noted, err := s.notedSessions()
-	if err != nil || !noted || fact.SetAt == 0 && len(fact.Old) == 0 {
+	fact, isRecorded, err := s.readSessionFact()
+	if err != nil || !isRecorded || fact.SetAt == 0 && len(fact.Old) == 0 {
 		return nil, err
 	}
 	now, err := s.uptime()
@@ -161,7 +161,7 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) {
 			ports[session.Client] = session.Ports
 		}
 	}
-	return old, s.noteSessions(sessionFact{SetAt: fact.SetAt, Old: ports})
+	return old, s.recordSessions(sessionFact{SetAt: fact.SetAt, Old: ports})
 }
 
 // isOld reports whether a session is older than the value. Ages are whole seconds, so a session that may be either counts as older.

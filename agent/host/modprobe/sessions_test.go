@@ -56,7 +56,7 @@ func (h *sessionHost) passTo(uptime int) {
 // agent is one that has just been started.
 func (h *sessionHost) agent() *Subject {
 	s := New(h.fs, nil)
-	s.JudgeSessions(func() ([]mounts.Session, error) { return h.list, nil }, h.facts)
+	s.EvaluateSessions(func() ([]mounts.Session, error) { return h.list, nil }, h.facts)
 	return s
 }
 

@@ -99,8 +99,8 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 }
 
 func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlock) {
-	if block := blocks[point]; block.ended > 0 && len(s.Handles) < maxHandles {
-		s.Handles = append(s.Handles, counters.HandleRequests{MountPoint: point, Ended: block.ended, InErrors: block.inErrors})
+	if block := blocks[point]; block.completed > 0 && len(s.Handles) < maxHandles {
+		s.Handles = append(s.Handles, counters.HandleRequests{MountPoint: point, Ended: block.completed, InErrors: block.failed})
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 		s.Connections = append(s.Connections, counters)
 	}
 	s.Identified += block.identified
-	s.Refused += block.refused
+	s.Refused += block.rejected
 	for _, q := range queues {
 		known := slices.ContainsFunc(s.Queues, func(k counters.Queue) bool { return k.ID == q.ID })
 		if q.port == c.port && sameAddress(q.server, c.server) && !known {
@@ -153,10 +153,10 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 
 // transportBlock contains the counters in mountstats about the client of one mount.
 type transportBlock struct {
-	connections         []counters.Connection
-	identified, refused uint64
-	// ended and inErrors count completed and failed requests by a handle alone.
-	ended, inErrors uint64
+	connections          []counters.Connection
+	identified, rejected uint64
+	// completed and failed count completed and failed requests by a handle alone.
+	completed, failed uint64
 }
 
 func (r Reader) readTransportLines() map[string]transportBlock {
@@ -179,12 +179,12 @@ func (b transportBlock) addFields(fields []string) transportBlock {
 		}
 	case "CREATE_SESSION:":
 		if o, ok := parseOperation(fields); ok {
-			b.refused += o.Errors
+			b.rejected += o.Errors
 		}
 	default:
 		if slices.Contains(handleOperations, strings.TrimSuffix(fields[0], ":")) {
 			if o, ok := parseOperation(fields); ok {
-				b.ended, b.inErrors = b.ended+o.Count, b.inErrors+o.Errors
+				b.completed, b.failed = b.completed+o.Count, b.failed+o.Errors
 			}
 		}
 	}
@@ -227,8 +227,8 @@ type openQueue struct {
 func (r Reader) readQueues() []openQueue {
 	var found []openQueue
 	for _, t := range r.readSysfs() {
-		pending, told := t.numbers["pending_q_len"]
-		if used, known := t.numbers["last_used"]; told && known {
+		pending, ok := t.numbers["pending_q_len"]
+		if used, known := t.numbers["last_used"]; ok && known {
 			found = append(found, openQueue{counters.Queue{ID: t.id, LastUsed: uint64(used), Pending: pending}, t.server, t.numbers["dst_port"]})
 		}
 	}

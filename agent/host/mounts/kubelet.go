@@ -13,8 +13,8 @@ var podVolume = regexp.MustCompile(`^(/.*)/pods/[0-9a-f]{8}-?[0-9a-f-]{23,27}/vo
 // kubelets are the root directories of kubelets on the host, and the file systems that contain them.
 type kubelets struct {
 	dirs []string
-	// own are the devices of the node itself. A bind mount of them is not a workload's file system.
-	own map[string]bool
+	// nodeDevices are the devices of the node itself. A bind mount of them is not a workload's file system.
+	nodeDevices map[string]bool
 }
 
 // findKubelets adds the kubelets in the mount table to dir. A kubelet with another root directory, or behind a symbolic link, must not hide its pods'
@@ -26,11 +26,11 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 			dirs = append(dirs, m[1])
 		}
 	}
-	k := kubelets{dirs: distinctValues(dirs), own: map[string]bool{}}
+	k := kubelets{dirs: distinctValues(dirs), nodeDevices: map[string]bool{}}
 	for _, dir := range k.dirs {
-		for _, held := range []string{"/", dir, dir + "/pods", dir + "/plugins"} {
-			if device := deviceOf(lines, held); device != "" {
-				k.own[device] = true
+		for _, name := range []string{"/", dir, dir + "/pods", dir + "/plugins"} {
+			if device := deviceOf(lines, name); device != "" {
+				k.nodeDevices[device] = true
 			}
 		}
 	}
@@ -132,5 +132,5 @@ func (k kubelets) holdsBack(line mountLine, at place) bool {
 	}
 	// Btrfs has no device number of a block device, but its source is the device.
 	block := !strings.HasPrefix(line.device, "0:") || strings.HasPrefix(line.source, "/dev/")
-	return block && !k.own[line.device]
+	return block && !k.nodeDevices[line.device]
 }

@@ -70,13 +70,13 @@ func (m Mount) IsNetwork() bool { return isNFS(m.FSType) || isSMB(m.FSType) }
 
 // Address returns the destination of an NFS mount's connections.
 func (m Mount) Address() (netip.AddrPort, bool) {
-	where, _, _ := strings.Cut(m.Client, " ")
-	i := strings.LastIndex(where, ":")
+	address, _, _ := strings.Cut(m.Client, " ")
+	i := strings.LastIndex(address, ":")
 	if i < 0 {
 		return netip.AddrPort{}, false
 	}
-	ip, err := netip.ParseAddr(where[:i])
-	port, wrong := strconv.ParseUint(where[i+1:], 10, 16)
+	ip, err := netip.ParseAddr(address[:i])
+	port, wrong := strconv.ParseUint(address[i+1:], 10, 16)
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), err == nil && wrong == nil
 }
 

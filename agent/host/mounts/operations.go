@@ -74,7 +74,7 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 		if mount.Volume != "" {
 			block.Volumes = append(block.Volumes, mount.Volume)
 		}
-		if c, has := counted[mount.MountPoint]; has && len(block.Operations) == 0 {
+		if c, ok := counted[mount.MountPoint]; ok && len(block.Operations) == 0 {
 			block.Bytes, block.Events, block.Transports, block.Operations = c.bytes, c.events, c.transports, c.operations
 		}
 		found[mount.Device] = block
@@ -93,8 +93,8 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 	for device, block := range found {
 		block.Volumes = distinctValues(block.Volumes)
 		block.Nconnect = 1
-		if asked, err := strconv.Atoi(optionValue(block.Options, "nconnect")); err == nil {
-			block.Nconnect = asked
+		if n, err := strconv.Atoi(optionValue(block.Options, "nconnect")); err == nil {
+			block.Nconnect = n
 		}
 		found[device] = block
 	}

@@ -14,48 +14,48 @@ import (
 type Place struct {
 	files host.FS
 	dir   string
-	// refused is the reason why the last write was rejected. Empty if it was not.
-	refused string
+	// rejection is the reason why the last write was rejected. Empty if it was not.
+	rejection string
 	// unwritable and unkept are the findings from the mount table. isRead is false until they are known.
-	isRead             bool
-	unwritable, unkept string
+	isRead                    bool
+	unwritable, notPersistent string
 }
 
 // NewPlace returns the place for files in a directory, which need not exist.
 func NewPlace(files host.FS, dir string) *Place { return &Place{files: files, dir: dir} }
 
-// NoteWrite records the result of a write. A directory that cannot be written is recorded and is not an error: see WhyNotWritable.
-func (p *Place) NoteWrite(err error) error {
-	p.refused = ""
+// RecordWrite records the result of a write. A directory that cannot be written is recorded and is not an error: see WriteProblem.
+func (p *Place) RecordWrite(err error) error {
+	p.rejection = ""
 	p.Refresh()
 	if !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	if p.refused = p.WhyNotWritable(); p.refused == "" {
-		p.refused = p.dir + " cannot be written: " + err.Error()
+	if p.rejection = p.WriteProblem(); p.rejection == "" {
+		p.rejection = p.dir + " cannot be written: " + err.Error()
 		if errors.Is(err, syscall.EROFS) {
-			p.refused = topOf(p.dir) + " is read-only"
+			p.rejection = topOf(p.dir) + " is read-only"
 		}
 	}
 	return nil
 }
 
-// WhyNotWritable returns the reason why no file can be made in the directory. Empty if the mount table and the last write show no reason.
-func (p *Place) WhyNotWritable() string {
-	if p.refused != "" {
-		return p.refused
+// WriteProblem returns the reason why no file can be made in the directory. Empty if the mount table and the last write show no reason.
+func (p *Place) WriteProblem() string {
+	if p.rejection != "" {
+		return p.rejection
 	}
 	p.readTable()
 	return p.unwritable
 }
 
-// WhyNotKept returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive. An overlay keeps its changes
+// PersistenceProblem returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive. An overlay keeps its changes
 // on the file system of its upper directory.
-func (p *Place) WhyNotKept() string {
-	if why := p.WhyNotWritable(); why != "" {
-		return why
+func (p *Place) PersistenceProblem() string {
+	if reason := p.WriteProblem(); reason != "" {
+		return reason
 	}
-	return p.unkept
+	return p.notPersistent
 }
 
 // Refresh makes the next use read the mount table again.
@@ -66,7 +66,7 @@ func (p *Place) readTable() {
 	if p.isRead {
 		return
 	}
-	p.isRead, p.unwritable, p.unkept = true, "", ""
+	p.isRead, p.unwritable, p.notPersistent = true, "", ""
 	if p.files.IsImage() {
 		return
 	}
@@ -83,7 +83,7 @@ func (p *Place) readTable() {
 		line, _ = p.mountOf(lines, upper)
 	}
 	if line.fsType == "tmpfs" || line.fsType == "ramfs" {
-		p.unkept = name + " is kept in memory"
+		p.notPersistent = name + " is kept in memory"
 	}
 }
 

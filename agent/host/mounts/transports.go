@@ -79,7 +79,7 @@ func (r Reader) Sessions() ([]Session, error) {
 		if !isNFS(line.fsType) {
 			continue
 		}
-		s, told := all[line.point]
+		s, hasStats := all[line.point]
 		c := newClient(line, s)
 		if !c.sessions {
 			continue
@@ -91,7 +91,7 @@ func (r Reader) Sessions() ([]Session, error) {
 			session.Server, _ = splitSource(line)
 		}
 		session.Age = max(session.Age, s.age)
-		if !told {
+		if !hasStats {
 			session.Age = math.MaxInt
 		}
 		session.Ports = distinctValues(append(session.Ports, s.sourcePorts...))
@@ -138,8 +138,8 @@ func (r Reader) readSysfs() []sysfsTransport {
 
 // portOf returns the port of a mount's server: the port of an option, or the usual one.
 func portOf(line mountLine, usual int) int {
-	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
-		return given
+	if port, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && port > 0 {
+		return port
 	}
 	return usual
 }
@@ -230,19 +230,19 @@ const unlimitedSlots = 65536
 // slotLimit returns the limit of the transports that a mount uses. If they differ, it returns the lowest. For a mount with sessions whose ports match
 // no transport, it returns the highest.
 func slotLimit(all []transport, c client) int {
-	var used, own []int
+	var used, owned []int
 	for _, t := range all {
 		if !c.usesTransport(t) {
 			continue
 		}
 		used = append(used, t.slotLimit)
 		if c.ownsTransport(t) {
-			own = append(own, t.slotLimit)
+			owned = append(owned, t.slotLimit)
 		}
 	}
 	switch {
-	case len(own) > 0:
-		return slices.Min(own)
+	case len(owned) > 0:
+		return slices.Min(owned)
 	case len(used) == 0:
 		return 0
 	case c.sessions:

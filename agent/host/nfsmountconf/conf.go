@@ -85,14 +85,14 @@ func parseSection(line string) section {
 // same meaning and another name: the kernel uses the last one.
 func (c conf) optionsOf(server, point string) []string {
 	var out []string
-	has := func(name string) bool {
+	hasOption := func(name string) bool {
 		return slices.ContainsFunc(out, func(o string) bool { return o == name || strings.HasPrefix(o, name+"=") })
 	}
 	for _, s := range []section{{pointSection, strings.ToLower(point)}, {serverSection, strings.ToLower(server)}, {globalSection, ""}} {
 		versioned := slices.ContainsFunc(out, isVersion)
 		for _, t := range c[s] {
 			opposite, negative := strings.CutPrefix(t.field, "no")
-			if has(t.field) || negative && has(opposite) || has("no"+t.field) {
+			if hasOption(t.field) || negative && hasOption(opposite) || hasOption("no"+t.field) {
 				continue
 			}
 			if isVersion(t.field) {

@@ -65,7 +65,7 @@ func (s *Subject) TakeOverFiles() {
 	}
 }
 
-func isOurs(file string) bool { return file == DropIn || file == FormerDropIn }
+func isOwnDropIn(file string) bool { return file == DropIn || file == FormerDropIn }
 
 // Original implements host.Subject. Originally, the drop-in did not exist, so the original is empty.
 func (s *Subject) Original(context.Context, string) (host.Original, error) {
@@ -78,7 +78,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		desired = nil
 	}
 	text := renderDropIn(desired)
-	s.fileErr = s.place.NoteWrite(s.fs.KeepOwnFile(ourFile, text))
+	s.fileErr = s.place.RecordWrite(s.fs.KeepOwnFile(ourFile, text))
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils installs the directory, so an empty one comes from the agent.
 		s.fileErr = s.fs.RemoveEmpty(directory)
@@ -129,51 +129,51 @@ func sectionOf(name string) section {
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
 	all, err := readConf(s.fs)
-	ours, ownErr := s.readDropIn()
+	dropIn, ownErr := s.readDropIn()
 	err = errors.Join(err, ownErr)
 	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
 		if err := checkSetting(setting); err != nil {
 			return err
 		}
 		switch {
-		case !s.isInstalled() && s.place.WhyNotWritable() != "":
+		case !s.isInstalled() && s.place.WriteProblem() != "":
 			o.State = host.Unsupported
-			o.Message = "mount.nfs is not installed here, and " + s.place.WhyNotWritable() + ": NFS mounts are made in containers"
+			o.Message = "mount.nfs is not installed here, and " + s.place.WriteProblem() + ": NFS mounts are made in containers"
 		case !s.isInstalled():
 			o.State = host.Unsupported
 			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"
 		case err != nil:
 			return err
 		default:
-			s.observeSetting(o, all, ours)
+			s.observeSetting(o, all, dropIn)
 		}
 		return nil
 	})
 }
 
 func (s *Subject) readDropIn() (conf, error) {
-	ours, name := conf{}, ourFile.NameOn(s.fs)
+	dropIn, name := conf{}, ourFile.NameOn(s.fs)
 	data, err := s.fs.ReadIfThere(name)
-	ours.parseFile(name, string(data))
-	return ours, err
+	dropIn.parseFile(name, string(data))
+	return dropIn, err
 }
 
-func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
+func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf) {
 	wanted := strings.Split(o.Desired, ",")
 	server := sectionOf(o.Name).arg
-	given := all.optionsOf(server, "")
-	o.Observed = strings.Join(given, ",")
-	switch missing := missingTags(ours[sectionOf(o.Name)], wanted); {
-	case len(missing) > 0 && s.place.WhyNotWritable() != "":
-		o.State, o.Message = host.Unsupported, s.place.WhyNotWritable()+", and mount.nfs reads its defaults nowhere else"
+	effective := all.optionsOf(server, "")
+	o.Observed = strings.Join(effective, ",")
+	switch missing := missingTags(dropIn[sectionOf(o.Name)], wanted); {
+	case len(missing) > 0 && s.place.WriteProblem() != "":
+		o.State, o.Message = host.Unsupported, s.place.WriteProblem()+", and mount.nfs reads its defaults nowhere else"
 	case len(missing) > 0 && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.fileErr.Error()
 	case len(missing) > 0:
 		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
 		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), "applies to mounts that the host makes from now on")
-		if by := s.shadowedBy(all, ours, server, wanted); by != "" {
-			o.State, o.Message = host.Shadowed, by
+		if message := s.shadowedBy(all, dropIn, server, wanted); message != "" {
+			o.State, o.Message = host.Shadowed, message
 		}
 	}
 }
@@ -181,37 +181,37 @@ func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
 // missingTags returns the desired options that a section of the drop-in does not have, and options in it that are not desired.
 func missingTags(tags []tag, wanted []string) []string {
 	var missing []string
-	held := map[string]bool{}
+	present := map[string]bool{}
 	for _, t := range tags {
-		held[t.mountOption()] = true
+		present[t.mountOption()] = true
 	}
 	for _, option := range wanted {
-		if !held[option] {
+		if !present[option] {
 			missing = append(missing, option)
 		}
-		delete(held, option)
+		delete(present, option)
 	}
-	return slices.AppendSeq(missing, maps.Keys(held))
+	return slices.AppendSeq(missing, maps.Keys(present))
 }
 
 // shadowedBy returns a message about the file that prevents a mount from having the desired options. Empty if there is none. A section for a mount
 // point is narrower than the agent's sections. A section for a server is narrower than the section for all servers, and is intended if it is the
 // agent's.
-func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) string {
+func (s *Subject) shadowedBy(all, dropIn conf, server string, wanted []string) string {
 	if differing := s.differences(wanted, all.optionsOf(server, "")); len(differing) > 0 {
 		return fmt.Sprintf("%s sets another value for %s, which wins", all.fileOf(server, differing), host.ListNames(differing))
 	}
 	for _, narrow := range slices.SortedFunc(maps.Keys(all), compareSections) {
-		var given []string
+		var effective []string
 		switch {
 		case narrow.name == pointSection:
-			given = all.optionsOf(server, narrow.arg)
-		case narrow.name == serverSection && server == "" && len(ours[narrow]) == 0:
-			given = all.optionsOf(narrow.arg, "")
+			effective = all.optionsOf(server, narrow.arg)
+		case narrow.name == serverSection && server == "" && len(dropIn[narrow]) == 0:
+			effective = all.optionsOf(narrow.arg, "")
 		default:
 			continue
 		}
-		if differing := s.differences(wanted, given); len(differing) > 0 {
+		if differing := s.differences(wanted, effective); len(differing) > 0 {
 			return fmt.Sprintf("%s has a section for %s, which sets another value for %s", all[narrow][0].file, narrow.arg, host.ListNames(differing))
 		}
 	}
@@ -226,7 +226,7 @@ func compareSections(a, b section) int {
 func (c conf) fileOf(server string, options []string) string {
 	for _, s := range []section{{serverSection, server}, {globalSection, ""}} {
 		for _, t := range c[s] {
-			if !isOurs(t.file) && slices.ContainsFunc(options, func(name string) bool {
+			if !isOwnDropIn(t.file) && slices.ContainsFunc(options, func(name string) bool {
 				return t.field == name || t.field == strings.TrimPrefix(name, "no")
 			}) {
 				return t.file
@@ -234,7 +234,7 @@ func (c conf) fileOf(server string, options []string) string {
 		}
 	}
 	for _, t := range slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}]) {
-		if !isOurs(t.file) {
+		if !isOwnDropIn(t.file) {
 			return t.file
 		}
 	}
@@ -243,9 +243,9 @@ func (c conf) fileOf(server string, options []string) string {
 
 // Restore implements host.Subject. Apply has already removed the agent's lines.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
-	ours, err := s.readDropIn()
+	dropIn, err := s.readDropIn()
 	return host.RestoreEach(originals, host.NextMount, func(o *host.Observation, _ host.Original) error {
-		if err == nil && len(ours[sectionOf(o.Name)]) > 0 {
+		if err == nil && len(dropIn[sectionOf(o.Name)]) > 0 {
 			return errors.New("still in " + DropIn)
 		}
 		return err

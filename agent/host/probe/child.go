@@ -40,14 +40,14 @@ func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
 	if err != nil {
 		return workload.Result{}, err
 	}
-	var output, said bytes.Buffer
+	var output, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", WorkCommand)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = bytes.NewReader(input), &output, &said, []string{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = bytes.NewReader(input), &output, &stderr, []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = cleanupTime
 	if err := cmd.Run(); err != nil {
-		if text := strings.TrimPrefix(strings.TrimSpace(said.String()), "node-agent: "); text != "" && ctx.Err() == nil {
+		if text := strings.TrimPrefix(strings.TrimSpace(stderr.String()), "node-agent: "); text != "" && ctx.Err() == nil {
 			return workload.Result{}, errors.New(text[:min(len(text), maxWorkText)])
 		}
 		return workload.Result{}, fmt.Errorf("the process that works: %w", err)

@@ -68,7 +68,7 @@ func (c clone) mount() (source, fsType string, err error) {
 	if fsType == "" {
 		return "", "", errors.New("nothing is mounted at " + c.dir + ": only the Pod of a clone starts this")
 	}
-	if device, others := devicesOf(data, c.dir); slices.Contains(others, device) {
+	if device, otherDevices := devicesOf(data, c.dir); slices.Contains(otherDevices, device) {
 		return "", "", Void("another mount has its device " + device)
 	}
 	return source, fsType, nil

@@ -93,7 +93,7 @@ func (machine) explain(source string, a attempt) string {
 		if err != nil {
 			break
 		}
-		if name, value, has := strings.Cut(option, "="); has {
+		if name, value, hasValue := strings.Cut(option, "="); hasValue {
 			err = unix.FsconfigSetString(fd, name, value)
 		} else {
 			err = unix.FsconfigSetFlag(fd, option)

@@ -145,19 +145,19 @@ func (l list) version4(minor string, server, client netip.Addr) attempt {
 // rpc.statd is in the node's network namespace, not in this one.
 func (l list) version3(server netip.Addr) attempt {
 	netid := l.netid
-	more := []string{"vers=3"}
+	options := []string{"vers=3"}
 	if netid == "" {
 		netid = "tcp"
 		if server.Is6() {
 			netid = "tcp6"
 		}
-		more = append(more, "proto="+netid)
+		options = append(options, "proto="+netid)
 	}
-	return l.newAttempt("3", append(more, "mountvers=3", "mountproto="+netid, "nolock", "addr="+server.String())...)
+	return l.newAttempt("3", append(options, "mountvers=3", "mountproto="+netid, "nolock", "addr="+server.String())...)
 }
 
-func (l list) newAttempt(version string, more ...string) attempt {
-	return attempt{fsType: "nfs", version: version, flags: l.flags, data: strings.Join(slices.Concat(l.rest, more), ",")}
+func (l list) newAttempt(version string, options ...string) attempt {
+	return attempt{fsType: "nfs", version: version, flags: l.flags, data: strings.Join(slices.Concat(l.rest, options), ",")}
 }
 
 // remaining returns the attempts with which mount.nfs would continue after an error of the first (nfs_autonegotiate in stropts.c): an older version,

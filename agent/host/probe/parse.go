@@ -15,17 +15,17 @@ func countVolumes(data string) int {
 }
 
 // devicesOf returns the device of the mount at a point in /proc/self/mountinfo, and the devices of all other mounts.
-func devicesOf(data, point string) (own string, others []string) {
+func devicesOf(data, point string) (device string, otherDevices []string) {
 	for line := range strings.Lines(data) {
 		fields := strings.Fields(line)
 		if len(fields) < 5 {
 			continue
 		}
 		if fields[4] == point {
-			own = fields[2]
+			device = fields[2]
 			continue
 		}
-		others = append(others, fields[2])
+		otherDevices = append(otherDevices, fields[2])
 	}
-	return own, others
+	return device, otherDevices
 }

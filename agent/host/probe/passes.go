@@ -29,8 +29,8 @@ func (w work) runPasses(ctx context.Context) Result {
 	var r Result
 	for _, p := range w.order.Passes {
 		r.Proofs = nil
-		if why := w.prove(&r); why != "" {
-			r.Message = why
+		if reason := w.prove(&r); reason != "" {
+			r.Message = reason
 			return r
 		}
 		r.Tried = true
@@ -65,7 +65,7 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 	if err != nil {
 		return pass, err
 	}
-	began := w.now()
+	start := w.now()
 	if err := w.mountList(ctx, l); err != nil {
 		return pass, err
 	}
@@ -75,12 +75,12 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 		return pass, nil
 	}
 	if w.order.Work.Name == MountOnly {
-		if err := w.answers(w.order.User); err != nil {
+		if err := w.checkResponse(w.order.User); err != nil {
 			return pass, err
 		}
-		took := w.now().Sub(began)
+		elapsed := w.now().Sub(start)
 		phase, err := w.meter().measure(First, nil)
-		phase.Duration, phase.Units = took, 1
+		phase.Duration, phase.Units = elapsed, 1
 		pass.Phases = []Phase{phase}
 		return pass, err
 	}

@@ -85,8 +85,8 @@ func (w work) run(ctx context.Context) Result {
 		return w.runPasses(ctx)
 	}
 	var r Result
-	if why := w.prove(&r); why != "" {
-		r.Message = why
+	if reason := w.prove(&r); reason != "" {
+		r.Message = reason
 		return r
 	}
 	r.Tried = true
@@ -118,16 +118,16 @@ func (w work) prove(r *Result) string {
 }
 
 func (w work) proveNetwork(*Result) Proof {
-	own, err := w.readLink(networkLink)
+	namespace, err := w.readLink(networkLink)
 	switch {
 	case err != nil:
 		return Proof{Type: OwnNetwork, Message: "cannot tell which network namespace this is: " + err.Error()}
 	case w.order.HostNetwork == "":
 		return Proof{Type: OwnNetwork, Message: "the order does not say which network namespace is the node's"}
-	case own == w.order.HostNetwork:
+	case namespace == w.order.HostNetwork:
 		return Proof{Type: OwnNetwork, Message: "the trial runner is in the node's own network namespace, where a mount would share the connections of others"}
 	}
-	return Proof{Type: OwnNetwork, Holds: true, Message: own + ", the node's is " + w.order.HostNetwork}
+	return Proof{Type: OwnNetwork, Holds: true, Message: namespace + ", the node's is " + w.order.HostNetwork}
 }
 
 // proveIdentifier gives the NFSv4 client of this network namespace a unique identifier. Without one, it has the host's identifier. A server that sees
@@ -176,7 +176,7 @@ func (w work) tryList(ctx context.Context, l list, r *Result) error {
 	}
 	defer func() { _ = w.unmount(volumeDir) }()
 	w.observe(l, r)
-	return w.answers(w.order.User)
+	return w.checkResponse(w.order.User)
 }
 
 func (w work) tryOwn(ctx context.Context) *Mount {
@@ -186,7 +186,7 @@ func (w work) tryOwn(ctx context.Context) *Mount {
 	}
 	if err == nil {
 		defer func() { _ = w.unmount(volumeDir) }()
-		err = w.answers(w.order.User)
+		err = w.checkResponse(w.order.User)
 	}
 	if err != nil {
 		return &Mount{Message: err.Error()}
@@ -242,8 +242,8 @@ func (w work) describe(from string, a attempt, err error) error {
 	if !errors.Is(err, syscall.EINVAL) {
 		return failed
 	}
-	if why := w.explain(from, a); why != "" {
-		return fmt.Errorf("%w: %s", failed, why)
+	if reason := w.explain(from, a); reason != "" {
+		return fmt.Errorf("%w: %s", failed, reason)
 	}
 	return failed
 }
@@ -269,8 +269,8 @@ func (w work) proveDevice() Proof {
 		p.Message = err.Error()
 		return p
 	}
-	listed, others := devicesOf(data, volumeDir)
-	p.Holds = listed == device && !slices.Contains(others, device)
+	listed, otherDevices := devicesOf(data, volumeDir)
+	p.Holds = listed == device && !slices.Contains(otherDevices, device)
 	p.Message = device
 	if !p.Holds {
 		p.Message = "another mount has its device " + device
@@ -278,7 +278,7 @@ func (w work) proveDevice() Proof {
 	return p
 }
 
-func (w work) answers(user int) error { return unlessDenied(w.readRoot(volumeDir, user)) }
+func (w work) checkResponse(user int) error { return unlessDenied(w.readRoot(volumeDir, user)) }
 
 // unlessDenied accepts it as a response if the user may not read the root.
 func unlessDenied(err error) error {

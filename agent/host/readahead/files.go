@@ -55,7 +55,7 @@ func sourceOf(fsType string) valueSource {
 
 func (s *Subject) sourceOf(fsType string) valueSource {
 	k := sourceOf(fsType)
-	if k == byNFSUtils && !s.fs.Exists(nfsrahead) || k != byAgent && s.places[k].WhyNotWritable() != "" {
+	if k == byNFSUtils && !s.fs.Exists(nfsrahead) || k != byAgent && s.places[k].WriteProblem() != "" {
 		return byAgent
 	}
 	return k
@@ -64,8 +64,8 @@ func (s *Subject) sourceOf(fsType string) valueSource {
 // files contains the lines of the agent's files, by source and type.
 type files map[valueSource]map[string]string
 
-// whyLost returns the reason why a later mount would not get the value. Empty if it would.
-func (f files) whyLost(k valueSource, fsType, size string) string {
+// lostReason returns the reason why a later mount would not get the value. Empty if it would.
+func (f files) lostReason(k valueSource, fsType, size string) string {
 	if k == byAgent || f[k][fsType] == size {
 		return ""
 	}
@@ -95,7 +95,7 @@ func renderFile(k valueSource, sizes map[string]string) string {
 
 // readFiles reads the agent's files. It ignores lines that the agent would write differently.
 func (s *Subject) readFiles() files {
-	kept := files{byNFSUtils: {}, byUdev: {}}
+	saved := files{byNFSUtils: {}, byUdev: {}}
 	for k, name := range fileOf {
 		data, err := s.fs.ReadFile(name)
 		if err != nil {
@@ -103,11 +103,11 @@ func (s *Subject) readFiles() files {
 		}
 		for text := range strings.Lines(string(data)) {
 			if fsType, size := parseLine(k, text); fsType != "" && renderLine(k, fsType, size) == text {
-				kept[k][fsType] = size
+				saved[k][fsType] = size
 			}
 		}
 	}
-	return kept
+	return saved
 }
 
 func parseLine(k valueSource, text string) (fsType, size string) {
@@ -135,7 +135,7 @@ func (s *Subject) writeFiles(wanted map[string]string) error {
 		if len(sizes[k]) > 0 {
 			text = renderFile(k, sizes[k])
 		}
-		if err := s.places[k].NoteWrite(s.fs.KeepFile(fileOf[k], text)); err != nil {
+		if err := s.places[k].RecordWrite(s.fs.KeepFile(fileOf[k], text)); err != nil {
 			return err
 		}
 	}

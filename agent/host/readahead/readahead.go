@@ -189,35 +189,35 @@ func (s *Subject) writeWindow(file, wanted string) error {
 // Observe implements host.Subject. Observed is the smallest window of all mounts of the type.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.setDesired(desired)
-	kept := s.readFiles()
+	saved := s.readFiles()
 	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
 		if err := checkSetting(setting); err != nil {
 			return err
 		}
-		return s.observeSetting(o, kept)
+		return s.observeSetting(o, saved)
 	})
 }
 
-func (s *Subject) observeSetting(o *host.Observation, kept files) error {
+func (s *Subject) observeSetting(o *host.Observation, saved files) error {
 	values, err := s.readWindows(o.Name)
 	if err != nil {
 		return err
 	}
-	var others []string
+	var deviations []string
 	for file, value := range values {
 		if o.Observed == "" || parseNumber(value) < parseNumber(o.Observed) {
 			o.Observed = value
 		}
 		if value != grantedSize(o.Desired) && value != o.Desired {
-			others = append(others, windowID(file)+" has "+value)
+			deviations = append(deviations, windowID(file)+" has "+value)
 		}
 	}
-	lost := kept.whyLost(s.sourceOf(o.Name), o.Name, o.Desired)
+	lost := saved.lostReason(s.sourceOf(o.Name), o.Name, o.Desired)
 	switch {
-	case len(others) > 0 && s.failed[o.Name] != "":
+	case len(deviations) > 0 && s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
-	case len(others) > 0:
-		o.State, o.Message = host.Drifted, host.ListNames(others)
+	case len(deviations) > 0:
+		o.State, o.Message = host.Drifted, host.ListNames(deviations)
 	case lost != "" && s.fileErr != nil:
 		o.State, o.Message = host.Failed, lost+": "+s.fileErr.Error()
 	case lost != "":
@@ -247,7 +247,7 @@ func (s *Subject) restoreType(o *host.Observation, original host.Original) error
 	if err != nil {
 		return err
 	}
-	left := 0
+	remaining := 0
 	for _, file := range found {
 		back, ok := single[windowID(file)]
 		if !ok {
@@ -260,13 +260,13 @@ func (s *Subject) restoreType(o *host.Observation, original host.Original) error
 				return err
 			}
 		case err == nil && value == grantedSize(s.applied[o.Name]):
-			left++
+			remaining++
 		}
 		delete(s.known, file)
 	}
-	if left > 0 {
+	if remaining > 0 {
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = text.Count(left, "newer mount") + ": the window stays until the next mount"
+		o.Message = text.Count(remaining, "newer mount") + ": the window stays until the next mount"
 	}
 	return nil
 }

@@ -72,8 +72,8 @@ func (v *Volumes) Original(_ context.Context, name string) (host.Original, error
 
 // windowBefore returns the window before a setting in the journal changed it. Empty if there is no such setting, or the window is unknown.
 func (v *Volumes) windowBefore(key, fsType, file string) string {
-	original, held := v.journalled(key)
-	if !held {
+	original, ok := v.journalled(key)
+	if !ok {
 		return ""
 	}
 	return originalOf(original, fsType, file)

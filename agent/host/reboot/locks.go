@@ -40,7 +40,7 @@ const (
 
 // findLocks returns the locks that package managers hold. It neither locks nor creates a file. A missing file is not locked.
 func (l Logind) findLocks() ([]string, error) {
-	var held []string
+	var locks []string
 	seen := map[string]bool{}
 	kernel, err := l.readKernelLocks()
 	if err != nil {
@@ -60,11 +60,11 @@ func (l Logind) findLocks() ([]string, error) {
 			return nil, err
 		}
 		if locked {
-			held = append(held, name+" is locked"+l.byProcess(pid))
+			locks = append(locks, name+" is locked"+l.byProcess(pid))
 		}
 	}
 	running, err := l.findPIDFiles()
-	return append(held, running...), err
+	return append(locks, running...), err
 }
 
 // isLocked reports whether a process has a write lock on a file, and its process ID. Zero if the process is unknown. Readers may have shared locks,

@@ -86,9 +86,9 @@ func (s *Subject) writeDropIn(c content) error {
 	if len(c.settings)+len(c.done) > 0 {
 		text = string(c.renderDropIn())
 	}
-	err := s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
+	err := s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, text))
 	s.done = nil
-	if err == nil && s.place.WhyNotWritable() != "" {
+	if err == nil && s.place.WriteProblem() != "" {
 		s.done = c.done
 	}
 	return err
@@ -98,10 +98,10 @@ type assignment struct {
 	file, value string
 }
 
-// isLater reports whether a file is read after the drop-in. isNotOurs reports whether it is not the drop-in.
+// isLater reports whether a file is read after the drop-in. isForeign reports whether it is not the drop-in.
 func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base(OurFile.NameOn(s.fs)) }
 
-func isNotOurs(file string) bool { return file != DropIn && file != FormerDropIn }
+func isForeign(file string) bool { return file != DropIn && file != FormerDropIn }
 
 // readAssignments returns, by dotted name, the last value in the picked files. It does not apply names with wildcards: systemd-sysctl does not apply
 // them to a name that a file sets explicitly.

@@ -55,8 +55,8 @@ var bringers = map[string]string{
 // perInterface are the trees that have a directory for each interface.
 var perInterface = []string{"net.ipv4.conf.", "net.ipv4.neigh.", "net.ipv6.conf.", "net.ipv6.neigh."}
 
-// whyMissing returns the reason why the running kernel does not have a parameter.
-func (s *Subject) whyMissing(name string) string {
+// missingReason returns the reason why the running kernel does not have a parameter.
+func (s *Subject) missingReason(name string) string {
 	const later = "; it is set once it appears"
 	if release, ok := dropped[name]; ok {
 		return "this kernel does not have it: removed in Linux " + release

@@ -65,32 +65,32 @@ func (s *Subject) readName(name string) (string, error) {
 // restorePair restores the parameter of a pair that was effective. The kernel clears the other one on its own.
 func (s *Subject) restorePair(o *host.Observation, original host.Original) error {
 	other := s.Counterpart(o.Name)
-	if s.wanted[other] {
+	if s.desired[other] {
 		o.Message = other + " is set in its place, and its entry in the journal holds both originals"
 		return nil
 	}
-	own, counterpart := completePair(original)
-	if own == "" || counterpart == "" {
-		return s.restoreUnknown(o, own, counterpart)
+	ownValue, counterpart := completePair(original)
+	if ownValue == "" || counterpart == "" {
+		return s.restoreUnknown(o, ownValue, counterpart)
 	}
-	return s.restoreKnown(o, own, counterpart)
+	return s.restoreKnown(o, ownValue, counterpart)
 }
 
 // completePair derives a value that a journal of an earlier release does not contain: if one of a pair was not 0, the other was 0.
-func completePair(original host.Original) (own, counterpart string) {
-	own, counterpart = normaliseValue(original.Value), normaliseValue(original.Counterpart)
-	if counterpart == "" && own != "" && own != "0" {
+func completePair(original host.Original) (ownValue, counterpart string) {
+	ownValue, counterpart = normaliseValue(original.Value), normaliseValue(original.Counterpart)
+	if counterpart == "" && ownValue != "" && ownValue != "0" {
 		counterpart = "0"
 	}
-	if own == "" && counterpart != "" && counterpart != "0" {
-		own = "0"
+	if ownValue == "" && counterpart != "" && counterpart != "0" {
+		ownValue = "0"
 	}
-	return own, counterpart
+	return ownValue, counterpart
 }
 
-func (s *Subject) restoreKnown(o *host.Observation, own, counterpart string) error {
-	name, value := o.Name, own
-	if own == "0" {
+func (s *Subject) restoreKnown(o *host.Observation, ownValue, counterpart string) error {
+	name, value := o.Name, ownValue
+	if ownValue == "0" {
 		name, value = s.Counterpart(o.Name), counterpart
 	}
 	if value == "0" {
@@ -126,22 +126,22 @@ var errNotCleared = errors.New("the kernel did not clear it")
 
 // restoreUnknown restores a pair if the journal of an earlier release only shows that one parameter was 0. The other one was effective then, and the
 // host's files may contain its value.
-func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) error {
+func (s *Subject) restoreUnknown(o *host.Observation, ownValue, counterpart string) error {
 	unknown := s.Counterpart(o.Name)
-	if own == "" {
+	if ownValue == "" {
 		unknown = o.Name
 	}
-	set, err := s.readAssignments(isNotOurs)
+	set, err := s.readAssignments(isForeign)
 	if err != nil {
 		return err
 	}
 	if found := set[unknown].value; found != "" && found != "0" {
-		if own == "" {
-			own = found
+		if ownValue == "" {
+			ownValue = found
 		} else {
 			counterpart = found
 		}
-		return s.restoreKnown(o, own, counterpart)
+		return s.restoreKnown(o, ownValue, counterpart)
 	}
 	if now, err := s.readName(unknown); err == nil && now != "" && now != "0" {
 		o.Message = unknown + " is set again"

@@ -28,7 +28,7 @@ type Subject struct {
 	// done are the completed actions, if the drop-in cannot contain them.
 	done     map[string]string
 	attended bool
-	wanted   map[string]bool
+	desired  map[string]bool
 	// changedIn are the families in which Set has changed a value since the last Apply.
 	changedIn map[string]bool
 }
@@ -61,12 +61,12 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 		return host.Original{}, err
 	}
 	if s.fs.IsImage() {
-		set, err := s.readAssignments(isNotOurs)
+		set, err := s.readAssignments(isForeign)
 		if err != nil {
 			return host.Original{}, fmt.Errorf("read sysctl %s of the image: %w", name, err)
 		}
-		own, ok := set[dottedName(name)]
-		return host.Original{Present: ok, Value: own.value}, nil
+		entry, ok := set[dottedName(name)]
+		return host.Original{Present: ok, Value: entry.value}, nil
 	}
 	value, err := s.kernel.ReadValue(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 
 // Apply implements host.Subject. The drop-in omits a value that the kernel does not accept, because systemd-sysctl would fail on it at every boot.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
-	s.failed, s.wanted = map[string]string{}, namesOf(desired)
+	s.failed, s.desired = map[string]string{}, namesOf(desired)
 	before, err := s.readDropIn()
 	if err != nil {
 		s.fileErr = err
@@ -94,7 +94,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	changedIn := s.applyValues(desired, after)
 	for _, setting := range desired {
 		if s.isAction(setting.Name) {
-			s.doAction(setting, before, changedIn[actionFamily(setting.Name)], after)
+			s.runAction(setting, before, changedIn[actionFamily(setting.Name)], after)
 		}
 	}
 	s.fileErr = s.writeDropIn(after)
@@ -106,8 +106,8 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
 	changedIn, s.changedIn = s.changedIn, map[string]bool{}
 	apply := func(setting host.Setting) {
-		kept, changed := s.applyLive(setting)
-		if kept {
+		persistent, changed := s.applyLive(setting)
+		if persistent {
 			after.settings[setting.Name] = setting.Value
 		}
 		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
@@ -128,15 +128,15 @@ func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn 
 
 // Set implements host.Setter.
 func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
-	refused := map[string]error{}
+	failures := map[string]error{}
 	set := func(setting host.Setting) {
 		file, err := checkSetting(setting)
 		if err == nil {
 			err = s.setLive(file, setting)
 		}
-		delete(refused, setting.Name)
+		delete(failures, setting.Name)
 		if err != nil {
-			refused[setting.Name] = err
+			failures[setting.Name] = err
 		}
 		s.changedIn[actionFamily(setting.Name)] = true
 	}
@@ -145,23 +145,23 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 	}
 	for _, setting := range settings {
 		// Retry rejected values after the others, as Apply does.
-		if refused[setting.Name] != nil {
+		if failures[setting.Name] != nil {
 			set(setting)
 		}
 	}
-	return refused
+	return failures
 }
 
 // OutlivesBoot implements host.Setter. A boot sets the values in files.
 func (s *Subject) OutlivesBoot() bool { return false }
 
 // applyLive applies one value. kept reports whether the drop-in must contain it. changed reports whether it was written.
-func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
+func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
 		return false, false
 	}
-	if s.wanted[s.Counterpart(setting.Name)] {
+	if s.desired[s.Counterpart(setting.Name)] {
 		return false, false
 	}
 	if s.fs.IsImage() {
@@ -200,17 +200,17 @@ func (s *Subject) setLive(file string, setting host.Setting) error {
 
 // writeValue writes a value and reads it back, because the kernel rounds and clamps some values.
 func (s *Subject) writeValue(file, value string) error {
-	return host.SetValue(s.kernel, file, value, func(got, value string) bool { return normaliseValue(got) == normaliseValue(value) })
+	return host.SetValue(s.kernel, file, value, func(actual, value string) bool { return normaliseValue(actual) == normaliseValue(value) })
 }
 
-// doAction runs an action that has not run yet, and again after a change in its family. A comment in the drop-in records the action, so that a
+// runAction runs an action that has not run yet, and again after a change in its family. A comment in the drop-in records the action, so that a
 // restart of the agent does not repeat it.
-func (s *Subject) doAction(setting host.Setting, before content, again bool, after content) {
+func (s *Subject) runAction(setting host.Setting, before content, familyChanged bool, after content) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.Exists(file) {
 		return
 	}
-	if before.done[setting.Name] != setting.Value || again {
+	if before.done[setting.Name] != setting.Value || familyChanged {
 		if err := s.kernel.WriteValue(file, setting.Value); err != nil {
 			s.failed[setting.Name] = fmt.Sprintf("the kernel refuses %q: %v", setting.Value, err)
 			return
@@ -222,7 +222,7 @@ func (s *Subject) doAction(setting host.Setting, before content, again bool, aft
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
-	kept, err := s.readDropIn()
+	dropIn, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
 		later, err = s.readAssignments(s.isLater)
@@ -238,11 +238,11 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		if other := s.Counterpart(setting.Name); names[other] {
 			return errors.New(excludedNote(other))
 		}
-		return s.observeSetting(o, setting, kept, later)
+		return s.observeSetting(o, setting, dropIn, later)
 	})
 }
 
-func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) error {
+func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, dropIn content, later map[string]assignment) error {
 	file, err := checkSetting(setting)
 	switch {
 	case err != nil:
@@ -250,29 +250,29 @@ func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, kept
 	case s.fs.IsImage() && o.Effect == host.Action:
 		o.State, o.Message = host.Unsupported, "an action needs a running kernel, and an image has none"
 	case s.fs.IsImage():
-		s.observeFile(o, setting, kept, later)
+		s.observeFile(o, setting, dropIn, later)
 	case !s.fs.Exists(file):
-		o.State, o.Message = host.Unsupported, s.whyMissing(o.Name)
+		o.State, o.Message = host.Unsupported, s.missingReason(o.Name)
 	case o.Effect == host.Action:
-		s.observeAction(o, kept)
+		s.observeAction(o, dropIn)
 	default:
-		return s.observeValue(o, setting, file, kept, later)
+		return s.observeValue(o, setting, file, dropIn, later)
 	}
 	return nil
 }
 
-func (s *Subject) observeAction(o *host.Observation, kept content) {
+func (s *Subject) observeAction(o *host.Observation, dropIn content) {
 	switch {
 	case s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
-	case kept.done[o.Name] != o.Desired:
+	case dropIn.done[o.Name] != o.Desired:
 		o.State, o.Message = host.Pending, "not done yet"
 	default:
 		o.State, o.Message = host.InSync, "done once; an action cannot be read back"
 	}
 }
 
-func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, kept content, later map[string]assignment) error {
+func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, dropIn content, later map[string]assignment) error {
 	value, err := s.kernel.ReadValue(file)
 	if err != nil {
 		return err
@@ -285,26 +285,26 @@ func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file s
 	case !met:
 		o.State = host.Drifted
 	default:
-		s.observeFile(o, setting, kept, later)
+		s.observeFile(o, setting, dropIn, later)
 	}
 	return nil
 }
 
 // observeFile checks the value that the next boot will set.
-func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) {
+func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]
-	isKept := normaliseValue(kept.settings[o.Name]) == wanted
-	unwritable := s.place.WhyNotWritable()
+	isSaved := normaliseValue(dropIn.settings[o.Name]) == wanted
+	unwritable := s.place.WriteProblem()
 	if cleared, ok := later[s.Counterpart(o.Name)]; ok && cleared.value != "0" {
 		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
 	}
 	switch {
-	case !isKept && unwritable != "":
-		s.judgeUnkept(o, unwritable)
-	case !isKept && s.fileErr != nil:
+	case !isSaved && unwritable != "":
+		s.evaluateUnsaved(o, unwritable)
+	case !isSaved && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
-	case !isKept:
+	case !isSaved:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
 	case shadowed && !isMet(setting, winner.value):
 		o.State = host.Shadowed
@@ -313,19 +313,19 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept co
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	default:
 		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
-		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
-			s.judgeUnkept(o, why)
+		if reason := s.place.PersistenceProblem(); reason != "" && unwritable == "" {
+			s.evaluateUnsaved(o, reason)
 		}
 	}
 }
 
-// judgeUnkept evaluates an effective value that no file keeps for the next boot.
-func (s *Subject) judgeUnkept(o *host.Observation, why string) {
+// evaluateUnsaved evaluates an effective value that no file keeps for the next boot.
+func (s *Subject) evaluateUnsaved(o *host.Observation, reason string) {
 	if s.attended {
-		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+why
+		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+reason
 		return
 	}
-	o.State, o.Message = host.Failed, s.missingNote()+why+", and no agent stays to set it again"
+	o.State, o.Message = host.Failed, s.missingNote()+reason+", and no agent stays to set it again"
 }
 
 func (s *Subject) missingNote() string {

@@ -37,8 +37,8 @@ func parseBefore(text string) (b before, ok bool) {
 	return b, ok && (b.running || running == "stopped") && (b.enabled || enabled == "disabled")
 }
 
-// backCommand returns the command that makes a running daemon return to its previous profile.
-func (b before) backCommand() []string {
+// restoreCommand returns the command that makes a running daemon return to its previous profile.
+func (b before) restoreCommand() []string {
 	switch {
 	case b.mode.text == modeAuto:
 		return []string{"tuned-adm", "auto_profile"}

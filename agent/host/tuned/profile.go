@@ -115,7 +115,7 @@ func parseProfile(data string) map[string]map[string]string {
 
 // conflict is a declared sysctl that the profile sets to another value, directly or through its counterpart.
 type conflict struct {
-	declared, wanted string
+	declared, desired string
 	// name and value are the profile's setting.
 	name string
 	value
@@ -148,7 +148,7 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 		for _, other := range []string{name, exclusive[name]} {
 			v, ok := set[other]
 			if ok && (other != name || v.text != declared[name]) {
-				c.list = append(c.list, conflict{declared: name, wanted: declared[name], name: other, value: v})
+				c.list = append(c.list, conflict{declared: name, desired: declared[name], name: other, value: v})
 			}
 		}
 	}
@@ -171,13 +171,13 @@ func (c conflicts) String() string {
 		return ""
 	}
 	var names []string
-	again := !c.reapplied
+	agentReapplies := !c.reapplied
 	for _, x := range c.list {
-		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.wanted))
-		again = again || x.byVM
+		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.desired))
+		agentReapplies = agentReapplies || x.byVM
 	}
 	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls win, since they are applied after it"
-	if again {
+	if agentReapplies {
 		return message + ", and within a minute after tuned restarts"
 	}
 	return message + ", by tuned itself when it starts (reapply_sysctl)"

@@ -59,8 +59,8 @@ func (s *Subject) Name() string { return Name }
 type status struct {
 	// load, active and enabled are systemd's LoadState, ActiveState and UnitFileState.
 	load, active, enabled string
-	// since is the time when the daemon was started, in microseconds since boot.
-	since string
+	// startedAt is the time when the daemon was started, in microseconds since boot.
+	startedAt string
 	// conflicts are the units that stop when tuned is started.
 	conflicts []string
 	// profile and mode are the contents of tuned's files.
@@ -92,7 +92,7 @@ func (s *Subject) readStatus(ctx context.Context) (status, error) {
 	}
 	st := status{
 		load: values["LoadState"], active: values["ActiveState"], enabled: values["UnitFileState"],
-		since: values["ActiveEnterTimestampMonotonic"], conflicts: strings.Fields(values["Conflicts"]),
+		startedAt: values["ActiveEnterTimestampMonotonic"], conflicts: strings.Fields(values["Conflicts"]),
 	}
 	if st.profile, err = s.readText(profileFile); err == nil {
 		st.mode, err = s.readText(modeFile)
@@ -135,7 +135,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 			s.failed = err.Error()
 			continue
 		}
-		if checkSetting(d) != nil || s.whyUnsupported(ctx, d.Value, st) != "" {
+		if checkSetting(d) != nil || s.unsupportedReason(ctx, d.Value, st) != "" {
 			continue
 		}
 		if err := s.chooseProfile(ctx, d.Value, st); err != nil {
@@ -189,8 +189,8 @@ func checkSetting(d host.Setting) error {
 	return nil
 }
 
-// whyUnsupported returns the reason why a profile cannot work here. Empty if it can.
-func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status) string {
+// unsupportedReason returns the reason why a profile cannot work here. Empty if it can.
+func (s *Subject) unsupportedReason(ctx context.Context, profile string, st status) string {
 	switch {
 	case !s.isInstalled() || st.load == "not-found":
 		return "tuned is not installed: install the package tuned"
@@ -199,8 +199,8 @@ func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status)
 	case !s.profileExists(profile):
 		return "tuned has no profile " + profile + " here: tuned-adm list shows those it has"
 	case !st.isRunning():
-		if others := s.runningOf(ctx, st.conflicts); len(others) > 0 {
-			return "starting tuned would stop " + host.ListNames(others) + ": disable what you do not want, and the agent starts tuned"
+		if conflicting := s.runningOf(ctx, st.conflicts); len(conflicting) > 0 {
+			return "starting tuned would stop " + host.ListNames(conflicting) + ": disable what you do not want, and the agent starts tuned"
 		}
 	}
 	return ""
@@ -233,7 +233,7 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 
 func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error {
 	if !s.isInstalled() {
-		o.State, o.Message = host.Unsupported, s.whyUnsupported(ctx, o.Desired, status{})
+		o.State, o.Message = host.Unsupported, s.unsupportedReason(ctx, o.Desired, status{})
 		return nil
 	}
 	st, err := s.readStatus(ctx)
@@ -243,10 +243,10 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error
 	if st.isRunning() {
 		o.Observed = st.profile.text
 	}
-	why := s.whyUnsupported(ctx, o.Desired, st)
+	reason := s.unsupportedReason(ctx, o.Desired, st)
 	switch {
-	case why != "":
-		o.State, o.Message = host.Unsupported, why
+	case reason != "":
+		o.State, o.Message = host.Unsupported, reason
 	case s.failed != "" && (!st.hasProfile(o.Desired) || !st.enabledAtBoot()):
 		o.State, o.Message = host.Failed, s.failed
 	case !st.isRunning():
@@ -269,15 +269,15 @@ func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st sta
 		return err
 	}
 	o.State, o.Message = host.InSync, conflicts.String()
-	mark := o.Desired + " " + st.since
+	mark := o.Desired + " " + st.startedAt
 	if s.verified == mark && s.now().Before(s.verifiedUntil) {
 		return nil
 	}
 	if err := s.runCommand(ctx, "tuned-adm", "verify", "--ignore-missing"); err != nil {
 		failures := s.verifyFailures()
-		others := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
-		if len(others) > 0 || len(failures) == 0 {
-			return errors.New("tuned-adm verify: not all of the profile is in force: " + verifyMessage(others, err))
+		undeclared := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
+		if len(undeclared) > 0 || len(failures) == 0 {
+			return errors.New("tuned-adm verify: not all of the profile is in force: " + verifyMessage(undeclared, err))
 		}
 	}
 	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
@@ -294,7 +294,7 @@ func verifyMessage(failures []string, err error) string {
 // Restore implements host.Subject.
 func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
 	return host.RestoreEach(originals, host.Live, func(o *host.Observation, original host.Original) error {
-		was, ok := parseBefore(original.Value)
+		previous, ok := parseBefore(original.Value)
 		switch {
 		case !original.Present || !s.isInstalled():
 			o.Message = "nothing to restore"
@@ -302,45 +302,45 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 		case !ok:
 			return errors.New("the journal does not have tuned's original state")
 		}
-		return s.putBack(ctx, was)
+		return s.restoreState(ctx, previous)
 	})
 }
 
-// putBack restores the previous state of tuned. A daemon that is stopped reverts its changes.
-func (s *Subject) putBack(ctx context.Context, was before) error {
+// restoreState restores the previous state of tuned. A daemon that is stopped reverts its changes.
+func (s *Subject) restoreState(ctx context.Context, previous before) error {
 	s.verified = ""
 	st, err := s.readStatus(ctx)
 	if err != nil {
 		return err
 	}
 	switch {
-	case !was.running && st.isRunning():
+	case !previous.running && st.isRunning():
 		err = s.runCommand(ctx, "systemctl", "stop", unit)
-	case was.running && !(st.isRunning() && st.profile == was.profile && st.mode == was.mode):
-		err = s.runCommand(ctx, was.backCommand()...)
+	case previous.running && !(st.isRunning() && st.profile == previous.profile && st.mode == previous.mode):
+		err = s.runCommand(ctx, previous.restoreCommand()...)
 	}
 	if err != nil {
 		return err
 	}
-	if !was.enabled && st.enabledAtBoot() {
+	if !previous.enabled && st.enabledAtBoot() {
 		if err := s.runCommand(ctx, "systemctl", "disable", unit); err != nil {
 			return err
 		}
 	}
-	return errors.Join(s.restoreText(profileFile, was.profile), s.restoreText(modeFile, was.mode))
+	return errors.Join(s.restoreText(profileFile, previous.profile), s.restoreText(modeFile, previous.mode))
 }
 
 // restoreText restores tuned's file, which tuned-adm has changed. A running daemon does not read it.
-func (s *Subject) restoreText(name string, was fileText) error {
-	is, err := s.readText(name)
+func (s *Subject) restoreText(name string, previous fileText) error {
+	current, err := s.readText(name)
 	switch {
-	case err != nil || is == was:
+	case err != nil || current == previous:
 		return err
-	case !was.present:
+	case !previous.present:
 		return s.fs.Remove(name)
-	case was.text == "":
+	case previous.text == "":
 		return s.fs.WriteFileAtomic(name, nil, 0o644)
 	default:
-		return s.fs.WriteFileAtomic(name, []byte(was.text+"\n"), 0o644)
+		return s.fs.WriteFileAtomic(name, []byte(previous.text+"\n"), 0o644)
 	}
 }

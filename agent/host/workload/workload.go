@@ -173,13 +173,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1))}
 		workers.Go(func() {
 			for first := true; ctx.Err() == nil && (first || time.Now().Before(end)); first = false {
-				began := time.Now()
+				start := time.Now()
 				pass, err := w.pass(ctx)
 				if err != nil {
 					cancel(fmt.Errorf("%s in %s: %w", o.Name, o.Path, err))
 					return
 				}
-				pass.Seconds = time.Since(began).Seconds()
+				pass.Seconds = time.Since(start).Seconds()
 				mutex.Lock()
 				r.Passes = append(r.Passes, pass)
 				mutex.Unlock()

@@ -20,8 +20,8 @@ const maxFile = 16 << 20
 // found in files that were collected before.
 type Bundle struct {
 	Redactor *Redactor
-	// LeftOut describes missing content, with the reason.
-	LeftOut []string
+	// Missing describes missing content, with the reason.
+	Missing []string
 	files   map[string]string
 }
 
@@ -31,7 +31,7 @@ func New(redactor *Redactor) *Bundle { return &Bundle{Redactor: redactor, files:
 // AddText adds a file.
 func (b *Bundle) AddText(name, text string) {
 	if len(text) > maxFile {
-		b.LeaveOut("the beginning of "+name, fmt.Errorf("it is longer than %d MiB", maxFile>>20))
+		b.AddMissing("the beginning of "+name, fmt.Errorf("it is longer than %d MiB", maxFile>>20))
 		text = text[len(text)-maxFile:]
 	}
 	b.files[name] = text
@@ -41,15 +41,15 @@ func (b *Bundle) AddText(name, text string) {
 func (b *Bundle) AddYAML(name string, value any) {
 	data, err := yaml.Marshal(value)
 	if err != nil {
-		b.LeaveOut(name, err)
+		b.AddMissing(name, err)
 		return
 	}
 	b.AddText(name, string(data))
 }
 
-// LeaveOut records missing content, with the reason.
-func (b *Bundle) LeaveOut(what string, why error) {
-	b.LeftOut = append(b.LeftOut, fmt.Sprintf("%s: %v", what, why))
+// AddMissing records missing content, with the reason.
+func (b *Bundle) AddMissing(description string, reason error) {
+	b.Missing = append(b.Missing, fmt.Sprintf("%s: %v", description, reason))
 }
 
 // Files returns the sorted names of the files.
@@ -106,13 +106,13 @@ func (b *Bundle) describe(now time.Time) string {
 	for _, name := range b.Files() {
 		out.WriteString("  " + name + "\n")
 	}
-	if len(b.LeftOut) == 0 {
+	if len(b.Missing) == 0 {
 		out.WriteString("\nNothing was left out.\n")
 		return out.String()
 	}
 	out.WriteString("\nLeft out:\n")
-	for _, what := range b.LeftOut {
-		out.WriteString("  " + what + "\n")
+	for _, entry := range b.Missing {
+		out.WriteString("  " + entry + "\n")
 	}
 	return out.String()
 }

@@ -24,12 +24,12 @@ func NewRedactor(off bool) *Redactor {
 	return &Redactor{off: off, names: map[string]string{}, counts: map[string]int{}}
 }
 
-// shortestWord is the minimum length of words that are replaced in texts: shorter server names also occur in unrelated words.
-const shortestWord = 4
+// minWordLength is the minimum length of words that are replaced in texts: shorter server names also occur in unrelated words.
+const minWordLength = 4
 
-// isTelling reports whether a word with a pseudonym is replaced in texts. Words that can have another meaning are not.
-func isTelling(word, name string) bool {
-	return len(word) >= shortestWord && (strings.HasPrefix(name, "server-") || strings.ContainsAny(word, "./:#@"))
+// isIdentifying reports whether a word with a pseudonym is replaced in texts. Words that can have another meaning are not.
+func isIdentifying(word, name string) bool {
+	return len(word) >= minWordLength && (strings.HasPrefix(name, "server-") || strings.ContainsAny(word, "./:#@"))
 }
 
 // Server returns the pseudonym of a server's name or address.
@@ -86,7 +86,7 @@ func (r *Redactor) knownWords() *regexp.Regexp {
 	}
 	var words []string
 	for word, name := range r.names {
-		if isTelling(word, name) {
+		if isIdentifying(word, name) {
 			words = append(words, word)
 		}
 	}

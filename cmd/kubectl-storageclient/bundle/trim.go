@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// ours is the prefix of the operator's labels and annotations.
-const ours = "tuning.storageclient.dev/"
+// keyPrefix is the prefix of the operator's labels and annotations.
+const keyPrefix = "tuning.storageclient.dev/"
 
 // Object contains the metadata of an object without confidential data.
 type Object struct {
@@ -39,7 +39,7 @@ func objectOf(o metav1.Object, annotations ...string) Object {
 		CreationTimestamp: o.GetCreationTimestamp(), DeletionTimestamp: o.GetDeletionTimestamp(), Finalizers: o.GetFinalizers(), Labels: o.GetLabels(),
 	}
 	for key, value := range o.GetAnnotations() {
-		if strings.HasPrefix(key, ours) || slices.Contains(annotations, key) {
+		if strings.HasPrefix(key, keyPrefix) || slices.Contains(annotations, key) {
 			if out.Annotations == nil {
 				out.Annotations = map[string]string{}
 			}
@@ -264,11 +264,11 @@ func TrimEvent(e *corev1.Event) (Event, bool) {
 		seen = metav1.Time{Time: e.Series.LastObservedTime.Time}
 	}
 	o := e.InvolvedObject
-	isOurs := strings.HasPrefix(reporter, "storage-client") || strings.HasPrefix(o.Kind, "StorageClient") ||
+	isOperatorEvent := strings.HasPrefix(reporter, "storage-client") || strings.HasPrefix(o.Kind, "StorageClient") ||
 		o.Namespace == v1alpha1.ManagerNamespace || o.Namespace == v1alpha1.AgentNamespace
 	regarding := o.Kind + " " + o.Name
 	if o.Namespace != "" {
 		regarding = o.Kind + " " + o.Namespace + "/" + o.Name
 	}
-	return Event{LastSeen: seen, Count: e.Count, Type: e.Type, Regarding: regarding, Reason: e.Reason, Message: e.Message, Reporter: reporter}, isOurs
+	return Event{LastSeen: seen, Count: e.Count, Type: e.Type, Regarding: regarding, Reason: e.Reason, Message: e.Message, Reporter: reporter}, isOperatorEvent
 }

@@ -41,8 +41,8 @@ type tick struct {
 	At   float64
 }
 
-// farthest is the limit of the axis: values beyond it appear at its end.
-const farthest = 1e4
+// maxRatio is the limit of the axis: values beyond it appear at its end.
+const maxRatio = 1e4
 
 func newAxis(results []verdict.Result, leastRatio float64) axis {
 	margin := -math.Log(leastRatio)
@@ -54,7 +54,7 @@ func newAxis(results []verdict.Result, leastRatio float64) axis {
 		}
 	}
 	pad := 0.06 * (a.high - a.low)
-	a.low, a.high = max(a.low-pad, -math.Log(farthest)), min(a.high+pad, math.Log(farthest))
+	a.low, a.high = max(a.low-pad, -math.Log(maxRatio)), min(a.high+pad, math.Log(maxRatio))
 	a.One = a.at(1)
 	a.MarginLow = a.at(math.Exp(-margin))
 	a.MarginWidth = a.at(math.Exp(margin)) - a.MarginLow
@@ -69,11 +69,11 @@ func (a axis) at(ratio float64) float64 {
 }
 
 // percentOf returns f as a percentage of most.
-func percentOf(f, most float64) float64 {
-	if most == 0 {
+func percentOf(f, largest float64) float64 {
+	if largest == 0 {
 		return 0
 	}
-	return math.Round(1e4*f/most) / 100
+	return math.Round(1e4*f/largest) / 100
 }
 
 // tickGap is the minimum distance between two ticks.

@@ -71,8 +71,8 @@ func HTML(t Trial) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// shown is a Trial with the data of the page.
-type shown struct {
+// pageData is a Trial with the data of the page.
+type pageData struct {
 	Trial
 	Headline, Class string
 	// Why is the text of the verdict without its first word.
@@ -111,8 +111,8 @@ type row struct {
 	BeforeBar, AfterBar                float64
 }
 
-func newPage(t Trial) shown {
-	p := shown{Trial: t, Headline: words[t.Verdict.Outcome], Class: class(t.Verdict.Outcome), Percent: figure(100 * (1 - t.Goal.LeastRatio()))}
+func newPage(t Trial) pageData {
+	p := pageData{Trial: t, Headline: words[t.Verdict.Outcome], Class: class(t.Verdict.Outcome), Percent: figure(100 * (1 - t.Goal.TargetRatio()))}
 	if p.Headline == "" {
 		p.Headline = words[verdict.Undecided]
 	}
@@ -121,9 +121,9 @@ func newPage(t Trial) shown {
 	}
 	p.Why = strings.TrimPrefix(t.Verdict.Why, p.Headline+": ")
 	p.Options = optionsOf(t)
-	p.Axis = newAxis(t.Verdict.Results, t.Goal.LeastRatio())
+	p.Axis = newAxis(t.Verdict.Results, t.Goal.TargetRatio())
 	for _, r := range t.Verdict.Results {
-		i := slices.IndexFunc(p.Phases, func(has phase) bool { return has.Name == r.Phase })
+		i := slices.IndexFunc(p.Phases, func(existing phase) bool { return existing.Name == r.Phase })
 		if i < 0 {
 			i = len(p.Phases)
 			p.Phases = append(p.Phases, phase{Name: r.Phase})
@@ -147,15 +147,15 @@ func (p *phase) add(r verdict.Result, drawn row) {
 	}
 }
 
-func (p *phase) addNote(of, said string) {
-	if said == "" {
+func (p *phase) addNote(of, text string) {
+	if text == "" {
 		return
 	}
-	if i := slices.IndexFunc(p.Notes, func(n note) bool { return n.Text == said }); i >= 0 {
+	if i := slices.IndexFunc(p.Notes, func(n note) bool { return n.Text == text }); i >= 0 {
 		p.Notes[i].Of = append(p.Notes[i].Of, of)
 		return
 	}
-	p.Notes = append(p.Notes, note{Of: []string{of}, Text: said})
+	p.Notes = append(p.Notes, note{Of: []string{of}, Text: text})
 }
 
 func isSum(metric string) bool {
@@ -164,12 +164,12 @@ func isSum(metric string) bool {
 
 // scaleBars converts the bars to percentages of the largest one.
 func (p *phase) scaleBars() {
-	most := 0.0
+	largest := 0.0
 	for _, r := range p.Bars {
-		most = max(most, r.BeforeBar, r.AfterBar)
+		largest = max(largest, r.BeforeBar, r.AfterBar)
 	}
 	for i := range p.Bars {
-		p.Bars[i].BeforeBar, p.Bars[i].AfterBar = percentOf(p.Bars[i].BeforeBar, most), percentOf(p.Bars[i].AfterBar, most)
+		p.Bars[i].BeforeBar, p.Bars[i].AfterBar = percentOf(p.Bars[i].BeforeBar, largest), percentOf(p.Bars[i].AfterBar, largest)
 	}
 }
 

@@ -43,7 +43,7 @@ func better() report.Trial {
 	passes[4].Void = "round 2 on node-1: 1 of 4 connections"
 	return report.Trial{
 		Title: "eda/projects", Workload: "ListDirectory in . as user 1000, two listings with a pause of 5 s", Goal: verdict.Goal{},
-		Verdict: verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}),
+		Verdict: verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}),
 		Rounds:  "Seconds in Second listing differ by a factor of 1.2 under one list: 11 rounds decide in nine of ten trials.",
 		Before:  []string{"vers=3", "hard", "acregmax=60", "nconnect=1"},
 		After:   []string{"vers=3", "hard", "actimeo=30", "nconnect=4"},
@@ -62,7 +62,7 @@ func better() report.Trial {
 func undecided() report.Trial {
 	t := better()
 	t.Title = "eda/" + strings.Repeat("a-claim-with-a-long-name-", 8)
-	t.Verdict = verdict.Judge(listings(12)[:12], verdict.Goal{}, verdict.Attributes{})
+	t.Verdict = verdict.Evaluate(listings(12)[:12], verdict.Goal{}, verdict.Attributes{})
 	t.Rounds, t.Recommendations, t.Void = "", nil, nil
 	return t
 }
@@ -84,7 +84,7 @@ func worse() report.Trial {
 	}
 	t := better()
 	t.Before, t.After = t.After, t.Before
-	t.Verdict = verdict.Judge(passes, verdict.Goal{}, verdict.Attributes{})
+	t.Verdict = verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{})
 	return t
 }
 
@@ -172,7 +172,7 @@ func TestNothingIsLoaded(t *testing.T) {
 // Names, options and messages are written by others.
 func TestEverythingIsEscaped(t *testing.T) {
 	const hostile = `</style><script>alert(1)</script>"'><img src=x onerror=alert(2)>`
-	v := verdict.Judge(listings(12), verdict.Goal{}, verdict.Attributes{})
+	v := verdict.Evaluate(listings(12), verdict.Goal{}, verdict.Attributes{})
 	v.Why = hostile
 	for i := range v.Results {
 		v.Results[i].Phase, v.Results[i].Unit, v.Results[i].Note = hostile, hostile, hostile

@@ -25,9 +25,9 @@ func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 	return nil
 }
 
-// ExplainRefusal adds the required role to the API server's rejection of an approval. Without the admission policy, RBAC rejects it
+// ExplainRejection adds the required role to the API server's rejection of an approval. Without the admission policy, RBAC rejects it
 // without a role name.
-func ExplainRefusal(p *v1alpha1.StorageClientProfile, err error) error {
+func ExplainRejection(p *v1alpha1.StorageClientProfile, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}

@@ -44,12 +44,12 @@ type VolumeDiff struct {
 // AddVolumes adds the differences of volumes.
 func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 	for _, v := range listed {
-		if slices.Equal(v.Now, v.Wanted) && len(v.Exceptions) == 0 {
+		if slices.Equal(v.Now, v.Desired) && len(v.Exceptions) == 0 {
 			d.VolumesSame++
 			continue
 		}
-		one := VolumeDiff{Added: without(v.Wanted, v.Now), Removed: without(v.Now, v.Wanted), State: string(v.State), Reason: v.Reason}
-		if slices.Equal(v.Now, v.Wanted) {
+		one := VolumeDiff{Added: without(v.Desired, v.Now), Removed: without(v.Now, v.Desired), State: string(v.State), Reason: v.Reason}
+		if slices.Equal(v.Now, v.Desired) {
 			one.Kept = v.Exceptions
 		}
 		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
@@ -109,25 +109,25 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 
 func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 	rows := [][]string{{"KEY", "IN-FORCE", "WANTED", "TAKES-EFFECT", "STATE"}}
-	var why []string
+	var messages []string
 	for _, s := range settings {
-		inForce, wanted := s.InForce, s.Wanted
+		effective, desired := s.InForce, s.Wanted
 		if !s.Read {
-			inForce = "not read yet"
+			effective = "not read yet"
 		}
 		if s.OnRemoval != "" {
-			wanted = "original value"
+			desired = "original value"
 			if s.OnRemoval == v1alpha1.DeletionRetain {
-				wanted = "as it is"
+				desired = "as it is"
 			}
 		}
-		rows = append(rows, []string{s.Key, inForce, wanted, string(s.TakesEffect), string(s.State)})
+		rows = append(rows, []string{s.Key, effective, desired, string(s.TakesEffect), string(s.State)})
 		if s.Message != "" {
-			why = append(why, fmt.Sprintf("  %s: %s", s.Key, s.Message))
+			messages = append(messages, fmt.Sprintf("  %s: %s", s.Key, s.Message))
 		}
 	}
 	out.table(rows)
-	for _, line := range why {
+	for _, line := range messages {
 		out.line(line)
 	}
 }
@@ -141,8 +141,8 @@ func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 		for _, o := range g.Added {
 			out.line("  + " + o)
 		}
-		for _, kept := range g.Kept {
-			out.line("  " + kept)
+		for _, value := range g.Kept {
+			out.line("  " + value)
 		}
 		if len(g.Added)+len(g.Removed)+len(g.Kept) == 0 {
 			out.line("  the same options in another order")

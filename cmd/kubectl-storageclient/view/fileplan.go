@@ -52,25 +52,25 @@ type Pods struct {
 	Blocked []string `json:"blocked,omitempty"`
 }
 
-// TriedProfile is a profile from a file after a dry run by the API server.
-type TriedProfile struct {
+// DryRunProfile is a profile from a file after a dry run by the API server.
+type DryRunProfile struct {
 	Name, File string
 	// Before is the profile in the cluster. Nil if there is none. After is the profile of the file as the API server would store it.
 	Before *v1alpha1.StorageClientProfile
 	After  v1alpha1.StorageClientProfile
-	// Refused is the error of the API server. Unchecked is the reason why there was no dry run.
-	Refused, Unchecked string
+	// Rejection is the error of the API server. Unchecked is the reason why there was no dry run.
+	Rejection, Unchecked string
 }
 
-// Advised is the input of the advice on one profile.
-type Advised struct {
+// ProfileAdvice is the input of the advice on one profile.
+type ProfileAdvice struct {
 	Profile string
 	Input   advice.Input
 }
 
 // FilePlanInput is the input of a FilePlan.
 type FilePlanInput struct {
-	Profiles []TriedProfile
+	Profiles []DryRunProfile
 	Budget   Budget
 	Allow    catalogue.AllowList
 	Nodes    overview.Together
@@ -79,7 +79,7 @@ type FilePlanInput struct {
 	UnknownVolumes string
 	Pods           map[string]*Pods
 	UnknownPods    string
-	Advice         []Advised
+	Advice         []ProfileAdvice
 }
 
 // Names returns the names of the profiles.
@@ -93,10 +93,10 @@ func (in FilePlanInput) Names() []string {
 
 // Actions of a FileProfile.
 const (
-	actionCreate  = "Create"
-	actionUpdate  = "Update"
-	actionNone    = "None"
-	actionRefused = "Refused"
+	actionCreate   = "Create"
+	actionUpdate   = "Update"
+	actionNone     = "None"
+	actionRejected = "Refused"
 )
 
 // FieldChange is a changed field of a profile.
@@ -113,9 +113,9 @@ type FileProfile struct {
 	File string `json:"file"`
 	// Action is Create, Update or None, or Refused if the API server or the manager would reject the profile.
 	Action string `json:"action"`
-	// Refused is the reason for the rejection.
-	Refused string        `json:"refused,omitempty"`
-	Fields  []FieldChange `json:"fields,omitempty"`
+	// Rejection is the reason for the rejection.
+	Rejection string        `json:"refused,omitempty"`
+	Fields    []FieldChange `json:"fields,omitempty"`
 	// Nodes is the number of selected nodes. ChangedNodes, Reboots and ChangedVolumes are the changes that this profile causes.
 	Nodes          int `json:"nodes"`
 	ChangedNodes   int `json:"changedNodes"`
@@ -224,34 +224,34 @@ func (p *FilePlan) addUnknown(in FilePlanInput) {
 	}
 }
 
-func newFileProfile(in FilePlanInput, tried *TriedProfile) FileProfile {
-	out := FileProfile{Name: tried.Name, File: tried.File, Action: actionCreate, Refused: tried.Refused}
+func newFileProfile(in FilePlanInput, profile *DryRunProfile) FileProfile {
+	out := FileProfile{Name: profile.Name, File: profile.File, Action: actionCreate, Rejection: profile.Rejection}
 	share := overview.Share{}
-	if i := slices.IndexFunc(in.Nodes.Shares, func(s overview.Share) bool { return s.Profile == tried.Name }); i >= 0 {
+	if i := slices.IndexFunc(in.Nodes.Shares, func(s overview.Share) bool { return s.Profile == profile.Name }); i >= 0 {
 		share = in.Nodes.Shares[i]
 	}
-	if tried.Before != nil {
-		if out.Fields = changedFields(tried.Before, &tried.After); len(out.Fields) == 0 {
+	if profile.Before != nil {
+		if out.Fields = changedFields(profile.Before, &profile.After); len(out.Fields) == 0 {
 			out.Action = actionNone
 		} else {
 			out.Action = actionUpdate
 		}
 	}
-	if out.Refused = cmp.Or(out.Refused, share.Refused); out.Refused != "" {
-		out.Action, out.Fields = actionRefused, nil
+	if out.Rejection = cmp.Or(out.Rejection, share.Refused); out.Rejection != "" {
+		out.Action, out.Fields = actionRejected, nil
 		return out
 	}
 	out.Nodes, out.ChangedNodes, out.Reboots = share.Matched, share.Changed, share.Rebooted
 	out.Earliest, out.EstimatedCompletion = share.Earliest, share.EstimatedCompletion
 	if in.Volumes != nil {
-		out.ChangedVolumes = in.Volumes.ChangedBy[tried.Name]
+		out.ChangedVolumes = in.Volumes.ChangedBy[profile.Name]
 	}
-	out.Notes = notesOn(tried, in.Allow)
-	if share.Rebooted > 0 && !share.Approved && tried.After.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootOnApproval {
-		out.Approval = ApproveCommand(tried.Name, share.PlanHash)
+	out.Notes = notesOn(profile, in.Allow)
+	if share.Rebooted > 0 && !share.Approved && profile.After.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootOnApproval {
+		out.Approval = ApproveCommand(profile.Name, share.PlanHash)
 	}
 	for _, a := range in.Advice {
-		if a.Profile == tried.Name {
+		if a.Profile == profile.Name {
 			out.Advice, out.Servers = advice.For(a.Input), advice.Loads(a.Input)
 		}
 	}
@@ -259,10 +259,10 @@ func newFileProfile(in FilePlanInput, tried *TriedProfile) FileProfile {
 }
 
 // notesOn returns the reasons why the effect of a profile differs from the plan, and the warnings of the webhook.
-func notesOn(tried *TriedProfile, allow catalogue.AllowList) []string {
-	p := &tried.After
+func notesOn(profile *DryRunProfile, allow catalogue.AllowList) []string {
+	p := &profile.After
 	var notes []string
-	if tried.Before != nil && !tried.Before.DeletionTimestamp.IsZero() {
+	if profile.Before != nil && !profile.Before.DeletionTimestamp.IsZero() {
 		notes = append(notes, "the profile in the cluster is being deleted: apply the file again once it is gone")
 	}
 	if p.Spec.Mode == v1alpha1.ModePlan {
@@ -368,12 +368,12 @@ func (p FilePlan) Names() []string {
 	return names
 }
 
-// Refusals describes the rejected profiles, with the reason.
-func (p FilePlan) Refusals() []string {
+// Rejections describes the rejected profiles, with the reason.
+func (p FilePlan) Rejections() []string {
 	var out []string
 	for _, profile := range p.Profiles {
-		if profile.Refused != "" {
-			out = append(out, fmt.Sprintf("%s (%s) is refused: %s", profile.Name, profile.File, profile.Refused))
+		if profile.Rejection != "" {
+			out = append(out, fmt.Sprintf("%s (%s) is refused: %s", profile.Name, profile.File, profile.Rejection))
 		}
 	}
 	return out
@@ -396,7 +396,7 @@ func (p FilePlan) summarize() string {
 		fmt.Sprintf("%s would get other settings", count(int32(nodes), "node")),
 		fmt.Sprintf("%d would reboot", len(p.Reboots)),
 	}
-	if n := actions[actionRefused]; n > 0 {
+	if n := actions[actionRejected]; n > 0 {
 		parts[0] += fmt.Sprintf(", %d refused", n)
 	}
 	if p.Volumes != nil {
@@ -439,8 +439,8 @@ func (p FilePlan) writeProfiles(out *printer) {
 	}
 	out.table(rows)
 	for _, profile := range p.Profiles {
-		if profile.Refused != "" {
-			out.line("\n" + profile.Name + " is refused: " + profile.Refused)
+		if profile.Rejection != "" {
+			out.line("\n" + profile.Name + " is refused: " + profile.Rejection)
 		}
 		if len(profile.Fields)+len(profile.Notes) > 0 {
 			out.line("\n" + profile.Name + ":")
@@ -466,8 +466,8 @@ func (f FieldChange) String() string {
 	return fmt.Sprintf("%s: %s → %s", f.Field, cmp.Or(f.Old, "(not set)"), cmp.Or(f.New, "(not set)"))
 }
 
-// namesShown is the maximum number of names of a group in text output; -o wide shows all names.
-const namesShown = 10
+// maxNames is the maximum number of names of a group in text output; -o wide shows all names.
+const maxNames = 10
 
 func (p FilePlan) writeNodes(out *printer, wide bool) {
 	for _, c := range p.Nodes {
@@ -482,10 +482,10 @@ func (p FilePlan) writeNodes(out *printer, wide bool) {
 
 // namesOf lists up to ten names, or all.
 func namesOf(names []string, wide bool) string {
-	if wide || len(names) <= namesShown {
+	if wide || len(names) <= maxNames {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more (-o wide names all)", strings.Join(names[:namesShown], ", "), len(names)-namesShown)
+	return fmt.Sprintf("%s and %d more (-o wide names all)", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
 func settingRow(s overview.SettingChange) []string {
@@ -510,7 +510,7 @@ func (p FilePlan) writeFileReboots(out *printer) {
 		out.line("\n" + p.rebootTitle())
 		rows := [][]string{{"NODE", "ZONE", "FOR", "PODS", "WHY"}}
 		for _, r := range p.Reboots {
-			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootWhy(r.JointReboot)})
+			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.JointReboot)})
 		}
 		out.table(rows)
 		out.line("\n" + strings.Join(p.rebootLines(), "\n"))
@@ -519,7 +519,7 @@ func (p FilePlan) writeFileReboots(out *printer) {
 		out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.NotRebooted)), "node")))
 		rows := [][]string{{"NODE", "ZONE", "FOR", "WANTED", "WHY-NOT"}}
 		for _, r := range p.NotRebooted {
-			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Why, "; "), r.Held})
+			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held})
 		}
 		out.table(rows)
 	}
@@ -529,12 +529,12 @@ func (p FilePlan) rebootTitle() string {
 	return count(int32(len(p.Reboots)), "node") + " would reboot, in this order:"
 }
 
-func rebootWhy(r overview.JointReboot) string {
-	why := strings.Join(r.Why, "; ")
+func rebootReason(r overview.JointReboot) string {
+	reason := strings.Join(r.Reasons, "; ")
 	if r.Held != "" {
-		why += "; blocked now: " + r.Held
+		reason += "; blocked now: " + r.Held
 	}
-	return why
+	return reason
 }
 
 func podsText(pods *Pods) string {
@@ -586,25 +586,25 @@ func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 		return
 	}
 	out.volumeChanges(p.Volumes.Changes, wide)
-	left := p.leftVolumes()
-	if len(left) == 0 {
+	unchanged := p.unchangedVolumes()
+	if len(unchanged) == 0 {
 		return
 	}
-	out.line(fmt.Sprintf("\n%s left unchanged:", count(int32(len(left)), "volume")))
-	shown := len(left)
+	out.line(fmt.Sprintf("\n%s left unchanged:", count(int32(len(unchanged)), "volume")))
+	limit := len(unchanged)
 	if !wide {
-		shown = min(namesShown, shown)
+		limit = min(maxNames, limit)
 	}
-	for _, c := range left[:shown] {
+	for _, c := range unchanged[:limit] {
 		out.line(fmt.Sprintf("  %s: %s: %s", c.Volume, c.Reason, c.Message))
 	}
-	if more := len(left) - shown; more > 0 {
-		out.line("  " + text.More(more, "") + " (-o wide names all)")
+	if rest := len(unchanged) - limit; rest > 0 {
+		out.line("  " + text.More(rest, "") + " (-o wide names all)")
 	}
 }
 
-// leftVolumes returns the volumes that do not get the declared options and need an action first.
-func (p FilePlan) leftVolumes() []volumeplan.Change {
+// unchangedVolumes returns the volumes that do not get the declared options and need an action first.
+func (p FilePlan) unchangedVolumes() []volumeplan.Change {
 	return slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions)
 }
 

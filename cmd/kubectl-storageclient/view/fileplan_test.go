@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// reviewed is a plan with something of everything: an update, a new profile in mode Plan, one that is refused, and one without changes.
-func reviewed() FilePlan {
+// testFilePlan is a plan with something of everything: an update, a new profile in mode Plan, one that is refused, and one without changes.
+func testFilePlan() FilePlan {
 	before := profile("netapp-eda")
 	before.Spec.NodeSelector.MatchLabels = map[string]string{"agentpool": "eda"}
 	before.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_ratio": "10"}}
@@ -32,16 +32,16 @@ func reviewed() FilePlan {
 		pool = append(pool, fmt.Sprintf("eda-%02d", i))
 	}
 	reboot := func(node, zone, held string) overview.JointReboot {
-		return overview.JointReboot{Profiles: []string{"netapp-eda"}, Reboot: overview.Reboot{Node: node, Zone: zone, Why: []string{"kernelArgument/ihash_entries becomes 16777216"}, Held: held}}
+		return overview.JointReboot{Profiles: []string{"netapp-eda"}, Reboot: overview.Reboot{Node: node, Zone: zone, Reasons: []string{"kernelArgument/ihash_entries becomes 16777216"}, Held: held}}
 	}
 	sysctl := overview.SettingChange{Key: "sysctl/vm.dirty_ratio", Old: ptr.To("10"), New: ptr.To("20"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectLive, OnRemoval: v1alpha1.DeletionRestore}
 	argument := overview.SettingChange{Key: "kernelArgument/ihash_entries", New: ptr.To("16777216"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectReboot, OnRemoval: v1alpha1.DeletionRestore}
 	leaving := overview.SettingChange{Key: "sysctl/vm.dirty_ratio", Old: ptr.To("10"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectLive, OnRemoval: v1alpha1.DeletionRestore}
 	return NewFilePlan(FilePlanInput{
-		Profiles: []TriedProfile{
+		Profiles: []DryRunProfile{
 			{Name: "netapp-eda", File: "profiles/eda.yaml", Before: &before, After: after},
 			{Name: planned.Name, File: "profiles/scratch.yaml", After: planned, Unchecked: "you may not"},
-			{Name: "bad", File: "profiles/bad.yaml", After: profile("bad"), Refused: "spec.mode: Unsupported value: \"On\": supported values: \"Enforce\", \"Plan\""},
+			{Name: "bad", File: "profiles/bad.yaml", After: profile("bad"), Rejection: "spec.mode: Unsupported value: \"On\": supported values: \"Enforce\", \"Plan\""},
 			{Name: "same", File: "profiles/same.yaml", Before: &same, After: same},
 		},
 		Budget: Budget{MaxUnavailable: "5%", Source: "assumed, since you may not read it", Assumed: true},
@@ -64,14 +64,14 @@ func reviewed() FilePlan {
 			Blocked:    []volumeplan.Change{{Volume: "pv-smb", Reason: "WrongProtocol", Message: "not for this volume, which is SMB"}},
 		},
 		Pods:   map[string]*Pods{"eda-00": {Evicted: 12, WaitedFor: 1}, "eda-01": {Evicted: 3, Blocked: []string{"Pod eda/alone has no controller to start it elsewhere (set rollout.drain.force to evict it)"}}},
-		Advice: []Advised{{Profile: "netapp-eda", Input: advice.Input{Profile: &after}}},
+		Advice: []ProfileAdvice{{Profile: "netapp-eda", Input: advice.Input{Profile: &after}}},
 	})
 }
 
 func TestFilePlanText(t *testing.T) {
 	for name, wide := range map[string]bool{"fileplan": false, "fileplan-wide": true} {
 		var out bytes.Buffer
-		if err := reviewed().WriteText(&out, wide); err != nil {
+		if err := testFilePlan().WriteText(&out, wide); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, name, out.Bytes())
@@ -79,12 +79,12 @@ func TestFilePlanText(t *testing.T) {
 }
 
 func TestFilePlanMarkdown(t *testing.T) {
-	golden(t, "fileplan-markdown", []byte(reviewed().Markdown()))
+	golden(t, "fileplan-markdown", []byte(testFilePlan().Markdown()))
 }
 
 func TestFilePlanWithoutChanges(t *testing.T) {
 	same := profile("same")
-	plan := NewFilePlan(FilePlanInput{Profiles: []TriedProfile{{Name: "same", Before: &same, After: same}}})
+	plan := NewFilePlan(FilePlanInput{Profiles: []DryRunProfile{{Name: "same", Before: &same, After: same}}})
 	if plan.Changed || plan.Summary != "No changes: nodes and volumes have what 1 profile says." {
 		t.Errorf("changed is %v, %q", plan.Changed, plan.Summary)
 	}

@@ -7,15 +7,15 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// rowsInComment is the maximum number of rows of a table in a comment: GitHub accepts 65,536 characters.
-const rowsInComment = 50
+// maxCommentRows is the maximum number of rows of a table in a comment: GitHub accepts 65,536 characters.
+const maxCommentRows = 50
 
 // Markdown returns the plan as a comment for a pull request: the summary first, then collapsed tables.
 func (p FilePlan) Markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Storage client plan\n\n%s\n", escape(p.Summary))
-	for _, refused := range p.Refusals() {
-		fmt.Fprintf(&out, "\n> **Refused:** %s\n", escape(refused))
+	for _, rejection := range p.Rejections() {
+		fmt.Fprintf(&out, "\n> **Refused:** %s\n", escape(rejection))
 	}
 	rows := [][]string{}
 	for _, profile := range p.Profiles {
@@ -74,7 +74,7 @@ func (p FilePlan) markNodes(out *strings.Builder) {
 func (p FilePlan) markReboots(out *strings.Builder) {
 	var rows [][]string
 	for _, r := range p.Reboots {
-		rows = append(rows, []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootWhy(r.JointReboot))})
+		rows = append(rows, []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootReason(r.JointReboot))})
 	}
 	if len(rows) > 0 {
 		out.WriteByte('\n')
@@ -85,7 +85,7 @@ func (p FilePlan) markReboots(out *strings.Builder) {
 	fold(out, p.rebootTitle(), []string{"Node", "Zone", "For", "Pods", "Why"}, rows)
 	rows = nil
 	for _, r := range p.NotRebooted {
-		rows = append(rows, []string{code(r.Node), escape(strings.Join(r.Why, "; ")), escape(r.Held)})
+		rows = append(rows, []string{code(r.Node), escape(strings.Join(r.Reasons, "; ")), escape(r.Held)})
 	}
 	fold(out, count(int32(len(rows)), "node")+" would not be rebooted", []string{"Node", "Wanted", "Why not"}, rows)
 }
@@ -100,7 +100,7 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 	}
 	fold(out, count(int32(len(p.Volumes.Changes)), "volume")+" would change", []string{"Number", "Volumes", "Old", "New"}, rows)
 	rows = nil
-	for _, c := range p.leftVolumes() {
+	for _, c := range p.unchangedVolumes() {
 		rows = append(rows, []string{code(c.Volume), escape(c.Reason), escape(c.Message)})
 	}
 	fold(out, count(int32(len(rows)), "volume")+" left unchanged", []string{"Volume", "Reason", "Message"}, rows)
@@ -112,9 +112,9 @@ func fold(out *strings.Builder, title string, header []string, rows [][]string) 
 		return
 	}
 	fmt.Fprintf(out, "\n<details><summary>%s</summary>\n", title)
-	out.WriteString(table(header, rows[:min(rowsInComment, len(rows))]))
-	if more := len(rows) - rowsInComment; more > 0 {
-		fmt.Fprintf(out, "\n%d more rows: see the plan with -o json.\n", more)
+	out.WriteString(table(header, rows[:min(maxCommentRows, len(rows))]))
+	if rest := len(rows) - maxCommentRows; rest > 0 {
+		fmt.Fprintf(out, "\n%d more rows: see the plan with -o json.\n", rest)
 	}
 	out.WriteString("\n</details>\n")
 }

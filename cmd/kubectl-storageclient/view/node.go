@@ -114,8 +114,8 @@ func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) stri
 		return name + " is managed; the rollout has not come to it yet."
 	}
 	sentence := fmt.Sprintf("%s is %s", name, r.Phase)
-	if since := ageOf(r.Since, now); since != "" {
-		sentence += ", since " + since
+	if age := ageOf(r.Since, now); age != "" {
+		sentence += ", since " + age
 	}
 	if r.Reason != "" {
 		sentence += fmt.Sprintf(" (%s)", r.Reason)
@@ -146,9 +146,9 @@ func remarksOn(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []stri
 	return remarks
 }
 
-func settingOf(wanted v1alpha1.NodeSetting, all []v1alpha1.SettingStatus) NodeSetting {
-	out := NodeSetting{Key: wanted.Key, Wanted: wanted.Value, Profile: wanted.Profile, OnRemoval: wanted.OnRemoval, TakesEffect: catalogue.Effect(wanted.Key)}
-	i := slices.IndexFunc(all, func(s v1alpha1.SettingStatus) bool { return s.Key == wanted.Key })
+func settingOf(desired v1alpha1.NodeSetting, all []v1alpha1.SettingStatus) NodeSetting {
+	out := NodeSetting{Key: desired.Key, Wanted: desired.Value, Profile: desired.Profile, OnRemoval: desired.OnRemoval, TakesEffect: catalogue.Effect(desired.Key)}
+	i := slices.IndexFunc(all, func(s v1alpha1.SettingStatus) bool { return s.Key == desired.Key })
 	if i < 0 {
 		return out
 	}
@@ -220,7 +220,7 @@ func (r NodeReport) writeSettings(out *printer, wide bool) {
 	if wide {
 		rows[0] = append(rows[0], "ON-REMOVAL", "DRIFTS")
 	}
-	var why []string
+	var messages []string
 	for _, s := range r.Settings {
 		row := []string{s.Key, s.Wanted, s.InForce, s.Original, s.Profile, string(s.TakesEffect), cmp.Or(string(s.State), "not reported yet")}
 		if wide {
@@ -232,11 +232,11 @@ func (r NodeReport) writeSettings(out *printer, wide bool) {
 		}
 		rows = append(rows, row)
 		if s.Message != "" {
-			why = append(why, fmt.Sprintf("%s: %s", s.Key, s.Message))
+			messages = append(messages, fmt.Sprintf("%s: %s", s.Key, s.Message))
 		}
 	}
 	out.table(rows)
-	for _, line := range why {
+	for _, line := range messages {
 		out.line("  " + line)
 	}
 }
@@ -251,7 +251,7 @@ func (r NodeReport) writeMounts(out *printer, wide bool) {
 	if wide {
 		rows[0] = append(rows[0], "CONNECTIONS", "SLOTS", "READ-AHEAD-KIB", "MOUNT-POINT")
 	}
-	var why []string
+	var messages []string
 	for _, m := range r.Mounts {
 		row := []string{cmp.Or(m.Volume, m.MountPoint), m.Server, m.Protocol, string(m.State), text.InOrder(m.Pods, ", "), strings.Join(m.Options, ",")}
 		if wide {
@@ -259,11 +259,11 @@ func (r NodeReport) writeMounts(out *printer, wide bool) {
 		}
 		rows = append(rows, row)
 		if m.Message != "" {
-			why = append(why, fmt.Sprintf("%s: %s", cmp.Or(m.Volume, m.MountPoint), m.Message))
+			messages = append(messages, fmt.Sprintf("%s: %s", cmp.Or(m.Volume, m.MountPoint), m.Message))
 		}
 	}
 	out.table(rows)
-	for _, line := range why {
+	for _, line := range messages {
 		out.line("  " + line)
 	}
 	if r.MountsOmitted > 0 {

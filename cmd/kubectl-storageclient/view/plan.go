@@ -88,8 +88,8 @@ func (p Plan) WriteText(w io.Writer, wide bool) error {
 	p.writeVolumes(out, wide)
 	p.writeServers(out)
 	// The table of servers contains the same information as this rule.
-	others := slices.DeleteFunc(slices.Clone(p.Advice), func(a v1alpha1.Advice) bool { return a.ID == advice.ServerBudget })
-	out.writeAdvice(p.Name, others)
+	otherAdvice := slices.DeleteFunc(slices.Clone(p.Advice), func(a v1alpha1.Advice) bool { return a.ID == advice.ServerBudget })
+	out.writeAdvice(p.Name, otherAdvice)
 	return out.err
 }
 
@@ -139,11 +139,11 @@ func (p Plan) writeReboots(out *printer) {
 func (p Plan) writeRebootTable(out *printer) {
 	rows := [][]string{{"NODE", "ZONE", "WHY"}}
 	for _, r := range p.Nodes.Reboots {
-		why := strings.Join(r.Why, "; ")
+		reason := strings.Join(r.Reasons, "; ")
 		if r.Held != "" {
-			why += "; blocked now: " + r.Held
+			reason += "; blocked now: " + r.Held
 		}
-		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), why})
+		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), reason})
 	}
 	out.table(rows)
 }
@@ -156,7 +156,7 @@ func (p Plan) writeNotRebooted(out *printer) {
 	out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.Nodes.NotRebooted)), "node")))
 	rows := [][]string{{"NODE", "ZONE", "WANTED", "WHY-NOT"}}
 	for _, r := range p.Nodes.NotRebooted {
-		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), strings.Join(r.Why, "; "), r.Held})
+		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), strings.Join(r.Reasons, "; "), r.Held})
 	}
 	out.table(rows)
 }
@@ -204,17 +204,17 @@ func (p Plan) writeVolumes(out *printer, wide bool) {
 
 // writeServers lists the servers with the highest possible load.
 func (p Plan) writeServers(out *printer) {
-	const shown = 10
+	const maxServers = 10
 	if len(p.Servers) == 0 || p.Servers[0].Nodes == 0 {
 		return
 	}
 	out.line(fmt.Sprintf("\nMaximum load on a server, with %s mounting from it:", count(int32(p.Servers[0].Nodes), "node")))
 	rows := [][]string{{"SERVER", "CONNECTIONS", "REQUESTS-IN-FLIGHT"}}
-	for _, s := range p.Servers[:min(len(p.Servers), shown)] {
+	for _, s := range p.Servers[:min(len(p.Servers), maxServers)] {
 		rows = append(rows, []string{s.Server, strconv.FormatInt(s.Connections, 10), strconv.FormatInt(s.Requests, 10)})
 	}
 	out.table(rows)
-	if rest := len(p.Servers) - shown; rest > 0 {
+	if rest := len(p.Servers) - maxServers; rest > 0 {
 		out.line(text.More(rest, ""))
 	}
 }

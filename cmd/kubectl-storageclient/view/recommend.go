@@ -27,9 +27,9 @@ type Recommendation struct {
 	Mounts []recommend.Mount `json:"mounts"`
 	// MountsOmitted is the number of mounts that nodes omitted for lack of space.
 	MountsOmitted int `json:"mountsOmitted,omitempty"`
-	// Silent are nodes without a sample. NotAsked is the number of other nodes with the volume.
-	Silent   []SilentNode `json:"silent,omitempty"`
-	NotAsked int          `json:"notAsked,omitempty"`
+	// Silent are nodes without a sample. NotSampled is the number of other nodes with the volume.
+	Silent     []SilentNode `json:"silent,omitempty"`
+	NotSampled int          `json:"notAsked,omitempty"`
 	// Proposal is the proposed change. Empty if there is none.
 	Proposal recommend.Proposal `json:"proposal,omitzero"`
 	// Notes contain missing and additional information about the proposal.
@@ -38,8 +38,8 @@ type Recommendation struct {
 
 // SilentNode is a node without a sample.
 type SilentNode struct {
-	Node string `json:"node"`
-	Why  string `json:"why"`
+	Node   string `json:"node"`
+	Reason string `json:"why"`
 }
 
 // Names returns the names of the proposed profiles.
@@ -91,14 +91,14 @@ func (r *Recommendation) WriteText(w io.Writer) error {
 		rows = append(rows, []string{m.Node, sourceOf(m), m.Protocol, strconv.FormatFloat(m.Seconds, 'f', 0, 64), m.Verdict.Summary})
 	}
 	for _, s := range r.Silent {
-		rows = append(rows, []string{s.Node, "", "", "", "No sample: " + s.Why})
+		rows = append(rows, []string{s.Node, "", "", "", "No sample: " + s.Reason})
 	}
 	out.table(rows)
 	if r.MountsOmitted > 0 {
 		out.line(fmt.Sprintf("%s left out: nodes had no room to tell of more.", text.Count(r.MountsOmitted, "mount")))
 	}
-	if r.NotAsked > 0 {
-		out.line(fmt.Sprintf("Not asked, since %d are enough: %s.", len(r.SampledNodes())+len(r.Silent), text.Count(r.NotAsked, "node")))
+	if r.NotSampled > 0 {
+		out.line(fmt.Sprintf("Not asked, since %d are enough: %s.", len(r.SampledNodes())+len(r.Silent), text.Count(r.NotSampled, "node")))
 	}
 	for _, g := range recommend.ByRule(r.Mounts) {
 		writeFindings(out, g)
@@ -119,12 +119,12 @@ func sourceOf(m recommend.Mount) string {
 // writeFindings prints the findings of a rule on several mounts once.
 func writeFindings(out *printer, g recommend.Group) {
 	out.line("\n" + g.Rule.ID + " (" + string(g.Rule.Cause) + "): " + g.Rule.Title)
-	const shown = 3
-	for i, f := range g.Findings[:min(len(g.Findings), shown)] {
+	const maxFindings = 3
+	for i, f := range g.Findings[:min(len(g.Findings), maxFindings)] {
 		out.line(fmt.Sprintf("  %s: %s, expected: %s", g.Nodes[i], f.Seen, f.Effect))
 	}
-	if more := len(g.Findings) - shown; more > 0 {
-		out.line(fmt.Sprintf("  and on %d more", more))
+	if rest := len(g.Findings) - maxFindings; rest > 0 {
+		out.line(fmt.Sprintf("  and on %d more", rest))
 	}
 	last := g.Findings[len(g.Findings)-1]
 	if last.Against != "" {
@@ -134,8 +134,8 @@ func writeFindings(out *printer, g recommend.Group) {
 }
 
 func (r *Recommendation) writeProposal(out *printer) {
-	for _, left := range r.Proposal.LeftOut {
-		out.line("Left out of any profile, to be declared by hand if it is safe: " + left)
+	for _, omitted := range r.Proposal.LeftOut {
+		out.line("Left out of any profile, to be declared by hand if it is safe: " + omitted)
 	}
 	for _, note := range r.Notes {
 		out.line(note)

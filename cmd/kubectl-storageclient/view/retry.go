@@ -10,34 +10,34 @@ import (
 
 // Failures are the failed nodes of a profile.
 type Failures struct {
-	// There are existing nodes that failed, Gone are nodes that no longer exist. Permitted are nodes of There that still have a reboot
+	// Existing are existing nodes that failed, Gone are nodes that no longer exist. Permitted are nodes of There that still have a reboot
 	// permit.
-	There, Gone, Permitted []string
+	Existing, Deleted, Permitted []string
 	// Count is the number of failures. others is the number of failures without a known node, or with another cause than a reboot.
-	Count  int32
-	others int
+	Count      int32
+	otherCount int
 }
 
 // FindFailures returns the failed nodes of a profile, or only one of them.
 func FindFailures(p *v1alpha1.StorageClientProfile, clientNodes []v1alpha1.StorageClientNode, node string) Failures {
-	out := Failures{Count: p.Status.Nodes.Failed, others: int(p.Status.Nodes.Failed)}
+	out := Failures{Count: p.Status.Nodes.Failed, otherCount: int(p.Status.Nodes.Failed)}
 	for i := range clientNodes {
 		c := &clientNodes[i]
-		ours := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == p.Name })
-		if !ours || c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutFailed {
+		isManaged := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == p.Name })
+		if !isManaged || c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutFailed {
 			continue
 		}
-		if out.others--; node != "" && c.Name != node {
+		if out.otherCount--; node != "" && c.Name != node {
 			continue
 		}
-		out.There = append(out.There, c.Name)
+		out.Existing = append(out.Existing, c.Name)
 		if c.Spec.RebootPermit != nil {
 			out.Permitted = append(out.Permitted, c.Name)
 		}
 	}
 	for _, lost := range p.Status.LostNodes {
-		if out.others--; node == "" || lost.Name == node {
-			out.Gone = append(out.Gone, lost.Name)
+		if out.otherCount--; node == "" || lost.Name == node {
+			out.Deleted = append(out.Deleted, lost.Name)
 		}
 	}
 	return out
@@ -48,7 +48,7 @@ func (f Failures) CheckRetryable(profile, node string) error {
 	switch {
 	case f.Count == 0:
 		return fmt.Errorf("%s: nothing to retry: no node has failed", profile)
-	case node != "" && len(f.There)+len(f.Gone) == 0 && f.others == 0:
+	case node != "" && len(f.Existing)+len(f.Deleted) == 0 && f.otherCount == 0:
 		return fmt.Errorf("%s: node %s is not among the failed nodes: see \"kubectl storageclient status %s\"", profile, node, profile)
 	}
 	return nil
@@ -56,13 +56,13 @@ func (f Failures) CheckRetryable(profile, node string) error {
 
 // DescribeRetry describes the effect of a retry.
 func (f Failures) DescribeRetry(profile, node string) string {
-	names := slices.DeleteFunc(slices.Clone(f.There), func(name string) bool { return slices.Contains(f.Permitted, name) })
-	for _, name := range f.Gone {
+	names := slices.DeleteFunc(slices.Clone(f.Existing), func(name string) bool { return slices.Contains(f.Permitted, name) })
+	for _, name := range f.Deleted {
 		names = append(names, name+" (gone)")
 	}
 	var out string
 	switch {
-	case node == "" && f.others > 0:
+	case node == "" && f.otherCount > 0:
 		out = fmt.Sprintf("The rollout of %s forgets all its failures. Settings that failed are tried again by the agents, without this.\n", profile)
 	case len(names) > 0:
 		out = fmt.Sprintf("The rollout of %s forgets that these failed: %s.\n", profile, text.List(names))

@@ -104,7 +104,7 @@ func remarksOf(s servermap.Server) []string {
 	if len(s.Stale) > 0 {
 		remarks = append(remarks, "Every request for known files of some mounts fails: check its export, then restart their pods. Nodes: "+text.List(s.Stale))
 	}
-	for _, same := range s.Namesakes {
+	for _, same := range s.DuplicateClientIDs {
 		remarks = append(remarks, fmt.Sprintf("Nodes %s introduce themselves alike, as %q. Declare node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))
 	}
 	if len(s.Forgotten) > 0 {

@@ -191,9 +191,9 @@ func (p *printer) writeAdvice(profile string, all []v1alpha1.Advice) {
 	}
 }
 
-func ageOf(since *metav1.Time, now time.Time) string {
-	if since.IsZero() {
+func ageOf(start *metav1.Time, now time.Time) string {
+	if start.IsZero() {
 		return ""
 	}
-	return duration.HumanDuration(now.Sub(since.Time))
+	return duration.HumanDuration(now.Sub(start.Time))
 }

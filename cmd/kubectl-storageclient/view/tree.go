@@ -78,22 +78,22 @@ type Screen struct {
 }
 
 // Draw returns the tree as lines without line ends.
-func (t Tree) Draw(on Screen, now time.Time) []string {
-	head := t.head(on, now)
-	room := 0
-	if on.Height > 0 {
-		room = max(on.Height-len(head)-1, 1)
+func (t Tree) Draw(screen Screen, now time.Time) []string {
+	head := t.head(screen, now)
+	height := 0
+	if screen.Height > 0 {
+		height = max(screen.Height-len(head)-1, 1)
 	}
-	return append(head, t.zones(on, room, now)...)
+	return append(head, t.zones(screen, height, now)...)
 }
 
 // summaryLines is the maximum number of lines of a long sentence if space is limited.
 const summaryLines = 4
 
-func (t Tree) head(on Screen, now time.Time) []string {
-	lines := on.wrap(t.Summary, summaryLines)
+func (t Tree) head(screen Screen, now time.Time) []string {
+	lines := screen.wrap(t.Summary, summaryLines)
 	if t.Matched > 0 || len(t.Nodes) > 0 {
-		lines = append(lines, on.bar("Nodes", t.UpToDate, t.Matched, t.phases()))
+		lines = append(lines, screen.bar("Nodes", t.UpToDate, t.Matched, t.phases()))
 	}
 	if t.Volumes.Matched > 0 {
 		var rest []string
@@ -103,21 +103,21 @@ func (t Tree) head(on Screen, now time.Time) []string {
 		if n := t.Volumes.StaleMounts; n > 0 {
 			rest = append(rest, fmt.Sprintf("%d stale mounts", n))
 		}
-		lines = append(lines, on.bar("Volumes", t.Volumes.UpToDate, t.Volumes.Matched, strings.Join(rest, ", ")))
+		lines = append(lines, screen.bar("Volumes", t.Volumes.UpToDate, t.Volumes.Matched, strings.Join(rest, ", ")))
 	}
 	if t.EstimatedCompletion != nil {
-		left := t.EstimatedCompletion.Sub(now)
-		when := "in " + duration.HumanDuration(left)
-		if left <= 0 {
-			when = "overdue"
+		remaining := t.EstimatedCompletion.Sub(now)
+		eta := "in " + duration.HumanDuration(remaining)
+		if remaining <= 0 {
+			eta = "overdue"
 		}
-		lines = append(lines, on.fit(plain("Last node back "+formatTime(t.EstimatedCompletion)+" at the earliest ("+when+")")))
+		lines = append(lines, screen.fit(plain("Last node back "+formatTime(t.EstimatedCompletion)+" at the earliest ("+eta+")")))
 	}
 	if t.LimitedBy != "" {
-		lines = append(lines, on.wrap("Waiting: "+t.LimitedBy, 2)...)
+		lines = append(lines, screen.wrap("Waiting: "+t.LimitedBy, 2)...)
 	}
 	for _, note := range t.Notes {
-		lines = append(lines, on.wrap("Note: "+note, summaryLines)...)
+		lines = append(lines, screen.wrap("Note: "+note, summaryLines)...)
 	}
 	return append(lines, "")
 }
@@ -168,21 +168,21 @@ func rankOf(state string) int {
 }
 
 // zones draws the nodes within the given number of lines. Zero means all.
-func (t Tree) zones(on Screen, room int, now time.Time) []string {
-	all := t.rows(on, limits{waiting: len(t.Nodes), messages: true}, now)
-	if room == 0 || len(all) <= room {
+func (t Tree) zones(screen Screen, height int, now time.Time) []string {
+	all := t.rows(screen, limits{waiting: len(t.Nodes), messages: true}, now)
+	if height == 0 || len(all) <= height {
 		return all
 	}
 	// Show as many waiting nodes per zone as fit. If none fit, omit the messages too.
 	for _, messages := range []bool{true, false} {
-		for shown := len(t.Nodes) - 1; shown >= 0; shown-- {
-			if rows := t.rows(on, limits{shown, messages}, now); len(rows) <= room {
+		for waiting := len(t.Nodes) - 1; waiting >= 0; waiting-- {
+			if rows := t.rows(screen, limits{waiting, messages}, now); len(rows) <= height {
 				return rows
 			}
 		}
 	}
-	rows := t.rows(on, limits{}, now)
-	return append(rows[:room-1], on.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or see status %s --nodes", len(rows)-room+1, t.Name))))
+	rows := t.rows(screen, limits{}, now)
+	return append(rows[:height-1], screen.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or see status %s --nodes", len(rows)-height+1, t.Name))))
 }
 
 // limits contains the maximum number of waiting nodes per zone, and whether messages get separate lines.
@@ -191,27 +191,27 @@ type limits struct {
 	messages bool
 }
 
-func (t Tree) rows(on Screen, show limits, now time.Time) []string {
+func (t Tree) rows(screen Screen, limit limits, now time.Time) []string {
 	var out []string
 	for begin := 0; begin < len(t.Nodes); {
 		end := begin
 		for end < len(t.Nodes) && t.Nodes[end].Zone == t.Nodes[begin].Zone {
 			end++
 		}
-		out = append(out, t.zoneRows(on, t.Nodes[begin:end], show, now)...)
+		out = append(out, t.zoneRows(screen, t.Nodes[begin:end], limit, now)...)
 		begin = end
 	}
 	if len(t.Lost) > 0 {
 		out = append(out, "gone")
 		for i, lost := range t.Lost {
 			standing := overview.Standing{Node: overview.Node{Name: lost.Name, Phase: string(v1alpha1.RolloutFailed), Reason: lost.Reason, Message: lost.Message, Since: lost.Since}}
-			out = append(out, t.nodeRows(on, branch(i, len(t.Lost)), standing, show, now)...)
+			out = append(out, t.nodeRows(screen, branch(i, len(t.Lost)), standing, limit, now)...)
 		}
 	}
 	return out
 }
 
-func (t Tree) zoneRows(on Screen, nodes []overview.Standing, show limits, now time.Time) []string {
+func (t Tree) zoneRows(screen Screen, nodes []overview.Standing, limit limits, now time.Time) []string {
 	var open []overview.Standing
 	for _, n := range nodes {
 		if !n.Done {
@@ -223,7 +223,7 @@ func (t Tree) zoneRows(on Screen, nodes []overview.Standing, show limits, now ti
 	})
 	done, hidden := len(nodes)-len(open), 0
 	if first := slices.IndexFunc(open, func(n overview.Standing) bool { return rankOf(stateOf(n)) == rankWaiting }); first >= 0 {
-		hidden = max(len(open)-first-show.waiting, 0)
+		hidden = max(len(open)-first-limit.waiting, 0)
 		open = open[:len(open)-hidden]
 	}
 	var closing []segment
@@ -233,13 +233,13 @@ func (t Tree) zoneRows(on Screen, nodes []overview.Standing, show limits, now ti
 	if done > 0 {
 		closing = append(closing, segment{fmt.Sprintf("%d up to date", done), green})
 	}
-	rows := []string{on.fit(segment{cmp.Or(nodes[0].Zone, "(no zone)"), bold}, plain(fmt.Sprintf("  %d/%d", done, len(nodes))))}
+	rows := []string{screen.fit(segment{cmp.Or(nodes[0].Zone, "(no zone)"), bold}, plain(fmt.Sprintf("  %d/%d", done, len(nodes))))}
 	total := len(open) + len(closing)
 	for i, n := range open {
-		rows = append(rows, t.nodeRows(on, branch(i, total), n, show, now)...)
+		rows = append(rows, t.nodeRows(screen, branch(i, total), n, limit, now)...)
 	}
 	for i, s := range closing {
-		rows = append(rows, on.fit(plain(branch(len(open)+i, total)), s))
+		rows = append(rows, screen.fit(plain(branch(len(open)+i, total)), s))
 	}
 	return rows
 }
@@ -254,14 +254,14 @@ func branch(i, total int) string {
 // maxNameWidth is the maximum length of a name if lines are limited.
 const maxNameWidth = 30
 
-func (t Tree) nameWidth(on Screen) int {
+func (t Tree) nameWidth(screen Screen) int {
 	longest := 0
 	for _, n := range t.Nodes {
 		if !n.Done {
 			longest = max(longest, len([]rune(n.Name)))
 		}
 	}
-	if on.Width > 0 {
+	if screen.Width > 0 {
 		longest = min(longest, maxNameWidth)
 	}
 	return longest
@@ -275,24 +275,24 @@ const (
 
 // nodeRows draws one node: name, state, age and reason. If lines are limited, the message of a node gets a separate line, except for
 // nodes that only wait for their turn.
-func (t Tree) nodeRows(on Screen, prefix string, n overview.Standing, show limits, now time.Time) []string {
-	state, width := stateOf(n), t.nameWidth(on)
-	why, own := text.Line(n.Message), ""
-	waits := state == string(v1alpha1.RolloutWaiting) || state == string(v1alpha1.RolloutApplying)
-	if on.Width > 0 && !waits {
-		why, own = "", why
+func (t Tree) nodeRows(screen Screen, prefix string, n overview.Standing, limit limits, now time.Time) []string {
+	state, width := stateOf(n), t.nameWidth(screen)
+	detail, message := text.Line(n.Message), ""
+	isWaiting := state == string(v1alpha1.RolloutWaiting) || state == string(v1alpha1.RolloutApplying)
+	if screen.Width > 0 && !isWaiting {
+		detail, message = "", detail
 	}
 	if n.Reason != "" && n.Reason != state {
-		why = strings.TrimSuffix(n.Reason+": "+why, ": ")
+		detail = strings.TrimSuffix(n.Reason+": "+detail, ": ")
 	}
-	rows := []string{on.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), colourOf(state)},
-		plain(" "+pad(ageOf(n.Since, now), ageWidth)+" "+why))}
-	if own != "" && show.messages {
+	rows := []string{screen.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), colourOf(state)},
+		plain(" "+pad(ageOf(n.Since, now), ageWidth)+" "+detail))}
+	if message != "" && limit.messages {
 		stem := "│    "
 		if strings.HasPrefix(prefix, "└") {
 			stem = "     "
 		}
-		rows = append(rows, on.fit(plain(stem+own)))
+		rows = append(rows, screen.fit(plain(stem+message)))
 	}
 	return rows
 }
@@ -314,7 +314,7 @@ func pad(s string, width int) string {
 // barWidth is the number of characters of a bar.
 const barWidth = 24
 
-func (on Screen) bar(title string, part, whole int32, rest string) string {
+func (screen Screen) bar(title string, part, whole int32, rest string) string {
 	full := 0
 	if whole > 0 {
 		full = int(int64(min(part, whole)) * barWidth / int64(whole))
@@ -322,7 +322,7 @@ func (on Screen) bar(title string, part, whole int32, rest string) string {
 	if rest != "" {
 		rest = "  " + rest
 	}
-	return on.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
+	return screen.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
 }
 
 type segment struct{ text, colour string }
@@ -348,36 +348,36 @@ func colourOf(state string) string {
 }
 
 // fit joins segments to a line and cuts it at the width.
-func (on Screen) fit(segments ...segment) string {
+func (screen Screen) fit(segments ...segment) string {
 	var out strings.Builder
-	left, total := on.Width, 0
+	remaining, total := screen.Width, 0
 	for _, s := range segments {
 		total += len([]rune(s.text))
 	}
 	for _, s := range segments {
 		letters := []rune(s.text)
-		if on.Width > 0 && total > on.Width && len(letters) >= left {
-			s.text = string(letters[:max(left-1, 0)]) + "…"
-			out.WriteString(on.paint(s))
+		if screen.Width > 0 && total > screen.Width && len(letters) >= remaining {
+			s.text = string(letters[:max(remaining-1, 0)]) + "…"
+			out.WriteString(screen.paint(s))
 			break
 		}
-		left -= len(letters)
-		out.WriteString(on.paint(s))
+		remaining -= len(letters)
+		out.WriteString(screen.paint(s))
 	}
 	return strings.TrimRight(out.String(), " ")
 }
 
-func (on Screen) paint(s segment) string {
-	if !on.Colour || s.colour == "" || s.text == "" {
+func (screen Screen) paint(s segment) string {
+	if !screen.Colour || s.colour == "" || s.text == "" {
 		return s.text
 	}
 	return "\x1b[" + s.colour + "m" + s.text + "\x1b[0m"
 }
 
 // wrap breaks a text into lines of the width, up to a maximum number.
-func (on Screen) wrap(s string, most int) []string {
+func (screen Screen) wrap(s string, maxLines int) []string {
 	s = text.Line(s)
-	if on.Width <= 0 {
+	if screen.Width <= 0 {
 		return []string{s}
 	}
 	var lines []string
@@ -387,15 +387,15 @@ func (on Screen) wrap(s string, most int) []string {
 		switch {
 		case line == "":
 			line = word
-		case len([]rune(line))+1+len([]rune(word)) <= on.Width:
+		case len([]rune(line))+1+len([]rune(word)) <= screen.Width:
 			line += " " + word
-		case len(lines) == most-1:
-			return append(lines, on.fit(plain(line+" "+strings.Join(words[i:], " "))))
+		case len(lines) == maxLines-1:
+			return append(lines, screen.fit(plain(line+" "+strings.Join(words[i:], " "))))
 		default:
-			lines, line = append(lines, on.fit(plain(line))), word
+			lines, line = append(lines, screen.fit(plain(line))), word
 		}
 	}
-	return append(lines, on.fit(plain(line)))
+	return append(lines, screen.fit(plain(line)))
 }
 
 // Since returns the changes since an older tree for logs, with one line for each change. If old is empty, it returns everything that
@@ -416,9 +416,9 @@ func (t Tree) Since(old Tree, now time.Time) []string {
 		}
 	}
 	for _, n := range t.Nodes {
-		was, known := before[n.Name]
+		previous, known := before[n.Name]
 		delete(before, n.Name)
-		if known && stateOf(was) == stateOf(n) && was.Reason == n.Reason || !known && n.Done {
+		if known && stateOf(previous) == stateOf(n) && previous.Reason == n.Reason || !known && n.Done {
 			continue
 		}
 		line := at + n.Name + " " + stateOf(n)
@@ -431,7 +431,7 @@ func (t Tree) Since(old Tree, now time.Time) []string {
 		out = append(out, line)
 	}
 	for _, n := range old.Nodes {
-		if _, left := before[n.Name]; left {
+		if _, isRemoved := before[n.Name]; isRemoved {
 			out = append(out, at+n.Name+" is no node of "+t.Name+" any more")
 		}
 	}

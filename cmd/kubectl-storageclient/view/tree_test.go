@@ -18,7 +18,7 @@ func standing(name, zone, phase, reason, message string, since time.Duration, do
 
 // fiftyNodes is a rollout under way over three zones, with names as clouds give them.
 func fiftyNodes() Tree {
-	p := with(profile("azure-netapp-eda", isNot("Ready", "RollingOut", "21/50 nodes and 30/40 volumes up to date"), is("Reconciling", "RollingOut",
+	p := with(profile("azure-netapp-eda", falseCondition("Ready", "RollingOut", "21/50 nodes and 30/40 volumes up to date"), trueCondition("Reconciling", "RollingOut",
 		"21/50 nodes and 30/40 volumes up to date; aks-eda-28463518-vmss000003: Waiting for pods eda/sim-0, eda/sim-1, eda/sim-2 and 14 more to terminate; aks-eda-28463518-vmss000004: rebooting")),
 		func(p *v1alpha1.StorageClientProfile) {
 			p.Status.Nodes = v1alpha1.NodeCounts{Matched: 50, UpToDate: 21, PendingReboot: 28, Disrupted: 3, Failed: 1}
@@ -88,7 +88,7 @@ func TestColoursTakeNoRoom(t *testing.T) {
 }
 
 func TestTreeOfADoneProfile(t *testing.T) {
-	p := with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 2, UpToDate: 2} })
+	p := with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 2, UpToDate: 2} })
 	tree := NewTree(&p, []overview.Standing{standing("b", "", "UpToDate", "", "", 0, true), standing("a", "", "UpToDate", "", "", 0, true)}, "you may not list Nodes")
 	want := []string{"eda is done", "Nodes   [########################] 2/2", "Note: you may not list Nodes", "", "(no zone)  2/2", "└─ 2 up to date"}
 	if diff := cmp.Diff(want, tree.Draw(Screen{Width: 80}, now)); diff != "" {
@@ -97,7 +97,7 @@ func TestTreeOfADoneProfile(t *testing.T) {
 }
 
 func TestSinceIsALineAChange(t *testing.T) {
-	p := profile("eda", isNot("Ready", "RollingOut", ""), is("Reconciling", "RollingOut", ""))
+	p := profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Reconciling", "RollingOut", ""))
 	first := NewTree(&p, []overview.Standing{
 		standing("done", "z", "UpToDate", "NothingToDo", "", 0, true), standing("n1", "z", "Waiting", "WaitingForBudget", "1 ahead", 0, false), standing("left", "z", "Applying", "", "", 0, false),
 	})

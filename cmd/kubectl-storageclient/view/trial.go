@@ -16,8 +16,8 @@ import (
 // Trial is the output of "trial": the object with its results.
 type Trial v1alpha1.StorageClientTrial
 
-// alwaysShown are the most important metrics, which the output always contains.
-var alwaysShown = []string{verdict.Operations, verdict.Bytes, verdict.Seconds}
+// defaultMetrics are the most important metrics, which the output always contains.
+var defaultMetrics = []string{verdict.Operations, verdict.Bytes, verdict.Seconds}
 
 // Names returns the name of the trial.
 func (t *Trial) Names() []string {
@@ -42,7 +42,7 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 		if r.Decides {
 			mark += " *"
 		}
-		if r.Decides || wide || slices.Contains(alwaysShown, r.Metric) {
+		if r.Decides || wide || slices.Contains(defaultMetrics, r.Metric) {
 			rows = append(rows, []string{r.Phase, r.Metric, r.Unit, r.Before, r.After, r.Ratio, interval, mark})
 		}
 	}
@@ -69,7 +69,7 @@ func listOrNone(options []string) string {
 // WriteHTML prints the trial as one file with plots.
 func (t *Trial) WriteHTML(w io.Writer) error {
 	trial := (*v1alpha1.StorageClientTrial)(t)
-	shown := report.Trial{
+	data := report.Trial{
 		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: plan.GoalOf(trial),
 		Verdict: plan.VerdictOf(trial), Rounds: t.Status.RoundsReason, Before: t.Status.Before, After: t.Status.After,
 		Cold:        []report.Cold{{Phase: v1alpha1.PhaseFirst, Caches: plan.ColdCaches}},
@@ -77,13 +77,13 @@ func (t *Trial) WriteHTML(w io.Writer) error {
 		Environment: []report.Fact{{Name: "Volume", Value: t.Status.Volume}, {Name: "Node", Value: t.Status.Node}, {Name: "Trial", Value: t.Namespace + "/" + t.Name}},
 	}
 	for _, option := range t.Status.After {
-		why := "the volume has it"
+		reason := "the volume has it"
 		if !slices.Contains(t.Status.Before, option) {
-			why = "the candidate adds it"
+			reason = "the candidate adds it"
 		}
-		shown.Reasons = append(shown.Reasons, report.Reason{Option: option, Why: why})
+		data.Reasons = append(data.Reasons, report.Reason{Option: option, Why: reason})
 	}
-	page, err := report.HTML(shown)
+	page, err := report.HTML(data)
 	if err != nil {
 		return err
 	}

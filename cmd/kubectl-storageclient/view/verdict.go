@@ -20,23 +20,23 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	reconciling := ifTrue(p, v1alpha1.ConditionReconciling)
 	switch {
 	case !p.DeletionTimestamp.IsZero():
-		return end("Removing "+p.Name, why(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
+		return addReasons("Removing "+p.Name, reasonOf(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
 	case p.Status.ObservedGeneration != p.Generation:
 		return fmt.Sprintf("%s is not done: the manager has not seen its latest edit (generation %d) yet", p.Name, p.Generation), false
 	case isTrue(p, v1alpha1.ConditionStalled):
-		return end(p.Name+" is stopped and needs you", why(conditionOf(p, v1alpha1.ConditionStalled))), false
+		return addReasons(p.Name+" is stopped and needs you", reasonOf(conditionOf(p, v1alpha1.ConditionStalled))), false
 	case ready != nil && ready.Status == metav1.ConditionTrue:
 		return doneSentence(p, ready), true
 	case isTrue(p, v1alpha1.ConditionPaused):
-		return end(p.Name+" is paused", why(conditionOf(p, v1alpha1.ConditionPaused))), false
+		return addReasons(p.Name+" is paused", reasonOf(conditionOf(p, v1alpha1.ConditionPaused))), false
 	case reconciling == nil:
-		return end(p.Name+" is not done", progressBeside(ready, p), why(ready)), false
+		return addReasons(p.Name+" is not done", additionalProgress(ready, p), reasonOf(ready)), false
 	}
-	return end(p.Name+" is rolling out", progressBeside(reconciling, p), why(reconciling)), false
+	return addReasons(p.Name+" is rolling out", additionalProgress(reconciling, p), reasonOf(reconciling)), false
 }
 
-// progressBeside returns the progress of a profile, empty if the message of a condition with this reason contains it.
-func progressBeside(c *metav1.Condition, p *v1alpha1.StorageClientProfile) string {
+// additionalProgress returns the progress of a profile, empty if the message of a condition with this reason contains it.
+func additionalProgress(c *metav1.Condition, p *v1alpha1.StorageClientProfile) string {
 	if c != nil && c.Message != "" && (c.Reason == v1alpha1.ReasonRollingOut || c.Reason == v1alpha1.ReasonPlanMode) {
 		return ""
 	}
@@ -47,9 +47,9 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 	done := p.Name + " is done"
 	switch ready.Reason {
 	case v1alpha1.ReasonNothingMatched:
-		done = end(done, why(ready))
+		done = addReasons(done, reasonOf(ready))
 	case v1alpha1.ReasonReadyWithExceptions:
-		done = end(done+", with exceptions", why(ready))
+		done = addReasons(done+", with exceptions", reasonOf(ready))
 	}
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
 		done = fmt.Sprintf("%s. %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods)", done, count(n, "mount"), verb(n, "has", "have"), p.Name)
@@ -57,13 +57,13 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 	return done
 }
 
-// end adds the known reasons to a sentence. It adds no period: the text may end with a command to copy.
-func end(said string, reasons ...string) string {
+// addReasons adds the known reasons to a sentence. It adds no period: the text may end with a command to copy.
+func addReasons(sentence string, reasons ...string) string {
 	reasons = slices.DeleteFunc(reasons, func(s string) bool { return s == "" })
 	if len(reasons) > 0 {
-		said += ": " + strings.Join(reasons, "; ")
+		sentence += ": " + strings.Join(reasons, "; ")
 	}
-	return said
+	return sentence
 }
 
 func progressOf(p *v1alpha1.StorageClientProfile) string {
@@ -80,8 +80,8 @@ func progressOf(p *v1alpha1.StorageClientProfile) string {
 	return strings.Join(parts, ", ")
 }
 
-// why returns the message of the first existing condition, or its reason if it has no message.
-func why(conditions ...*metav1.Condition) string {
+// reasonOf returns the message of the first existing condition, or its reason if it has no message.
+func reasonOf(conditions ...*metav1.Condition) string {
 	for _, c := range conditions {
 		if c != nil {
 			return cmp.Or(strings.TrimSuffix(c.Message, "."), c.Reason)

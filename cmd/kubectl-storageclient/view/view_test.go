@@ -51,11 +51,11 @@ func profile(name string, conditions ...metav1.Condition) v1alpha1.StorageClient
 	return p
 }
 
-func is(name, reason, message string) metav1.Condition {
+func trueCondition(name, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 }
 
-func isNot(name, reason, message string) metav1.Condition {
+func falseCondition(name, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
@@ -70,24 +70,24 @@ func TestVerdict(t *testing.T) {
 		want    string
 		done    bool
 	}{
-		"done": {profile("eda", is("Ready", "UpToDate", "")), "eda is done", true},
+		"done": {profile("eda", trueCondition("Ready", "UpToDate", "")), "eda is done", true},
 		"done, with nothing to do": {
-			profile("eda", is("Ready", "NothingMatched", "No node and no volume matches; next: kubectl get nodes --show-labels")), "eda is done: No node and no volume matches; next: kubectl get nodes --show-labels", true,
+			profile("eda", trueCondition("Ready", "NothingMatched", "No node and no volume matches; next: kubectl get nodes --show-labels")), "eda is done: No node and no volume matches; next: kubectl get nodes --show-labels", true,
 		},
 		"done, with exceptions": {
-			profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
+			profile("eda", trueCondition("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
 			"eda is done, with exceptions: some settings cannot be had on n1", true,
 		},
 		"done, and pods still on old mounts": {
-			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
+			with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
 			"eda is done. 2 mounts of running pods still have old options: restart these pods (kubectl storageclient status eda --pods)", true,
 		},
 		"done, with exceptions and old mounts": {
-			with(profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 1 }),
+			with(profile("eda", trueCondition("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 1 }),
 			"eda is done, with exceptions: some settings cannot be had on n1. 1 mount of running pods still has old options: restart these pods (kubectl storageclient status eda --pods)", true,
 		},
 		"under way, waiting for an approval": {
-			with(profile("eda", isNot("Ready", "RebootPending", "..."), is("Reconciling", "WaitingForApproval", "The plan needs approval; next: kubectl storageclient approve eda --plan 1a2b")),
+			with(profile("eda", falseCondition("Ready", "RebootPending", "..."), trueCondition("Reconciling", "WaitingForApproval", "The plan needs approval; next: kubectl storageclient approve eda --plan 1a2b")),
 				func(p *v1alpha1.StorageClientProfile) {
 					p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 					p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 1, UpToDate: 1}
@@ -95,31 +95,31 @@ func TestVerdict(t *testing.T) {
 			"eda is rolling out: 6/8 nodes, 1/1 volumes; The plan needs approval; next: kubectl storageclient approve eda --plan 1a2b", false,
 		},
 		"neither ready nor reconciling": {
-			profile("eda", isNot("Ready", "RebootPending", "a reboot is due on n1"), isNot("Reconciling", "Idle", "")),
+			profile("eda", falseCondition("Ready", "RebootPending", "a reboot is due on n1"), falseCondition("Reconciling", "Idle", "")),
 			"eda is not done: a reboot is due on n1", false,
 		},
 		"in mode Plan": {
-			with(profile("eda", isNot("Ready", "PlanMode", "Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date"), isNot("Reconciling", "Idle", "")),
+			with(profile("eda", falseCondition("Ready", "PlanMode", "Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date"), falseCondition("Reconciling", "Idle", "")),
 				func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8} }),
 			"eda is not done: Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date", false,
 		},
 		"under way, and the message tells how far": {
-			with(profile("eda", is("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {
+			with(profile("eda", trueCondition("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {
 				p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 			}),
 			"eda is rolling out: 6/8 nodes and 0/0 volumes up to date; pending: a", false,
 		},
-		"a reason without a message": {profile("eda", isNot("Ready", "Pending", "")), "eda is not done: Pending", false},
+		"a reason without a message": {profile("eda", falseCondition("Ready", "Pending", "")), "eda is not done: Pending", false},
 		"stalled": {
-			profile("eda", isNot("Ready", "Invalid", ""), is("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
+			profile("eda", falseCondition("Ready", "Invalid", ""), trueCondition("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
 			"eda is stopped and needs you: spec.node.sysctls[a]: unknown", false,
 		},
 		"paused": {
-			profile("eda", isNot("Ready", "RollingOut", ""), is("Paused", "PausedByField", "spec.paused is set")),
+			profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Paused", "PausedByField", "spec.paused is set")),
 			"eda is paused: spec.paused is set", false,
 		},
 		"edited since": {
-			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
+			with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
 			"eda is not done: the manager has not seen its latest edit (generation 4) yet", false,
 		},
 		"never looked at": {
@@ -127,7 +127,7 @@ func TestVerdict(t *testing.T) {
 			"eda is not done: the manager has not seen its latest edit (generation 3) yet", false,
 		},
 		"being removed": {
-			with(profile("eda", is("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
+			with(profile("eda", trueCondition("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
 				p.DeletionTimestamp = ago(time.Minute)
 			}),
 			"Removing eda: waits; nodes: n1 is being restored", false,
@@ -144,7 +144,7 @@ func TestVerdict(t *testing.T) {
 }
 
 func rollingOut() v1alpha1.StorageClientProfile {
-	return with(profile("netapp-eda", isNot("Ready", "RollingOut", "6 of 8 nodes are up to date"), is("Reconciling", "WaitingForBudget", "node-2 holds the budget")),
+	return with(profile("netapp-eda", falseCondition("Ready", "RollingOut", "6 of 8 nodes are up to date"), trueCondition("Reconciling", "WaitingForBudget", "node-2 holds the budget")),
 		func(p *v1alpha1.StorageClientProfile) {
 			p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6, PendingReboot: 2, Disrupted: 1}
 			p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 40, UpToDate: 38, Blocked: 1, StaleMounts: 3}
@@ -160,7 +160,7 @@ var advised = []v1alpha1.Advice{
 }
 
 func TestStatusText(t *testing.T) {
-	done := profile("azure", is("Ready", "UpToDate", ""))
+	done := profile("azure", trueCondition("Ready", "UpToDate", ""))
 	detailed := NewStatus([]v1alpha1.StorageClientProfile{rollingOut()})
 	detailed.Profiles[0].Details = &Details{
 		Nodes: []overview.Node{
@@ -217,8 +217,8 @@ func TestPlanText(t *testing.T) {
 				Conflicts: []string{"sysctl/net.core.rmem_max: 16777216 against 8388608 (gold, netapp-eda)"}},
 		},
 		Reboots: []overview.Reboot{
-			{Node: "node-7", Zone: "eu-1", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}},
-			{Node: "node-2", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}, Held: "it is not Ready"},
+			{Node: "node-7", Zone: "eu-1", Reasons: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}},
+			{Node: "node-2", Reasons: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}, Held: "it is not Ready"},
 		},
 		Earliest:            new(metav1.NewTime(time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))),
 		EstimatedCompletion: new(metav1.NewTime(time.Date(2026, 11, 21, 2, 5, 30, 0, time.UTC))),
@@ -230,7 +230,7 @@ func TestPlanText(t *testing.T) {
 	never := preview
 	never.Earliest, never.EstimatedCompletion = nil, nil
 	left := overview.Preview{NotRebooted: []overview.Reboot{{
-		Node: "node-3", Zone: "eu-1", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"},
+		Node: "node-3", Zone: "eu-1", Reasons: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"},
 		Held: "kernelArgument/ihash_entries: conflict: /etc/default/grub sets ihash_entries=1; not ours, left unchanged",
 	}}}
 	mode := func(m v1alpha1.Mode, policy v1alpha1.RebootPolicy) *v1alpha1.StorageClientProfile {

@@ -44,8 +44,8 @@ var volumeRemedies = map[string]string{
 }
 
 // NewVolumeReport adds remedies to volumes. held is the reason why the profile is not applied. Empty if it is applied.
-func NewVolumeReport(profile, held string, listed []volumeplan.Listed) VolumeReport {
-	r := VolumeReport{Profile: profile, Held: held, Volumes: []Volume{}}
+func NewVolumeReport(profile, heldReason string, listed []volumeplan.Listed) VolumeReport {
+	r := VolumeReport{Profile: profile, Held: heldReason, Volumes: []Volume{}}
 	for _, l := range listed {
 		r.Volumes = append(r.Volumes, Volume{Listed: l, Remedy: volumeRemedies[l.Reason]})
 	}
@@ -68,7 +68,7 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 		rows[0] = append(rows[0], "PROFILES", "DRIVER", "PROTOCOL")
 	}
 	for _, v := range r.Volumes {
-		row := []string{v.Volume, v.VolumeClaim, v.standing(), v.Reason, strings.Join(v.Now, ","), v.wantedText()}
+		row := []string{v.Volume, v.VolumeClaim, v.countedState(), v.Reason, strings.Join(v.Now, ","), v.desiredText()}
 		if wide {
 			row = append(row, strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol))
 		}
@@ -82,20 +82,20 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 // stateException is the state of a volume that differs from the declared options because the rules allow it.
 const stateException = "Exception"
 
-// standing returns the state of a volume as counted in a profile's status.
-func (v Volume) standing() string {
+// countedState returns the state of a volume as counted in a profile's status.
+func (v Volume) countedState() string {
 	if len(v.Exceptions) > 0 && (v.State == judge.StateUpToDate || v.State == judge.StateBlocked) {
 		return stateException
 	}
 	return string(v.State)
 }
 
-// wantedText returns "as now" if the desired options equal the current ones.
-func (v Volume) wantedText() string {
-	if slices.Equal(v.Now, v.Wanted) {
+// desiredText returns "as now" if the desired options equal the current ones.
+func (v Volume) desiredText() string {
+	if slices.Equal(v.Now, v.Desired) {
 		return "as now"
 	}
-	return cmp.Or(strings.Join(v.Wanted, ","), "none")
+	return cmp.Or(strings.Join(v.Desired, ","), "none")
 }
 
 func (r VolumeReport) summarize() string {
@@ -108,7 +108,7 @@ func (r VolumeReport) summarize() string {
 	}
 	counts := map[string]int{}
 	for _, v := range r.Volumes {
-		counts[v.standing()]++
+		counts[v.countedState()]++
 	}
 	var parts []string
 	for _, state := range []string{string(judge.StateUpToDate), string(judge.StatePending), stateException, string(judge.StateBlocked), string(judge.StateHeld)} {
@@ -127,17 +127,17 @@ func (r VolumeReport) summarize() string {
 // one entry.
 func (r VolumeReport) writeReasons(out *printer) {
 	names := map[string][]string{}
-	var said []Volume
+	var examples []Volume
 	for _, v := range r.Volumes {
-		if v.standing() == string(judge.StateUpToDate) {
+		if v.countedState() == string(judge.StateUpToDate) {
 			continue
 		}
 		if _, known := names[v.Reason+v.Message]; !known {
-			said = append(said, v)
+			examples = append(examples, v)
 		}
 		names[v.Reason+v.Message] = append(names[v.Reason+v.Message], v.Volume)
 	}
-	for _, v := range said {
+	for _, v := range examples {
 		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names[v.Reason+v.Message]), v.Reason, v.Message))
 		if v.Remedy != "" {
 			out.line("  What to do: " + v.Remedy)

@@ -29,8 +29,8 @@ func IsReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// WhySilent returns the reason why the report of an agent is not current, empty if it is. ready is true if the agent's Pod on the node is Ready.
-func WhySilent(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) string {
+// SilentReason returns the reason why the report of an agent is not current, empty if it is. ready is true if the agent's Pod on the node is Ready.
+func SilentReason(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) string {
 	switch {
 	case !ready:
 		return "the node's agent is not Ready"
@@ -42,8 +42,8 @@ func WhySilent(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready 
 	return ""
 }
 
-// NodeReady reports whether the Node's condition Ready is True.
-func NodeReady(node *corev1.Node) bool {
+// IsNodeReady reports whether the Node's condition Ready is True.
+func IsNodeReady(node *corev1.Node) bool {
 	condition := readyCondition(node)
 	return condition != nil && condition.Status == corev1.ConditionTrue
 }

@@ -46,7 +46,7 @@ func TestSilent(t *testing.T) {
 		"what it reported is of the former": {reported("boot-1"), true, "the node's agent has not reported since the node's last boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := WhySilent(node, test.clientNode, test.ready); got != test.want {
+			if got := SilentReason(node, test.clientNode, test.ready); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

@@ -218,7 +218,7 @@ func newScene(fact string, tested ...reported) *scene {
 	}
 	all := declarationsFor(fact, keys)
 	s := &scene{declared: all.current, fact: fact, node: newNode("n"), ready: fact != podNotReady}
-	s.clientNode = newClientNode(s.node, all.given.set.Wanted(s.node, nil))
+	s.clientNode = newClientNode(s.node, all.given.set.Desired(s.node, nil))
 	for _, one := range tested {
 		s.report(one)
 	}
@@ -226,7 +226,7 @@ func newScene(fact string, tested ...reported) *scene {
 	return s
 }
 
-func (s *scene) wanted() fleet.Wanted { return s.set.Wanted(s.node, s.clientNode) }
+func (s *scene) wanted() fleet.Desired { return s.set.Desired(s.node, s.clientNode) }
 
 // report has the agent report a setting as it is tested.
 func (s *scene) report(one reported) {
@@ -288,7 +288,7 @@ func newProfile(name string, keys ...string) v1alpha1.StorageClientProfile {
 }
 
 // newClientNode is the client node of a node that has all that is wanted of it.
-func newClientNode(node *corev1.Node, wanted fleet.Wanted) *v1alpha1.StorageClientNode {
+func newClientNode(node *corev1.Node, wanted fleet.Desired) *v1alpha1.StorageClientNode {
 	c := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, UID: types.UID("object-" + node.Name), Generation: 1, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: node.Name, UID: node.UID}},
 	}}
@@ -316,7 +316,7 @@ func (s *scene) snapshot(others ...*scene) fleet.Snapshot {
 
 func (s *scene) nodePlanSnapshot() nodeplan.Snapshot {
 	return nodeplan.Snapshot{
-		Node: s.node, ClientNode: s.clientNode, AgentReady: s.ready, Profiles: s.set, Wanted: s.wanted(),
+		Node: s.node, ClientNode: s.clientNode, AgentReady: s.ready, Profiles: s.set, Desired: s.wanted(),
 		Report: fleet.ReportOf(s.node, s.clientNode, s.ready, ""), Limits: nodeplan.Limits{MaxConcurrentLive: intstr.FromInt32(1), UntunedTaint: v1alpha1.UntunedTaint},
 	}
 }
@@ -349,10 +349,10 @@ func (s *scene) liveGate() string {
 	switch {
 	case entry.Failed:
 		answer = "failed"
-	case entry.Taken:
+	case entry.Applied:
 		answer = "taken"
 	}
-	if !entry.TakenSince.IsZero() {
+	if !entry.AppliedSince.IsZero() {
 		answer += ", soaks"
 	}
 	return answer
@@ -365,7 +365,7 @@ func (s *scene) planNode() rolloutplan.Node {
 		Name: s.node.Name, UID: string(s.node.UID), Created: s.node.CreationTimestamp.Time, Labels: s.node.Labels, BootID: s.node.Status.NodeInfo.BootID,
 		Ready: true, Untuned: true, AgentReady: s.ready,
 		ClientNode: &rolloutplan.ClientNode{
-			UID: string(s.clientNode.UID), Generation: s.clientNode.Generation, WantedBootHash: wanted.BootHash,
+			UID: string(s.clientNode.UID), Generation: s.clientNode.Generation, DesiredBootHash: wanted.BootHash,
 			Withheld: fleet.WithheldSettings(s.clientNode, wanted.Result), Spec: s.clientNode.Spec, Status: s.clientNode.Status,
 		},
 	}
@@ -452,7 +452,7 @@ func (s *scene) canary() string {
 
 // profile is the profile's status: what the node counts as, and the conditions.
 func (s *scene) profile() string {
-	report := status.Judge("p", status.Snapshot{All: s.snapshot(), MaxUnavailable: intstr.FromInt32(1)}, noon)
+	report := status.Evaluate("p", status.Snapshot{All: s.snapshot(), MaxUnavailable: intstr.FromInt32(1)}, noon)
 	got := report.Status(v1alpha1.StorageClientProfileStatus{}, noon)
 	var out []string
 	for name, count := range map[string]int32{
@@ -513,11 +513,11 @@ func (s *scene) nodePlan() string {
 	}
 	other := *s
 	other.node = newNode("other")
-	other.clientNode = newClientNode(other.node, fleet.Wanted{Result: nodesettings.Result{Settings: s.clientNode.Spec.Settings, Hash: "h"}})
+	other.clientNode = newClientNode(other.node, fleet.Desired{Result: nodesettings.Result{Settings: s.clientNode.Spec.Settings, Hash: "h"}})
 	other.ready = true
 	asked := other.nodePlanSnapshot()
 	if write, writes := nodeplan.For(asked).(nodeplan.Write); writes {
-		step, _ := new(nodeplan.Gate).Judge(asked, write, func() time.Time { return noon }, func() (fleet.Snapshot, error) { return s.snapshot(&other), nil })
+		step, _ := new(nodeplan.Gate).Evaluate(asked, write, func() time.Time { return noon }, func() (fleet.Snapshot, error) { return s.snapshot(&other), nil })
 		if _, goes := step.(nodeplan.Write); goes {
 			return answer + ", another goes"
 		}

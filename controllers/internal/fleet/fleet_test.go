@@ -58,7 +58,7 @@ func TestAHeldProfileKeepsEverySettingInForce(t *testing.T) {
 		inForce = append(inForce, v1alpha1.NodeSetting{Key: key, Value: "1", Profile: "a", OnRemoval: v1alpha1.DeletionRetain})
 	}
 	view := NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", 0, "4096", inPlanMode)}, catalogue.AllowList{})
-	if diff := cmp.Diff(inForce, view.Wanted(node(), carrying(inForce...)).Settings); diff != "" {
+	if diff := cmp.Diff(inForce, view.Desired(node(), carrying(inForce...)).Settings); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -67,22 +67,22 @@ func TestWanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		profiles   []v1alpha1.StorageClientProfile
 		clientNode *v1alpha1.StorageClientNode
-		want       Wanted
+		want       Desired
 	}{
 		"no profile, nothing to do": {},
 		"the higher priority wins": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152")},
-			want:     Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")}}},
+			want:     Desired{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")}}},
 		},
 		"a profile that is being deleted contributes nothing": {
 			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152", leaving)},
 			clientNode: carrying(rmem("2097152", "b")),
-			want:       Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+			want:       Desired{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"equal priorities leave what is in force": {
 			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")},
 			clientNode: carrying(rmem("2097152", "b")),
-			want: Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{
+			want: Desired{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{
 				Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")},
 				Conflicts: []nodesettings.Conflict{{
 					Key: "sysctl/net.core.rmem_max", Profiles: []string{"a", "b"}, Values: []string{"1048576", "2097152"}, Kept: "2097152",
@@ -92,14 +92,14 @@ func TestWanted(t *testing.T) {
 		"a profile put into mode Plan keeps the value in force, whatever it declares now": {
 			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "4194304", inPlanMode)},
 			clientNode: carrying(rmem("1048576", "a")),
-			want:       Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+			want:       Desired{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"and its policy for removal": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode, func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.DeletionPolicy = v1alpha1.DeletionRetain
 			})},
 			clientNode: carrying(rmem("1048576", "a")),
-			want:       Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+			want:       Desired{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"a profile in mode Plan does not hold what comes from others": {
 			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode), profile("b", 1, "2097152", leaving)},
@@ -107,7 +107,7 @@ func TestWanted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NewProfileSet(test.profiles, catalogue.AllowList{}).Wanted(node(), test.clientNode)
+			got := NewProfileSet(test.profiles, catalogue.AllowList{}).Desired(node(), test.clientNode)
 			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(nodesettings.Result{}, "Hash", "BootHash"), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -123,7 +123,7 @@ func TestHeldProfileKeepsEveryKindOfSetting(t *testing.T) {
 		rmem("1048576", "a"),
 	}
 	held := profile("a", 0, "4194304", inPlanMode)
-	got := NewProfileSet([]v1alpha1.StorageClientProfile{held}, catalogue.AllowList{}).Wanted(node(), carrying(inForce...))
+	got := NewProfileSet([]v1alpha1.StorageClientProfile{held}, catalogue.AllowList{}).Desired(node(), carrying(inForce...))
 	if diff := cmp.Diff(inForce, got.Settings); diff != "" {
 		t.Errorf("(-in force +wanted):\n%s", diff)
 	}
@@ -134,10 +134,10 @@ func TestHeldProfileKeepsEveryKindOfSetting(t *testing.T) {
 
 func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
 	view := NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")}, catalogue.AllowList{})
-	if got := view.Wanted(node(), carrying(rmem("2097152", "b"))); len(got.Settings) != 1 {
+	if got := view.Desired(node(), carrying(rmem("2097152", "b"))); len(got.Settings) != 1 {
 		t.Fatalf("got %v", got.Settings)
 	}
-	if got := view.Wanted(node(), nil); len(got.Settings) != 0 {
+	if got := view.Desired(node(), nil); len(got.Settings) != 0 {
 		t.Errorf("a node without a value in force got %v", got.Settings)
 	}
 }

@@ -29,18 +29,18 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 	canaries := map[string]labels.Selector{}
 	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
-		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) {
+		if !node.DeletionTimestamp.IsZero() || match.IsIgnored(node) {
 			continue
 		}
 		entry := GateEntry(all, node, clientNode, untunedTaint)
 		if entry.Managed {
 			gates.Managed = append(gates.Managed, entry)
 		}
-		wanted := all.Profiles.Wanted(node, clientNode)
+		wanted := all.Profiles.Desired(node, clientNode)
 		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
 			continue
 		}
-		entry.Wanted = wanted.Hash
+		entry.Desired = wanted.Hash
 		for _, profile := range all.Profiles.Concerning(node, clientNode) {
 			if canaries[profile.Name] == nil {
 				canaries[profile.Name] = CanarySelector(profile)
@@ -63,25 +63,25 @@ func CanarySelector(profile *Profile) labels.Selector {
 
 // GateEntry returns the input of a node for the gate of live changes, except Wanted and Canary. A node with the taint has no workload yet.
 func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, untunedTaint string) livegate.Node {
-	paused := pause.Annotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
-	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
+	paused := pause.IsAnnotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
+	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.IsNodeReady(node)}
 	entry.Empty = slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == untunedTaint })
 	if clientNode == nil {
 		return entry
 	}
 	report := ReportOf(node, clientNode, all.Ready[node.Name], "")
 	entry.Managed = !clientNode.Spec.Release
-	entry.Carries = clientNode.Spec.Hash
+	entry.Current = clientNode.Spec.Hash
 	entry.Alive = entry.Alive && report.Silent == ""
-	entry.Taken = report.IsTaken()
+	entry.Applied = report.IsSettled()
 	entry.Unconfirmed = report.UnprovenNote()
 	if report.Silent != "" && IsAgentSilent(node) {
 		entry.SilentSince = FindTuned(node).LastTransitionTime.Time
-		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
+		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.IsNodeReady(node)
 	}
 	entry.Failed = !report.Applying && report.HasFailed()
 	if report.Silent == "" && report.Soaks() {
-		entry.TakenSince = tunedSince(clientNode)
+		entry.AppliedSince = tunedSince(clientNode)
 	}
 	return entry
 }

@@ -47,7 +47,7 @@ func (i selectorIndex) candidates(node *corev1.Node) []*Profile {
 	found := slices.Clone(i.any)
 	if len(i.requiring) < len(node.Labels) {
 		for required, profiles := range i.requiring {
-			if value, has := node.Labels[required.key]; has && value == required.value {
+			if value, ok := node.Labels[required.key]; ok && value == required.value {
 				found = append(found, profiles...)
 			}
 		}

@@ -38,8 +38,8 @@ type ProfileSet struct {
 	byName   map[string]*Profile
 	index    selectorIndex
 	// paused are the paused profiles; held is true if any profile is Held.
-	paused []*Profile
-	held   bool
+	paused  []*Profile
+	hasHeld bool
 	// merged caches merge results. A result depends only on the profiles and on the current values of the keys about which they disagree, so
 	// thousands of nodes share a few results. disputed caches those keys.
 	merged   *store.Pool[nodesettings.Result]
@@ -59,7 +59,7 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 }
 
 func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
-	p := &Profile{StorageClientProfile: profile, Paused: pause.Profile(profile), selector: match.SelectorOf(profile)}
+	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile)}
 	p.InvalidReason, p.InvalidMessage = match.Check(profile, allow)
 	p.Standing = match.StandingOfChecked(profile, p.InvalidReason)
 	return p
@@ -73,7 +73,7 @@ func newProfileSet(profiles []*Profile) *ProfileSet {
 	slices.SortFunc(set.profiles, byName)
 	for _, profile := range set.profiles {
 		set.byName[profile.Name] = profile
-		set.held = set.held || profile.Standing == match.Held
+		set.hasHeld = set.hasHeld || profile.Standing == match.Held
 		if profile.Paused {
 			set.paused = append(set.paused, profile)
 		}
@@ -113,8 +113,8 @@ func (s *ProfileSet) ByName(name string) *Profile { return s.byName[name] }
 // All returns all profiles, sorted by name. The caller must not change the slice.
 func (s *ProfileSet) All() []*Profile { return s.profiles }
 
-// Wanted contains the settings that the profiles declare for a node.
-type Wanted struct {
+// Desired contains the settings that the profiles declare for a node.
+type Desired struct {
 	// Managed is false if no profile has settings for the node, so that the node must be released.
 	Managed bool
 	// Profiles are the names of the profiles that contribute, sorted.
@@ -122,38 +122,38 @@ type Wanted struct {
 	nodesettings.Result
 }
 
-// Wanted merges the settings that the profiles declare for a node. Settings in clientNode that come from a Held profile stay. If profiles of equal
+// Desired merges the settings that the profiles declare for a node. Settings in clientNode that come from a Held profile stay. If profiles of equal
 // priority disagree, the current value stays. clientNode is nil if the node is not managed.
-func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
-	inForce := settingsInForce(clientNode)
+func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Desired {
+	inForce := currentSettings(clientNode)
 	contributing := s.heldSources(inForce)
-	held := len(contributing) > 0
+	hasHeld := len(contributing) > 0
 	for _, profile := range s.Selecting(node) {
 		if profile.Standing == match.Active {
 			contributing = append(contributing, profile)
 		}
 	}
 	slices.SortFunc(contributing, byName)
-	wanted := Wanted{Managed: len(contributing) > 0}
+	wanted := Desired{Managed: len(contributing) > 0}
 	for _, profile := range contributing {
 		wanted.Profiles = append(wanted.Profiles, profile.Name)
 	}
-	wanted.Result = s.mergeProfiles(contributing, held, inForce)
+	wanted.Result = s.mergeProfiles(contributing, hasHeld, inForce)
 	return wanted
 }
 
 // heldSources returns the Held profiles whose settings the node has.
 func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
-	if !s.held {
+	if !s.hasHeld {
 		return nil
 	}
-	var held []*Profile
+	var sources []*Profile
 	for _, setting := range inForce {
-		if profile := s.byName[setting.Profile]; profile != nil && profile.Standing == match.Held && !slices.Contains(held, profile) {
-			held = append(held, profile)
+		if profile := s.byName[setting.Profile]; profile != nil && profile.Standing == match.Held && !slices.Contains(sources, profile) {
+			sources = append(sources, profile)
 		}
 	}
-	return held
+	return sources
 }
 
 // Selecting returns the profiles that select a node, regardless of their state, sorted by name.
@@ -183,24 +183,24 @@ func (s *ProfileSet) withSources(profiles []*Profile, clientNode *v1alpha1.Stora
 	return profiles
 }
 
-func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
+func (s *ProfileSet) mergeProfiles(profiles []*Profile, hasHeld bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
 	if len(profiles) == 0 {
 		return nodesettings.Result{}
 	}
-	if held {
-		return s.mergeAnew(profiles, inForce)
+	if hasHeld {
+		return s.mergeUncached(profiles, inForce)
 	}
 	names := joinNames(profiles)
 	keys := s.disputed.Share(names, func() (keys []string) {
-		for _, conflict := range s.mergeAnew(profiles, inForce).Conflicts {
+		for _, conflict := range s.mergeUncached(profiles, inForce).Conflicts {
 			keys = append(keys, conflict.Key)
 		}
 		return keys
 	})
-	return s.merged.Share(names+describeInForce(keys, inForce), func() nodesettings.Result { return s.mergeAnew(profiles, inForce) })
+	return s.merged.Share(names+describeCurrent(keys, inForce), func() nodesettings.Result { return s.mergeUncached(profiles, inForce) })
 }
 
-func (s *ProfileSet) mergeAnew(profiles []*Profile, inForce []v1alpha1.NodeSetting) nodesettings.Result {
+func (s *ProfileSet) mergeUncached(profiles []*Profile, inForce []v1alpha1.NodeSetting) nodesettings.Result {
 	declared, holding := make([]v1alpha1.StorageClientProfile, 0, len(profiles)), sets.New[string]()
 	for _, profile := range profiles {
 		declared = append(declared, *profile.StorageClientProfile)
@@ -222,8 +222,8 @@ func joinNames(profiles []*Profile) string {
 	return out.String()
 }
 
-// describeInForce encodes the current settings of some keys.
-func describeInForce(keys []string, inForce []v1alpha1.NodeSetting) string {
+// describeCurrent encodes the current settings of some keys.
+func describeCurrent(keys []string, inForce []v1alpha1.NodeSetting) string {
 	if len(keys) == 0 {
 		return ""
 	}
@@ -254,7 +254,7 @@ func (s *ProfileSet) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) 
 // SourcesOf returns the names of the profiles whose settings a node has, sorted.
 func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	var sources []string
-	for _, setting := range settingsInForce(clientNode) {
+	for _, setting := range currentSettings(clientNode) {
 		if last := len(sources) - 1; last < 0 || sources[last] != setting.Profile {
 			sources = append(sources, setting.Profile)
 		}
@@ -265,10 +265,10 @@ func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 
 // CarriesSettingsOf reports whether a node has settings of a profile.
 func CarriesSettingsOf(profile string, clientNode *v1alpha1.StorageClientNode) bool {
-	return slices.ContainsFunc(settingsInForce(clientNode), func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
+	return slices.ContainsFunc(currentSettings(clientNode), func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
 }
 
-func settingsInForce(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
+func currentSettings(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
 	if clientNode == nil {
 		return nil
 	}

@@ -37,7 +37,7 @@ func (r Report) UnprovenNote() string {
 func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, profile string) Report {
 	return Report{
 		Report: standing.Read(&clientNode.Spec, &clientNode.Status, profile),
-		Silent: agentpod.WhySilent(node, clientNode, ready),
+		Silent: agentpod.SilentReason(node, clientNode, ready),
 	}
 }
 
@@ -56,7 +56,7 @@ func RestoresPending(clientNode *v1alpha1.StorageClientNode) []string {
 
 // IsDisrupted reports whether the rollout disrupts a node, is about to, or has just returned it to service: its StorageClientNode is needed.
 func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
-	if _, ours := node.Annotations[v1alpha1.DisruptionAnnotation]; ours || clientNode.Spec.RebootPermit != nil {
+	if _, isClaimed := node.Annotations[v1alpha1.DisruptionAnnotation]; isClaimed || clientNode.Spec.RebootPermit != nil {
 		return true
 	}
 	if clientNode.Status.Rollout == nil {
@@ -74,8 +74,8 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 // previous generation and must be alive to see the new one. So a caller that waits for the agent to see the spec waits only briefly. Nodes that the
 // rollout disrupts, and nodes that are being released, are not writable.
 func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
-	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
-		agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
+	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.IsAnnotated(node) && !clientNode.Spec.Release &&
+		agentpod.IsNodeReady(node) && agentpod.SilentReason(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
 		!IsDisrupted(node, clientNode)
 }
 

@@ -84,7 +84,7 @@ func TestASetRemembersWhichProfilesSelectANode(t *testing.T) {
 		if name != "c" {
 			want = []string{name}
 		}
-		if got := set.Wanted(pool(name), nil).Profiles; !slices.Equal(got, want) {
+		if got := set.Desired(pool(name), nil).Profiles; !slices.Equal(got, want) {
 			t.Errorf("in pool %s the node gets %v", name, got)
 		}
 	}
@@ -236,7 +236,7 @@ func TestANodeKeepsWhatIsInForceThereWhereProfilesDisagree(t *testing.T) {
 				want = []v1alpha1.NodeSetting{{Key: key, Value: value, Profile: "a", OnRemoval: v1alpha1.DeletionRestore}}
 				clientNode.Spec.Settings = want
 			}
-			if got := set.Wanted(node, clientNode); !slices.Equal(got.Settings, want) || len(got.Conflicts) != 1 || got.Conflicts[0].Kept != value {
+			if got := set.Desired(node, clientNode); !slices.Equal(got.Settings, want) || len(got.Conflicts) != 1 || got.Conflicts[0].Kept != value {
 				t.Errorf("with %q in force: %+v", value, got)
 			}
 		}

@@ -12,12 +12,12 @@ import (
 // so they must leave the boot menu again while the node stays failed at this boot hash. The StorageClientNode still contains the desired hashes, so
 // that the failure stays and no setting is tried twice. Settings that are already left out stay out, so no other record is needed.
 func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
-	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !standing.BootedInVain(&clientNode.Spec, &clientNode.Status) {
+	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !standing.RebootedWithoutEffect(&clientNode.Spec, &clientNode.Status) {
 		return nil
 	}
 	var keys []string
 	for _, setting := range wanted.Settings {
-		if nodesettings.TakesEffectAtBoot(setting.Key) && !inEffect(clientNode, setting.Key) {
+		if nodesettings.TakesEffectAtBoot(setting.Key) && !isEffective(clientNode, setting.Key) {
 			keys = append(keys, setting.Key)
 		}
 	}
@@ -25,11 +25,11 @@ func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesetting
 	return keys
 }
 
-// inEffect reports whether a key is among the node's settings and its agent does not report that it has no effect.
-func inEffect(clientNode *v1alpha1.StorageClientNode, key string) bool {
+// isEffective reports whether a key is among the node's settings and its agent does not report that it has no effect.
+func isEffective(clientNode *v1alpha1.StorageClientNode, key string) bool {
 	named := slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 	return named && !slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
-		is := standing.Of(s, false)
-		return s.Key == key && (is == standing.Failed || is.Waits())
+		state := standing.Of(s, false)
+		return s.Key == key && (state == standing.Failed || state.IsPending())
 	})
 }

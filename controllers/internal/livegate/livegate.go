@@ -19,17 +19,17 @@ import (
 type Node struct {
 	Name    string
 	Created time.Time
-	// Carries is the hash of the settings in the StorageClientNode; Managed is false if there is none.
-	Carries string
+	// Current is the hash of the settings in the StorageClientNode; Managed is false if there is none.
+	Current string
 	Managed bool
-	// Wanted is the hash of the desired settings of the node.
-	Wanted string
+	// Desired is the hash of the desired settings of the node.
+	Desired string
 	// Alive is true if the node can apply a change now.
 	Alive bool
-	// Taken is true if the agent has reported the desired settings as applied, or staged, without a failure.
-	Taken bool
-	// TakenSince is the time since which the node has been alive with the desired settings; zero if it is not.
-	TakenSince time.Time
+	// Applied is true if the agent has reported the desired settings as applied, or staged, without a failure.
+	Applied bool
+	// AppliedSince is the time since which the node has been alive with the desired settings; zero if it is not.
+	AppliedSince time.Time
 	// Failed is true if the agent reported a failure of the desired settings.
 	Failed bool
 	// Canary is true if the profile's canary selector selects the node.
@@ -52,9 +52,9 @@ func (n *Node) IsSilentForLong(now time.Time) bool {
 	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
 }
 
-// hasWanted reports whether the node has been given the desired settings, hasFailed whether they have failed on it.
-func (n *Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
-func (n *Node) hasFailed() bool { return n.hasWanted() && n.Failed }
+// hasDesired reports whether the node has been given the desired settings, hasFailed whether they have failed on it.
+func (n *Node) hasDesired() bool { return n.Managed && n.Current == n.Desired }
+func (n *Node) hasFailed() bool  { return n.hasDesired() && n.Failed }
 
 // Policy contains the rules of a profile's rollout for changes of settings.
 type Policy struct {
@@ -147,7 +147,7 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 	if failed := namesOf(gate.nodes, (*Node).hasFailed); len(failed) >= max(policy.FailureThreshold, 1) {
-		gate.refuse(gate.nodes, fmt.Sprintf("stopped, settings failed on %s", text.List(failed)))
+		gate.reject(gate.nodes, fmt.Sprintf("stopped, settings failed on %s", text.List(failed)))
 		return gate.Decision
 	}
 	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
@@ -160,10 +160,10 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	return gate.Decision
 }
 
-func namesOf(nodes []*Node, is func(*Node) bool) []string {
+func namesOf(nodes []*Node, matches func(*Node) bool) []string {
 	var names []string
 	for _, node := range nodes {
-		if is(node) {
+		if matches(node) {
 			names = append(names, node.Name)
 		}
 	}
@@ -181,29 +181,29 @@ type gate struct {
 
 // isLost reports whether a node has the desired settings and its agent has not started for so long that the gate no longer waits for it.
 func (g *gate) isLost(node *Node) bool {
-	return node.hasWanted() && node.NeverStarted && node.IsSilentForLong(g.now)
+	return node.hasDesired() && node.NeverStarted && node.IsSilentForLong(g.now)
 }
 
 // hasSoaked reports whether a node has been healthy for long enough. If not, it updates Next.
 func (g *gate) hasSoaked(node *Node) bool {
-	if !node.hasWanted() || !node.Taken || node.TakenSince.IsZero() {
+	if !node.hasDesired() || !node.Applied || node.AppliedSince.IsZero() {
 		return false
 	}
-	left := node.TakenSince.Add(g.policy.Soak).Sub(g.now)
-	if left > 0 && (g.Next == 0 || left < g.Next) {
-		g.Next = left
+	remaining := node.AppliedSince.Add(g.policy.Soak).Sub(g.now)
+	if remaining > 0 && (g.Next == 0 || remaining < g.Next) {
+		g.Next = remaining
 	}
-	return left <= 0
+	return remaining <= 0
 }
 
 func (g *gate) admitGroups() {
 	var order []string
 	groups := map[string][]*Node{}
 	for _, node := range g.nodes {
-		if _, seen := groups[node.Wanted]; !seen {
-			order = append(order, node.Wanted)
+		if _, seen := groups[node.Desired]; !seen {
+			order = append(order, node.Desired)
 		}
-		groups[node.Wanted] = append(groups[node.Wanted], node)
+		groups[node.Desired] = append(groups[node.Desired], node)
 	}
 	proven := map[string]bool{}
 	for _, wanted := range order {
@@ -227,31 +227,31 @@ func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
 	if !g.policy.Chosen {
 		return group, max(min(g.policy.Canaries, len(group)), 1)
 	}
-	members = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return !n.Canary || !n.Alive && !n.hasWanted() })
+	members = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return !n.Canary || !n.Alive && !n.hasDesired() })
 	if len(members) > 0 {
 		return members, len(members)
 	}
-	return slices.DeleteFunc(group, func(n *Node) bool { return !n.hasWanted() }), 1
+	return slices.DeleteFunc(group, func(n *Node) bool { return !n.hasDesired() }), 1
 }
 
 // admitCanary admits only the canary of a group.
 func (g *gate) admitCanary(group []*Node) {
 	members, count := g.canaryOf(group)
-	begun, failed := namesOf(members, (*Node).hasWanted), namesOf(members, (*Node).hasFailed)
+	started, failed := namesOf(members, (*Node).hasDesired), namesOf(members, (*Node).hasFailed)
 	switch {
 	case len(members) == 0:
-		g.refuse(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
-	case len(begun) >= count && len(begun)-len(failed) < count:
-		g.refuse(group, "waiting for a canary that has failed: "+text.List(failed))
+		g.reject(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
+	case len(started) >= count && len(started)-len(failed) < count:
+		g.reject(group, "waiting for a canary that has failed: "+text.List(failed))
 		for _, node := range group {
-			g.Stuck[node.Name] = !node.hasWanted()
+			g.Stuck[node.Name] = !node.hasDesired()
 		}
-	case len(begun) >= count:
-		g.refuse(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(begun), unconfirmedOf(members)))
+	case len(started) >= count:
+		g.reject(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(started), unconfirmedOf(members)))
 	default:
-		g.refuse(group, "waiting for the canary")
+		g.reject(group, "waiting for the canary")
 		from := len(g.Order)
-		g.admitUpTo(members, count-len(begun), max(count, g.share), false)
+		g.admitUpTo(members, count-len(started), max(count, g.share), false)
 		for _, name := range g.Order[from:] {
 			g.Canaries[name] = true
 		}
@@ -260,7 +260,7 @@ func (g *gate) admitCanary(group []*Node) {
 
 func unconfirmedOf(group []*Node) string {
 	for _, node := range group {
-		if node.hasWanted() && node.Unconfirmed != "" {
+		if node.hasDesired() && node.Unconfirmed != "" {
 			return "; not confirmed on " + node.Name + ": " + node.Unconfirmed
 		}
 	}
@@ -271,8 +271,8 @@ func unconfirmedOf(group []*Node) string {
 // have not soaked also count. Failed nodes count against the threshold instead.
 func (g *gate) countRunning(group []*Node, proven bool) {
 	for _, node := range group {
-		isRunning := !node.Taken && !node.Failed || !proven && !g.hasSoaked(node)
-		if node.hasWanted() && !g.isLost(node) && isRunning {
+		isRunning := !node.Applied && !node.Failed || !proven && !g.hasSoaked(node)
+		if node.hasDesired() && !g.isLost(node) && isRunning {
 			g.running++
 		}
 	}
@@ -283,10 +283,10 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 	from := len(g.Order)
 	queue := Queue{Group: from, Room: limit - (g.running - from), GroupRoom: count}
 	for _, node := range group {
-		if node.hasWanted() {
+		if node.hasDesired() {
 			continue
 		}
-		note := g.whyNotNow(node, count-(len(g.Order)-from), limit, proven)
+		note := g.waitReason(node, count-(len(g.Order)-from), limit, proven)
 		if note == "" {
 			delete(g.Notes, node.Name)
 			g.Admitted[node.Name] = true
@@ -305,17 +305,17 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 	}
 	unconfirmed := unconfirmedOf(g.nodes)
 	for _, node := range group {
-		if note, waits := g.Notes[node.Name]; waits && node.Alive {
+		if note, isWaiting := g.Notes[node.Name]; isWaiting && node.Alive {
 			g.Notes[node.Name] = note + unconfirmed
 		}
 	}
 }
 
-func (g *gate) whyNotNow(node *Node, left, limit int, proven bool) string {
+func (g *gate) waitReason(node *Node, remaining, limit int, proven bool) string {
 	switch {
 	case !node.Alive:
 		return "waiting until the node and its agent are Ready"
-	case left <= 0:
+	case remaining <= 0:
 		return "waiting for the canary"
 	case g.running >= limit:
 		return fmt.Sprintf("waiting for its turn, at most %s at a time", text.Count(limit, "node"))
@@ -327,14 +327,14 @@ func (g *gate) whyNotNow(node *Node, left, limit int, proven bool) string {
 
 // isClusterFull reports whether the limit of the cluster is reached, given the number of other nodes that may apply the change. A node without
 // workload does not use the limit for proven settings.
-func (g *gate) isClusterFull(node *Node, proven bool, others int) bool {
+func (g *gate) isClusterFull(node *Node, proven bool, otherCount int) bool {
 	c := g.policy.Cluster
-	return c != nil && !(node.Empty && proven) && c.Running+others >= c.Limit
+	return c != nil && !(node.Empty && proven) && c.Running+otherCount >= c.Limit
 }
 
-func (g *gate) refuse(group []*Node, note string) {
+func (g *gate) reject(group []*Node, note string) {
 	for _, node := range group {
-		if !node.hasWanted() {
+		if !node.hasDesired() {
 			g.Notes[node.Name] = note
 		}
 	}

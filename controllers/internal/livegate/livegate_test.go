@@ -26,20 +26,20 @@ func policy(change func(*Policy)) Policy {
 
 // waiting is an alive node with the old settings; the age orders the nodes.
 func waiting(name string, age int) Node {
-	return Node{Name: name, Created: now.Add(-time.Duration(age) * time.Hour), Managed: true, Carries: "old", Wanted: "new", Alive: true, Taken: true, TakenSince: now.Add(-time.Hour)}
+	return Node{Name: name, Created: now.Add(-time.Duration(age) * time.Hour), Managed: true, Current: "old", Desired: "new", Alive: true, Applied: true, AppliedSince: now.Add(-time.Hour)}
 }
 
-// given has the new settings and has not reported them.
-func given(name string, age int) Node {
+// unreported has the new settings and has not reported them.
+func unreported(name string, age int) Node {
 	node := waiting(name, age)
-	node.Carries, node.Taken, node.TakenSince = "new", false, time.Time{}
+	node.Current, node.Applied, node.AppliedSince = "new", false, time.Time{}
 	return node
 }
 
 // taken has reported the new settings some time ago.
 func taken(name string, age int, since time.Duration) Node {
-	node := given(name, age)
-	node.Taken, node.TakenSince = true, now.Add(-since)
+	node := unreported(name, age)
+	node.Applied, node.AppliedSince = true, now.Add(-since)
 	return node
 }
 
@@ -51,7 +51,7 @@ func with(node Node, changes ...func(*Node)) Node {
 }
 
 func TestAdmit(t *testing.T) {
-	dead := func(n *Node) { n.Alive, n.TakenSince = false, time.Time{} }
+	dead := func(n *Node) { n.Alive, n.AppliedSince = false, time.Time{} }
 	chosen := func(n *Node) { n.Canary = true }
 	byName := policy(func(p *Policy) { p.Canaries, p.Chosen = 0, true })
 	for name, test := range map[string]struct {
@@ -83,7 +83,7 @@ func TestAdmit(t *testing.T) {
 			notes:  map[string]string{"b": "waiting until the node and its agent are Ready"},
 		},
 		"one that died with the settings is not": {
-			nodes:  []Node{waiting("a", 9), with(given("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
+			nodes:  []Node{waiting("a", 9), with(unreported("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
 			policy: byName,
 			notes:  map[string]string{"a": "waiting for the canary: b, c"},
 		},
@@ -107,7 +107,7 @@ func TestAdmit(t *testing.T) {
 			notes:  map[string]string{"b": "waiting for the canary", "c": "waiting for the canary"},
 		},
 		"others wait while the canary has not reported": {
-			nodes:  []Node{given("a", 3), waiting("b", 2)},
+			nodes:  []Node{unreported("a", 3), waiting("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
@@ -123,13 +123,13 @@ func TestAdmit(t *testing.T) {
 			notes:  map[string]string{"d": "waiting for its turn, at most 2 nodes at a time"},
 		},
 		"nodes on their way use up the limit": {
-			nodes:  []Node{taken("a", 9, time.Minute), given("b", 8), waiting("c", 7), waiting("d", 6)},
+			nodes:  []Node{taken("a", 9, time.Minute), unreported("b", 8), waiting("c", 7), waiting("d", 6)},
 			policy: policy(nil),
 			want:   []string{"c"},
 			notes:  map[string]string{"d": "waiting for its turn, at most 2 nodes at a time"},
 		},
 		"a canary that went silent with the new settings lets nobody follow": {
-			nodes:  []Node{with(given("a", 3), dead), waiting("b", 2)},
+			nodes:  []Node{with(unreported("a", 3), dead), waiting("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
@@ -140,17 +140,17 @@ func TestAdmit(t *testing.T) {
 			notes:  map[string]string{"a": "waiting until the node and its agent are Ready"},
 		},
 		"an older node that comes back does not become a second canary": {
-			nodes:  []Node{waiting("a", 3), given("b", 2)},
+			nodes:  []Node{waiting("a", 3), unreported("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"a": "waiting for the canary: b"},
 		},
 		"a failure stops everybody": {
-			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
+			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
 			policy: policy(nil),
 			notes:  map[string]string{"c": "stopped, settings failed on b"},
 		},
 		"a failure under the threshold does not": {
-			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
+			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.FailureThreshold, p.Limit = 2, intstr.FromInt32(2) }),
 			want:   []string{"c"},
 		},
@@ -161,7 +161,7 @@ func TestAdmit(t *testing.T) {
 		},
 		"a node that another profile overrides proves nothing for the rest": {
 			nodes: []Node{
-				with(taken("a", 9, time.Hour), func(n *Node) { n.Carries, n.Wanted = "same", "same" }),
+				with(taken("a", 9, time.Hour), func(n *Node) { n.Current, n.Desired = "same", "same" }),
 				waiting("b", 8), waiting("c", 7),
 			},
 			policy: policy(nil),
@@ -170,7 +170,7 @@ func TestAdmit(t *testing.T) {
 		},
 		"two kinds of nodes do not take their canaries at once beyond the limit": {
 			nodes: []Node{
-				waiting("a", 9), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Wanted = "other" }),
+				waiting("a", 9), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Desired = "other" }),
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			want:   []string{"a"},
@@ -178,13 +178,13 @@ func TestAdmit(t *testing.T) {
 		},
 		"a canary that soaks uses up the limit of other kinds of nodes": {
 			nodes: []Node{
-				taken("a", 9, time.Second), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Wanted = "other" }),
+				taken("a", 9, time.Second), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Desired = "other" }),
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			notes:  map[string]string{"b": "waiting for the canary: a", "c": "waiting for its turn, at most 1 node at a time"},
 		},
 		"a new node follows without a soak of its own where its settings have soaked": {
-			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Carries, n.Taken = false, "", false })},
+			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Current, n.Applied = false, "", false })},
 			policy: policy(nil),
 			want:   []string{"c"},
 		},
@@ -195,45 +195,45 @@ func TestAdmit(t *testing.T) {
 			notes:  map[string]string{"c": "waiting for the canary"},
 		},
 		"a failed node in a proven group leaves its place to others, up to the threshold": {
-			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
+			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.FailureThreshold, p.Limit = 2, intstr.FromInt32(1) }),
 			want:   []string{"c"},
 		},
 		"a canary that cannot be proven now is named": {
-			nodes:  []Node{with(given("a", 3), func(n *Node) { n.Unconfirmed = "put back: filer1 does not answer" }), waiting("b", 2)},
+			nodes:  []Node{with(unreported("a", 3), func(n *Node) { n.Unconfirmed = "put back: filer1 does not answer" }), waiting("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a; not confirmed on a: put back: filer1 does not answer"},
 		},
 		"so are nodes that use up the limit": {
 			nodes: []Node{
-				taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Unconfirmed = "filer1 does not answer" }), waiting("c", 7),
+				taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Unconfirmed = "filer1 does not answer" }), waiting("c", 7),
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			notes:  map[string]string{"c": "waiting for its turn, at most 1 node at a time; not confirmed on b: filer1 does not answer"},
 		},
 		"a canary whose agent does not start is waited for": {
-			nodes:  []Node{with(given("a", 3), dead, unstarted(LostAfter-time.Second)), waiting("b", 2)},
+			nodes:  []Node{with(unreported("a", 3), dead, unstarted(LostAfter-time.Second)), waiting("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
 		"and after ten minutes passed over, and named": {
-			nodes:  []Node{with(given("a", 3), dead, unstarted(LostAfter)), waiting("b", 2), waiting("c", 1)},
+			nodes:  []Node{with(unreported("a", 3), dead, unstarted(LostAfter)), waiting("b", 2), waiting("c", 1)},
 			policy: policy(nil),
 			want:   []string{"b"},
 			notes:  map[string]string{"c": "waiting for the canary; passed over, agent not started for 10 minutes: a"},
 		},
 		"a canary that has reported before is not": {
-			nodes:  []Node{with(given("a", 3), dead, unstarted(time.Hour), func(n *Node) { n.NeverStarted = false }), waiting("b", 2)},
+			nodes:  []Node{with(unreported("a", 3), dead, unstarted(time.Hour), func(n *Node) { n.NeverStarted = false }), waiting("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
 		"agents that do not start use up no limit": {
-			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), dead, unstarted(time.Hour)), waiting("c", 7)},
+			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), dead, unstarted(time.Hour)), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			want:   []string{"c"},
 		},
 		"a pool of which no agent starts proves nothing": {
-			nodes:  []Node{with(given("a", 3), dead, unstarted(time.Hour)), waiting("b", 2)},
+			nodes:  []Node{with(unreported("a", 3), dead, unstarted(time.Hour)), waiting("b", 2)},
 			policy: policy(nil),
 			want:   []string{"b"},
 		},
@@ -298,10 +298,10 @@ func TestAdmitTellsWhoProvesTheSettings(t *testing.T) {
 }
 
 func other(n *Node) {
-	if n.Carries == n.Wanted {
-		n.Carries = "other"
+	if n.Current == n.Desired {
+		n.Current = "other"
 	}
-	n.Wanted = "other"
+	n.Desired = "other"
 }
 
 // Who waits only behind nodes that cannot go need not wait; who waits behind others has to.
@@ -314,9 +314,9 @@ func TestAdmitQueued(t *testing.T) {
 	}{
 		"the canary's place goes to the next":       {[]Node{waiting("a", 9), waiting("b", 8)}, []string{"a"}, []string{"a", "b"}},
 		"not where it may go itself":                {[]Node{waiting("a", 9), waiting("b", 8)}, nil, []string{"a"}},
-		"nor where it has begun":                    {[]Node{given("a", 9), waiting("b", 8)}, []string{"a"}, nil},
+		"nor where it has begun":                    {[]Node{unreported("a", 9), waiting("b", 8)}, []string{"a"}, nil},
 		"the limit's place goes to another group":   {[]Node{waiting("a", 9), with(waiting("b", 8), other)}, []string{"a"}, []string{"a", "b"}},
-		"not where somebody uses it up":             {[]Node{with(given("x", 9), other), waiting("a", 8), waiting("b", 7)}, []string{"a"}, nil},
+		"not where somebody uses it up":             {[]Node{with(unreported("x", 9), other), waiting("a", 8), waiting("b", 7)}, []string{"a"}, nil},
 		"and to the next of what is proven already": {[]Node{taken("x", 9, time.Hour), waiting("a", 8), waiting("b", 7)}, []string{"a"}, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +373,7 @@ func TestRolloutKeepsItsLimits(t *testing.T) {
 		nodes := make([]Node, rapid.IntRange(1, 12).Draw(t, "nodes"))
 		for i := range nodes {
 			nodes[i] = waiting("node-"+strconv.Itoa(i), 100-i)
-			nodes[i].Wanted = rapid.SampledFrom([]string{"new", "new", "other"}).Draw(t, "wanted")
+			nodes[i].Desired = rapid.SampledFrom([]string{"new", "new", "other"}).Draw(t, "wanted")
 			nodes[i].Alive = rapid.IntRange(0, 5).Draw(t, "alive") > 0
 		}
 		clock, failed := now, false
@@ -392,7 +392,7 @@ func TestRolloutKeepsItsLimits(t *testing.T) {
 			clock = clock.Add(time.Second)
 		}
 		for _, node := range nodes {
-			if !failed && node.Alive && !node.hasWanted() && blocked(nodes) == 0 {
+			if !failed && node.Alive && !node.hasDesired() && blocked(nodes) == 0 {
 				t.Fatalf("%s never got its settings: %+v", node.Name, nodes)
 			}
 		}
@@ -405,15 +405,15 @@ func step(t *rapid.T, node *Node, got Decision, clock time.Time, failed *bool) {
 		if !node.Alive {
 			t.Fatalf("admitted %s, which is dead", node.Name)
 		}
-		node.Carries, node.Taken, node.TakenSince = node.Wanted, false, time.Time{}
-	case node.hasWanted() && !node.Taken && node.Alive:
+		node.Current, node.Applied, node.AppliedSince = node.Desired, false, time.Time{}
+	case node.hasDesired() && !node.Applied && node.Alive:
 		switch rapid.IntRange(0, 20).Draw(t, "outcome") {
 		case 0:
 			node.Failed, *failed = true, true
 		case 1:
 			node.Alive = false
 		default:
-			node.Taken, node.TakenSince = true, clock
+			node.Applied, node.AppliedSince = true, clock
 		}
 	}
 }
@@ -421,7 +421,7 @@ func step(t *rapid.T, node *Node, got Decision, clock time.Time, failed *bool) {
 func unsettled(nodes []Node) int {
 	count := 0
 	for _, node := range nodes {
-		if node.hasWanted() && !node.Taken {
+		if node.hasDesired() && !node.Applied {
 			count++
 		}
 	}
@@ -432,7 +432,7 @@ func unsettled(nodes []Node) int {
 func blocked(nodes []Node) int {
 	count := 0
 	for _, node := range nodes {
-		if node.hasWanted() && !node.Alive {
+		if node.hasDesired() && !node.Alive {
 			count++
 		}
 	}

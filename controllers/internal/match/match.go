@@ -24,8 +24,8 @@ const (
 	labelMaster       = "node-role.kubernetes.io/master"
 )
 
-// Ignored reports whether an object has the annotation tuning.storageclient.dev/ignore.
-func Ignored(obj metav1.Object) bool {
+// IsIgnored reports whether an object has the annotation tuning.storageclient.dev/ignore.
+func IsIgnored(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
 }
 
@@ -70,14 +70,14 @@ func (s Selector) Matches(node *corev1.Node) bool {
 	if node.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
 		return false
 	}
-	if !s.controlPlane && ControlPlane(node) {
+	if !s.controlPlane && IsControlPlane(node) {
 		return false
 	}
 	return s.labels.Matches(labels.Set(node.Labels))
 }
 
-// ControlPlane reports whether a node has the label of control-plane nodes, the current one or the one from before 1.24.
-func ControlPlane(node *corev1.Node) bool {
+// IsControlPlane reports whether a node has the label of control-plane nodes, the current one or the one from before 1.24.
+func IsControlPlane(node *corev1.Node) bool {
 	_, current := node.Labels[labelControlPlane]
 	_, old := node.Labels[labelMaster]
 	return current || old

@@ -8,12 +8,12 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Annotated reports whether an object has the annotation tuning.storageclient.dev/paused.
-func Annotated(obj metav1.Object) bool {
+// IsAnnotated reports whether an object has the annotation tuning.storageclient.dev/paused.
+func IsAnnotated(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.PausedAnnotation] == v1alpha1.True
 }
 
-// Profile reports whether a profile is paused by its field or by its annotation.
-func Profile(profile *v1alpha1.StorageClientProfile) bool {
-	return profile.Spec.Paused || Annotated(profile)
+// IsProfilePaused reports whether a profile is paused by its field or by its annotation.
+func IsProfilePaused(profile *v1alpha1.StorageClientProfile) bool {
+	return profile.Spec.Paused || IsAnnotated(profile)
 }

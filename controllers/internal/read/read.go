@@ -90,7 +90,7 @@ func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamesp
 		}
 		return false, fmt.Errorf("get Namespace %s: %w", managerNamespace, err)
 	}
-	return pause.Annotated(&ns), nil
+	return pause.IsAnnotated(&ns), nil
 }
 
 // WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see
@@ -109,7 +109,7 @@ func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
 		_, claimed := budget.Data[node.Name]
-		writable[node.Name] = clientNode != nil && !claimed && fleet.Owns(node, clientNode) && !match.Ignored(node) &&
+		writable[node.Name] = clientNode != nil && !claimed && fleet.Owns(node, clientNode) && !match.IsIgnored(node) &&
 			fleet.IsWritable(node, clientNode, all.Ready[node.Name])
 	}
 	return all, writable, nil

@@ -41,10 +41,10 @@ func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.
 		default:
 			return
 		}
-		was, ok := before.(*v1alpha1.StorageClientNode)
-		is, also := after.(*v1alpha1.StorageClientNode)
-		if ok && also && was.UID == is.UID {
-			changed(was, is)
+		previous, beforeOK := before.(*v1alpha1.StorageClientNode)
+		current, afterOK := after.(*v1alpha1.StorageClientNode)
+		if beforeOK && afterOK && previous.UID == current.UID {
+			changed(previous, current)
 		}
 	}
 }
@@ -69,9 +69,9 @@ func Described() predicate.Predicate {
 // detects.
 func NodeChanged(isSame func(before, after *corev1.Node) bool) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*corev1.Node)
-		after, also := e.ObjectNew.(*corev1.Node)
-		return !ok || !also || agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
+		before, beforeOK := e.ObjectOld.(*corev1.Node)
+		after, afterOK := e.ObjectNew.(*corev1.Node)
+		return !beforeOK || !afterOK || agentpod.IsNodeReady(before) != agentpod.IsNodeReady(after) ||
 			before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) || !isSame(before, after)
@@ -88,7 +88,7 @@ func ProfileChanged() predicate.Predicate {
 
 // AgentChanged accepts only changes of the readiness of an agent's Pod.
 func AgentChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.Pod)
-	after, also := e.ObjectNew.(*corev1.Pod)
-	return !ok || !also || agentpod.IsReady(before) != agentpod.IsReady(after)
+	before, beforeOK := e.ObjectOld.(*corev1.Pod)
+	after, afterOK := e.ObjectNew.(*corev1.Pod)
+	return !beforeOK || !afterOK || agentpod.IsReady(before) != agentpod.IsReady(after)
 }

@@ -31,7 +31,7 @@ func BenchmarkReport(b *testing.B) {
 			for b.Loop() {
 				for _, node := range all.Nodes[:count] {
 					clientNode := all.ClientNodes[node.Name]
-					s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: true, Profiles: all.Profiles, Wanted: all.Profiles.Wanted(node, clientNode)}
+					s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: true, Profiles: all.Profiles, Desired: all.Profiles.Desired(node, clientNode)}
 					s.Report = fleet.ReportOf(node, clientNode, true, "")
 					if got := For(s); !stays(got) {
 						b.Fatalf("%#v", got)

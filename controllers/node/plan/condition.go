@@ -17,8 +17,8 @@ import (
 // Condition returns the condition Tuned of a managed node, and whether it has changed and must be written. clientNode is the object after the plan
 // is applied.
 func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, now time.Time) (corev1.NodeCondition, bool) {
-	isCurrent := !s.Wanted.Managed || clientNode.Spec.Hash == s.Wanted.Hash
-	verdict := judgeTuned(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
+	isCurrent := !s.Desired.Managed || clientNode.Spec.Hash == s.Desired.Hash
+	verdict := evaluateTuned(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
 	if s.Unfenced != "" {
 		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.NodeReasonFenceMissing
 		verdict.Message = "The node gets no agent: " + s.Unfenced
@@ -26,9 +26,9 @@ func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, 
 	return stampTimes(fleet.FindTuned(s.Node), verdict, now)
 }
 
-// judgeTuned evaluates the state of a managed node. isCurrent is true if its StorageClientNode has the desired settings of the profiles; otherwise
+// evaluateTuned evaluates the state of a managed node. isCurrent is true if its StorageClientNode has the desired settings of the profiles; otherwise
 // note is the reason for the wait.
-func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isCurrent bool, note string) corev1.NodeCondition {
+func evaluateTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isCurrent bool, note string) corev1.NodeCondition {
 	verdict := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: status, Reason: reason, Message: message}
 	}

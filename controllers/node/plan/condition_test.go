@@ -45,7 +45,7 @@ func TestJudgeTuned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clientNode := clientNodeWith()
 			clientNode.Spec.Release = test.release
-			got := judgeTuned(clientNode, test.report, !test.stale, "")
+			got := evaluateTuned(clientNode, test.report, !test.stale, "")
 			if got.Status != test.status || got.Reason != test.reason {
 				t.Errorf("got %s %s, want %s %s", got.Status, got.Reason, test.status, test.reason)
 			}
@@ -73,7 +73,7 @@ func TestJudgeTunedNamesExceptions(t *testing.T) {
 		"Other files override settings of this node: " + rmem:                         {Report: stands(standing.Overridden)},
 		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {Report: stands(standing.OverriddenAtBoot, standing.Unavailable)},
 	} {
-		if got := judgeTuned(clientNode, report, true, ""); got.Message != want || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
+		if got := evaluateTuned(clientNode, report, true, ""); got.Message != want || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)
 		}
 	}

@@ -20,20 +20,20 @@ type Gate struct{ last *round }
 
 // Forget must be called when a node is changed: earlier evaluations do not count it. The round that admitted the node already counts it.
 func (g *Gate) Forget(s Snapshot) {
-	if g != nil && g.last != nil && !g.last.gone[s.Node.Name] {
+	if g != nil && g.last != nil && !g.last.admitted[s.Node.Name] {
 		g.last = nil
 	}
 }
 
-// Judge checks the rollout rules of every concerned profile, and returns the write, or the reason for which the node waits. It evaluates all nodes
+// Evaluate checks the rollout rules of every concerned profile, and returns the write, or the reason for which the node waits. It evaluates all nodes
 // again if the last evaluation is not sufficient.
-func (g *Gate) Judge(s Snapshot, next Write, clock func() time.Time, look func() (fleet.Snapshot, error)) (Step, error) {
+func (g *Gate) Evaluate(s Snapshot, next Write, clock func() time.Time, look func() (fleet.Snapshot, error)) (Step, error) {
 	if !next.Gated && !next.Limited || len(concernedProfiles(s)) == 0 {
 		return next, nil
 	}
 	now := clock()
-	if g != nil && g.last != nil && g.last.shows(s.Profiles, now) {
-		if step := g.last.judge(s, next, now); step != nil {
+	if g != nil && g.last != nil && g.last.isValidFor(s.Profiles, now) {
+		if step := g.last.evaluate(s, next, now); step != nil {
 			return step, nil
 		}
 	}
@@ -42,7 +42,7 @@ func (g *Gate) Judge(s Snapshot, next Write, clock func() time.Time, look func()
 		return nil, err
 	}
 	r := newRound(s.Limits, all, now)
-	step := r.judge(s, next, now)
+	step := r.evaluate(s, next, now)
 	r.age = min(max(RoundAge, roundShare*clock().Sub(now)), MaxRoundAge)
 	r.isNew = false
 	if g != nil {
@@ -53,9 +53,9 @@ func (g *Gate) Judge(s Snapshot, next Write, clock func() time.Time, look func()
 
 // gateEntry returns the current input of the node for the gate of a profile.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
-	own := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
-	entry := fleet.GateEntry(own, s.Node, s.ClientNode, s.Limits.UntunedTaint)
-	entry.Wanted = s.Wanted.Hash
+	snapshot := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
+	entry := fleet.GateEntry(snapshot, s.Node, s.ClientNode, s.Limits.UntunedTaint)
+	entry.Desired = s.Desired.Hash
 	entry.Canary = fleet.CanarySelector(profile).Matches(labels.Set(s.Node.Labels))
 	return entry
 }
@@ -71,10 +71,10 @@ func nextTurn(soak time.Duration) time.Duration {
 // concernedProfiles returns the profiles whose rollout rules apply to a change of a node's settings: the profiles that contribute settings, and the
 // profiles whose settings are removed.
 func concernedProfiles(s Snapshot) []string {
-	profiles := slices.Clone(s.Wanted.Profiles)
+	profiles := slices.Clone(s.Desired.Profiles)
 	for _, source := range fleet.SourcesOf(s.ClientNode) {
 		profile := s.Profiles.ByName(source)
-		if profile != nil && (profile.Standing == match.Leaving || !s.Wanted.Managed) {
+		if profile != nil && (profile.Standing == match.Leaving || !s.Desired.Managed) {
 			profiles = append(profiles, source)
 		}
 	}

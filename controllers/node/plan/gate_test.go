@@ -137,21 +137,21 @@ func TestANilGateLooksAtAllNodesEachTime(t *testing.T) {
 	all, looks := clusterOf(1, profile("a", nil)), 0
 	s := snapshotOf(nil, profile("a", nil))
 	for range 2 {
-		got, err := (*Gate)(nil).Judge(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { looks++; return *all, nil })
+		got, err := (*Gate)(nil).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { looks++; return *all, nil })
 		(*Gate)(nil).Forget(s)
 		if !stays(got) || err != nil {
 			t.Errorf("%#v, %v", got, err)
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := new(Gate).Judge(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, broken }); looks != 2 || !errors.Is(err, broken) {
+	if _, err := new(Gate).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, broken }); looks != 2 || !errors.Is(err, broken) {
 		t.Errorf("%d looks, and one that fails says %v", looks, err)
 	}
 }
 
 func TestGateLetsAWriteThroughThatChangesNoHost(t *testing.T) {
 	s := snapshotOf(nil, profile("a", nil))
-	if got, _ := new(Gate).Judge(s, Write{}, at(now), nil); !writes(got) {
+	if got, _ := new(Gate).Evaluate(s, Write{}, at(now), nil); !writes(got) {
 		t.Errorf("got %#v", got)
 	}
 }

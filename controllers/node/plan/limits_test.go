@@ -36,7 +36,7 @@ func clusterOf(nodes int, profiles ...v1alpha1.StorageClientProfile) *fleet.Snap
 func give(all *fleet.Snapshot, n int) *v1alpha1.StorageClientNode {
 	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
-	clientNode.Spec.Hash = all.Profiles.Wanted(node, clientNode).Hash
+	clientNode.Spec.Hash = all.Profiles.Desired(node, clientNode).Hash
 	return clientNode
 }
 
@@ -54,8 +54,8 @@ func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: all.Ready[node.Name], Profiles: all.Profiles, Limits: limits}
-	s.Wanted = all.Profiles.Wanted(node, clientNode)
-	step, _ := (*Gate)(nil).Judge(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, nil })
+	s.Desired = all.Profiles.Desired(node, clientNode)
+	step, _ := (*Gate)(nil).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, nil })
 	return step
 }
 
@@ -157,12 +157,12 @@ func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
 		t.Errorf("%s: %q", next, noteOf(next))
 	}
 	s := snapshotOf(all.ClientNodes["node-000"], profile("a", recklessly))
-	condition := judgeTuned(s.ClientNode, s.Report, true, "")
+	condition := evaluateTuned(s.ClientNode, s.Report, true, "")
 	if condition.Status != corev1.ConditionFalse || condition.Reason != v1alpha1.NodeReasonApplying ||
 		condition.Message != "Not confirmed over new connections yet: "+rmem+": put back: no server answers" {
 		t.Errorf("condition %+v", condition)
 	}
-	if s.Report.IsTaken() || s.Report.IsTuned() {
+	if s.Report.IsSettled() || s.Report.IsTuned() {
 		t.Error("it counts as applied")
 	}
 }

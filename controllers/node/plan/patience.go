@@ -19,7 +19,7 @@ const (
 // Patience delays conditions about temporary states. It records the start of each state: a manager that has just started waits again. The zero
 // Patience delays none.
 type Patience struct {
-	since map[conditionKey]time.Time
+	startTimes map[conditionKey]time.Time
 }
 
 type conditionKey struct {
@@ -28,33 +28,33 @@ type conditionKey struct {
 }
 
 // NewPatience returns a Patience that records states.
-func NewPatience() Patience { return Patience{since: map[conditionKey]time.Time{}} }
+func NewPatience() Patience { return Patience{startTimes: map[conditionKey]time.Time{}} }
 
 // Forget must be called when a Node is gone.
 func (p Patience) Forget(node string) {
 	for _, kind := range []corev1.NodeConditionType{v1alpha1.TunedNodeCondition, v1alpha1.StorageReachableNodeCondition} {
-		delete(p.since, conditionKey{node, kind})
+		delete(p.startTimes, conditionKey{node, kind})
 	}
 }
 
 // Hold returns the time for which a node's condition must not be replaced by the next one; 0: replace it now. old is the current condition, nil if
 // there is none.
 func (p Patience) Hold(node string, old *corev1.NodeCondition, next corev1.NodeCondition, now time.Time) time.Duration {
-	if p.since == nil {
+	if p.startTimes == nil {
 		return 0
 	}
 	key := conditionKey{node, next.Type}
 	if !isPassing(next) {
-		delete(p.since, key)
+		delete(p.startTimes, key)
 		return 0
 	}
 	if old != nil && old.Status == next.Status && old.Reason == next.Reason {
 		return max(rewordAfter-now.Sub(old.LastHeartbeatTime.Time), 0)
 	}
-	if _, known := p.since[key]; !known {
-		p.since[key] = now
+	if _, known := p.startTimes[key]; !known {
+		p.startTimes[key] = now
 	}
-	return max(passingAfter-now.Sub(p.since[key]), 0)
+	return max(passingAfter-now.Sub(p.startTimes[key]), 0)
 }
 
 // isPassing reports whether a condition describes a temporary state.

@@ -43,8 +43,8 @@ func TestPatienceHoldsBackWhatPasses(t *testing.T) {
 	if got := p.Hold("b", &tuned, applying, now.Add(time.Hour)); got != passingAfter {
 		t.Errorf("another node is held for %s, want %s", got, passingAfter)
 	}
-	if p.Forget("a"); len(p.since) != 1 {
-		t.Errorf("%v is left, want only the other node's", p.since)
+	if p.Forget("a"); len(p.startTimes) != 1 {
+		t.Errorf("%v is left, want only the other node's", p.startTimes)
 	}
 	if got := (Patience{}).Hold("a", &tuned, applying, now); got != 0 {
 		t.Errorf("the zero Patience holds for %s", got)
@@ -58,7 +58,7 @@ func TestTheConditionIsNotWrittenForAHashAlone(t *testing.T) {
 	s := snapshotOf(clientNode, profile("p", nil))
 	s.Node.Status.NodeInfo.BootID, s.AgentReady = "boot", true
 	condition := func(hash string) bool {
-		clientNode.Spec.Hash, clientNode.Status.Hash, s.Wanted.Hash = hash, hash, hash
+		clientNode.Spec.Hash, clientNode.Status.Hash, s.Desired.Hash = hash, hash, hash
 		next, isNew := Condition(s, clientNode, "", now)
 		if next.Reason != v1alpha1.NodeReasonTuned {
 			t.Fatalf("%+v", next)
@@ -77,7 +77,7 @@ func TestASoakBeginsWithTheSettingsThatTheNoteNames(t *testing.T) {
 	s := snapshotOf(clientNode, profile("p", nil))
 	since := func() time.Time {
 		all := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: true}}
-		return fleet.GateEntry(all, s.Node, clientNode, "").TakenSince
+		return fleet.GateEntry(all, s.Node, clientNode, "").AppliedSince
 	}
 	s.Node.Status.Conditions = []corev1.NodeCondition{{
 		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, Message: "1 setting verified (settings h)",

@@ -65,7 +65,7 @@ type Snapshot struct {
 	AgentReady bool                        // the agent's Pod on the node is Ready
 	Paused     bool                        // the manager's namespace or the Node is paused
 	Profiles   *fleet.ProfileSet
-	Wanted     fleet.Wanted
+	Desired    fleet.Desired
 	Report     fleet.Report // empty if ClientNode is nil
 	// Unfenced is the reason why the node gets no agent; empty if it has one, or may get one.
 	Unfenced string
@@ -84,7 +84,7 @@ type Limits struct {
 
 // For returns the next step for a node.
 func For(s Snapshot) Step {
-	if s.ClientNode == nil && !s.Wanted.Managed {
+	if s.ClientNode == nil && !s.Desired.Managed {
 		return None{}
 	}
 	if s.Paused {
@@ -93,18 +93,18 @@ func For(s Snapshot) Step {
 	if paused := s.Profiles.PausedBy(s.Node, s.ClientNode); len(paused) > 0 {
 		return Stay{Note: "Paused by profile " + text.List(paused)}
 	}
-	if !s.Wanted.Managed {
+	if !s.Desired.Managed {
 		return s.planRelease()
 	}
 	return s.planSettings()
 }
 
 func (s Snapshot) planSettings() Step {
-	spec := v1alpha1.StorageClientNodeSpec{Settings: s.Wanted.Settings, Hash: s.Wanted.Hash, BootHash: s.Wanted.BootHash}
+	spec := v1alpha1.StorageClientNodeSpec{Settings: s.Desired.Settings, Hash: s.Desired.Hash, BootHash: s.Desired.BootHash}
 	if s.ClientNode == nil {
 		return Write{Spec: spec, Gated: spec.Hash != ""}
 	}
-	if withheld := fleet.WithheldSettings(s.ClientNode, s.Wanted.Result); len(withheld) > 0 {
+	if withheld := fleet.WithheldSettings(s.ClientNode, s.Desired.Result); len(withheld) > 0 {
 		return s.planWithheld(spec, withheld)
 	}
 	if sameSpec(s.ClientNode.Spec, spec) {

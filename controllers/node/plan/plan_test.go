@@ -63,7 +63,7 @@ func clientNodeWith(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNod
 
 func snapshotOf(clientNode *v1alpha1.StorageClientNode, profiles ...v1alpha1.StorageClientProfile) Snapshot {
 	i := Snapshot{Node: worker(), ClientNode: clientNode, AgentReady: true, Profiles: fleet.NewProfileSet(profiles, catalogue.AllowList{})}
-	i.Wanted = i.Profiles.Wanted(i.Node, clientNode)
+	i.Desired = i.Profiles.Desired(i.Node, clientNode)
 	if clientNode != nil {
 		i.Report = fleet.ReportOf(i.Node, clientNode, i.AgentReady, "")
 	}
@@ -86,7 +86,7 @@ func TestFor(t *testing.T) {
 		wmemOfB = setting(wmem, "b", restore)
 	)
 	upToDate := clientNodeWith(rmemOfA)
-	upToDate.Spec.Hash = snapshotOf(nil, profile("a", nil)).Wanted.Hash
+	upToDate.Spec.Hash = snapshotOf(nil, profile("a", nil)).Desired.Hash
 	backAgain := released(rmemOfA)
 	backAgain.Spec.Hash = upToDate.Spec.Hash
 	for name, test := range map[string]struct {

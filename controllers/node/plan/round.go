@@ -40,8 +40,8 @@ type round struct {
 	// verdicts and restores are the results so far, by profile.
 	verdicts map[string]verdict
 	restores map[string]*restores
-	// gone are the nodes that the round has admitted.
-	gone map[string]bool
+	// admitted are the nodes that the round has admitted.
+	admitted map[string]bool
 }
 
 // verdict is the decision of the gate about a profile's nodes.
@@ -53,10 +53,10 @@ type verdict struct {
 	isQueueSeen bool
 }
 
-// knows reports whether the verdict is based on the current state of the node.
-func (v verdict) knows(node livegate.Node) bool {
-	then, known := v.nodes[node.Name]
-	return known && *then == node
+// isBasedOn reports whether the verdict is based on the current state of the node.
+func (v verdict) isBasedOn(node livegate.Node) bool {
+	evaluated, known := v.nodes[node.Name]
+	return known && *evaluated == node
 }
 
 // lasts reports whether a rejection by the verdict is still valid at this age: not after VerdictAge, nor once a soak is over.
@@ -67,7 +67,7 @@ func (v verdict) lasts(age time.Duration) bool {
 func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	r := &round{
 		limits: limits, all: all, at: now, isNew: true,
-		verdicts: map[string]verdict{}, restores: map[string]*restores{}, gone: map[string]bool{},
+		verdicts: map[string]verdict{}, restores: map[string]*restores{}, admitted: map[string]bool{},
 	}
 	r.gates = sync.OnceValue(func() fleet.Gates { return fleet.GatesOf(all, limits.UntunedTaint) })
 	r.cluster = sync.OnceValue(func() *livegate.Cluster {
@@ -83,56 +83,56 @@ func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 	return r
 }
 
-// shows reports whether the round is recent and has this set of profiles.
-func (r *round) shows(profiles *fleet.ProfileSet, now time.Time) bool {
+// isValidFor reports whether the round is recent and has this set of profiles.
+func (r *round) isValidFor(profiles *fleet.ProfileSet, now time.Time) bool {
 	age := now.Sub(r.at)
 	return r.all.Profiles == profiles && age >= 0 && age < VerdictAge
 }
 
-// mayLetGo reports whether the round may admit a node: the node that caused it, and more nodes after the first.
-func (r *round) mayLetGo(now time.Time) bool {
-	return r.isNew || len(r.gone) > 0 && now.Sub(r.at) < r.age
+// mayAdmit reports whether the round may admit a node: the node that caused it, and more nodes after the first.
+func (r *round) mayAdmit(now time.Time) bool {
+	return r.isNew || len(r.admitted) > 0 && now.Sub(r.at) < r.age
 }
 
-// judge checks every concerned profile. It returns nil, and all nodes must be read, if the round is too old, has no room for the node, or does not
+// evaluate checks every concerned profile. It returns nil, and all nodes must be read, if the round is too old, has no room for the node, or does not
 // have its current state.
-func (r *round) judge(s Snapshot, next Write, now time.Time) Step {
+func (r *round) evaluate(s Snapshot, next Write, now time.Time) Step {
 	if next.Limited {
-		return r.judgeRestore(s, next, now)
+		return r.evaluateRestore(s, next, now)
 	}
-	mayGo, inTurn, name := r.mayLetGo(now), true, s.Node.Name
+	isAdmitted, inTurn, name := r.mayAdmit(now), true, s.Node.Name
 	for _, concerned := range concernedProfiles(s) {
 		profile := s.Profiles.ByName(concerned)
 		v := r.verdictFor(name, profile)
-		isKnown := r.isNew || v.knows(s.gateEntry(profile))
+		isKnown := r.isNew || v.isBasedOn(s.gateEntry(profile))
 		if !v.Admitted[name] && isKnown && v.lasts(now.Sub(r.at)) {
 			return Stay{Note: noteGate + v.Notes[name], RequeueAfter: nextTurn(v.Next - now.Sub(r.at))}
 		}
-		mayGo = mayGo && v.Admitted[name] && isKnown
+		isAdmitted = isAdmitted && v.Admitted[name] && isKnown
 		next.Spec.Canary = next.Spec.Canary || v.Canaries[name]
 		inTurn = inTurn && slices.Contains(v.Order, name)
 	}
-	if !mayGo || !r.letGo(name, inTurn) {
+	if !isAdmitted || !r.admit(name, inTurn) {
 		return nil
 	}
 	return next
 }
 
-// judgeRestore is judge for a restore: the original values are known to work, so there is no canary, but the limit applies.
-func (r *round) judgeRestore(s Snapshot, next Write, now time.Time) Step {
+// evaluateRestore is judge for a restore: the original values are known to work, so there is no canary, but the limit applies.
+func (r *round) evaluateRestore(s Snapshot, next Write, now time.Time) Step {
 	profiles := concernedProfiles(s)
 	for _, name := range profiles {
 		if note := r.restoresOf(s.Profiles.ByName(name)).note(); note != "" {
 			return Stay{Note: note, RequeueAfter: turnAfter}
 		}
 	}
-	if !r.mayLetGo(now) || !r.isNew && !r.showsAsItIs(s) {
+	if !r.mayAdmit(now) || !r.isNew && !r.isCurrent(s) {
 		return nil
 	}
 	for _, name := range profiles {
 		r.restoresOf(s.Profiles.ByName(name)).releasing++
 	}
-	r.gone[s.Node.Name] = true
+	r.admitted[s.Node.Name] = true
 	return next
 }
 
@@ -140,8 +140,8 @@ func (r *round) judgeRestore(s Snapshot, next Write, now time.Time) Step {
 // change.
 func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
 	v := r.verdictOf(profile)
-	if !v.Admitted[name] && len(r.gone) == 0 && !v.isQueueSeen {
-		v.AdmitQueued(func(ahead string) bool { return r.mayGo(ahead, profile) })
+	if !v.Admitted[name] && len(r.admitted) == 0 && !v.isQueueSeen {
+		v.AdmitQueued(func(ahead string) bool { return r.isAdmittedByOthers(ahead, profile) })
 		v.isQueueSeen = true
 		r.verdicts[profile.Name] = v
 	}
@@ -150,7 +150,7 @@ func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
 
 // verdictOf computes the verdict of a profile's gate once.
 func (r *round) verdictOf(profile *fleet.Profile) verdict {
-	if v, asked := r.verdicts[profile.Name]; asked {
+	if v, ok := r.verdicts[profile.Name]; ok {
 		return v
 	}
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
@@ -172,28 +172,28 @@ func (r *round) restoresOf(profile *fleet.Profile) *restores {
 	return r.restores[profile.Name]
 }
 
-// showsAsItIs reports whether the round was started with the current version of the node's StorageClientNode.
-func (r *round) showsAsItIs(s Snapshot) bool {
-	then := r.all.ClientNodes[s.Node.Name]
-	return then != nil && s.ClientNode != nil && then.UID == s.ClientNode.UID && then.ResourceVersion == s.ClientNode.ResourceVersion && !r.gone[s.Node.Name]
+// isCurrent reports whether the round was started with the current version of the node's StorageClientNode.
+func (r *round) isCurrent(s Snapshot) bool {
+	evaluated := r.all.ClientNodes[s.Node.Name]
+	return evaluated != nil && s.ClientNode != nil && evaluated.UID == s.ClientNode.UID && evaluated.ResourceVersion == s.ClientNode.ResourceVersion && !r.admitted[s.Node.Name]
 }
 
-// letGo reports whether a node that every profile admits may change. The first node always may, even ahead of its turn, instead of a node that
+// admit reports whether a node that every profile admits may change. The first node always may, even ahead of its turn, instead of a node that
 // cannot. The following nodes change in their turn, while the cluster has room.
-func (r *round) letGo(node string, inTurn bool) bool {
-	if len(r.gone) > 0 && (!inTurn || r.gone[node] || r.cluster().Running+len(r.gone) >= r.cluster().Limit) {
+func (r *round) admit(node string, inTurn bool) bool {
+	if len(r.admitted) > 0 && (!inTurn || r.admitted[node] || r.cluster().Running+len(r.admitted) >= r.cluster().Limit) {
 		return false
 	}
-	r.gone[node] = true
+	r.admitted[node] = true
 	return true
 }
 
-// mayGo reports whether a node that one profile would admit is admitted by all the others that concern it.
-func (r *round) mayGo(name string, by *fleet.Profile) bool {
+// isAdmittedByOthers reports whether a node that one profile would admit is admitted by all the others that concern it.
+func (r *round) isAdmittedByOthers(name string, profile *fleet.Profile) bool {
 	node, clientNode := r.byName()[name], r.all.ClientNodes[name]
-	wanted := r.all.Profiles.Wanted(node, clientNode)
-	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: r.all.Profiles, Wanted: wanted}) {
-		if other != by.Name && !r.verdictOf(r.all.Profiles.ByName(other)).Admitted[name] {
+	wanted := r.all.Profiles.Desired(node, clientNode)
+	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: r.all.Profiles, Desired: wanted}) {
+		if other != profile.Name && !r.verdictOf(r.all.Profiles.ByName(other)).Admitted[name] {
 			return false
 		}
 	}
@@ -205,7 +205,7 @@ func (r *round) mayGo(name string, by *fleet.Profile) bool {
 func countRunning(managed []livegate.Node, now time.Time) (running int) {
 	for i := range managed {
 		node := &managed[i]
-		if !node.Taken && !node.Failed && !node.Empty && !node.IsSilentForLong(now) {
+		if !node.Applied && !node.Failed && !node.Empty && !node.IsSilentForLong(now) {
 			running++
 		}
 	}

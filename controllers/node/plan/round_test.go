@@ -38,9 +38,9 @@ func (r *remembering) askFor(n int, next Write, limits Limits, at time.Time) Ste
 	node := r.all.Nodes[n]
 	clientNode := r.all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: r.all.Ready[node.Name], Profiles: r.all.Profiles, Limits: limits}
-	s.Wanted = r.all.Profiles.Wanted(node, clientNode)
+	s.Desired = r.all.Profiles.Desired(node, clientNode)
 	clock := at
-	got, _ := r.Judge(s, next, func() time.Time { return clock }, func() (fleet.Snapshot, error) {
+	got, _ := r.Evaluate(s, next, func() time.Time { return clock }, func() (fleet.Snapshot, error) {
 		r.reads++
 		clock = clock.Add(r.took)
 		return *r.all, nil

@@ -15,7 +15,7 @@ import (
 
 // StorageCondition returns the condition StorageReachable of a managed node, and whether it has changed and must be written.
 func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now time.Time) (corev1.NodeCondition, bool) {
-	verdict := judgeStorage(clientNode, agentpod.WhySilent(s.Node, clientNode, s.AgentReady))
+	verdict := evaluateStorage(clientNode, agentpod.SilentReason(s.Node, clientNode, s.AgentReady))
 	if s.Unfenced != "" {
 		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent
 		verdict.Message = "The node gets no agent: " + s.Unfenced
@@ -23,9 +23,9 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 	return stampTimes(fleet.FindStorageReachable(s.Node), verdict, now)
 }
 
-// judgeStorage also reports storage as unreachable if it responds to some requests (Stuck), or responds with stale handles. Pods hang or fail on it
+// evaluateStorage also reports storage as unreachable if it responds to some requests (Stuck), or responds with stale handles. Pods hang or fail on it
 // as on storage that does not respond, and users of the condition have no other one.
-func judgeStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.NodeCondition {
+func evaluateStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.NodeCondition {
 	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
 	failing := fleet.FailingServers(clientNode)
 	isSilent := func(s v1alpha1.ServerStatus) bool { return s.State == v1alpha1.ServerSilent }

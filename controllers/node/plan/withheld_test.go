@@ -14,7 +14,7 @@ func TestABootArgumentWithoutEffectIsTakenOutAgain(t *testing.T) {
 		retain(p)
 		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=1048576", "ihash_entries=16777216"}
 	})
-	wanted := snapshotOf(nil, p).Wanted
+	wanted := snapshotOf(nil, p).Desired
 	clientNode := clientNodeWith(wanted.Settings...)
 	clientNode.Spec.Hash, clientNode.Spec.BootHash, clientNode.Status.Hash = wanted.Hash, wanted.BootHash, wanted.Hash
 	clientNode.Status.Settings = []v1alpha1.SettingStatus{
@@ -55,7 +55,7 @@ func TestABootArgumentWithoutEffectIsTakenOutAgain(t *testing.T) {
 	}
 
 	p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=1048576", "ihash_entries=8388608"}
-	if diff := cmp.Diff(snapshotOf(clientNode, p).Wanted.Settings, For(snapshotOf(clientNode, p)).(Write).Spec.Settings); diff != "" {
+	if diff := cmp.Diff(snapshotOf(clientNode, p).Desired.Settings, For(snapshotOf(clientNode, p)).(Write).Spec.Settings); diff != "" {
 		t.Errorf("an edited profile is given in full (-want +got):\n%s", diff)
 	}
 }

@@ -29,7 +29,7 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 		for j := range perNode {
 			name := fmt.Sprintf("pv-%05d", (i*perNode+j)%volumes)
 			names = append(names, name)
-			v := told(name, 0, mounted[name].Options...)
+			v := nodeVolume(name, 0, mounted[name].Options...)
 			if mounted[name].ReadAhead != nil {
 				v.ReadAheadKiB = ptr.To[int32](15360)
 			}

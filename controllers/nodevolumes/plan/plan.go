@@ -89,13 +89,13 @@ func For(s Snapshot) Plan {
 func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool, list []v1alpha1.NodeVolume) []v1alpha1.NodeVolume {
 	for _, name := range volumesOf(n.ClientNode) {
 		m, concerned := s.Mounted[name]
-		was, known := currentVolume(n.ClientNode, name)
+		current, known := currentVolume(n.ClientNode, name)
 		if !concerned || m.Keep && !known && m.ReadAhead == nil {
 			continue
 		}
-		v := v1alpha1.NodeVolume{Name: name, MountOptions: m.Options[:min(len(m.Options), maxOptions)], ReadAheadKiB: was.ReadAheadKiB}
+		v := v1alpha1.NodeVolume{Name: name, MountOptions: m.Options[:min(len(m.Options), maxOptions)], ReadAheadKiB: current.ReadAheadKiB}
 		if m.Keep {
-			v.MountOptions = was.MountOptions
+			v.MountOptions = current.MountOptions
 		}
 		switch {
 		case m.KeepReadAhead:
@@ -152,9 +152,9 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 		verdict := livegate.Admit(candidates[w], livegate.PolicyOf(s.Rollouts[w.Profile]), s.Now)
 		for _, c := range candidates[w] {
 			key := Carrier{w, c.Name}
-			admitted[key] = c.Carries == c.Wanted || verdict.Admitted[c.Name]
-			if !c.TakenSince.IsZero() {
-				out.Since[key] = c.TakenSince
+			admitted[key] = c.Current == c.Desired || verdict.Admitted[c.Name]
+			if !c.AppliedSince.IsZero() {
+				out.Since[key] = c.AppliedSince
 			}
 		}
 		if verdict.Next > 0 && (out.Next == 0 || verdict.Next < out.Next) {
@@ -189,7 +189,7 @@ func (s *Snapshot) windowsOf(n Node) map[Window]bool {
 }
 
 func (s *Snapshot) candidateOf(n Node, w Window, carries bool) livegate.Node {
-	c := livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Wanted: "listed", Alive: n.Writable}
+	c := livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Desired: "listed", Alive: n.Writable}
 	if rollout := s.Rollouts[w.Profile]; rollout.Canary != nil && rollout.Canary.NodeSelector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(rollout.Canary.NodeSelector)
 		c.Canary = err == nil && selector.Matches(labels.Set(n.Node.Labels))
@@ -197,18 +197,18 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool) livegate.Node {
 	if !carries {
 		return c
 	}
-	c.Carries, c.Taken = c.Wanted, s.hasTaken(n.ClientNode, w)
-	if c.Taken {
-		c.TakenSince = s.Now
-		if since, known := s.Since[Carrier{w, n.Node.Name}]; known {
-			c.TakenSince = since
+	c.Current, c.Applied = c.Desired, s.hasApplied(n.ClientNode, w)
+	if c.Applied {
+		c.AppliedSince = s.Now
+		if start, known := s.Since[Carrier{w, n.Node.Name}]; known {
+			c.AppliedSince = start
 		}
 	}
 	return c
 }
 
-// hasTaken reports whether a node reports a window on all mounts that must have it. Mounts without a reported window do not count.
-func (s *Snapshot) hasTaken(clientNode *v1alpha1.StorageClientNode, w Window) bool {
+// hasApplied reports whether a node reports a window on all mounts that must have it. Mounts without a reported window do not count.
+func (s *Snapshot) hasApplied(clientNode *v1alpha1.StorageClientNode, w Window) bool {
 	if clientNode.Status.ObservedGeneration < clientNode.Generation {
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func told(name string, kib int32, options ...string) v1alpha1.NodeVolume {
+func nodeVolume(name string, kib int32, options ...string) v1alpha1.NodeVolume {
 	v := v1alpha1.NodeVolume{Name: name, MountOptions: options}
 	if kib > 0 {
 		v.ReadAheadKiB = ptr.To(kib)
@@ -53,36 +53,36 @@ func TestNodesAreToldWhatTheyHaveMounted(t *testing.T) {
 	}{
 		"volumes of profiles, sorted, each once": {
 			node: on("n", "b", "a", "other", "b", ""), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared, "away": declared},
-			want: []v1alpha1.NodeVolume{told("a", 0, "nocto"), told("b", 0, "nocto")},
+			want: []v1alpha1.NodeVolume{nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")},
 		},
 		"nothing that it knows already": {
-			node: on("n", "a").with(told("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
+			node: on("n", "a").with(nodeVolume("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
 		},
 		"that a volume is no profile's any more": {
-			node: on("n", "a", "b").with(told("a", 64, "nocto"), told("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
-			want: []v1alpha1.NodeVolume{told("b", 0, "nocto")},
+			node: on("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
+			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
 		"that a volume is gone": {
-			node: on("n", "b").with(told("a", 0, "nocto"), told("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
-			want: []v1alpha1.NodeVolume{told("b", 0, "nocto")},
+			node: on("n", "b").with(nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
+			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
 		"nothing while the object may not be written": {
 			node: func() Node { m := on("n", "a"); m.Writable = false; return m }(), mounted: map[string]volumeplan.Mounted{"a": declared},
 		},
 		"nothing new of a volume that is held": {
-			node: on("n", "a", "b").with(told("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, KeepReadAhead: true}, "b": {Keep: true, KeepReadAhead: true}},
+			node: on("n", "a", "b").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, KeepReadAhead: true}, "b": {Keep: true, KeepReadAhead: true}},
 		},
 		"the read-ahead of a volume whose options wait": {
-			node: on("n", "a").with(told("a", 0, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
-			want: []v1alpha1.NodeVolume{told("a", 1024, "hard")},
+			node: on("n", "a").with(nodeVolume("a", 0, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
+			want: []v1alpha1.NodeVolume{nodeVolume("a", 1024, "hard")},
 		},
 		"options of a volume about whose read-ahead profiles disagree": {
-			node: on("n", "a").with(told("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
-			want: []v1alpha1.NodeVolume{told("a", 64, "nocto")},
+			node: on("n", "a").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
+			want: []v1alpha1.NodeVolume{nodeVolume("a", 64, "nocto")},
 		},
 		"that a read-ahead is no longer declared": {
-			node: on("n", "a").with(told("a", 1024, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
-			want: []v1alpha1.NodeVolume{told("a", 0, "nocto")},
+			node: on("n", "a").with(nodeVolume("a", 1024, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
+			want: []v1alpha1.NodeVolume{nodeVolume("a", 0, "nocto")},
 		},
 	}
 	for name, test := range tests {
@@ -163,7 +163,7 @@ func TestTheKernelRoundsAWindowDown(t *testing.T) {
 	for shown, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {
 		n := on("n", "v")
 		n.ClientNode.Status.Mounts[0].ReadAheadKiB = shown
-		if got := p.hasTaken(n.ClientNode, *ahead(1023)); got != want {
+		if got := p.hasApplied(n.ClientNode, *ahead(1023)); got != want {
 			t.Errorf("%d KiB: taken is %v", shown, got)
 		}
 	}

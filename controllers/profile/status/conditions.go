@@ -74,21 +74,21 @@ var restOf = map[string]rest{
 
 // conditions returns all six conditions, in the best order for kstatus and for users.
 func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
-	stalled := r.judgeStalled()
+	stalled := r.evaluateStalled()
 	list := []metav1.Condition{}
 	for _, entry := range []struct {
 		name string
 		verdict
 	}{
-		{v1alpha1.ConditionReady, r.judgeReady(stalled)},
-		{v1alpha1.ConditionReconciling, r.judgeReconciling(stalled)},
+		{v1alpha1.ConditionReady, r.evaluateReady(stalled)},
+		{v1alpha1.ConditionReconciling, r.evaluateReconciling(stalled)},
 		{v1alpha1.ConditionStalled, stalled},
-		{v1alpha1.ConditionMountsEffective, r.judgeMounts()},
+		{v1alpha1.ConditionMountsEffective, r.evaluateMounts()},
 		{v1alpha1.ConditionPaused, r.paused},
-		{v1alpha1.ConditionConflict, r.judgeConflict()},
+		{v1alpha1.ConditionConflict, r.evaluateConflict()},
 	} {
 		condition := metav1.Condition{
-			Type: entry.name, Status: entry.status, Reason: entry.reason, Message: r.tell(entry.verdict),
+			Type: entry.name, Status: entry.status, Reason: entry.reason, Message: r.conditionMessage(entry.verdict),
 			ObservedGeneration: generation, LastTransitionTime: now,
 		}
 		if before := meta.FindStatusCondition(old, entry.name); before != nil && before.Status == condition.Status {
@@ -101,7 +101,7 @@ func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.
 
 func (r Report) isPlanMode() bool { return r.profile.Spec.Mode == v1alpha1.ModePlan }
 
-func (r Report) judgeStalled() verdict {
+func (r Report) evaluateStalled() verdict {
 	switch {
 	case r.IsDeleting():
 		return asFalse(v1alpha1.ReasonProgressing, "")
@@ -120,16 +120,18 @@ func (r Report) judgeStalled() verdict {
 	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	case len(r.coming) > 0:
-		return r.judgeStuck()
+		return r.evaluateStuck()
 	case r.awaitsEvidence():
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
-	return r.judgeLeft()
+	return r.evaluateLeft()
 }
 
-// judgeStuck returns the condition Stalled if only reboots are left and each of them needs a user action first.
-func (r Report) judgeStuck() verdict {
-	goesOn := slices.ContainsFunc(r.coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
+// evaluateStuck returns the condition Stalled if only reboots are left and each of them needs a user action first.
+func (r Report) evaluateStuck() verdict {
+	goesOn := slices.ContainsFunc(r.coming, func(w waitingNode) bool {
+		return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node)
+	})
 	if goesOn || r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue {
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
@@ -139,9 +141,9 @@ func (r Report) judgeStuck() verdict {
 	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
 }
 
-// judgeLeft returns the condition Stalled if no change is in progress: then a user must resolve everything that prevents Ready.
-func (r Report) judgeLeft() verdict {
-	conflict := r.judgeConflict()
+// evaluateLeft returns the condition Stalled if no change is in progress: then a user must resolve everything that prevents Ready.
+func (r Report) evaluateLeft() verdict {
+	conflict := r.evaluateConflict()
 	switch {
 	case r.nodes.counts.Failed > 0:
 		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonNodesFailed)
@@ -153,7 +155,7 @@ func (r Report) judgeLeft() verdict {
 	return asFalse(v1alpha1.ReasonProgressing, "")
 }
 
-func (r Report) judgeReady(stalled verdict) verdict {
+func (r Report) evaluateReady(stalled verdict) verdict {
 	switch {
 	case r.IsDeleting():
 		return r.removing(metav1.ConditionFalse)
@@ -193,8 +195,8 @@ func (r Report) exceptionsMessage() string {
 	if len(r.nodes.shadowed) > 0 {
 		parts = append(parts, fmt.Sprintf("Other files override settings on %s: %s", text.List(r.nodes.shadowed), text.Join(r.nodes.overrides, "; ")))
 	}
-	if len(r.nodes.held) > 0 {
-		parts = append(parts, "Paused: "+text.Join(describeWaits(r.nodes.held), ", "))
+	if len(r.nodes.paused) > 0 {
+		parts = append(parts, "Paused: "+text.Join(describeWaits(r.nodes.paused), ", "))
 	}
 	if volumes := r.volumes.DescribeExceptions(); volumes != "" {
 		parts = append(parts, "Volumes that differ: "+volumes)
@@ -233,13 +235,13 @@ func (r Report) awaitsApproval() bool {
 		!fleet.IsPlanApproved(r.profile.StorageClientProfile)
 }
 
-// whyStaged returns the reason why a pending node is not rebooted now; empty if the rollout reboots it, or would do so without the pause of the
+// stagedReason returns the reason why a pending node is not rebooted now; empty if the rollout reboots it, or would do so without the pause of the
 // profile.
-func (r Report) whyStaged(w wait) string {
+func (r Report) stagedReason(w waitingNode) string {
 	switch {
-	case w.kept != "":
-		return w.kept
-	case !w.due:
+	case w.skipReason != "":
+		return w.skipReason
+	case !w.isDue:
 		return "takes effect at the next boot"
 	case r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
 		return policyNever
@@ -250,9 +252,9 @@ func (r Report) whyStaged(w wait) string {
 }
 
 // describeWaits groups the nodes by message.
-func describeWaits(waits []wait) []string {
+func describeWaits(waiting []waitingNode) []string {
 	nodes := map[string][]string{}
-	for _, w := range waits {
+	for _, w := range waiting {
 		nodes[w.message] = append(nodes[w.message], w.node)
 	}
 	var out []string
@@ -262,26 +264,26 @@ func describeWaits(waits []wait) []string {
 	return out
 }
 
-func namesOf(waits []wait) []string {
+func namesOf(waiting []waitingNode) []string {
 	var nodes []string
-	for _, w := range waits {
+	for _, w := range waiting {
 		nodes = append(nodes, w.node)
 	}
 	return nodes
 }
 
-// keptNodes returns the pending nodes that the rollout does not reboot, with the reason.
-func (r Report) keptNodes() []string {
+// skippedNodes returns the pending nodes that the rollout does not reboot, with the reason.
+func (r Report) skippedNodes() []string {
 	var nodes []string
 	for _, pending := range r.nodes.pending {
-		if pending.kept != "" {
-			nodes = append(nodes, fmt.Sprintf("%s (%s)", pending.node, pending.kept))
+		if pending.skipReason != "" {
+			nodes = append(nodes, fmt.Sprintf("%s (%s)", pending.node, pending.skipReason))
 		}
 	}
 	return nodes
 }
 
-func (r Report) judgeReconciling(stalled verdict) verdict {
+func (r Report) evaluateReconciling(stalled verdict) verdict {
 	switch {
 	case r.IsDeleting():
 		return r.removing(metav1.ConditionTrue)
@@ -299,11 +301,11 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 		message, hasCommand := r.evidenceMessage(maxMessage)
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForEvidence, message, hasCommand}
 	}
-	return r.judgeWaiting()
+	return r.evaluateWaiting()
 }
 
-// judgeWaiting returns the condition Reconciling if only reboots are left. It contains the reason for the wait if all of them have the same one.
-func (r Report) judgeWaiting() verdict {
+// evaluateWaiting returns the condition Reconciling if only reboots are left. It contains the reason for the wait if all of them have the same one.
+func (r Report) evaluateWaiting() verdict {
 	reason := r.coming[0].reason
 	for _, pending := range r.coming {
 		if pending.reason != reason {
@@ -317,7 +319,7 @@ func (r Report) judgeWaiting() verdict {
 	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
 
-func (r Report) judgeMounts() verdict {
+func (r Report) evaluateMounts() verdict {
 	switch {
 	case r.stale.Count > 0:
 		return asFalse(v1alpha1.ReasonStaleMounts, r.staleMessage())
@@ -335,14 +337,14 @@ func (r Report) staleMessage() string {
 	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.stale.Count, named)
 }
 
-// judgePaused returns the condition Paused; all is true if the manager's namespace is paused.
-func judgePaused(profile *fleet.Profile, all bool) verdict {
+// evaluatePaused returns the condition Paused; all is true if the manager's namespace is paused.
+func evaluatePaused(profile *fleet.Profile, all bool) verdict {
 	switch {
 	case profile.Spec.Mode == v1alpha1.ModePlan:
 		return asTrue(v1alpha1.ReasonPlanMode, modePlan)
 	case profile.Spec.Paused:
 		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is set")
-	case pause.Annotated(profile):
+	case pause.IsAnnotated(profile):
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation)
 	case all:
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The manager's namespace has the annotation "+v1alpha1.PausedAnnotation)
@@ -350,7 +352,7 @@ func judgePaused(profile *fleet.Profile, all bool) verdict {
 	return asFalse(v1alpha1.ReasonNotPaused, "")
 }
 
-func (r Report) judgeConflict() verdict {
+func (r Report) evaluateConflict() verdict {
 	volumes, blocked := r.volumes.Conflict()
 	switch {
 	case len(r.nodes.conflicts) > 0 && blocked:
@@ -368,8 +370,8 @@ func (r Report) judgeConflict() verdict {
 func (r Report) progressMessage() (message string, hasCommand bool) {
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
-	if waits := r.waitMessage(); waits != "" {
-		parts = append(parts, waits)
+	if waitNote := r.waitMessage(); waitNote != "" {
+		parts = append(parts, waitNote)
 	}
 	if r.awaitsEvidence() {
 		evidence, command := r.evidenceMessage(maxMessage - len(parts[0]+"; "))
@@ -377,12 +379,12 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 	} else if r.volumes.Batch != "" {
 		parts = append(parts, r.volumes.Batch)
 	}
-	open := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return w.kept != "" })
+	open := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return w.skipReason != "" })
 	for _, list := range []struct {
 		label string
 		nodes []string
 	}{
-		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", namesOf(open)}, {"not rebooted: ", r.keptNodes()},
+		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", namesOf(open)}, {"not rebooted: ", r.skippedNodes()},
 	} {
 		if len(list.nodes) > 0 {
 			parts = append(parts, list.label+text.List(list.nodes))
@@ -397,9 +399,9 @@ func (r Report) waitMessage() string {
 	for _, w := range r.nodes.disrupted {
 		disrupted[w.node] = true
 	}
-	others := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return disrupted[w.node] })
+	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted[w.node] })
 	var parts []string
-	for _, list := range [][]wait{r.nodes.disrupted, others} {
+	for _, list := range [][]waitingNode{r.nodes.disrupted, undisrupted} {
 		if grouped := groupByMessage(list); len(grouped) > 0 {
 			parts = append(parts, text.Join(grouped, "; "))
 		}
@@ -408,9 +410,9 @@ func (r Report) waitMessage() string {
 }
 
 // groupByMessage groups the nodes by reason and message.
-func groupByMessage(waits []wait) []string {
+func groupByMessage(waiting []waitingNode) []string {
 	nodes := map[string][]string{}
-	for _, w := range waits {
+	for _, w := range waiting {
 		if w.message != "" {
 			message := w.reason + ": " + w.message
 			nodes[message] = append(nodes[message], w.node)

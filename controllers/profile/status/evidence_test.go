@@ -74,11 +74,11 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 			if test.change != nil {
 				test.change(&r)
 			}
-			got := r.judgeReconciling(r.judgeStalled())
+			got := r.evaluateReconciling(r.evaluateStalled())
 			if got.status != metav1.ConditionTrue || got.reason != test.reconciling || got.message != test.message {
 				t.Errorf("Reconciling is %s/%s: %q\nwant %s: %q", got.status, got.reason, got.message, test.reconciling, test.message)
 			}
-			ready := r.judgeReady(r.judgeStalled())
+			ready := r.evaluateReady(r.evaluateStalled())
 			if ready.status != metav1.ConditionFalse || test.reconciling == v1alpha1.ReasonWaitingForEvidence && !strings.Contains(ready.message, test.message) {
 				t.Errorf("Ready is %s: %q", ready.status, ready.message)
 			}

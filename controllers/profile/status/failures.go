@@ -20,8 +20,8 @@ const maxLostNodes = 20
 // recalled contains the recorded failures of a profile that its nodes do not show.
 type recalled struct {
 	// lost are failed nodes that are gone, the latest first; more is the number of earlier failures that are not named.
-	lost []v1alpha1.LostNode
-	more int
+	lost    []v1alpha1.LostNode
+	omitted int
 	// failed are existing nodes that have failed although their current note is different.
 	failed []string
 }
@@ -40,11 +40,11 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 	}
 	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]
-		if (!profile.Selects(node) || match.Ignored(node)) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
+		if (!profile.Selects(node) || match.IsIgnored(node)) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
 			continue
 		}
 		matched++
-		wanted.Insert(all.Profiles.Wanted(node, clientNode).BootHash)
+		wanted.Insert(all.Profiles.Desired(node, clientNode).BootHash)
 		if clientNode != nil {
 			wanted.Insert(targetOf(clientNode))
 		}
@@ -54,7 +54,7 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 		if boot.Plan != plan || (matched > 0 && !wanted.Has(boot.BootHash)) {
 			continue
 		}
-		out.more += boot.More
+		out.omitted += boot.More
 		for _, failed := range boot.Nodes {
 			node := nodes[failed.Name]
 			if node == nil || string(node.UID) != failed.UID {
@@ -100,8 +100,8 @@ func (t *tally) addRecalled(r recalled) {
 	for _, lost := range r.lost {
 		t.failed = append(t.failed, lost.Name+" (gone)")
 	}
-	t.failedBefore = r.more
-	t.counts.Failed = int32(len(t.failed) + r.more)
+	t.failedBefore = r.omitted
+	t.counts.Failed = int32(len(t.failed) + r.omitted)
 	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]
 }
 

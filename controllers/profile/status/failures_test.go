@@ -94,7 +94,7 @@ func TestRememberedFailures(t *testing.T) {
 			if c.change != nil {
 				c.change(failures)
 			}
-			r := Judge("p", Snapshot{All: c.world.snapshot(), Failures: *failures}, now)
+			r := Evaluate("p", Snapshot{All: c.world.snapshot(), Failures: *failures}, now)
 			if got := summary(r); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -125,7 +125,7 @@ func TestLostNodesAreBounded(t *testing.T) {
 	for i := range 30 {
 		nodes = append(nodes, failedNode(strings.Repeat("x", i+1), "u", time.Duration(i)*time.Minute))
 	}
-	status := Judge("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
+	status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
 	if len(status.LostNodes) != 20 || status.LostNodes[0].Name != "x" || status.Nodes.Failed != 30 {
 		t.Errorf("%d of %d are named, %q first", len(status.LostNodes), status.Nodes.Failed, status.LostNodes[0].Name)
 	}
@@ -133,7 +133,7 @@ func TestLostNodesAreBounded(t *testing.T) {
 
 func TestFailuresThatCannotBeReadStopTheProfile(t *testing.T) {
 	w := newWorld(nil).node("a", nil)
-	r := Judge("p", Snapshot{All: w.snapshot(), FailuresUnread: "Cannot read it"}, now)
+	r := Evaluate("p", Snapshot{All: w.snapshot(), FailuresUnread: "Cannot read it"}, now)
 	want := "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
 	if got := summary(r); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -167,11 +167,11 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 		"the profile is being deleted": {newWorld(deleting).node("a", disrupted), "Ready=False/Restoring Reconciling=True/Restoring"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Judge("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}, ManagerNamespace: "system"}, now)
+			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}, ManagerNamespace: "system"}, now)
 			if got := summary(r); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
-			message := r.judgeReady(r.judgeStalled()).message
+			message := r.evaluateReady(r.evaluateStalled()).message
 			told := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; create it anew: kubectl -n system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); told != want {
 				t.Errorf("told %t, want %t: %s", told, want, message)

@@ -27,6 +27,6 @@ func (r Report) waitsForRollout() bool {
 	case r.isPlanMode():
 		return false
 	}
-	held := r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue
-	return r.nodes.counts.Disrupted > 0 || (len(r.coming) > 0 && !held)
+	isHeld := r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue
+	return r.nodes.counts.Disrupted > 0 || (len(r.coming) > 0 && !isHeld)
 }

@@ -23,12 +23,12 @@ const maxExamples = 20
 // planStatus returns the due reboots, in the order of the rollout, and the reason for which they wait. old is the plan in the current status, for
 // the generation that is observed there.
 func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1alpha1.Plan {
-	due, free := r.plannedInOrder()
+	dueNodes, free := r.plannedInOrder()
 	next := v1alpha1.Plan{
 		Hash:          nodesettings.PlanHash(r.profile.StorageClientProfile),
-		NodesToReboot: int32(len(due)),
+		NodesToReboot: int32(len(dueNodes)),
 		LimitedBy:     text.CutBytes(r.limitedBy(now), maxMessage),
-		Examples:      due[:min(len(due), maxExamples)],
+		Examples:      dueNodes[:min(len(dueNodes), maxExamples)],
 	}
 	if free == 0 || !r.canEstimate() {
 		return next
@@ -52,17 +52,17 @@ func (r Report) plannedInOrder() (names []string, free int) {
 	if len(r.nodes.planned) == 0 || r.invalidReason != "" {
 		return nil, 0
 	}
-	held := map[string]string{}
+	holds := map[string]string{}
 	for _, p := range r.nodes.planned {
-		held[p.node] = p.held
+		holds[p.node] = p.hold
 	}
 	for _, turn := range order.InTurn(r.nodes.turns, *r.profile.Spec.WithDefaults().Rollout.Canary) {
-		why, due := held[turn.Name]
-		if !due {
+		hold, isDue := holds[turn.Name]
+		if !isDue {
 			continue
 		}
 		names = append(names, turn.Name)
-		if why == "" {
+		if hold == "" {
 			free++
 		}
 	}
@@ -74,13 +74,13 @@ func (r Report) plannedInOrder() (names []string, free int) {
 func (r Report) canEstimate() bool {
 	never := r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever
 	paused := !r.isPlanMode() && r.paused.status == metav1.ConditionTrue
-	return !never && !paused && r.judgeStalled().status != metav1.ConditionTrue
+	return !never && !paused && r.evaluateStalled().status != metav1.ConditionTrue
 }
 
 // limitedBy returns the reason for which the next reboot waits; empty if there is none.
 func (r Report) limitedBy(now time.Time) string {
-	if kept := r.keptNodes(); len(r.nodes.planned) == 0 && len(kept) > 0 {
-		return "Not rebooted: " + text.Join(kept, ", ")
+	if skipped := r.skippedNodes(); len(r.nodes.planned) == 0 && len(skipped) > 0 {
+		return "Not rebooted: " + text.Join(skipped, ", ")
 	}
 	if len(r.nodes.planned) == 0 {
 		return ""
@@ -91,9 +91,9 @@ func (r Report) limitedBy(now time.Time) string {
 	if r.paused.status == metav1.ConditionTrue {
 		return r.paused.message + r.nextWindow(now)
 	}
-	for _, waits := range slices.Concat(r.nodes.disrupted, r.nodes.pending) {
-		if waits.message != "" {
-			return fmt.Sprintf("%s: %s", waits.node, waits.message)
+	for _, w := range slices.Concat(r.nodes.disrupted, r.nodes.pending) {
+		if w.message != "" {
+			return fmt.Sprintf("%s: %s", w.node, w.message)
 		}
 	}
 	return ""
@@ -102,15 +102,15 @@ func (r Report) limitedBy(now time.Time) string {
 // nextWindow adds the time at which the profile's windows next open, if they are closed. The planner reports it only if no other reason delays the
 // reboots.
 func (r Report) nextWindow(now time.Time) string {
-	open, again := r.windowsAt(now)
+	open, changeAt := r.windowsAt(now)
 	if open || r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever {
 		return ""
 	}
-	return "; next window opens at " + again.UTC().Format(time.RFC3339)
+	return "; next window opens at " + changeAt.UTC().Format(time.RFC3339)
 }
 
 // windowsAt reports whether the profile's windows are open, and when that may change. A profile with invalid windows is Stalled.
-func (r Report) windowsAt(now time.Time) (open bool, again time.Time) {
+func (r Report) windowsAt(now time.Time) (open bool, changeAt time.Time) {
 	set, err := windows.ParseSet(r.profile.Spec.Rollout.Windows)
 	if err != nil {
 		return true, time.Time{}
@@ -124,8 +124,8 @@ func (r Report) RequeueAfter(now time.Time) time.Duration {
 	if len(r.nodes.planned) == 0 {
 		return after
 	}
-	if _, again := r.windowsAt(now); !again.IsZero() && (after == 0 || again.Sub(now) < after) {
-		return again.Sub(now)
+	if _, changeAt := r.windowsAt(now); !changeAt.IsZero() && (after == 0 || changeAt.Sub(now) < after) {
+		return changeAt.Sub(now)
 	}
 	return after
 }

@@ -40,8 +40,8 @@ type removal struct {
 
 func (m removal) messages() []string {
 	var out []string
-	for _, what := range slices.Sorted(maps.Keys(m.nodes)) {
-		out = append(out, what+text.List(m.nodes[what]))
+	for _, work := range slices.Sorted(maps.Keys(m.nodes)) {
+		out = append(out, work+text.List(m.nodes[work]))
 	}
 	return out
 }
@@ -52,11 +52,11 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 	var found removal
 	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]
-		reachable := agentpod.NodeReady(node) && (clientNode == nil || isReporting(node, clientNode, all.Ready[node.Name], now))
-		what := remainingOn(profile, node, clientNode, reachable)
+		reachable := agentpod.IsNodeReady(node) && (clientNode == nil || isReporting(node, clientNode, all.Ready[node.Name], now))
+		work := remainingOn(profile, node, clientNode, reachable)
 		switch {
-		case what == "":
-		case match.Ignored(node):
+		case work == "":
+		case match.IsIgnored(node):
 			found.unreachable = append(found.unreachable, node.Name)
 		case clientNode != nil && !reachable && isRestoreSent(profile, clientNode) && !fleet.IsDisrupted(node, clientNode):
 			found.unreachable = append(found.unreachable, node.Name)
@@ -64,7 +64,7 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 			if found.nodes == nil {
 				found.nodes = map[string][]string{}
 			}
-			found.nodes[what] = append(found.nodes[what], node.Name)
+			found.nodes[work] = append(found.nodes[work], node.Name)
 		}
 	}
 	return found
@@ -72,7 +72,7 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 
 // isReporting reports whether the reports of a node's agent are current, or the agent has been silent only for a short time.
 func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, now time.Time) bool {
-	if agentpod.WhySilent(node, clientNode, ready) == "" {
+	if agentpod.SilentReason(node, clientNode, ready) == "" {
 		return true
 	}
 	condition := fleet.FindTuned(node)
@@ -100,7 +100,7 @@ func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1
 		return s.Profile == profile.Name && s.OnRemoval != v1alpha1.DeletionRetain
 	}):
 		return ""
-	case !isRestoreSent(profile, clientNode) && pause.Annotated(node):
+	case !isRestoreSent(profile, clientNode) && pause.IsAnnotated(node):
 		return nodePaused
 	case !isRestoreSent(profile, clientNode):
 		return restoreNotSent

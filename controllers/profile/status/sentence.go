@@ -14,13 +14,13 @@ import (
 // maxMessage is the maximum length of a message in bytes: three lines of a terminal with 80 columns.
 const maxMessage = 240
 
-// tell returns the message of a condition: the state, and the command to run. If the message is too long, the state is cut and the command stays
+// conditionMessage returns the message of a condition: the state, and the command to run. If the message is too long, the state is cut and the command stays
 // complete.
-func (r Report) tell(v verdict) string {
+func (r Report) conditionMessage(v verdict) string {
 	if v.message == "" {
 		return ""
 	}
-	next := r.whatNext(v)
+	next := r.nextAction(v)
 	if len(next) > maxMessage/2 {
 		// The name alone is longer than most messages.
 		next = ""
@@ -32,8 +32,8 @@ func (r Report) tell(v verdict) string {
 	if len(whole) <= maxMessage {
 		return whole
 	}
-	if more := r.whereMore(v); next == "" && len(more) <= maxMessage/2 && !v.hasCommand {
-		next = more
+	if details := r.detailsCommand(v); next == "" && len(details) <= maxMessage/2 && !v.hasCommand {
+		next = details
 	}
 	if next == "" {
 		return text.CutBytes(v.message, maxMessage)
@@ -41,8 +41,8 @@ func (r Report) tell(v verdict) string {
 	return text.CutBytes(v.message, maxMessage-len("; "+next)) + "; " + next
 }
 
-// whatNext returns the next action for the reader of a condition, empty if there is none or the message contains it.
-func (r Report) whatNext(v verdict) string {
+// nextAction returns the next action for the reader of a condition, empty if there is none or the message contains it.
+func (r Report) nextAction(v verdict) string {
 	if v.status == metav1.ConditionUnknown || v.hasCommand {
 		return ""
 	}
@@ -79,8 +79,8 @@ func (r Report) whatNext(v verdict) string {
 	return ""
 }
 
-// whereMore returns the command that shows the complete text of a long message.
-func (r Report) whereMore(v verdict) string {
+// detailsCommand returns the command that shows the complete text of a long message.
+func (r Report) detailsCommand(v verdict) string {
 	if v.reason == v1alpha1.ReasonInvalid {
 		return r.plugin("more", "plan")
 	}
@@ -93,7 +93,7 @@ func (r Report) approveNext() string {
 
 // resumeNext returns the command that ends the pause of the profile, or the global pause.
 func (r Report) resumeNext() string {
-	if !pause.Annotated(r.profile) {
+	if !pause.IsAnnotated(r.profile) {
 		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager, r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)
 	}
 	return r.plugin("next", "resume")
@@ -111,6 +111,6 @@ func (r Report) failureNext() string {
 	return ""
 }
 
-func (r Report) plugin(why, command string) string {
-	return fmt.Sprintf("%s: kubectl storageclient %s %s", why, command, r.profile.Name)
+func (r Report) plugin(reason, command string) string {
+	return fmt.Sprintf("%s: kubectl storageclient %s %s", reason, command, r.profile.Name)
 }

@@ -165,11 +165,11 @@ func TestALongMessageWithACommand(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	message := "kubectl replace " + strings.Repeat("m", maxMessage)
 	v := verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonConfigMapImmutable, message: message}
-	if got := r.tell(v); !strings.HasSuffix(got, "; more: kubectl storageclient status "+r.profile.Name) {
+	if got := r.conditionMessage(v); !strings.HasSuffix(got, "; more: kubectl storageclient status "+r.profile.Name) {
 		t.Errorf("without a command it says %q", got)
 	}
 	v.hasCommand = true
-	if got := r.tell(v); strings.Contains(got, "more: ") || len(got) > maxMessage {
+	if got := r.conditionMessage(v); strings.Contains(got, "more: ") || len(got) > maxMessage {
 		t.Errorf("with a command it says %q", got)
 	}
 }
@@ -177,7 +177,7 @@ func TestALongMessageWithACommand(t *testing.T) {
 func TestANameAsLongAsTheAPITakesIt(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	r.profile.Name = strings.Repeat("p", 253)
-	if got := r.tell(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)); got != needsApproval {
+	if got := r.conditionMessage(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)); got != needsApproval {
 		t.Errorf("it says %q", got)
 	}
 }

@@ -142,7 +142,7 @@ func rolloutState(reason string) Report {
 		return newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue(reason)).report()
 	case v1alpha1.RolloutReasonNodeLost:
 		w := newWorld(nil).node("a", nil)
-		return Judge("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, failedNode("gone", "u-gone", time.Minute))}, now)
+		return Evaluate("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, failedNode("gone", "u-gone", time.Minute))}, now)
 	case v1alpha1.RolloutReasonRebootWithoutEffect, v1alpha1.RolloutReasonRebootTimedOut, v1alpha1.RolloutReasonAttemptsUsedUp:
 		phase = v1alpha1.RolloutFailed
 	case v1alpha1.RolloutReasonClaimed:

@@ -51,7 +51,7 @@ type Report struct {
 	// paused is the condition Paused. coming are the pending nodes that will be rebooted under the current rules, staged the others with the
 	// reason.
 	paused         verdict
-	coming, staged []wait
+	coming, staged []waitingNode
 	// now is the time of the evaluation; pods use the volumes that must be mounted: see WithPods.
 	now   time.Time
 	pods  map[types.NamespacedName][]Pod
@@ -64,8 +64,8 @@ type Report struct {
 	removal removal
 }
 
-// Judge returns the report on the named profile.
-func Judge(name string, s Snapshot, now time.Time) Report {
+// Evaluate returns the report on the named profile.
+func Evaluate(name string, s Snapshot, now time.Time) Report {
 	profile := s.All.Profiles.ByName(name)
 	r := Report{
 		snapshot: s,
@@ -79,10 +79,10 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 	r.nodes.addStuck(profile, s.All, now)
 	r.stale = r.volumes.Stale
 	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
-	r.paused = judgePaused(profile, s.PausedAll)
+	r.paused = evaluatePaused(profile, s.PausedAll)
 	for _, w := range r.nodes.pending {
-		if why := r.whyStaged(w); why != "" {
-			w.message = why
+		if reason := r.stagedReason(w); reason != "" {
+			w.message = reason
 			r.staged = append(r.staged, w)
 		} else {
 			r.coming = append(r.coming, w)

@@ -90,7 +90,7 @@ func (w *world) snapshot() fleet.Snapshot {
 }
 
 func (w *world) report() Report {
-	return Judge("p", Snapshot{All: w.snapshot(), PausedAll: w.pausedAll, MaxUnavailable: intstr.FromString("5%"), ManagerNode: "manager"}, now)
+	return Evaluate("p", Snapshot{All: w.snapshot(), PausedAll: w.pausedAll, MaxUnavailable: intstr.FromString("5%"), ManagerNode: "manager"}, now)
 }
 
 const bootKey = "kernelArgument/ihash_entries"
@@ -166,8 +166,8 @@ func summary(f Report) string {
 
 var keepsOwnValue = plan.Summary{Matched: 1, Exceptions: 1, ExceptionExamples: []plan.Note{{Volume: "v", Message: "nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"}}}
 
-// besidePaused adds a paused profile for the same nodes.
-func besidePaused(w *world) *world {
+// addPausedProfile adds a paused profile for the same nodes.
+func addPausedProfile(w *world) *world {
 	other := *w.profiles[0].DeepCopy()
 	other.Name, other.Spec.Paused, other.Spec.Node = "other", true, nil
 	w.profiles = append(w.profiles, other)
@@ -286,7 +286,7 @@ func TestConditions(t *testing.T) {
 			want: "Ready=True/ReadyWithExceptions",
 		},
 		"another profile's pause keeps a node back": {
-			world: besidePaused(newWorld(nil)).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Settings[0].Value = "old" }),
+			world: addPausedProfile(newWorld(nil)).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Settings[0].Value = "old" }),
 			want:  "Ready=True/ReadyWithExceptions",
 		},
 		"its own pause keeps the work that is left": {

@@ -19,17 +19,17 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// wait is a node that the rollout disrupts, or that waits for a boot, with the text of its note.
-type wait struct {
+// waitingNode is a node that the rollout disrupts, or that waits for a boot, with the text of its note.
+type waitingNode struct {
 	node, reason, message string
-	// due is true if the node must be rebooted: it waits for a setting that a plan hash covers.
-	due bool
-	// kept is the reason why the rollout does not reboot the node for it now, empty if it does.
-	kept string
+	// isDue is true if the node must be rebooted: it waits for a setting that a plan hash covers.
+	isDue bool
+	// skipReason is the reason why the rollout does not reboot the node for it now, empty if it does.
+	skipReason string
 }
 
 // planned is a node that the plan reboots; held is the reason on the Node that prevents it for now.
-type planned struct{ node, held string }
+type planned struct{ node, hold string }
 
 // tally contains the counts and lists of a profile's nodes. Lists are in the order of the nodes' names.
 type tally struct {
@@ -44,13 +44,13 @@ type tally struct {
 	// stuck is the subset of behind that waits for a failed live canary.
 	stuck []string
 	// pending wait for a boot for the profile's settings to take effect.
-	pending []wait
+	pending []waitingNode
 	// planned are the nodes that the plan reboots, whether or not they have been given their settings yet.
 	planned []planned
-	// held are behind and paused: by the Node's annotation, or with another profile.
-	held []wait
+	// paused are behind and paused: by the Node's annotation, or with another profile.
+	paused []waitingNode
 	// disrupted are the nodes that the rollout disrupts, with its current step or the reason for a wait.
-	disrupted []wait
+	disrupted []waitingNode
 	// conflicts describe the keys about which profiles of equal priority disagree, once each.
 	conflicts []string
 	// turns contains the order of the rollout for all nodes that the profile may change.
@@ -69,7 +69,7 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 	}
 	for _, node := range selectedNodes(profile, all) {
 		switch {
-		case match.Ignored(node):
+		case match.IsIgnored(node):
 			sum.ignored = append(sum.ignored, node.Name)
 		case inPlanMode:
 			sum.addPlanned(profile, node, all)
@@ -91,7 +91,7 @@ func selectedNodes(profile *fleet.Profile, all fleet.Snapshot) []*corev1.Node {
 func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
 	clientNode := all.ClientNodes[node.Name]
-	wanted := all.Profiles.Wanted(node, clientNode)
+	wanted := all.Profiles.Desired(node, clientNode)
 	t.addTurn(node, wanted)
 	t.addPlan(profile, node, clientNode, wanted, all)
 	disputed := t.addConflicts(profile, wanted)
@@ -114,7 +114,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 		t.silent = append(t.silent, node.Name)
 	case profile.Standing == match.Held:
 		// The profile is invalid: the settings of the node do not come from its current declaration.
-	case !hasTaken(profile.Name, wanted, clientNode):
+	case !hasApplied(profile.Name, wanted, clientNode):
 		t.addBehind(profile, node, clientNode, all)
 	case report.Has(standing.Applying, standing.Proving, standing.Unproven):
 		t.behind = append(t.behind, node.Name)
@@ -129,30 +129,30 @@ func isTuned(report fleet.Report) bool {
 	return report.IsTuned()
 }
 
-// hasTaken reports whether a node has exactly the settings of one profile, and its agent has reported on them. The restore of removed settings
+// hasApplied reports whether a node has exactly the settings of one profile, and its agent has reported on them. The restore of removed settings
 // shows only in the hash, which covers all profiles of the node. So the hash counts only if the node has no other profile.
-func hasTaken(profile string, wanted fleet.Wanted, clientNode *v1alpha1.StorageClientNode) bool {
+func hasApplied(profile string, wanted fleet.Desired, clientNode *v1alpha1.StorageClientNode) bool {
 	if clientNode.Spec.Release || clientNode.Status.ObservedGeneration == 0 {
 		return false
 	}
 	if len(wanted.Profiles) == 1 {
 		return clientNode.Spec.Hash == wanted.Hash && clientNode.Status.Hash == clientNode.Spec.Hash
 	}
-	own, held := overview.SettingsOf(profile, wanted.Settings), overview.SettingsOf(profile, clientNode.Spec.Settings)
-	if len(own) != len(held) {
+	desiredSettings, currentSettings := overview.SettingsOf(profile, wanted.Settings), overview.SettingsOf(profile, clientNode.Spec.Settings)
+	if len(desiredSettings) != len(currentSettings) {
 		return false
 	}
 	value, reported := map[string]string{}, map[string]string{}
-	for _, setting := range held {
+	for _, setting := range currentSettings {
 		value[setting.Key] = setting.Value
 	}
 	for _, setting := range clientNode.Status.Settings {
 		reported[setting.Key] = setting.Desired
 	}
-	return !slices.ContainsFunc(own, func(s v1alpha1.NodeSetting) bool {
-		given, found := value[s.Key]
+	return !slices.ContainsFunc(desiredSettings, func(s v1alpha1.NodeSetting) bool {
+		current, found := value[s.Key]
 		desired, known := reported[s.Key]
-		return !found || !known || given != s.Value || desired != s.Value
+		return !found || !known || current != s.Value || desired != s.Value
 	})
 }
 
@@ -161,12 +161,12 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	if profile.Standing == match.Held {
 		return
 	}
-	others := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })
+	otherProfiles := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })
 	switch {
-	case pause.Annotated(node):
-		t.held = append(t.held, wait{node: node.Name, message: "the Node has the annotation " + v1alpha1.PausedAnnotation})
-	case len(others) > 0 && !profile.Paused:
-		t.held = append(t.held, wait{node: node.Name, message: "paused with StorageClientProfile " + text.List(others)})
+	case pause.IsAnnotated(node):
+		t.paused = append(t.paused, waitingNode{node: node.Name, message: "the Node has the annotation " + v1alpha1.PausedAnnotation})
+	case len(otherProfiles) > 0 && !profile.Paused:
+		t.paused = append(t.paused, waitingNode{node: node.Name, message: "paused with StorageClientProfile " + text.List(otherProfiles)})
 	default:
 		t.behind = append(t.behind, node.Name)
 	}
@@ -183,17 +183,17 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 }
 
 // addPlan records a node that the plan reboots. The plugin command "plan" uses the same logic.
-func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted, all fleet.Snapshot,
-) (reboot overview.Reboot, due bool) {
-	reboot, due = overview.RebootOf(profile.StorageClientProfile, node, all.Nodes, wanted.Result, clientNode)
+func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Desired, all fleet.Snapshot,
+) (reboot overview.Reboot, isDue bool) {
+	reboot, isDue = overview.RebootOf(profile.StorageClientProfile, node, all.Nodes, wanted.Result, clientNode)
 	switch {
-	case !due:
+	case !isDue:
 	case reboot.Refused:
 		t.turns[len(t.turns)-1].Blocked = true
 	default:
-		t.planned = append(t.planned, planned{node: node.Name, held: reboot.Held})
+		t.planned = append(t.planned, planned{node: node.Name, hold: reboot.Held})
 	}
-	return reboot, due
+	return reboot, isDue
 }
 
 // addStates counts a node by the states of the profile's settings, and reports whether the node has failed.
@@ -208,7 +208,7 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 		t.drifted = append(t.drifted, node.Name)
 	}
 	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
-		t.disrupted = append(t.disrupted, wait{node: node.Name, reason: rollout.Reason, message: overview.NoteText(rollout)})
+		t.disrupted = append(t.disrupted, waitingNode{node: node.Name, reason: rollout.Reason, message: overview.NoteText(rollout)})
 	}
 	failed := report.HasFailed() || (rollout != nil && rollout.Phase == v1alpha1.RolloutFailed)
 	if failed {
@@ -239,17 +239,17 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 		return
 	}
 	t.counts.PendingReboot++
-	waiting := wait{node: node.Name}
+	waiting := waitingNode{node: node.Name}
 	if rollout := clientNode.Status.Rollout; rollout != nil && isStillHeld(rollout.Reason, node, clientNode, all) {
 		waiting.reason, waiting.message = rollout.Reason, overview.NoteText(rollout)
 	}
 	if slices.ContainsFunc(pending, nodesettings.TakesEffectAtBoot) {
-		waiting.kept = overview.WhyNotRebooted(node, all.Nodes, clientNode.Spec.Settings, clientNode)
-		waiting.due = waiting.kept == ""
+		waiting.skipReason = overview.NoRebootReason(node, all.Nodes, clientNode.Spec.Settings, clientNode)
+		waiting.isDue = waiting.skipReason == ""
 	}
 	t.pending = append(t.pending, waiting)
 	// A node that the rollout does not reboot is no canary.
-	if last := &t.turns[len(t.turns)-1]; waiting.kept != "" {
+	if last := &t.turns[len(t.turns)-1]; waiting.skipReason != "" {
 		last.Blocked = true
 	}
 }
@@ -264,7 +264,7 @@ func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageC
 	case v1alpha1.RolloutReasonNeverDisrupt:
 		return node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True
 	case v1alpha1.RolloutReasonNodePaused:
-		return pause.Annotated(node)
+		return pause.IsAnnotated(node)
 	case v1alpha1.ReasonPausedByField, v1alpha1.ReasonPausedByAnnotation:
 		return len(all.Profiles.PausedBy(node, clientNode)) > 0
 	}
@@ -275,7 +275,7 @@ func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageC
 }
 
 // addConflicts records the keys about which the profile and others of its priority disagree, and reports whether there are any.
-func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
+func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Desired) bool {
 	disputed := false
 	for _, conflict := range wanted.Conflicts {
 		if !slices.Contains(conflict.Profiles, profile.Name) {
@@ -298,7 +298,7 @@ func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
 	return disputed
 }
 
-func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
+func (t *tally) addTurn(node *corev1.Node, wanted fleet.Desired) {
 	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
 }
 
@@ -306,13 +306,13 @@ func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
 func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
 	clientNode := all.ClientNodes[node.Name]
-	wanted := all.Profiles.Wanted(node, clientNode)
+	wanted := all.Profiles.Desired(node, clientNode)
 	t.addTurn(node, wanted)
-	if reboot, due := t.addPlan(profile, node, clientNode, wanted, all); due {
+	if reboot, isDue := t.addPlan(profile, node, clientNode, wanted, all); isDue {
 		t.counts.PendingReboot++
-		waiting := wait{node: node.Name, due: !reboot.Refused}
+		waiting := waitingNode{node: node.Name, isDue: !reboot.Refused}
 		if reboot.Refused {
-			waiting.kept = reboot.Held
+			waiting.skipReason = reboot.Held
 		}
 		t.pending = append(t.pending, waiting)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// beside adds a profile for the same nodes with a sysctl of its own, which the nodes hold and have reported with this value.
-func (w *world) beside(value string) *world {
+// withOtherProfile adds a profile for the same nodes with a sysctl of its own, which the nodes hold and have reported with this value.
+func (w *world) withOtherProfile(value string) *world {
 	other := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "other", Finalizers: []string{v1alpha1.Finalizer}}}
 	other.Spec = w.profiles[0].Spec
 	other.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}}
@@ -48,17 +48,17 @@ func TestAProfilesCountsAreItsOwn(t *testing.T) {
 		change func(*v1alpha1.StorageClientNode)
 		want   int32
 	}{
-		"another profile's edit has yet to reach the node":  {world: newWorld(nil).node("a", nil).beside("1"), want: 1},
-		"the agent has yet to report on another one's edit": {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 1},
-		"another profile's value has failed":                {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { last(s).State = v1alpha1.SettingFailed }, 1},
-		"its own edit has yet to reach the node":            {newWorld(nil).node("a", nil).beside("16777216"), setOwn("1"), 0},
-		"the agent has yet to report on its own edit":       {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Settings[0].Desired = "before" }, 0},
-		"a setting of its own is on its way out": {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) {
+		"another profile's edit has yet to reach the node":  {world: newWorld(nil).node("a", nil).withOtherProfile("1"), want: 1},
+		"the agent has yet to report on another one's edit": {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 1},
+		"another profile's value has failed":                {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { last(s).State = v1alpha1.SettingFailed }, 1},
+		"its own edit has yet to reach the node":            {newWorld(nil).node("a", nil).withOtherProfile("16777216"), setOwn("1"), 0},
+		"the agent has yet to report on its own edit":       {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Settings[0].Desired = "before" }, 0},
+		"a setting of its own is on its way out": {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) {
 			s.Spec.Settings = append(s.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/vm.dirty_ratio", Value: "1", Profile: "p"})
 		}, 0},
 		"what is gone has yet to be put back, with nobody else": {newWorld(nil).node("a", nil), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 0},
-		"the node is being released":                            {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Spec.Release = true }, 0},
-		"the agent has never reported":                          {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.ObservedGeneration = 0 }, 0},
+		"the node is being released":                            {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Spec.Release = true }, 0},
+		"the agent has never reported":                          {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.ObservedGeneration = 0 }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.change != nil {
@@ -88,7 +88,7 @@ func TestAnInvalidProfileHasNoNodeUpToDate(t *testing.T) {
 					clientNode.Spec.Settings, clientNode.Status.Settings = nil, nil
 				}
 			}
-			r := Judge("p", Snapshot{All: w.snapshot(), MaxUnavailable: intstr.FromInt32(1)}, now)
+			r := Evaluate("p", Snapshot{All: w.snapshot(), MaxUnavailable: intstr.FromInt32(1)}, now)
 			got := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
 			if got.Nodes.Matched != 2 || got.Nodes.UpToDate != 0 || got.Plan.NodesToReboot != 0 {
 				t.Errorf("got %+v, %+v", got.Nodes, got.Plan)
@@ -133,13 +133,13 @@ func TestThePlanInTheStatusIsTheOneOfThePlugin(t *testing.T) {
 			})
 		}
 		if rng.IntN(2) == 0 {
-			w.beside("16777216")
+			w.withOtherProfile("16777216")
 			w.profiles[1].Spec.Priority, w.profiles[1].Spec.Mode = 1, v1alpha1.ModeEnforce
 			if rng.IntN(2) == 0 {
 				w.profiles[1].Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=1"}
 			}
 		}
-		r := Judge("p", Snapshot{All: w.snapshot(), MaxUnavailable: intstr.FromInt32(2), ManagerNode: "node-1"}, now)
+		r := Evaluate("p", Snapshot{All: w.snapshot(), MaxUnavailable: intstr.FromInt32(2), ManagerNode: "node-1"}, now)
 		got := r.Status(v1alpha1.StorageClientProfileStatus{}, now).Plan
 
 		cluster := overview.Cluster{Profiles: w.profiles, Nodes: w.nodes, Allow: catalogue.AllowList{}, MaxUnavailable: intstr.FromInt32(2), ManagerNode: "node-1", Now: now}
@@ -151,7 +151,7 @@ func TestThePlanInTheStatusIsTheOneOfThePlugin(t *testing.T) {
 		for _, reboot := range preview.Reboots {
 			want.Examples = append(want.Examples, reboot.Node)
 		}
-		if r.judgeStalled().status == metav1.ConditionTrue {
+		if r.evaluateStalled().status == metav1.ConditionTrue {
 			want.EstimatedCompletion = nil
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(v1alpha1.Plan{}, "LimitedBy")); diff != "" {
@@ -210,7 +210,7 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Judge("p", Snapshot{All: test.world.snapshot()}, now)
+			r := Evaluate("p", Snapshot{All: test.world.snapshot()}, now)
 			if got := summary(r); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}

@@ -17,7 +17,7 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 			n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
 			s.Status.Rollout.Phase, s.Status.Rollout.Message = v1alpha1.RolloutDraining, "Pod x/y is kept by PodDisruptionBudget x/z"
 		}).report()
-	got := f.judgeReconciling(f.judgeStalled())
+	got := f.evaluateReconciling(f.evaluateStalled())
 	want := "0/3 nodes and 0/0 volumes up to date; c: DrainBlocked: Pod x/y is kept by PodDisruptionBudget x/z; " +
 		"a, b: WaitingForBudget: waits for WaitingForBudget; reboot due: a, b, c"
 	if got.reason != v1alpha1.ReasonRollingOut || got.message != want {
@@ -71,7 +71,7 @@ func TestANoteOfAHoldThatHasEndedIsNoException(t *testing.T) {
 					s.Spec.Settings = append(s.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/net.core.wmem_max", Value: "1048576", Profile: "other"})
 				}
 			}).report()
-			ready := r.judgeReady(r.judgeStalled())
+			ready := r.evaluateReady(r.evaluateStalled())
 			if held := ready.reason == v1alpha1.ReasonReadyWithExceptions; held != c.held || (ready.status == metav1.ConditionTrue) != c.held {
 				t.Errorf("Ready is %s/%s: %s", ready.status, ready.reason, ready.message)
 			}

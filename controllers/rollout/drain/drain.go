@@ -38,12 +38,12 @@ type Drainer struct {
 	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
 	Reader client.Reader
 	// Evictor evicts; Trial is a dry run.
-	Evictor, Trial Evictor
-	// AtATime is the number of concurrent evictions on a node; 0: 5.
-	AtATime int
+	Evictor, DryRunEvictor Evictor
+	// Concurrency is the number of concurrent evictions on a node; 0: 5.
+	Concurrency int
 }
 
-func (d *Drainer) atATime() int { return cmp.Or(d.AtATime, maxEvictions) }
+func (d *Drainer) concurrency() int { return cmp.Or(d.Concurrency, maxEvictions) }
 
 func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain, version string) (result Result, evictable []*corev1.Pod, err error) {
 	pods, err := d.listPods(ctx, node, version)
@@ -67,28 +67,28 @@ func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictab
 		pod := &pods[i]
 		switch {
 		case staysOnNode(pod):
-			result.LeftUIDs = append(result.LeftUIDs, string(pod.UID))
+			result.IgnoredPodUIDs = append(result.IgnoredPodUIDs, string(pod.UID))
 			// The kubelet keeps the volumes of a static pod under the UID that is the value of the annotation on its mirror.
 			if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-				result.LeftUIDs = append(result.LeftUIDs, static)
+				result.IgnoredPodUIDs = append(result.IgnoredPodUIDs, static)
 			}
 			continue
-		case hasEnded(pod):
+		case hasFinished(pod):
 			continue
 		}
 		if result.Names == nil {
 			result.Names = map[string]string{}
 		}
 		result.Names[string(pod.UID)] = podName(pod)
-		owner, why := metav1.GetControllerOf(pod), whyNotEvictable(pod, options)
+		owner, reason := metav1.GetControllerOf(pod), evictionObstacle(pod, options)
 		isJob := owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
 		switch {
 		case pod.DeletionTimestamp != nil:
 			result.Remaining = append(result.Remaining, podName(pod))
 		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && isJob:
 			result.WaitedFor = append(result.WaitedFor, podName(pod))
-		case why != "":
-			result.Blocked = append(result.Blocked, Blocker{Pod: podName(pod), Why: why})
+		case reason != "":
+			result.Blocked = append(result.Blocked, Blocker{Pod: podName(pod), Reason: reason})
 		default:
 			evictable = append(evictable, pod)
 		}
@@ -192,7 +192,7 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	blocker := Blocker{Pod: podName(pod)}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
 	if err != nil {
-		blocker.Why = fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)
+		blocker.Reason = fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)
 		return &blocker
 	}
 	for _, budget := range budgetsOf(pod, all) {
@@ -202,10 +202,10 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	switch {
 	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
 		// The eviction API always returns 500 for a pod with more than one budget.
-		blocker.Why = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
+		blocker.Reason = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
 	case !apierrors.IsTooManyRequests(refusal):
 		// For example, a webhook rejected the eviction or was too slow.
-		blocker.Why = "cannot be evicted: " + refusal.Error()
+		blocker.Reason = "cannot be evicted: " + refusal.Error()
 	case len(blocker.Budgets) == 0:
 		return nil
 	}
@@ -221,11 +221,11 @@ func staysOnNode(pod *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-func hasEnded(pod *corev1.Pod) bool {
+func hasFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func whyNotEvictable(pod *corev1.Pod, options v1alpha1.Drain) string {
+func evictionObstacle(pod *corev1.Pod, options v1alpha1.Drain) string {
 	if metav1.GetControllerOf(pod) == nil && !options.Force {
 		return "has no controller to start it elsewhere (set rollout.drain.force to evict it)"
 	}
@@ -251,5 +251,5 @@ func (d *Drainer) IsVacant(ctx context.Context, node string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return !staysOnNode(&pod) && !hasEnded(&pod) }), nil
+	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return !staysOnNode(&pod) && !hasFinished(&pod) }), nil
 }

@@ -179,7 +179,7 @@ func TestDrain(t *testing.T) {
 		"DaemonSet and static pods stay, under every UID that the kubelet knows": {
 			objects: []client.Object{pod("csi", ownedBy("apps/v1", "DaemonSet")), pod("etcd", mirror)},
 			options: options(nil),
-			want:    Result{LeftUIDs: []string{"csi-uid", "etcd-uid", "static-uid"}},
+			want:    Result{IgnoredPodUIDs: []string{"csi-uid", "etcd-uid", "static-uid"}},
 		},
 		"a pod that has run to its end need not leave": {
 			objects: []client.Object{pod("done", succeeded), pod("bare", bare, succeeded)},
@@ -214,7 +214,7 @@ func TestDrain(t *testing.T) {
 			options: options(nil),
 			want: Result{
 				Remaining: []string{"eda/web"},
-				Blocked:   []Blocker{{Pod: "eda/bare", Why: "has no controller to start it elsewhere (set rollout.drain.force to evict it)"}},
+				Blocked:   []Blocker{{Pod: "eda/bare", Reason: "has no controller to start it elsewhere (set rollout.drain.force to evict it)"}},
 			},
 		},
 		"force evicts it": {
@@ -227,7 +227,7 @@ func TestDrain(t *testing.T) {
 			objects: []client.Object{pod("web", scratch)},
 			options: options(nil),
 			want: Result{Blocked: []Blocker{
-				{Pod: "eda/web", Why: "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"},
+				{Pod: "eda/web", Reason: "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"},
 			}},
 		},
 		"deleteEmptyDirData evicts it": {
@@ -259,7 +259,7 @@ func TestDrain(t *testing.T) {
 			refuse:  refusals{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
 			want: Result{Blocked: []Blocker{{
 				Pod: "eda/db", Budgets: []string{"eda/one", "eda/two"},
-				Why: "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget",
+				Reason: "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget",
 			}}},
 			asked: []string{"db"},
 		},

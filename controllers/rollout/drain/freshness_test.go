@@ -26,7 +26,7 @@ func (r *askedReader) List(ctx context.Context, list client.ObjectList, given ..
 // What a permit rests on is read consistently. How a drain goes on, the API server may tell from its cache.
 func TestOnlyTheLookThatAPermitRestsOnIsConsistent(t *testing.T) {
 	reader := &askedReader{Reader: newReader(t, manyPods(1)...)}
-	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, Trial: &slow{}}}
+	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}}}
 	for what, look := range map[string]struct {
 		at   func() error
 		want string

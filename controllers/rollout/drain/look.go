@@ -21,7 +21,7 @@ const lookTimeout = 5 * time.Second
 
 // NewRunner returns a runner that reads from reader and evicts through writer.
 func NewRunner(reader client.Reader, writer client.Client) *Runner {
-	return &Runner{Drainer: Drainer{Reader: reader, Evictor: PolicyEvictor{Client: writer}, Trial: PolicyEvictor{Client: writer, DryRun: true}}}
+	return &Runner{Drainer: Drainer{Reader: reader, Evictor: PolicyEvictor{Client: writer}, DryRunEvictor: PolicyEvictor{Client: writer, DryRun: true}}}
 }
 
 // LookAhead reports the obstacles to a drain of a node, and evicts no pod. These are pods that the rules protect, pods that the drain would wait
@@ -35,7 +35,7 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	defer cancel()
 	var mutex sync.Mutex
 	known := &budgets{}
-	parallel.ForEach(d.atATime(), evictable, func(pod *corev1.Pod) {
+	parallel.ForEach(d.concurrency(), evictable, func(pod *corev1.Pod) {
 		if blocker := d.tryEviction(bounded, pod, options, known); blocker != nil {
 			mutex.Lock()
 			defer mutex.Unlock()
@@ -48,18 +48,18 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 // tryEviction finds the budgets that would protect a pod. Only "too many requests" is a valid result, and only for pods that budgets select:
 // webhooks with side effects reject every dry run. In that case, the status of the budgets decides.
 func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {
-	refusal := d.Trial.Evict(ctx, pod, gracePeriod(options))
+	refusal := d.DryRunEvictor.Evict(ctx, pod, gracePeriod(options))
 	if refusal == nil || ctx.Err() != nil || apierrors.IsNotFound(refusal) || apierrors.IsConflict(refusal) {
 		return nil
 	}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
-	own := budgetsOf(pod, all)
-	if err != nil || slices.ContainsFunc(own, isUncounted) {
+	podBudgets := budgetsOf(pod, all)
+	if err != nil || slices.ContainsFunc(podBudgets, isUncounted) {
 		return nil
 	}
-	spent := slices.ContainsFunc(own, func(b policyv1.PodDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 0 })
+	spent := slices.ContainsFunc(podBudgets, func(b policyv1.PodDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 0 })
 	switch {
-	case apierrors.IsTooManyRequests(refusal), len(own) > 1:
+	case apierrors.IsTooManyRequests(refusal), len(podBudgets) > 1:
 		return d.findBlocker(ctx, pod, refusal, known)
 	case spent && agentpod.IsReady(pod):
 		return d.findBlocker(ctx, pod, errTryLater, known)

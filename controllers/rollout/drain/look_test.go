@@ -49,7 +49,7 @@ func TestLookAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Without an Evictor, an eviction would be a panic.
-			d := &Drainer{Reader: newReader(t, c.objects...), Trial: &evictions{refuse: refusals{"db": c.refuse}}}
+			d := &Drainer{Reader: newReader(t, c.objects...), DryRunEvictor: &evictions{refuse: refusals{"db": c.refuse}}}
 			got, err := d.LookAhead(t.Context(), "a", options(nil))
 			if err != nil || got.String() != c.want {
 				t.Errorf("got %q, error %v; want %q", got, err, c.want)
@@ -62,7 +62,7 @@ func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
 	reader := newReader(t, append(manyPods(70), budget("pdb", "web-00"))...)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		got, err := (&Drainer{Reader: reader, Trial: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
+		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
 		if took := time.Since(began); err != nil || took != lookTimeout || !got.Done() {
 			t.Errorf("%s after %s, error %v; want no verdict after %s", got, took, err, lookTimeout)
 		}

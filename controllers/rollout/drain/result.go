@@ -13,18 +13,18 @@ type Blocker struct {
 	Pod string
 	// Budgets are the PodDisruptionBudgets that protect it, namespace and name; empty if the reason is another one.
 	Budgets []string
-	// Why is a sentence about any other reason.
-	Why string
+	// Reason is a sentence about any other reason.
+	Reason string
 }
 
 // String returns the pod and its budgets, or the reason.
 func (b Blocker) String() string {
 	if len(b.Budgets) == 0 {
-		return fmt.Sprintf("Pod %s %s", b.Pod, b.Why)
+		return fmt.Sprintf("Pod %s %s", b.Pod, b.Reason)
 	}
 	message := fmt.Sprintf("Eviction of Pod %s blocked by PodDisruptionBudget %s", b.Pod, text.List(b.Budgets))
-	if b.Why != "" {
-		message += ": " + b.Why
+	if b.Reason != "" {
+		message += ": " + b.Reason
 	}
 	return message
 }
@@ -37,8 +37,8 @@ type Result struct {
 	WaitedFor []string
 	// Blocked are pods that cannot be evicted.
 	Blocked []Blocker
-	// LeftUIDs are the UIDs of the pods that stay: DaemonSet and static pods.
-	LeftUIDs []string
+	// IgnoredPodUIDs are the UIDs of the pods that stay: DaemonSet and static pods.
+	IgnoredPodUIDs []string
 	// Names are the names of the pods that are not gone and do not stay, by UID.
 	Names map[string]string
 }
@@ -59,15 +59,15 @@ func (r Result) String() string {
 		parts = append(parts, text.Join(blocked, "; "))
 	}
 	for _, wait := range []struct {
-		pods  []string
-		until string
+		pods   []string
+		action string
 	}{{r.WaitedFor, "finish"}, {r.Remaining, "terminate"}} {
 		switch len(wait.pods) {
 		case 0:
 		case 1:
-			parts = append(parts, fmt.Sprintf("Waiting for pod %s to %s", wait.pods[0], wait.until))
+			parts = append(parts, fmt.Sprintf("Waiting for pod %s to %s", wait.pods[0], wait.action))
 		default:
-			parts = append(parts, fmt.Sprintf("Waiting for pods %s to %s", text.List(wait.pods), wait.until))
+			parts = append(parts, fmt.Sprintf("Waiting for pods %s to %s", text.List(wait.pods), wait.action))
 		}
 	}
 	return strings.Join(parts, ". ")

@@ -73,23 +73,23 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 		return Result{}, err
 	}
 	if len(evictable) > 0 && len(result.Blocked)+len(result.WaitedFor) == 0 {
-		r.begin(node, evictable, options, evicted)
+		r.startRun(node, evictable, options, evicted)
 	}
 	return r.describe(node, result, evictable), nil
 }
 
 // Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. due is true if Drain has work to do: a pod may be
 // evicted and no run is in progress, or no pod remains.
-func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
+func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, isDrainDue bool, err error) {
 	result, evictable, err := r.sortPods(ctx, node, options, cached)
 	if err != nil {
 		return Result{}, false, err
 	}
-	due = result.Done() && len(evictable) == 0
+	isDrainDue = result.Done() && len(evictable) == 0
 	if len(evictable) > 0 && len(result.Blocked)+len(result.WaitedFor) == 0 {
-		due = !r.isUnderWay(node)
+		isDrainDue = !r.isRunning(node)
 	}
-	return r.describe(node, result, evictable), due, nil
+	return r.describe(node, result, evictable), isDrainDue, nil
 }
 
 // Keep stops the drains of all other nodes: none of their pods is evicted from now on.
@@ -118,7 +118,7 @@ func (r *Runner) Evicted(node string) int32 {
 	return 0
 }
 
-func (r *Runner) isUnderWay(node string) bool {
+func (r *Runner) isRunning(node string) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return r.nodes[node] != nil && r.nodes[node].cancel != nil
@@ -142,8 +142,8 @@ func (r *Runner) describe(node string, result Result, evictable []*corev1.Pod) R
 	return result
 }
 
-// begin starts a run over the pods of a node, unless one is in progress or the manager is not the leader.
-func (r *Runner) begin(name string, pods []*corev1.Pod, options v1alpha1.Drain, evicted int32) {
+// startRun starts a run over the pods of a node, unless one is in progress or the manager is not the leader.
+func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drain, evicted int32) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	node := r.nodes[name]
@@ -164,9 +164,9 @@ func (r *Runner) begin(name string, pods []*corev1.Pod, options v1alpha1.Drain, 
 		inBackground = r.wait.Go
 	}
 	inBackground(func() {
-		defer r.end(name, node)
+		defer r.endRun(name, node)
 		known := &budgets{}
-		parallel.ForEach(r.atATime(), pods, func(pod *corev1.Pod) {
+		parallel.ForEach(r.concurrency(), pods, func(pod *corev1.Pod) {
 			if ctx.Err() == nil {
 				r.evictFrom(ctx, node, pod, options, known)
 			}
@@ -186,7 +186,7 @@ func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod
 	}
 }
 
-func (r *Runner) end(name string, node *nodeDrain) {
+func (r *Runner) endRun(name string, node *nodeDrain) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	node.cancel()

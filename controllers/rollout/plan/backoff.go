@@ -19,20 +19,20 @@ const (
 	MaxBackOff = 6 * time.Hour
 )
 
-// LookPause is the minimum pause for a node that could not have been drained. If the node has waited longer, the pause is as long as that wait, up
+// SkipPause is the minimum pause for a node that could not have been drained. If the node has waited longer, the pause is as long as that wait, up
 // to BackOff.
-const LookPause = time.Minute
+const SkipPause = time.Minute
 
-// PassOver returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion
+// SkipNode returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion
 // postpone the node only once: they may have finished by the next attempt. If every node runs such pods, one node must be first.
-func (s *Session) PassOver(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, pass bool) {
+func (s *Session) SkipNode(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, pass bool) {
 	n := s.find(node)
 	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false
 	}
-	pause := LookPause
-	if since := n.noteSince(); !since.IsZero() {
-		pause = min(max(s.Now.Sub(since), LookPause), BackOff)
+	pause := SkipPause
+	if noteStart := n.noteSince(); !noteStart.IsZero() {
+		pause = min(max(s.Now.Sub(noteStart), SkipPause), BackOff)
 	}
 	if outlook.Reason == v1alpha1.RolloutReasonWaitingForPods {
 		if n.note.RetryAfter != nil {
@@ -40,9 +40,9 @@ func (s *Session) PassOver(node string, outlook DrainProgress) (note v1alpha1.Ro
 		}
 		pause = BackOff
 	}
-	until := metav1.Time{Time: s.Now.Add(pause)}
-	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Passed over until %s: %s", formatTime(until.Time), outlook.Message))
-	note.RetryAfter, note.DrainedFor = &until, s.drainKey(n)
+	retryAfter := metav1.Time{Time: s.Now.Add(pause)}
+	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Passed over until %s: %s", formatTime(retryAfter.Time), outlook.Message))
+	note.RetryAfter, note.DrainedFor = &retryAfter, s.drainKey(n)
 	return note, true
 }
 
@@ -74,8 +74,8 @@ func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 		return "", ""
 	}
 	p.wakeAt(n.note.RetryAfter.Time)
-	said := []string{v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed, v1alpha1.RolloutReasonStorageUnreachable}
-	if isBackOff(n.note.Reason) || slices.Contains(said, n.note.Reason) {
+	reportedReasons := []string{v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed, v1alpha1.RolloutReasonStorageUnreachable}
+	if isBackOff(n.note.Reason) || slices.Contains(reportedReasons, n.note.Reason) {
 		return n.note.Reason, n.note.Message
 	}
 	return v1alpha1.RolloutReasonBackingOff, fmt.Sprintf("Drains in a row that ended without a reboot: %d; next attempt after %s",

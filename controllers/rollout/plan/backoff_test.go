@@ -80,7 +80,7 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 			f := cluster("a")
 			timeOut(t, f)
 			c.change(f)
-			f.node("a").ClientNode.WantedBootHash = f.node("a").ClientNode.Spec.BootHash
+			f.node("a").ClientNode.DesiredBootHash = f.node("a").ClientNode.Spec.BootHash
 			note := For(f.Snapshot).Notes["a"]
 			if got := note.RetryAfter == nil && note.DrainAttempts == 0; got != c.ends {
 				t.Errorf("ended %t, want %t: %+v", got, c.ends, note)
@@ -146,7 +146,7 @@ func TestPassOver(t *testing.T) {
 		until time.Duration
 	}{
 		"nothing is known against it":        {func(*fixture) {}, DrainProgress{}, 0},
-		"a budget that does not allow":       {func(*fixture) {}, blocked, LookPause},
+		"a budget that does not allow":       {func(*fixture) {}, blocked, SkipPause},
 		"one that has not for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
 		"one that has not for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
 		"jobs":                               {func(*fixture) {}, jobs, BackOff},
@@ -157,7 +157,7 @@ func TestPassOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
 			c.change(f)
-			note, passed := Begin(f.Snapshot).PassOver("a", c.outlook)
+			note, passed := NewSession(f.Snapshot).SkipNode("a", c.outlook)
 			if passed != (c.until > 0) {
 				t.Fatalf("passed over %t", passed)
 			}
@@ -178,7 +178,7 @@ func TestPassOver(t *testing.T) {
 func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
 	f := cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
-	note, _ := Begin(f.Snapshot).PassOver("a", DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
+	note, _ := NewSession(f.Snapshot).SkipNode("a", DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
 	f.node("a").ClientNode.Status.Rollout = &note
 	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {

@@ -15,10 +15,10 @@ type budget struct {
 	limit, nodes int
 	// users contains a sentence for each node, without the name of the node.
 	users map[string]string
-	// forgiven are nodes that have been unavailable for so long that they do not count.
-	forgiven []string
-	// foreign contains, for each node that others have taken out of service, how the rollout can continue without it.
-	foreign map[string]string
+	// uncounted are nodes that have been unavailable for so long that they do not count.
+	uncounted []string
+	// remedies contains, for each node that others have taken out of service, how the rollout can continue without it.
+	remedies map[string]string
 }
 
 // countBudgets counts the nodes that are out of service, in the cluster and for each profile.
@@ -29,46 +29,46 @@ func (p *planner) countBudgets() {
 		p.budgets[name] = newBudget(v1alpha1.ResolveShare(*profile.Rollout.MaxUnavailable, nodes), nodes)
 	}
 	for _, n := range p.states {
-		if why := n.whyBudgetUsed(); why != "" {
-			p.countNode(n, why)
+		if reason := n.budgetUseReason(); reason != "" {
+			p.countNode(n, reason)
 		}
 	}
 }
 
 func newBudget(limit, nodes int) *budget {
-	return &budget{limit: max(limit, 1), nodes: nodes, users: map[string]string{}, foreign: map[string]string{}}
+	return &budget{limit: max(limit, 1), nodes: nodes, users: map[string]string{}, remedies: map[string]string{}}
 }
 
 // countNode counts a node that is out of service, unless it has been unavailable for too long to count.
-func (p *planner) countNode(n *nodeState, why string) {
+func (p *planner) countNode(n *nodeState, reason string) {
 	// Nodes that the rollout disrupts, and failed nodes, always count.
-	ours := n.isDisrupted() || n.hasFailed()
+	causedByRollout := n.isDisrupted() || n.hasFailed()
 	end, ends := p.unmanagedEnd(n)
-	counts := ours || len(n.Profiles) == 0 && (!ends || p.isAhead(end))
+	counts := causedByRollout || len(n.Profiles) == 0 && (!ends || p.isInFuture(end))
 	for _, name := range n.Profiles {
-		own := p.budgets[name]
-		if own == nil {
+		profileBudget := p.budgets[name]
+		if profileBudget == nil {
 			continue
 		}
 		after := time.Duration(p.profiles[name].Rollout.IgnoreUnavailableAfterSeconds) * time.Second
-		if !ours && after > 0 && n.UnavailableSince != nil && !p.isAhead(n.UnavailableSince.Add(after)) {
-			own.forgiven = append(own.forgiven, n.Name)
-			n.forgiven = append(n.forgiven, name)
+		if !causedByRollout && after > 0 && n.UnavailableSince != nil && !p.isInFuture(n.UnavailableSince.Add(after)) {
+			profileBudget.uncounted = append(profileBudget.uncounted, n.Name)
+			n.uncountedBy = append(n.uncountedBy, name)
 			continue
 		}
 		counts = true
-		own.users[n.Name] = why
+		profileBudget.users[n.Name] = reason
 	}
 	if counts {
-		p.cluster.users[n.Name] = why
-		p.addWayOn(n)
+		p.cluster.users[n.Name] = reason
+		p.addRemedy(n)
 	} else {
-		p.cluster.forgiven = append(p.cluster.forgiven, n.Name)
+		p.cluster.uncounted = append(p.cluster.uncounted, n.Name)
 	}
 }
 
-// addWayOn describes how the rollout can continue without a node that others have taken out of service.
-func (p *planner) addWayOn(n *nodeState) {
+// addRemedy describes how the rollout can continue without a node that others have taken out of service.
+func (p *planner) addRemedy(n *nodeState) {
 	if n.hasFailed() || n.isDisrupted() || n.Deleting || n.Leaving != "" {
 		return
 	}
@@ -78,10 +78,10 @@ func (p *planner) addWayOn(n *nodeState) {
 	} else if len(n.Profiles) == 0 {
 		way = "no profile selects it; the manager's --unmanaged-counts-for goes on without it"
 	}
-	p.cluster.foreign[n.Name] = way
+	p.cluster.remedies[n.Name] = way
 	for _, name := range n.Profiles {
-		if own := p.budgets[name]; own != nil {
-			own.foreign[n.Name] = way
+		if profileBudget := p.budgets[name]; profileBudget != nil {
+			profileBudget.remedies[n.Name] = way
 		}
 	}
 }
@@ -94,16 +94,16 @@ func (p *planner) unmanagedEnd(n *nodeState) (end time.Time, ends bool) {
 	return n.UnavailableSince.Add(p.UnmanagedCountFor), true
 }
 
-func (n *nodeState) whyBudgetUsed() string {
+func (n *nodeState) budgetUseReason() string {
 	switch {
 	case n.hasFailed():
 		return "has failed"
 	case n.isDisrupted():
 		return "is rebooting"
-	case n.former:
+	case n.isReplaced:
 		return "has just been replaced"
-	case n.whyUnavailable() != "":
-		return "is " + n.unavailableInWords()
+	case n.unavailabilityReason() != "":
+		return "is " + n.describeUnavailability()
 	}
 	return ""
 }
@@ -116,8 +116,8 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	const detailed = 3
 	spent, whose := (*budget)(nil), ""
 	for _, name := range n.need.names {
-		if own := p.budgets[name]; own.isSpent() {
-			spent, whose = own, "StorageClientProfile "+name
+		if profileBudget := p.budgets[name]; profileBudget.isSpent() {
+			spent, whose = profileBudget, "StorageClientProfile "+name
 			break
 		}
 	}
@@ -127,7 +127,7 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	switch {
 	case spent == nil:
 		return "", ""
-	case p.refused >= detailed:
+	case p.waitingNodes >= detailed:
 		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached; at least %d nodes ahead in the queue", whose, detailed)
 	}
 	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s", whose, spent.limit, spent.nodes, spent.describeUsers())
@@ -136,19 +136,19 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 // describeUsers lists the nodes that use up the budget, the ways to free it, and the nodes that do not count.
 func (b *budget) describeUsers() string {
 	var users []string
-	for name, why := range b.users {
-		users = append(users, name+" "+why)
+	for name, reason := range b.users {
+		users = append(users, name+" "+reason)
 	}
 	message := text.List(users)
-	switch names := slices.Sorted(maps.Keys(b.foreign)); len(names) {
+	switch names := slices.Sorted(maps.Keys(b.remedies)); len(names) {
 	case 0:
 	case 1:
-		message += "; bring " + names[0] + " back, or delete its Node if it will not return; " + b.foreign[names[0]]
+		message += "; bring " + names[0] + " back, or delete its Node if it will not return; " + b.remedies[names[0]]
 	default:
-		message += "; bring these nodes back, or delete the Nodes that will not return; " + names[0] + ": " + b.foreign[names[0]]
+		message += "; bring these nodes back, or delete the Nodes that will not return; " + names[0] + ": " + b.remedies[names[0]]
 	}
-	if len(b.forgiven) > 0 {
-		message += "; not counted, unavailable for too long: " + text.List(b.forgiven)
+	if len(b.uncounted) > 0 {
+		message += "; not counted, unavailable for too long: " + text.List(b.uncounted)
 	}
 	return message
 }

@@ -19,17 +19,17 @@ type canaryKey struct {
 // canary is the state of the canary nodes of a group.
 type canary struct {
 	members []string
-	// waits are the members that are not done; failed is the subset of them that has failed. soaked is the time at which the last of the other
+	// pending are the members that are not done; failed is the subset of them that has failed. soaked is the time at which the last of the other
 	// members has been healthy for long enough.
-	waits, failed []string
-	soaked        time.Time
+	pending, failed []string
+	soakEnd         time.Time
 }
 
 func (n *nodeState) canaryKey(profile string) canaryKey {
 	if n.ClientNode.Spec.Release {
 		return canaryKey{profile: profile, release: true}
 	}
-	return canaryKey{profile: profile, hash: n.ClientNode.WantedBootHash}
+	return canaryKey{profile: profile, hash: n.ClientNode.DesiredBootHash}
 }
 
 // checkCanary rejects a node until the canary of every profile that needs its reboot is done and has soaked.
@@ -38,7 +38,7 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 		key := n.canaryKey(name)
 		verdict, known := p.canaries[key]
 		if !known {
-			verdict = p.judgeCanary(key)
+			verdict = p.evaluateCanary(key)
 			p.canaries[key] = verdict
 		}
 		switch {
@@ -51,18 +51,18 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 			return v1alpha1.RolloutReasonWaitingForCanary, message
 		case len(verdict.failed) > 0:
 			return v1alpha1.RolloutReasonCanaryFailed, fmt.Sprintf("The canary of StorageClientProfile %s has failed: %s", name, text.List(verdict.failed))
-		case len(verdict.waits) > 0:
-			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s", name, text.List(verdict.waits))
-		case p.isAhead(verdict.soaked):
-			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, formatTime(verdict.soaked))
+		case len(verdict.pending) > 0:
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s", name, text.List(verdict.pending))
+		case p.isInFuture(verdict.soakEnd):
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, formatTime(verdict.soakEnd))
 		}
 	}
 	return "", ""
 }
 
-// judgeCanary evaluates the canary of a group: its first nodes, or the nodes that the profile selects. If no selected node is left, a node that has
+// evaluateCanary evaluates the canary of a group: its first nodes, or the nodes that the profile selects. If no selected node is left, a node that has
 // had the settings for long enough is evidence.
-func (p *planner) judgeCanary(key canaryKey) canary {
+func (p *planner) evaluateCanary(key canaryKey) canary {
 	rule := p.profiles[key.profile].Rollout.Canary
 	selector := order.LabelMatcher(rule.NodeSelector)
 	soak := toDuration(rule.SoakSeconds)
@@ -76,8 +76,8 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 		if rule.NodeSelector == nil && len(out.members) >= int(*rule.Nodes) {
 			break
 		}
-		done, since := p.doneSince(n)
-		end, well := n.soakEnd(since, soak)
+		done, doneTime := p.doneSince(n)
+		end, well := n.soakEnd(doneTime, soak)
 		soaked := done && well && !end.After(p.Now)
 		if rule.NodeSelector != nil && !selector(n.Labels) {
 			if soaked {
@@ -89,15 +89,15 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 			continue
 		}
 		out.members = append(out.members, n.Name)
-		if !done || (!soaked && (n.whyUnavailable() != "" || !well)) {
-			out.waits = append(out.waits, n.Name)
+		if !done || (!soaked && (n.unavailabilityReason() != "" || !well)) {
+			out.pending = append(out.pending, n.Name)
 			if n.hasFailed() {
 				out.failed = append(out.failed, n.Name)
 			}
 			continue
 		}
-		if end.After(out.soaked) {
-			out.soaked = end
+		if end.After(out.soakEnd) {
+			out.soakEnd = end
 		}
 	}
 	if len(out.members) == 0 {
@@ -118,7 +118,7 @@ func (p *planner) inCanaryOrder(profile string) []*nodeState {
 	for _, n := range p.members[profile] {
 		done, _ := p.doneSince(n)
 		// A released node may not have needed a reboot.
-		booted := n.attemptsGiven() > 0 || n.ClientNode != nil && !n.ClientNode.Spec.Release && n.isUpToDate()
+		booted := n.usedAttempts() > 0 || n.ClientNode != nil && !n.ClientNode.Spec.Release && n.isUpToDate()
 		rank := 2
 		switch {
 		case done && booted:
@@ -156,12 +156,12 @@ func (n *nodeState) isUpToDate() bool {
 // soakEnd returns the end of the soak of a node that has had its settings since the given time. well is false if the soak cannot complete now: the
 // node, or one of its storage servers, failed before the end. Time during which a node is down is no evidence, so a node that came back before the
 // end starts again.
-func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time, well bool) {
-	end = since.Add(soak)
+func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time, well bool) {
+	end = start.Add(soak)
 	if !n.Ready {
 		return end, n.UnavailableSince != nil && !n.UnavailableSince.Before(end)
 	}
-	if n.ReadySince.After(since) && n.ReadySince.Before(end) {
+	if n.ReadySince.After(start) && n.ReadySince.Before(end) {
 		end = n.ReadySince.Add(soak)
 	}
 	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end) })
@@ -187,9 +187,9 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	// Under the current rules, the node gets no reboot.
 	never := n.need.kind == needNone && !n.isChanging() && n.lacksBootSettings()
 	if n.need.kind == needReboot {
-		refused, _ := n.checkAcceptance()
+		obstacle, _ := n.checkAcceptance()
 		last, _ := p.checkControlPlane(n)
-		never = refused != "" || last == v1alpha1.RolloutReasonLastControlPlaneNode
+		never = obstacle != "" || last == v1alpha1.RolloutReasonLastControlPlaneNode
 	}
-	return never || n.whyUnavailable() != "" || p.isBackingOff(n) || len(n.failingServers()) > 0
+	return never || n.unavailabilityReason() != "" || p.isBackingOff(n) || len(n.failingServers()) > 0
 }

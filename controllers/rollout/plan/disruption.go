@@ -16,10 +16,10 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	p.addMissingClaim(n)
 	switch {
 	case n.Deleting:
-		n.maintenance = n.maintenanceShown
+		n.maintenance = n.reportedMaintenance
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it uses up budget until it is gone")
 	case n.Leaving != "" && (n.Mark != nil || n.permit != nil):
-		p.leaveToOthers(n)
+		p.handleLeavingNode(n)
 	case n.permit != nil && n.hasBooted():
 		p.acceptBooted(n)
 	case n.permit != nil:
@@ -31,17 +31,17 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	}
 }
 
-// leaveToOthers stops work on a node that others are about to remove, as on a Node that is being deleted. It evicts no more pods and gives no
+// handleLeavingNode stops work on a node that others are about to remove, as on a Node that is being deleted. It evicts no more pods and gives no
 // permit. The cordon stays, because the others may treat it as theirs. If they change their mind, the disruption continues. Only a failed reboot is
 // recorded, because it may be the reason for the removal.
-func (p *planner) leaveToOthers(n *nodeState) {
-	n.maintenance = n.maintenanceShown
+func (p *planner) handleLeavingNode(n *nodeState) {
+	n.maintenance = n.reportedMaintenance
 	isLost := false
 	if n.permit != nil {
 		// A rejected or waiting reboot has not started.
 		answer := n.permitAnswer().Phase
-		begun := answer == "" || answer == v1alpha1.RebootStarted
-		isLost = (n.hasBooted() && !n.isHealthy() || !n.hasBooted() && begun) && p.isOverdue(n)
+		started := answer == "" || answer == v1alpha1.RebootStarted
+		isLost = (n.hasBooted() && !n.isHealthy() || !n.hasBooted() && started) && p.isOverdue(n)
 	}
 	switch {
 	case n.hasFailed():
@@ -51,7 +51,7 @@ func (p *planner) leaveToOthers(n *nodeState) {
 			"The node was not back and healthy %s after its reboot permit, and is about to be taken away (taint %s)", p.rebootTimeout(n), n.Leaving))
 	default:
 		if n.isPermitWaiting() {
-			p.takeBackPermit(n, v1alpha1.RolloutReasonNodeLeaving)
+			p.revokePermit(n, v1alpha1.RolloutReasonNodeLeaving)
 		}
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeLeaving,
 			n.describeLeaving()+"; it uses up budget until it is gone, or until the taint is removed")
@@ -60,7 +60,7 @@ func (p *planner) leaveToOthers(n *nodeState) {
 
 // addMissingClaim adds the claim of a node that the rollout disrupts but whose claim is missing: the node does use up budget.
 func (p *planner) addMissingClaim(n *nodeState) {
-	if n.claim != nil || (n.permit == nil && !n.isCordonedByUs()) {
+	if n.claim != nil || (n.permit == nil && !n.isCordonedByRollout()) {
 		return
 	}
 	claim := p.claimFor(n)
@@ -104,9 +104,9 @@ func (p *planner) acceptBooted(n *nodeState) {
 	case n.hasSeenSpec() && n.hasReportedSettings() && p.failWithoutEffect(n):
 		return
 	}
-	message := fmt.Sprintf("The node was not back and healthy %s after its reboot permit: %s", p.rebootTimeout(n), n.whyNotAccepted())
+	message := fmt.Sprintf("The node was not back and healthy %s after its reboot permit: %s", p.rebootTimeout(n), n.acceptanceObstacle())
 	switch {
-	case late && (n.isPermitOutdated() || !n.Ready || p.isAhead(n.ReadySince.Add(p.rebootTimeout(n)))):
+	case late && (n.isPermitOutdated() || !n.Ready || p.isInFuture(n.ReadySince.Add(p.rebootTimeout(n)))):
 		// A node that hung and was power-cycled gets the full time to become healthy, counted from when it became Ready. It then gets another
 		// attempt with the settings that are now desired, or its report decides: it may have booted its old boot entry.
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
@@ -121,13 +121,13 @@ func (p *planner) acceptBooted(n *nodeState) {
 		p.keepNote(n)
 		return
 	}
-	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonWaitingForNode, "The node has booted, but is not healthy yet: "+n.whyNotAccepted())
+	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonWaitingForNode, "The node has booted, but is not healthy yet: "+n.acceptanceObstacle())
 }
 
 func (p *planner) failWithoutEffect(n *nodeState) bool {
-	switch refused := n.settings.Refused(); {
-	case len(refused) > 0:
-		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+standing.Describe(refused))
+	switch rejectedSettings := n.settings.Ineffective(); {
+	case len(rejectedSettings) > 0:
+		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+standing.Describe(rejectedSettings))
 	case n.need.kind == needReboot:
 		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "The reboot had no effect on: "+text.List(n.ClientNode.Status.RebootRequiredBy))
 	default:
@@ -142,7 +142,7 @@ func (p *planner) failBooted(n *nodeState, reason, message string) {
 	p.clearPermit(n, reason)
 }
 
-func (n *nodeState) whyNotAccepted() string {
+func (n *nodeState) acceptanceObstacle() string {
 	switch {
 	case !n.Ready:
 		return "it is not Ready"
@@ -159,37 +159,37 @@ func (n *nodeState) whyNotAccepted() string {
 // rebootDeadline returns the time by which the node must be back and healthy. The time counts from the claim if the ID of the permit contains no
 // time. For a permit that waited for its host, it counts from the end of that wait.
 func (p *planner) rebootDeadline(n *nodeState) time.Time {
-	given := permitTime(n.permit.ID)
-	if given.IsZero() {
-		given = n.disruptedSince()
+	start := permitTime(n.permit.ID)
+	if start.IsZero() {
+		start = n.disruptedSince()
 	}
-	switch since := n.noteSince(); {
+	switch noteStart := n.noteSince(); {
 	case n.note.Phase != v1alpha1.RolloutRebooting:
 	case n.note.Reason == v1alpha1.RolloutReasonHostBusy && !n.isPermitWaiting():
-		given = p.Now
-	case since.After(given):
-		given = since
+		start = p.Now
+	case noteStart.After(start):
+		start = noteStart
 	}
-	return given.Add(p.rebootTimeout(n))
+	return start.Add(p.rebootTimeout(n))
 }
 
 func (p *planner) rebootTimeout(n *nodeState) time.Duration {
 	return toDuration(p.rulesFor(n).Reboot.TimeoutSeconds)
 }
 
-func (p *planner) isOverdue(n *nodeState) bool { return !p.isAhead(p.rebootDeadline(n)) }
+func (p *planner) isOverdue(n *nodeState) bool { return !p.isInFuture(p.rebootDeadline(n)) }
 
 // settleNode watches a healthy node for a while, and then returns it to service. Another boot in that time restarts the watch, even if the rollout
 // did not observe the node being down.
 func (p *planner) settleNode(n *nodeState) {
-	since := p.Now
+	start := p.Now
 	if n.note.Phase == v1alpha1.RolloutSettling && n.note.BootID == n.BootID {
-		since = n.noteSince()
+		start = n.noteSince()
 	}
-	end := since.Add(toDuration(p.rulesFor(n).SettleSeconds))
-	if p.isAhead(end) {
+	end := start.Add(toDuration(p.rulesFor(n).SettleSeconds))
+	if p.isInFuture(end) {
 		note := p.newNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "Settings verified after the reboot; watching until "+formatTime(end))
-		note.BootID, note.Since = n.BootID, &metav1.Time{Time: since}
+		note.BootID, note.Since = n.BootID, &metav1.Time{Time: start}
 		p.storeNote(n, note)
 		return
 	}
@@ -232,10 +232,10 @@ func (p *planner) endDisruption(n *nodeState, reason string) {
 func (p *planner) keepFailedNode(n *nodeState) {
 	n.maintenance = MaintenanceDrained
 	switch {
-	case n.isCordonedByUs() && n.hasRecovered():
+	case n.isCordonedByRollout() && n.hasRecovered():
 		p.settleNode(n)
 		return
-	case !n.isCordonedByUs(), p.rulesFor(n).OnNodeFailure == v1alpha1.FailureUncordon && n.Ready:
+	case !n.isCordonedByRollout(), p.rulesFor(n).OnNodeFailure == v1alpha1.FailureUncordon && n.Ready:
 		p.returnToService(n, n.note.Reason)
 	}
 	p.keepNote(n)
@@ -256,13 +256,13 @@ func (p *planner) awaitBoot(n *nodeState) {
 		return
 	}
 	lost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
-	answered := n.hasSeenSpec() || answer.Phase != ""
+	hasResponded := n.hasSeenSpec() || answer.Phase != ""
 	switch {
 	case answer.Phase == v1alpha1.RebootFailed && !lost:
 		// The host may still go down, so the node stays unchanged for a while, regardless of other changes.
 		p.endRefusedAttempt(n, answer)
 	case lost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
-		p.withdrawPermit(n, lost, answered)
+		p.withdrawPermit(n, lost, hasResponded)
 	case answer.Phase == v1alpha1.RebootRefused:
 		p.endRefusedAttempt(n, answer)
 	case answer.Phase == v1alpha1.RebootWaiting:
@@ -301,10 +301,10 @@ func (p *planner) awaitStarted(n *nodeState) {
 func (p *planner) awaitHost(n *nodeState, holders string) {
 	switch reason, _ := p.checkRules(n); {
 	case reason != "":
-		p.takeBackPermit(n, reason)
+		p.revokePermit(n, reason)
 		p.endDisruption(n, reason)
 	case p.isOverdue(n):
-		p.takeBackPermit(n, v1alpha1.RolloutReasonHostBusy)
+		p.revokePermit(n, v1alpha1.RolloutReasonHostBusy)
 		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The host was busy for %s: %s", p.rebootTimeout(n), holders))
 	default:
 		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy, the agent reboots it once it is free: "+holders)
@@ -315,7 +315,7 @@ func (p *planner) awaitHost(n *nodeState, holders string) {
 // to service.
 func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
 	if answer.Phase == v1alpha1.RebootRefused && !p.Now.Before(p.drainDeadline(n)) {
-		p.takeBackPermit(n, v1alpha1.RolloutReasonPermitRefused)
+		p.revokePermit(n, v1alpha1.RolloutReasonPermitRefused)
 		p.backOffFrom(n, v1alpha1.RolloutReasonPermitRefused, fmt.Sprintf(
 			"The agent did not reboot the node within %s of its drain: %s", toDuration(p.rulesFor(n).Drain.TimeoutSeconds), answer.Message))
 		return
@@ -326,19 +326,19 @@ func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) 
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
 
-func (p *planner) takeBackPermit(n *nodeState, reason string) {
+func (p *planner) revokePermit(n *nodeState, reason string) {
 	n.dropUnusedAttempt()
 	p.clearPermit(n, reason)
 }
 
 // withdrawPermit withdraws a permit that is no longer valid, after the agent has responded.
-func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
+func (p *planner) withdrawPermit(n *nodeState, lost, hasResponded bool) {
 	switch {
-	case answered && lost:
-		p.takeBackPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+	case hasResponded && lost:
+		p.revokePermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node; leaving it alone for a while")
-	case answered:
-		p.takeBackPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+	case hasResponded:
+		p.revokePermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.prepareNode(n)
 	case lost:
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node while its agent had a reboot permit; leaving the node alone once the agent has answered"))
@@ -364,7 +364,7 @@ func (p *planner) prepareNode(n *nodeState) {
 			return
 		}
 		p.cordonNode(n)
-		p.beginDrain(n)
+		p.startDrain(n)
 	default:
 		p.drainNode(n)
 	}
@@ -386,13 +386,13 @@ func (p *planner) cordonNode(n *nodeState) {
 // drainNode drains a node that the rollout has cordoned, as long as the node needs the reboot.
 func (p *planner) drainNode(n *nodeState) {
 	n.maintenance = MaintenanceDraining
-	refused := n.note.Phase == v1alpha1.RolloutDraining && n.note.Reason == v1alpha1.RolloutReasonPermitRefused
-	if refused && p.isAhead(n.noteSince().Add(RefusalPause)) {
+	isPermitRejected := n.note.Phase == v1alpha1.RolloutDraining && n.note.Reason == v1alpha1.RolloutReasonPermitRefused
+	if isPermitRejected && p.isInFuture(n.noteSince().Add(RefusalPause)) {
 		p.keepNote(n)
 		return
 	}
 	if n.need.kind == needNone {
-		if n.attemptsGiven() > 0 && !n.ClientNode.Spec.Release {
+		if n.usedAttempts() > 0 && !n.ClientNode.Spec.Release {
 			p.acceptRebootedAnyway(n)
 			return
 		}
@@ -405,8 +405,8 @@ func (p *planner) drainNode(n *nodeState) {
 	}
 	if n.need.kind == needUnknown || n.isChanging() {
 		// The node stays drained until its need is known again, at most for the timeout of its drain.
-		reason, message := n.whyNeedUnknown()
-		if p.isAhead(p.drainDeadline(n)) {
+		reason, message := n.unknownNeedReason()
+		if p.isInFuture(p.drainDeadline(n)) {
 			p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 			return
 		}
@@ -417,20 +417,20 @@ func (p *planner) drainNode(n *nodeState) {
 		p.backOffFrom(n, reason, message)
 		return
 	}
-	if end := p.drainStart(n); p.isAhead(end) {
+	if end := p.drainStart(n); p.isInFuture(end) {
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "Waiting until "+formatTime(end)+" for external load balancers to drop the node")
 		return
 	}
 	p.plan.Draining.Insert(n.Name)
-	due := p.nextInspectionAfter(n.Inspected)
-	switch inspected := dependsOnPods(n.drainReason()) && p.exactNow.Before(due); {
+	nextInspection := p.nextInspectionAfter(n.Inspected)
+	switch inspected := dependsOnPods(n.drainReason()) && p.exactNow.Before(nextInspection); {
 	case n.Drain != nil:
 		p.finishDrain(n)
 	case inspected && isOutOfService(n.note.Phase):
-		p.wakeAt(due)
+		p.wakeAt(nextInspection)
 		p.keepNote(n)
 	case inspected:
-		p.wakeAt(due)
+		p.wakeAt(nextInspection)
 		p.setDrainNote(n, "Draining the node")
 	default:
 		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.rulesFor(n).Drain, Evicted: n.note.Evictions})
@@ -439,8 +439,8 @@ func (p *planner) drainNode(n *nodeState) {
 	}
 }
 
-// beginDrain evicts the first pods as soon as the node is cordoned, unless external load balancers get time first.
-func (p *planner) beginDrain(n *nodeState) {
+// startDrain evicts the first pods as soon as the node is cordoned, unless external load balancers get time first.
+func (p *planner) startDrain(n *nodeState) {
 	options := p.rulesFor(n).Drain
 	if options.ExcludeFromLoadBalancersSeconds > 0 {
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is cordoned")
@@ -468,14 +468,14 @@ func (p *planner) acceptRebootedAnyway(n *nodeState) {
 	switch {
 	case n.isHealthy():
 		p.settleNode(n)
-	case p.isAhead(p.drainDeadline(n)):
-		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node no longer needs a reboot, but is not healthy yet: "+n.whyNotAccepted())
+	case p.isInFuture(p.drainDeadline(n)):
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node no longer needs a reboot, but is not healthy yet: "+n.acceptanceObstacle())
 	default:
 		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 	}
 }
 
-func (n *nodeState) whyNeedUnknown() (reason, message string) {
+func (n *nodeState) unknownNeedReason() (reason, message string) {
 	switch {
 	case !n.hasReportedSinceBoot():
 		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot"
@@ -500,7 +500,7 @@ func (p *planner) finishDrain(n *nodeState) {
 	case len(n.failingServers()) > 0:
 		p.awaitDrain(n, v1alpha1.RolloutReasonStorageUnreachable, "The node's shutdown would hang")
 	default:
-		p.beginAttempt(n)
+		p.startAttempt(n)
 	}
 }
 
@@ -530,7 +530,7 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 	var busy []string
 	for _, m := range n.ClientNode.Status.BusyMounts {
-		if !ignoreLeft || m.PodUID == "" || !slices.Contains(n.Drain.LeftPodUIDs, m.PodUID) {
+		if !ignoreLeft || m.PodUID == "" || !slices.Contains(n.Drain.IgnoredPodUIDs, m.PodUID) {
 			busy = append(busy, m.MountPoint)
 		}
 	}
@@ -540,9 +540,9 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 	return busy
 }
 
-// beginAttempt records the start of an attempt in the note, and gives the permit. If the note names an attempt whose permit was never given, it
+// startAttempt records the start of an attempt in the note, and gives the permit. If the note names an attempt whose permit was never given, it
 // gives that permit now.
-func (p *planner) beginAttempt(n *nodeState) {
+func (p *planner) startAttempt(n *nodeState) {
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	note.Since = &metav1.Time{Time: p.Now}
 	answer := n.ClientNode.Status.Reboot
@@ -561,12 +561,12 @@ func (p *planner) beginAttempt(n *nodeState) {
 	p.writeClaim(n, claim)
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
-	n.maintenance, n.maintenanceShown = MaintenanceDrained, MaintenanceDrained
+	n.maintenance, n.reportedMaintenance = MaintenanceDrained, MaintenanceDrained
 	permit := v1alpha1.RebootPermit{ID: permitID(n, note), BootHash: n.ClientNode.Spec.BootHash, BootID: n.BootID}
 	if *p.rulesFor(n).Drain.IgnoreDaemonSetMounts {
-		const most = 256
-		left := slices.Compact(slices.Sorted(slices.Values(n.Drain.LeftPodUIDs)))
-		permit.IgnorePodUIDs = left[:min(len(left), most)]
+		const maxIgnoredPods = 256
+		podUIDs := slices.Compact(slices.Sorted(slices.Values(n.Drain.IgnoredPodUIDs)))
+		permit.IgnorePodUIDs = podUIDs[:min(len(podUIDs), maxIgnoredPods)]
 	}
 	p.addStep(GivePermit{OnNode{n.Name}, permit})
 	n.permit = &permit

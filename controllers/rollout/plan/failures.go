@@ -52,8 +52,8 @@ type retry struct {
 
 func (r retry) covers(node string) bool { return r.node == "" || r.node == node }
 
-// recallFailures finds the retries that have not been honored, and the failures of profiles whose settings have not changed since the failure.
-func (s *Session) recallFailures() {
+// loadFailures finds the retries that have not been honored, and the failures of profiles whose settings have not changed since the failure.
+func (s *Session) loadFailures() {
 	s.retries, s.boots = map[string]retry{}, map[string][]v1alpha1.BootFailures{}
 	for _, profile := range s.Profiles {
 		for _, boot := range s.Failures[profile.Name].Boots {
@@ -68,9 +68,9 @@ func (s *Session) recallFailures() {
 	}
 }
 
-// recallNode restores a recorded failure in the note of a node. A failed node with a pending retry starts again, unless it has a permit: that
+// restoreNote restores a recorded failure in the note of a node. A failed node with a pending retry starts again, unless it has a permit: that
 // attempt is not over. A node whose note does not show the failure, for example that of a new StorageClientNode, has still failed.
-func (s *Session) recallNode(n *nodeState) {
+func (s *Session) restoreNote(n *nodeState) {
 	if profiles := s.profilesRetrying(n); len(profiles) > 0 {
 		failed, backsOff := n.hasFailed(), n.note.RetryAfter != nil
 		if n.permit == nil && (failed || backsOff) {
@@ -134,15 +134,15 @@ func (p *planner) findLost() {
 // failures are the failed nodes of a profile.
 type failures struct {
 	names []string
-	// more is the number of failed nodes that are not named.
-	more int
+	// omitted is the number of failed nodes that are not named.
+	omitted int
 }
 
-func (f failures) count() int { return len(f.names) + f.more }
+func (f failures) count() int { return len(f.names) + f.omitted }
 
 func (f failures) String() string {
-	if f.more > 0 {
-		return fmt.Sprintf("%s, and %d before them", text.List(f.names), f.more)
+	if f.omitted > 0 {
+		return fmt.Sprintf("%s, and %d before them", text.List(f.names), f.omitted)
 	}
 	return text.List(f.names)
 }
@@ -154,7 +154,7 @@ func (p *planner) countFailures(profile string) failures {
 	if counted {
 		return out
 	}
-	wanted := p.wantedTargets(profile)
+	wanted := p.desiredTargets(profile)
 	for _, n := range p.members[profile] {
 		if n.hasFailed() {
 			out.names = append(out.names, n.Name)
@@ -175,7 +175,7 @@ func (p *planner) countFailures(profile string) failures {
 			}
 		}
 		if !pending || retry.node != "" {
-			out.more += boot.More
+			out.omitted += boot.More
 		}
 	}
 	for _, lost := range p.lost {
@@ -207,15 +207,15 @@ func (p *planner) countNewFailures() {
 	}
 }
 
-// wantedTargets returns the targets at which the nodes of a profile have failed, or can fail.
-func (p *planner) wantedTargets(profile string) sets.Set[string] {
+// desiredTargets returns the targets at which the nodes of a profile have failed, or can fail.
+func (p *planner) desiredTargets(profile string) sets.Set[string] {
 	out := sets.New[string]()
 	for _, n := range p.members[profile] {
 		if n.ClientNode == nil {
 			continue
 		}
 		if out.Insert(n.target); !n.ClientNode.Spec.Release {
-			out.Insert(n.ClientNode.WantedBootHash)
+			out.Insert(n.ClientNode.DesiredBootHash)
 		}
 	}
 	return out
@@ -299,13 +299,13 @@ func (p *planner) writeClaim(n *nodeState, claim v1alpha1.Disruption) {
 }
 
 func (p *planner) finalNote(n *nodeState) v1alpha1.RolloutStatus {
-	if note, noted := p.plan.Notes[n.Name]; noted {
+	if note, found := p.plan.Notes[n.Name]; found {
 		return note
 	}
 	return n.note
 }
 
-func (p *planner) rememberFailures() {
+func (p *planner) recordFailures() {
 	change := &FailureChange{Profiles: map[string]v1alpha1.ProfileFailures{}}
 	for _, profile := range p.Profiles {
 		if p.UnreadFailures.Has(profile.Name) {
@@ -405,7 +405,7 @@ func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHa
 func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 	for name, failures := range profiles {
 		// Drop the oldest boot hashes that no node of the profile should have.
-		excess, wanted := len(failures.Boots)-maxOldBoots, p.wantedTargets(name)
+		excess, wanted := len(failures.Boots)-maxOldBoots, p.desiredTargets(name)
 		failures.Boots = slices.DeleteFunc(failures.Boots, func(b v1alpha1.BootFailures) bool {
 			drop := excess > 0 && !wanted.Has(b.BootHash)
 			if drop {
@@ -415,11 +415,11 @@ func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 		})
 		profiles[name] = failures
 	}
-	for _, most := range []int{maxFailedNodes, maxFailedNodes / 2, maxFailedNodes / 5, 1, 0} {
+	for _, limit := range []int{maxFailedNodes, maxFailedNodes / 2, maxFailedNodes / 5, 1, 0} {
 		size := 0
 		for name, failures := range profiles {
 			for i := range failures.Boots {
-				p.countOldest(&failures.Boots[i], most)
+				p.countOldest(&failures.Boots[i], limit)
 			}
 			size += len(name) + len(failures.Encode())
 		}
@@ -429,8 +429,8 @@ func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 	}
 }
 
-func (p *planner) countOldest(boot *v1alpha1.BootFailures, most int) {
-	excess := len(boot.Nodes) - most
+func (p *planner) countOldest(boot *v1alpha1.BootFailures, limit int) {
+	excess := len(boot.Nodes) - limit
 	boot.Nodes = slices.DeleteFunc(slices.Clone(boot.Nodes), func(failed v1alpha1.FailedNode) bool {
 		claim, claimed := p.Claims[failed.Name]
 		if excess <= 0 || isSameNode(p.find(failed.Name), failed) || (claimed && claim.NodeUID == failed.UID) {

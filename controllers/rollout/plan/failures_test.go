@@ -177,7 +177,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 				f.permitted("a", time.Minute)
 				f.take("a", false)
 				c := f.node("b").ClientNode
-				c.WantedBootHash, c.Spec.BootHash = "h2", "h2"
+				c.DesiredBootHash, c.Spec.BootHash = "h2", "h2"
 			},
 			goesOn, known,
 		},
@@ -186,7 +186,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 				f.take("a", false)
 				f.remember("a")
 				c := f.node("b").ClientNode
-				c.WantedBootHash, c.Spec.BootHash = "h2", "h2"
+				c.DesiredBootHash, c.Spec.BootHash = "h2", "h2"
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, nil,
 		},
@@ -298,7 +298,7 @@ func TestForWhatIsRememberedOfANode(t *testing.T) {
 			}, stopped, nil,
 		},
 		"it is to have other settings": {
-			func(f *fixture) { f.node("a").ClientNode.WantedBootHash = "h2" }, stopped, []string{},
+			func(f *fixture) { f.node("a").ClientNode.DesiredBootHash = "h2" }, stopped, []string{},
 		},
 		"it has left the profile": {
 			func(f *fixture) { f.node("a").Profiles = nil }, []string{"claim b for eda", "b: Claimed Claimed"}, []string{},
@@ -307,7 +307,7 @@ func TestForWhatIsRememberedOfANode(t *testing.T) {
 			func(f *fixture) {
 				f.Profiles[0].PlanHash = "p2"
 				for _, name := range []string{"a", "b"} {
-					f.node(name).ClientNode.WantedBootHash = "h2"
+					f.node(name).ClientNode.DesiredBootHash = "h2"
 					f.node(name).ClientNode.Spec.BootHash = "h2"
 				}
 			},

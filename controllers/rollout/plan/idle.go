@@ -18,9 +18,9 @@ func (p *planner) describeIdle(n *nodeState) bool {
 		return false
 	}
 	reason, message := p.findObstacle(n)
-	if len(n.forgiven) > 0 {
+	if len(n.uncountedBy) > 0 {
 		message += fmt.Sprintf("; out of service since %s, too long to use up the budget of StorageClientProfile %s",
-			formatTime(*n.UnavailableSince), text.List(n.forgiven))
+			formatTime(*n.UnavailableSince), text.List(n.uncountedBy))
 	}
 	switch {
 	case reason == "":
@@ -63,7 +63,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 		}
 		return v1alpha1.RolloutReasonNothingToDo, "No reboot is due"
 	case needUnknown:
-		return n.whyNeedUnknown()
+		return n.unknownNeedReason()
 	case needReboot:
 	}
 	if n.hasFailed() {
@@ -72,14 +72,14 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if reason, message := p.checkRules(n); reason != "" {
 		return reason, message
 	}
-	unavailable := n.whyUnavailable()
+	unavailable := n.unavailabilityReason()
 	switch {
 	case n.isChanging():
-		return n.whyNeedUnknown()
+		return n.unknownNeedReason()
 	case unavailable == v1alpha1.RolloutReasonNodeLeaving:
 		return unavailable, n.describeLeaving() + "; remove the taint if the node stays"
 	case unavailable != "":
-		return unavailable, "The node is out of service: " + n.unavailableInWords()
+		return unavailable, "The node is out of service: " + n.describeUnavailability()
 	case !n.AgentReady:
 		return v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready"
 	}
@@ -87,7 +87,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 		return reason, message
 	}
 	switch {
-	case n.attemptsGiven() >= MaxAttempts:
+	case n.usedAttempts() >= MaxAttempts:
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
 	case len(p.Immutable) > 0:
 		return v1alpha1.RolloutReasonConfigMapImmutable, fmt.Sprintf(
@@ -182,18 +182,18 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 		return "", ""
 	}
 	var out []string
-	serving, ours := 0, true
+	serving, allDisrupted := 0, true
 	for _, other := range p.states {
 		if other == n || !other.ControlPlane {
 			continue
 		}
-		why := other.whyControlPlaneOut()
-		if why == "" {
+		outage := other.controlPlaneOutage()
+		if outage == "" {
 			serving++
 			continue
 		}
-		out = append(out, other.Name+" "+why)
-		ours = ours && other.isDisrupted() && !other.hasFailed()
+		out = append(out, other.Name+" "+outage)
+		allDisrupted = allDisrupted && other.isDisrupted() && !other.hasFailed()
 	}
 	switch {
 	case serving == 0 && len(out) == 0:
@@ -204,7 +204,7 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 		reason, message = v1alpha1.RolloutReasonWaitingForControlPlane, "Another control-plane node is out: "+text.List(out)
 	}
 	switch {
-	case ours:
+	case allDisrupted:
 	case len(out) == 1:
 		message += "; bring it back, or delete its Node if it will not return"
 	default:
@@ -213,13 +213,13 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 	return reason, message
 }
 
-// whyControlPlaneOut returns the reason why a control-plane node is out of service, empty if it is in service. A Ready node that another user or
+// controlPlaneOutage returns the reason why a control-plane node is out of service, empty if it is in service. A Ready node that another user or
 // controller has cordoned is in service. "drain evicts or deletes all pods except mirror pods"
 // (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its etcd member votes until the node goes down. Some clusters keep their
 // control plane cordoned permanently.
-func (n *nodeState) whyControlPlaneOut() string {
-	if n.hasFailed() || n.isDisrupted() || n.whyUnavailable() != v1alpha1.RolloutReasonCordonedByOthers {
-		return n.whyBudgetUsed()
+func (n *nodeState) controlPlaneOutage() string {
+	if n.hasFailed() || n.isDisrupted() || n.unavailabilityReason() != v1alpha1.RolloutReasonCordonedByOthers {
+		return n.budgetUseReason()
 	}
 	if n.Ready {
 		return ""
@@ -231,8 +231,8 @@ func (n *nodeState) describeLeaving() string {
 	return fmt.Sprintf("Taint %s says that the node is about to be taken away, so the rollout leaves it alone", n.Leaving)
 }
 
-func (n *nodeState) unavailableInWords() string {
-	switch n.whyUnavailable() {
+func (n *nodeState) describeUnavailability() string {
+	switch n.unavailabilityReason() {
 	case v1alpha1.RolloutReasonNodeDeleting:
 		return "being deleted"
 	case v1alpha1.RolloutReasonNodeLeaving:

@@ -104,7 +104,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.rebooted("a")
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").ClientNode
-				client.WantedBootHash = "h2"
+				client.DesiredBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
@@ -114,7 +114,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.rebooted("a")
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").ClientNode
-				client.WantedBootHash = "h2"
+				client.DesiredBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
 			},
 			[]string{"a: Failed RebootWithoutEffect"},

@@ -24,7 +24,7 @@ func TestTheOrderIsThePlanners(t *testing.T) {
 	f.node("e").Labels = map[string]string{"canary": "yes"}
 	var want, got []string
 	var nodes []order.Turn
-	for _, n := range newPlanner(Begin(f.Snapshot)).states {
+	for _, n := range newPlanner(NewSession(f.Snapshot)).states {
 		nodes = append(nodes, n.rolloutTurn())
 	}
 	for _, turn := range order.InTurn(nodes, *f.Profiles[0].Rollout.Canary) {

@@ -16,15 +16,15 @@ import (
 // permitID returns the ID of the permit for an attempt. It is a version 7 UUID: the time at which the attempt started, then a hash of the purpose
 // of the permit. A manager that gives the permit again after a crash, or a second manager, uses the same ID, and an agent uses it once.
 func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
-	var began time.Time
+	var start time.Time
 	if attempt.Since != nil {
-		began = attempt.Since.Time
+		start = attempt.Since.Time
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", n.ClientNode.UID, attempt.BootHash, n.BootID, attempt.Attempts))
 	var id [16]byte
 	copy(id[6:], sum[:])
 	var millis [8]byte
-	binary.BigEndian.PutUint64(millis[:], uint64(max(began.UnixMilli(), 0)))
+	binary.BigEndian.PutUint64(millis[:], uint64(max(start.UnixMilli(), 0)))
 	copy(id[:6], millis[2:])
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80

@@ -33,8 +33,8 @@ type planner struct {
 	canaries    map[canaryKey]canary
 	canaryOrder map[string][]*nodeState
 	openings    map[string]opening
-	// refused is the number of rejected nodes in the queue so far.
-	refused int
+	// waitingNodes is the number of rejected nodes in the queue so far.
+	waitingNodes int
 	// busy are the zones in which the rollout has taken nodes of a profile out of service.
 	busy map[string][]string
 	// draining is the number of nodes that the rollout has cordoned and that have no permit. terminating is the number of draining nodes with only
@@ -61,7 +61,7 @@ func newPlanner(s *Session) *planner {
 			p.resetting.Insert(n.resets...)
 			p.wakeAt(p.Now)
 		}
-		if n.isCordonedByUs() && n.permit == nil {
+		if n.isCordonedByRollout() && n.permit == nil {
 			p.countDrain(n)
 		}
 	}
@@ -98,11 +98,11 @@ func (p *planner) removeGuards(n *nodeState) {
 
 // updateMaintenance writes the conditions on the Node if this pass changes them.
 func (p *planner) updateMaintenance(n *nodeState) {
-	if n.maintenanceShown == n.maintenance || n.Deleting {
+	if n.reportedMaintenance == n.maintenance || n.Deleting {
 		return
 	}
 	p.addStep(SetMaintenance{OnNode{n.Name}, n.maintenance, false})
-	n.maintenanceShown = n.maintenance
+	n.reportedMaintenance = n.maintenance
 }
 
 func (p *planner) addStep(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
@@ -118,8 +118,8 @@ func (p *planner) wakeAt(at time.Time) {
 	}
 }
 
-// isAhead reports whether a time is in the future. If so, it schedules another pass for that time.
-func (p *planner) isAhead(at time.Time) bool {
+// isInFuture reports whether a time is in the future. If so, it schedules another pass for that time.
+func (p *planner) isInFuture(at time.Time) bool {
 	if !p.Now.Before(at) {
 		return false
 	}
@@ -152,11 +152,11 @@ func dependsOnPods(reason string) bool {
 
 // drainInterval returns the interval between inspections of the pods of draining nodes. It is shorter while only terminating pods are left.
 func (p *planner) drainInterval() time.Duration {
-	least, each := MinDrainInterval, drainIntervalPerNode
+	minimum, each := MinDrainInterval, drainIntervalPerNode
 	if p.terminating > 0 && p.blocked == 0 {
-		least, each = minTerminationInterval, terminationIntervalPerNode
+		minimum, each = minTerminationInterval, terminationIntervalPerNode
 	}
-	return min(max(time.Duration(p.draining)*each, least), MaxDrainInterval)
+	return min(max(time.Duration(p.draining)*each, minimum), MaxDrainInterval)
 }
 
 // nextInspectionAfter returns the next time at which pods are inspected. All nodes share these times, so that one pass inspects all of them.
@@ -168,7 +168,7 @@ func (p *planner) nextInspectionAfter(t time.Time) time.Time {
 // newNote returns the new note of a node. While a permit exists, the note keeps the boot hash and the attempts of the permit.
 func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
 	out := v1alpha1.RolloutStatus{
-		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: s.tunedOf(n), Attempts: n.attemptsGiven(), BootHash: n.target,
+		Phase: phase, Reason: reason, Message: text.Cut(message, MaxMessage), Tuned: s.tunedOf(n), Attempts: n.usedAttempts(), BootHash: n.target,
 	}
 	if n.permit != nil {
 		out.Attempts, out.BootHash = n.note.Attempts, n.note.BootHash
@@ -180,11 +180,11 @@ func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 		out.Evictions = max(n.note.Evictions, n.Evicted)
 	}
 	// A pause counts from its reason. A host that is no longer busy gets its full time to reboot.
-	countsAnew := isBackOff(reason)
+	isTimedByReason := isBackOff(reason)
 	if phase == v1alpha1.RolloutRebooting {
-		countsAnew = n.note.Reason == v1alpha1.RolloutReasonHostBusy
+		isTimedByReason = n.note.Reason == v1alpha1.RolloutReasonHostBusy
 	}
-	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !countsAnew)
+	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !isTimedByReason)
 	if out.Since = n.note.Since; !same || out.Since == nil {
 		out.Since = &metav1.Time{Time: s.Now}
 	}
@@ -203,19 +203,19 @@ func (p *planner) storeNote(n *nodeState, note v1alpha1.RolloutStatus) {
 
 // setDrainNote sets the note of a node whose pods are leaving, unless the drain has only just started.
 func (p *planner) setDrainNote(n *nodeState, message string) {
-	p.setNoteFrom(n, n.disruptedSince().Add(drainNotedAfter), v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
+	p.setNoteFrom(n, n.disruptedSince().Add(drainNoteDelay), v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
 }
 
 // setSettledNote sets the note of a node in service, unless its agent has only just started to apply or confirm settings. The next note then also
 // contains the time since which the node has them.
 func (p *planner) setSettledNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) {
-	p.setNoteFrom(n, n.ApplyingSince.Add(applyingNotedAfter), phase, reason, message)
+	p.setNoteFrom(n, n.ApplyingSince.Add(applyingNoteDelay), phase, reason, message)
 }
 
 // setNoteFrom keeps the note of a node in service unchanged until the given time, if the node has a note.
 func (p *planner) setNoteFrom(n *nodeState, from time.Time, phase v1alpha1.RolloutPhase, reason, message string) {
 	switch {
-	case isOutOfService(n.note.Phase) || !p.isAhead(from):
+	case isOutOfService(n.note.Phase) || !p.isInFuture(from):
 		p.setNote(n, phase, reason, message)
 	case n.note.Phase != "":
 		p.storeNote(n, n.note)
@@ -229,7 +229,7 @@ func isOutOfService(phase v1alpha1.RolloutPhase) bool {
 
 // drainReason returns the reason for which the drain of the node waits: from its note, or from its annotation if the note is older.
 func (n *nodeState) drainReason() string {
-	if n.isCordonedByUs() && !isOutOfService(n.note.Phase) {
+	if n.isCordonedByRollout() && !isOutOfService(n.note.Phase) {
 		return v1alpha1.RolloutReasonDraining
 	}
 	return n.note.Reason
@@ -246,7 +246,7 @@ func (p *planner) writeNoteAhead(n *nodeState, note v1alpha1.RolloutStatus) {
 }
 
 func (p *planner) writeNote(n *nodeState) {
-	if note, noted := p.plan.Notes[n.Name]; noted && !SameNote(n.note, note) {
+	if note, found := p.plan.Notes[n.Name]; found && !SameNote(n.note, note) {
 		p.addStep(WriteNote{OnNode{n.Name}, note})
 	}
 }

@@ -38,7 +38,7 @@ func cluster(nodes ...string) *fixture {
 func waiting(name string) *ClientNode {
 	key := "kernelArgument/ihash_entries"
 	return &ClientNode{
-		UID: name, Generation: 3, WantedBootHash: "h1",
+		UID: name, Generation: 3, DesiredBootHash: "h1",
 		Spec: v1alpha1.StorageClientNodeSpec{
 			Hash: "h1", BootHash: "h1", Settings: []v1alpha1.NodeSetting{{Key: key, Value: "1", Profile: "eda"}},
 		},
@@ -161,7 +161,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			func(f *fixture) { f.node("a").AgentReady = false }, []string{"a: Waiting AgentSilent"},
 		},
 		"settings that are about to change are waited for": {
-			func(f *fixture) { f.node("a").ClientNode.WantedBootHash = "h2" }, []string{"a: Applying SettingsChanging"},
+			func(f *fixture) { f.node("a").ClientNode.DesiredBootHash = "h2" }, []string{"a: Applying SettingsChanging"},
 		},
 		"a setting that failed would fail the node after its boot": {
 			func(f *fixture) {
@@ -321,7 +321,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 }
 
 func TestForADisruptedNode(t *testing.T) {
-	gone := &DrainProgress{Gone: true, LeftPodUIDs: []string{"ds"}}
+	gone := &DrainProgress{Gone: true, IgnoredPodUIDs: []string{"ds"}}
 	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod x/y blocked by PodDisruptionBudget x/z"}
 	release := func(reason string) []string {
 		return []string{"note a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
@@ -360,7 +360,7 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").ClientNode.WantedBootHash = "h2"
+				f.node("a").ClientNode.DesiredBootHash = "h2"
 			},
 			[]string{"a: Draining SettingsChanging"},
 		},
@@ -368,7 +368,7 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", 15*time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").ClientNode.WantedBootHash = "h2"
+				f.node("a").ClientNode.DesiredBootHash = "h2"
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
@@ -773,7 +773,7 @@ func (f *fixture) addAnswer(name string, phase v1alpha1.RebootPhase) {
 // changeHash gives a node other boot settings, which its agent has staged.
 func (f *fixture) changeHash(name, hash string) {
 	c := f.node(name).ClientNode
-	c.WantedBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
+	c.DesiredBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
 }
 
 func TestForNamesWhoUsesUpTheBudget(t *testing.T) {
@@ -896,7 +896,7 @@ func TestForCanary(t *testing.T) {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.changeHash("a", "h0")
-				f.node("a").ClientNode.WantedBootHash = "h1"
+				f.node("a").ClientNode.DesiredBootHash = "h1"
 			},
 			[]string{"b: Waiting WaitingForCanary"},
 		},
@@ -960,11 +960,11 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 		t.Error(diff)
 	}
 	f.Budget = 2
-	f.node("b").ClientNode.WantedBootHash = "h2"
+	f.node("b").ClientNode.DesiredBootHash = "h2"
 	if diff := cmp.Diff([]string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Errorf("another node is about to need a reboot: %s", diff)
 	}
-	f.node("b").ClientNode.WantedBootHash = "h1"
+	f.node("b").ClientNode.DesiredBootHash = "h1"
 	f.node("b").NeverDisrupt = true
 	if diff := cmp.Diff([]string{"claim a for eda"}, lines(For(f.Snapshot))); diff != "" {
 		t.Errorf("another node will not be rebooted: %s", diff)
@@ -1268,7 +1268,7 @@ func TestForChangesNothingInTheSnapshot(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b", "c", "d")
 		f.cordoned("a", time.Minute)
-		f.node("a").Drain = &DrainProgress{Gone: true, LeftPodUIDs: []string{"y", "x"}}
+		f.node("a").Drain = &DrainProgress{Gone: true, IgnoredPodUIDs: []string{"y", "x"}}
 		f.permitted("b", time.Minute)
 		f.node("b").Unschedulable = false
 		f.permitted("c", 5*time.Minute)

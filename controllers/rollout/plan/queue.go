@@ -35,7 +35,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 			continue
 		}
 		if reason, message := p.checkTurn(n); reason != "" {
-			p.refused++
+			p.waitingNodes++
 			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 			continue
@@ -52,7 +52,7 @@ func (p *planner) claimNode(n *nodeState) {
 	for _, profile := range n.Profiles {
 		delete(p.canaryOrder, profile)
 	}
-	p.countNode(n, n.whyBudgetUsed())
+	p.countNode(n, n.budgetUseReason())
 	p.addToZones(n)
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
@@ -62,8 +62,8 @@ func (p *planner) checkTurn(n *nodeState) (reason, message string) {
 	return firstReason(n, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones)
 }
 
-// reasonsToGo are the reasons in the notes of nodes that the rollout reboots next, or later.
-var reasonsToGo = sets.New(
+// turnReasons are the reasons in the notes of nodes that the rollout reboots next, or later.
+var turnReasons = sets.New(
 	v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone,
 	v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging,
 	v1alpha1.RolloutReasonApplying,
@@ -74,19 +74,19 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	if !manager.Manager {
 		return "", ""
 	}
-	var others []string
+	var otherNodes []string
 	for _, n := range p.states {
-		goes := reasonsToGo.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.whyUnavailable() == ""
+		goes := turnReasons.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.unavailabilityReason() == ""
 		waitsForIt := goes && slices.ContainsFunc(n.need.names, func(name string) bool {
 			verdict := p.canaries[n.canaryKey(name)]
-			return slices.Contains(verdict.waits, manager.Name) && !slices.Contains(verdict.members, n.Name)
+			return slices.Contains(verdict.pending, manager.Name) && !slices.Contains(verdict.members, n.Name)
 		})
 		if n != manager && goes && !waitsForIt {
-			others = append(others, n.Name)
+			otherNodes = append(otherNodes, n.Name)
 		}
 	}
-	if len(others) > 0 {
-		return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(others)
+	if len(otherNodes) > 0 {
+		return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(otherNodes)
 	}
 	return "", ""
 }
@@ -130,7 +130,7 @@ func (p *planner) newQueue(waiting []*nodeState) queue {
 		switch {
 		case n.claim != nil:
 			q.count(n.claim.Profile, n.claim.Since.Time, 1)
-		case n.attemptsGiven() > 0, isBackOff(n.note.Reason):
+		case n.usedAttempts() > 0, isBackOff(n.note.Reason):
 			for _, name := range n.Profiles {
 				q.count(name, n.noteSince(), 0)
 			}
@@ -140,10 +140,10 @@ func (p *planner) newQueue(waiting []*nodeState) queue {
 }
 
 func (q queue) count(profile string, at time.Time, claims int) {
-	if own := q[lineKey{1, profile}]; own != nil {
-		own.claims += claims
-		if at.After(own.served) {
-			own.served = at
+	if profileLine := q[lineKey{1, profile}]; profileLine != nil {
+		profileLine.claims += claims
+		if at.After(profileLine.served) {
+			profileLine.served = at
 		}
 	}
 }
@@ -199,14 +199,14 @@ func (p *planner) occupiesZone(n *nodeState) bool {
 		return false
 	}
 	rules := p.rulesFor(n)
-	since, may := n.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
+	start, may := n.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
 	if n.permit != nil {
 		may += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
 	} else if may = min(may, ZonePatience); n.Mark == nil {
 		// The node is cordoned in this pass at the earliest.
-		since = p.Now
+		start = p.Now
 	}
-	return p.isAhead(since.Add(may))
+	return p.isInFuture(start.Add(may))
 }
 
 func (p *planner) checkZones(n *nodeState) (reason, message string) {

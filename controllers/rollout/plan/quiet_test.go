@@ -29,10 +29,10 @@ func TestForLeavesTheNoteOfWhatIsSoonOver(t *testing.T) {
 		next   time.Duration
 	}{
 		"a drain that has just begun": {
-			func(f *fixture) { cordoned(f, drainNotedAfter-time.Second, draining) }, []string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
+			func(f *fixture) { cordoned(f, drainNoteDelay-time.Second, draining) }, []string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
 		},
 		"a drain that takes longer": {
-			func(f *fixture) { cordoned(f, drainNotedAfter, draining) }, []string{"a: Draining Draining"}, minTerminationInterval,
+			func(f *fixture) { cordoned(f, drainNoteDelay, draining) }, []string{"a: Draining Draining"}, minTerminationInterval,
 		},
 		"a drain that is held up is told at once": {
 			func(f *fixture) { cordoned(f, time.Second, blocked) }, []string{"a: Draining DrainBlocked"}, MinDrainInterval,
@@ -45,10 +45,10 @@ func TestForLeavesTheNoteOfWhatIsSoonOver(t *testing.T) {
 			[]string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
 		},
 		"settings that the agent has just been given": {
-			func(f *fixture) { applying(f, applyingNotedAfter-time.Second) }, []string{"a: UpToDate "}, time.Second,
+			func(f *fixture) { applying(f, applyingNoteDelay-time.Second) }, []string{"a: UpToDate "}, time.Second,
 		},
 		"settings that take longer": {
-			func(f *fixture) { applying(f, applyingNotedAfter) }, []string{"a: Applying Applying"}, 0,
+			func(f *fixture) { applying(f, applyingNoteDelay) }, []string{"a: Applying Applying"}, 0,
 		},
 		"settings of which nobody knows since when": {
 			func(f *fixture) {

@@ -37,17 +37,17 @@ func TestRecheck(t *testing.T) {
 		"the policy is Never": {
 			func(r *Rules) { r.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever }, v1alpha1.RolloutReasonRebootPolicyNever,
 		},
-		"other boot settings are wanted": {func(r *Rules) { r.WantedBootHashes["a"] = "h2" }, v1alpha1.RolloutReasonSettingsChanging},
+		"other boot settings are wanted": {func(r *Rules) { r.DesiredBootHashes["a"] = "h2" }, v1alpha1.RolloutReasonSettingsChanging},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a", "b")
 			f.cordoned("a", time.Minute)
 			// Another one of the control plane is out, of which the snapshot knows.
 			f.node("a").ControlPlane = true
-			rules := Rules{Now: noon, Profiles: []Profile{f.Profiles[0]}, WantedBootHashes: map[string]string{"a": "h1"}}
+			rules := Rules{Now: noon, Profiles: []Profile{f.Profiles[0]}, DesiredBootHashes: map[string]string{"a": "h1"}}
 			c.change(&rules)
 			for _, step := range []Step{AddClaim{OnNode: OnNode{"a"}}, Cordon{OnNode: OnNode{"a"}}, GivePermit{OnNode: OnNode{"a"}}} {
-				if got, _ := Begin(f.Snapshot).Recheck(rules, step); got != c.want {
+				if got, _ := NewSession(f.Snapshot).Recheck(rules, step); got != c.want {
 					t.Errorf("%s: got %q, want %q", step, got, c.want)
 				}
 			}
@@ -60,11 +60,11 @@ func TestRecheckOfNodesThatHaveTheirPermitOrAreNotManaged(t *testing.T) {
 	f.permitted("a", time.Minute)
 	f.node("b").ClientNode = nil
 	rules := Rules{Now: noon, Paused: true, Profiles: f.Profiles}
-	if reason, _ := Begin(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
+	if reason, _ := NewSession(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
 		t.Errorf("a node that may go down is not cordoned again: %s", reason)
 	}
 	for _, node := range []string{"b", "gone"} {
-		if reason, _ := Begin(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
+		if reason, _ := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
 			t.Errorf("%s may be claimed", node)
 		}
 	}

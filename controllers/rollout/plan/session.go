@@ -27,8 +27,8 @@ type Session struct {
 	index map[string]int
 }
 
-// Begin derives the states of all nodes. It keeps the snapshot's nodes unchanged.
-func Begin(s Snapshot) *Session {
+// NewSession derives the states of all nodes. It keeps the snapshot's nodes unchanged.
+func NewSession(s Snapshot) *Session {
 	out := &Session{nodes: make([]nodeState, len(s.Nodes))}
 	out.setRules(s)
 	for i := range s.Nodes {
@@ -70,9 +70,9 @@ func (s *Session) Update(news Snapshot) {
 // followClaims derives the nodes again whose claims have changed.
 func (s *Session) followClaims(before Snapshot) {
 	for name := range sets.KeySet(before.Claims).Union(sets.KeySet(s.Claims)) {
-		old, was := before.Claims[name]
-		claim, is := s.Claims[name]
-		if at, known := s.index[name]; known && (was != is || old.Encode() != claim.Encode()) {
+		old, hadClaim := before.Claims[name]
+		claim, hasClaim := s.Claims[name]
+		if at, known := s.index[name]; known && (hadClaim != hasClaim || old.Encode() != claim.Encode()) {
 			s.nodes[at] = s.stateOf(s.nodes[at].Node)
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Session) setRules(news Snapshot) {
 	for i := range s.Profiles {
 		s.profiles[s.Profiles[i].Name] = &s.Profiles[i]
 	}
-	s.recallFailures()
+	s.loadFailures()
 }
 
 func (s *Session) sortNodes() {
@@ -105,10 +105,10 @@ func (s *Session) find(name string) *nodeState {
 }
 
 // Names returns the names of the nodes for which is returns true.
-func (s *Session) Names(is func(*Node) bool) sets.Set[string] {
+func (s *Session) Names(predicate func(*Node) bool) sets.Set[string] {
 	names := sets.New[string]()
 	for i := range s.nodes {
-		if is(s.nodes[i].Node) {
+		if predicate(s.nodes[i].Node) {
 			names.Insert(s.nodes[i].Name)
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Session) Names(is func(*Node) bool) sets.Set[string] {
 }
 
 // For returns the plan of a new session.
-func For(s Snapshot) Plan { return Begin(s).Plan() }
+func For(s Snapshot) Plan { return NewSession(s).Plan() }
 
 // Plan decides the next steps, and notes the reason for every node.
 func (s *Session) Plan() Plan {
@@ -129,7 +129,7 @@ func (s *Session) Plan() Plan {
 	var idle []*nodeState
 	for _, n := range p.states {
 		switch {
-		case n.former:
+		case n.isReplaced:
 			// The claim was made for a former Node of the same name. The next pass may claim the new Node.
 			p.addStep(ReleaseClaim{OnNode{n.Name}})
 			p.describeIdle(n)
@@ -153,24 +153,24 @@ func (s *Session) Plan() Plan {
 	}
 	p.countNewFailures()
 	p.claimNext(idle)
-	p.rememberFailures()
+	p.recordFailures()
 	return p.plan
 }
 
 // Drains returns the drains whose pods must be inspected now, and the nodes whose pods may be evicted.
-func (s *Session) Drains() (due []Drain, draining sets.Set[string]) {
+func (s *Session) Drains() (drains []Drain, draining sets.Set[string]) {
 	p := newPlanner(s)
 	for _, n := range p.states {
-		if n.isDisrupted() && !n.former {
+		if n.isDisrupted() && !n.isReplaced {
 			p.advance(n)
 		}
 	}
 	for _, step := range p.plan.Steps {
 		if drain, ok := step.(Drain); ok && !drain.AfterCordon {
-			due = append(due, drain)
+			drains = append(drains, drain)
 		}
 	}
-	return due, p.plan.Draining
+	return drains, p.plan.Draining
 }
 
 // FirstSteps returns the first steps on nodes whose claims the API server has accepted, and their notes.
@@ -192,8 +192,8 @@ type Rules struct {
 	Paused bool
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
-	// WantedBootHashes are the desired boot hashes by node, merged from the profiles.
-	WantedBootHashes map[string]string
+	// DesiredBootHashes are the desired boot hashes by node, merged from the profiles.
+	DesiredBootHashes map[string]string
 }
 
 // Recheck returns the reason why a planned step is no longer allowed, empty if it is. It checks pauses, modes, policies, approvals and windows
@@ -207,14 +207,14 @@ func (s *Session) Recheck(rules Rules, step Step) (reason, message string) {
 	if _, cordon := step.(Cordon); cordon && clientNode.Spec.RebootPermit != nil {
 		return "", ""
 	}
-	clientNode.WantedBootHash, node.ClientNode = rules.WantedBootHashes[node.Name], &clientNode
-	p := newPlanner(Begin(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles, Claims: s.Claims, Nodes: []Node{node}}))
+	clientNode.DesiredBootHash, node.ClientNode = rules.DesiredBootHashes[node.Name], &clientNode
+	p := newPlanner(NewSession(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles, Claims: s.Claims, Nodes: []Node{node}}))
 	n := p.find(node.Name)
 	if reason, message := p.checkInstructions(n); reason != "" {
 		return reason, message
 	}
 	if n.isChanging() {
-		return n.whyNeedUnknown()
+		return n.unknownNeedReason()
 	}
 	return "", ""
 }

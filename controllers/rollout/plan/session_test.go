@@ -112,7 +112,7 @@ func TestASessionThatIsUpdatedIsWhatANewOneWouldBe(t *testing.T) {
 				}
 				return f.Snapshot
 			}
-			got, want := Begin(build(c.before)), Begin(build(c.before, c.change))
+			got, want := NewSession(build(c.before)), NewSession(build(c.before, c.change))
 			before := got.Plan()
 			news := build(c.before, c.change)
 			news.Nodes = slices.DeleteFunc(news.Nodes, func(n Node) bool { return !slices.Contains(c.nodes, n.Name) })
@@ -141,7 +141,7 @@ func TestADecisionChangesNothingInItsSession(t *testing.T) {
 		f.Claims["c"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-c", Since: metav1.Time{Time: noon}}
 		f.node("d").Ready, f.node("d").UnavailableSince = false, ptr.To(noon.Add(-time.Hour))
 		f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
-		return Begin(f.Snapshot)
+		return NewSession(f.Snapshot)
 	}
 	s := build()
 	first, drains, steps := s.Plan(), fmtDrains(s), s.FirstSteps(sets.New("c")).Steps
@@ -166,7 +166,7 @@ func TestFirstStepsAreThoseOfClaimedNodes(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-a", Since: metav1.Time{Time: noon}}
 	f.cordoned("c", time.Hour)
-	got := Begin(f.Snapshot).FirstSteps(sets.New("a", "b"))
+	got := NewSession(f.Snapshot).FirstSteps(sets.New("a", "b"))
 	if diff := cmp.Diff([]string{"conditions of a: Draining", "cordon a", "drain a"}, lines(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

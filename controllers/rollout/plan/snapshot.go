@@ -114,8 +114,8 @@ type ClientNode struct {
 	// UID and Generation are the object's.
 	UID        string
 	Generation int64
-	// WantedBootHash is the desired boot hash, merged from the current profiles. The spec follows when the live rollout permits it.
-	WantedBootHash string
+	// DesiredBootHash is the desired boot hash, merged from the current profiles. The spec follows when the live rollout permits it.
+	DesiredBootHash string
 	// Withheld are settings that the spec omits because a permitted reboot did not make them effective.
 	Withheld []string
 	// Spec contains the instructions for the agent.
@@ -130,8 +130,8 @@ type DrainProgress struct {
 	Gone bool
 	// Reason is the word for the current wait; Message is a sentence, sorted and capped.
 	Reason, Message string
-	// LeftPodUIDs are the pods that a drain leaves on the node: DaemonSet and static pods.
-	LeftPodUIDs []string
+	// IgnoredPodUIDs are the pods that a drain leaves on the node: DaemonSet and static pods.
+	IgnoredPodUIDs []string
 	// Names are the namespaces and names of the pods that are not gone, by UID.
 	Names map[string]string
 }

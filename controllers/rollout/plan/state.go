@@ -18,8 +18,8 @@ import (
 type nodeState struct {
 	*Node
 	claim *v1alpha1.Disruption
-	// former is true if the claim under the node's name was made for a former Node; released is true once this pass releases the claim.
-	former, released bool
+	// isReplaced is true if the claim under the node's name was made for a former Node; released is true once this pass releases the claim.
+	isReplaced, released bool
 	// permit is the current permit; nil once this pass has cleared it.
 	permit *v1alpha1.RebootPermit
 	// note is the current status.rollout, zero if there is none.
@@ -33,10 +33,10 @@ type nodeState struct {
 	settings standing.Report
 	// zone is the node's zone, empty if it has none.
 	zone string
-	// forgiven are the profiles whose budgets the node does not use up, because it has been unavailable for so long.
-	forgiven []string
-	// maintenanceShown is the state that the conditions show, maintenance the state that they must show after this pass.
-	maintenanceShown, maintenance Maintenance
+	// uncountedBy are the profiles whose budgets the node does not use up, because it has been unavailable for so long.
+	uncountedBy []string
+	// reportedMaintenance is the state that the conditions show, maintenance the state that they must show after this pass.
+	reportedMaintenance, maintenance Maintenance
 }
 
 // need describes whether a node must reboot, and for which profiles.
@@ -64,9 +64,9 @@ const (
 const releaseTarget = "release-"
 
 func (s *Session) stateOf(node *Node) nodeState {
-	n := nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
+	n := nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], reportedMaintenance: node.Maintenance}
 	if claim, found := s.Claims[node.Name]; found {
-		if n.former = claim.NodeUID != "" && claim.NodeUID != node.UID; !n.former {
+		if n.isReplaced = claim.NodeUID != "" && claim.NodeUID != node.UID; !n.isReplaced {
 			n.claim = &claim
 		}
 	}
@@ -82,7 +82,7 @@ func (s *Session) stateOf(node *Node) nodeState {
 			n.note = *node.ClientNode.Status.Rollout
 			n.note.Refusal = ""
 		}
-		s.recallNode(&n)
+		s.restoreNote(&n)
 	}
 	// Drains for other settings, or with other options, no longer count. They stay while the need is unknown.
 	if n.need = s.needOf(&n); n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(&n) {
@@ -125,13 +125,13 @@ func (n *nodeState) hasBooted() bool {
 	return n.permit != nil && n.BootID != "" && n.BootID != n.permit.BootID
 }
 
-func (n *nodeState) isCordonedByUs() bool { return n.Mark != nil && n.Unschedulable }
+func (n *nodeState) isCordonedByRollout() bool { return n.Mark != nil && n.Unschedulable }
 
 func (n *nodeState) hasFailed() bool {
 	return n.ClientNode != nil && n.note.Phase == v1alpha1.RolloutFailed && n.note.BootHash == n.target
 }
 
-func (n *nodeState) attemptsGiven() int32 {
+func (n *nodeState) usedAttempts() int32 {
 	if n.note.BootHash != n.target {
 		return 0
 	}
@@ -155,7 +155,7 @@ func (n *nodeState) hasReportedSettings() bool {
 }
 
 func (n *nodeState) isChanging() bool {
-	return n.ClientNode != nil && !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != n.ClientNode.WantedBootHash
+	return n.ClientNode != nil && !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != n.ClientNode.DesiredBootHash
 }
 
 // isPermitOutdated reports whether the permit was given for settings that are no longer desired.
@@ -187,8 +187,8 @@ func (n *nodeState) dropUnusedAttempt() {
 // isTuned reports whether the desired settings are effective on the node, the agent confirms it now, and no boot is due. Settings that are no
 // longer desired but stay effective until the next boot do not count.
 func (n *nodeState) isTuned() bool {
-	waits := n.need.kind != needNone || len(n.need.uncovered) > 0
-	if !n.AgentReady || !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
+	hasPendingSettings := n.need.kind != needNone || len(n.need.uncovered) > 0
+	if !n.AgentReady || !n.hasReportedSettings() || n.ClientNode.Spec.Release || hasPendingSettings || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
 		return false
 	}
 	return n.settings.IsTuned()
@@ -204,8 +204,8 @@ func (n *nodeState) hasRecovered() bool {
 	return n.isHealthy() && !(n.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect && n.isChanging())
 }
 
-// whyUnavailable returns the reason why the node is out of service for causes other than the rollout, empty if it is in service.
-func (n *nodeState) whyUnavailable() string {
+// unavailabilityReason returns the reason why the node is out of service for causes other than the rollout, empty if it is in service.
+func (n *nodeState) unavailabilityReason() string {
 	switch {
 	case n.Deleting:
 		return v1alpha1.RolloutReasonNodeDeleting
@@ -242,9 +242,9 @@ func (s *Session) needOf(n *nodeState) need {
 		profiles = s.allSources(n)
 	} else {
 		for _, key := range n.ClientNode.Status.RebootRequiredBy {
-			if source, due := sources[key]; due && !nodesettings.TakesEffectAtBoot(key) {
+			if source, isDesired := sources[key]; isDesired && !nodesettings.TakesEffectAtBoot(key) {
 				uncovered = append(uncovered, key)
-			} else if due {
+			} else if isDesired {
 				profiles = append(profiles, source)
 			} else {
 				profiles = append(profiles, s.restoringProfiles(n, key)...)

@@ -22,8 +22,8 @@ const (
 	// readyGrace is the time that a node has to become healthy after it is Ready again, before a note is written about it.
 	readyGrace = 5 * time.Second
 	// Shorter states are not written: the annotation on the cordoned node shows a drain, and the agent's report arrives without a write.
-	drainNotedAfter    = 15 * time.Second
-	applyingNotedAfter = 30 * time.Second
+	drainNoteDelay    = 15 * time.Second
+	applyingNoteDelay = 30 * time.Second
 )
 
 const (

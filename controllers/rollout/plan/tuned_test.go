@@ -76,7 +76,7 @@ func TestForTheFirstNoteOfANodeWaitsForItsSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		since time.Duration
 		noted bool
-	}{"they are being confirmed": {10 * time.Second, false}, "that takes long": {applyingNotedAfter, true}, "they are confirmed": {0, true}} {
+	}{"they are being confirmed": {10 * time.Second, false}, "that takes long": {applyingNoteDelay, true}, "they are confirmed": {0, true}} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
 			f.finish("a", 0)
@@ -89,7 +89,7 @@ func TestForTheFirstNoteOfANodeWaitsForItsSettings(t *testing.T) {
 			if note, noted := p.Notes["a"]; noted != test.noted || noted && (note.Tuned != nil) != (test.since == 0) {
 				t.Errorf("noted %t: %+v", noted, note)
 			}
-			if !test.noted && !p.Next.Equal(noon.Add(applyingNotedAfter-test.since)) {
+			if !test.noted && !p.Next.Equal(noon.Add(applyingNoteDelay-test.since)) {
 				t.Errorf("the next pass is at %s", p.Next)
 			}
 		})

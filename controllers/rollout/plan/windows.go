@@ -13,8 +13,8 @@ import (
 
 // opening contains whether the windows of some profiles are open together, and the time at which that may change.
 type opening struct {
-	open  bool
-	again time.Time
+	open bool
+	next time.Time
 }
 
 // checkWindows rejects a node unless a window is open in every profile that needs its reboot. While the agent has not reported, this includes every
@@ -39,17 +39,17 @@ func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	key := strings.Join(with, " ")
 	found, known := p.openings[key]
 	if !known {
-		found.open, found.again = windows.Meet(sets, p.Now)
+		found.open, found.next = windows.Meet(sets, p.Now)
 		p.openings[key] = found
 	}
-	if !found.again.IsZero() {
-		p.wakeAt(found.again)
+	if !found.next.IsZero() {
+		p.wakeAt(found.next)
 	}
 	switch whose := "StorageClientProfile " + text.List(with); {
 	case found.open:
 		return "", ""
-	case !found.again.IsZero():
-		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", whose, formatTime(found.again))
+	case !found.next.IsZero():
+		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", whose, formatTime(found.next))
 	case len(with) == 1:
 		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("No window of %s opens in the coming years", whose)
 	default:

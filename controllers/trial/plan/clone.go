@@ -14,8 +14,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// tellWithin is the maximum time until an agent reports that the mounts of a server are gone, for example the mount of the last clone.
-const tellWithin = time.Minute
+// reportDelay is the maximum time until an agent reports that the mounts of a server are gone, for example the mount of the last clone.
+const reportDelay = time.Minute
 
 // settle is the time after the removal of a clone's Pod during which its node counts as having its mount. The agent's report may be older.
 const settle = 30 * time.Second
@@ -68,15 +68,15 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	p.memory.Waiting[c.ProbeKey] = w
 	_, found := p.findNode(c, w)
 	switch {
-	case p.Refused[hashOf(c)] != "":
-		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Refused[hashOf(c)]))
-	case found && p.hasRoom():
-		p.beginning++
+	case p.Rejections[hashOf(c)] != "":
+		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Rejections[hashOf(c)]))
+	case found && p.hasCapacity():
+		p.starting++
 		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(originOf(c), w.listOf(c)), VolumeClaim: claimOf(originOf(c))}})
-	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(tellWithin)):
+	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(reportDelay)):
 		p.conclude(c, unknown("every node that could try it has mounts of "+c.Server+", whose connections a clone would share"))
-	case p.Now.After(w.Since.Add(patience)):
-		p.conclude(c, unknown("no node with an agent was free for a probe within "+patience.String()))
+	case p.Now.After(w.Since.Add(maxProbeWait)):
+		p.conclude(c, unknown("no node with an agent was free for a probe within "+maxProbeWait.String()))
 	}
 }
 
@@ -117,9 +117,9 @@ func (p *planner) followClone(clone Clone) {
 	w.ByClone = true
 	if wanted && p.isCurrent(clone, c, w) {
 		p.memory.Waiting[c.ProbeKey] = w
-		status, ended := p.outcomeOf(clone, c, w)
-		if !ended {
-			p.goOnWith(clone, c, w)
+		status, isFinished := p.outcomeOf(clone, c, w)
+		if !isFinished {
+			p.continueClone(clone, c, w)
 			return
 		}
 		p.concludeClone(clone, c, w, status)
@@ -127,11 +127,11 @@ func (p *planner) followClone(clone Clone) {
 	p.collect(clone)
 }
 
-// rememberNodes records the nodes that have, or recently had, the Pod of a clone.
-func (p *planner) rememberNodes() {
-	for name, at := range p.Memory.Left {
+// recordNodes records the nodes that have, or recently had, the Pod of a clone.
+func (p *planner) recordNodes() {
+	for name, at := range p.Memory.LastUsed {
 		if p.Now.Before(at.Add(settle)) {
-			p.memory.Left[name] = at
+			p.memory.LastUsed[name] = at
 		}
 	}
 	for _, clone := range p.Clones {
@@ -139,9 +139,9 @@ func (p *planner) rememberNodes() {
 		case clone.Pod == nil:
 		case len(clone.Failures) > 0:
 			// A failed mount leaves no mount behind.
-			delete(p.memory.Left, clone.Pod.Spec.NodeName)
+			delete(p.memory.LastUsed, clone.Pod.Spec.NodeName)
 		default:
-			p.memory.Left[clone.Pod.Spec.NodeName] = p.Now
+			p.memory.LastUsed[clone.Pod.Spec.NodeName] = p.Now
 		}
 	}
 }
@@ -154,12 +154,12 @@ func (p *planner) collect(clone Clone) {
 // isCurrent reports whether a clone has the current mount options to probe, and has no result yet.
 func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting) bool {
 	result, known := p.memory.Results[c.ProbeKey]
-	answered := known && !clone.Volume.CreationTimestamp.After(result.At)
-	return !clone.isLeaving() && !answered && slices.Equal(clone.Volume.Spec.MountOptions, w.listOf(c))
+	hasResult := known && !clone.Volume.CreationTimestamp.After(result.At)
+	return !clone.isLeaving() && !hasResult && slices.Equal(clone.Volume.Spec.MountOptions, w.listOf(c))
 }
 
-// goOnWith creates the missing objects of the clone: its claim, then its Pod once the claim is bound.
-func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
+// continueClone creates the missing objects of the clone: its claim, then its Pod once the claim is bound.
+func (p *planner) continueClone(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
 	switch {
 	case clone.VolumeClaim == nil:
 		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(originOf(c))}})
@@ -172,19 +172,19 @@ func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) 
 }
 
 // outcomeOf returns the result of a clone, if it has one. Before the timeout, only a failure that names the options ends it.
-func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting) (status v1alpha1.NodeTrialStatus, ended bool) {
+func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting) (status v1alpha1.NodeTrialStatus, isFinished bool) {
 	if clone.isReady() && w.Failed == "" {
 		return p.proveMount(clone, c)
 	}
 	if clone.isReady() {
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true}, true
 	}
-	failure, overdue := clone.failure(p.Now, c.Target.AsksOtherwise)
+	failure, overdue := clone.failure(p.Now, c.Target.ChangesRequests)
 	switch {
-	case p.Refused[hashOf(c)] != "":
-		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Refused[hashOf(c)]), true
+	case p.Rejections[hashOf(c)] != "":
+		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Rejections[hashOf(c)]), true
 	case failure != "":
-		cause := v1alpha1.MountFailureCause(mountfailures.CauseOf(failure, c.Target.AsksOtherwise))
+		cause := v1alpha1.MountFailureCause(mountfailures.CauseOf(failure, c.Target.ChangesRequests))
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Cause: cause, Message: failure}, overdue
 	}
 	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
@@ -205,37 +205,37 @@ func (c Clone) isOverdue(now time.Time) bool {
 }
 
 // proveMount checks the mount against the report of the node's agent.
-func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, ended bool) {
-	m, doubt, isBeside := p.lookAtMount(clone, originOf(c), c.Target.Clone.Declared)
+func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, isFinished bool) {
+	m, doubt, hasOtherMount := p.checkMount(clone, originOf(c), c.Target.Clone.Declared)
 	if doubt != "" {
-		return void(doubt), isBeside || clone.isOverdue(p.Now)
+		return void(doubt), hasOtherMount || clone.isOverdue(p.Now)
 	}
 	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}, true
 }
 
-// lookAtMount finds a clone's mount in the report of the node's agent. doubt explains why it does not show that the options are effective.
-// isBeside is true if there is another mount of the server: it shares the clone's connections and keeps them. Then the clone is deleted at
+// checkMount finds a clone's mount in the report of the node's agent. doubt explains why it does not show that the options are effective.
+// hasOtherMount is true if there is another mount of the server: it shares the clone's connections and keeps them. Then the clone is deleted at
 // once, without a result.
-func (p *planner) lookAtMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt string, isBeside bool) {
-	name, shown := clone.Pod.Spec.NodeName, false
+func (p *planner) checkMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt string, hasOtherMount bool) {
+	name, isReported := clone.Pod.Spec.NodeName, false
 	doubt = "reports no mount of it"
 	for _, m := range p.mountsOn(name) {
 		switch {
 		case m.Volume == clone.Volume.Name && volumeplan.ShowsOptions(&m, declared):
-			found, shown = m, true
+			found, isReported = m, true
 		case m.Volume == clone.Volume.Name:
 			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
 		case strings.HasPrefix(m.Protocol, string(o.Protocol)) && p.isServerOf(o.Server, m.Server):
-			return found, besideText(m, name, o.Volume.Name), true
+			return found, describeOtherMount(m, name, o.Volume.Name), true
 		}
 	}
-	if shown {
+	if isReported {
 		return found, "", false
 	}
 	return found, fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", o.Volume.Name, name, doubt), false
 }
 
-func besideText(m v1alpha1.MountStatus, node, volume string) string {
+func describeOtherMount(m v1alpha1.MountStatus, node, volume string) string {
 	if m.Volume == "" {
 		return fmt.Sprintf("something of no PersistentVolume was mounted from %s on %s beside a clone of %s, and may keep its connections until it is mounted anew",
 			m.Server, node, volume)
@@ -270,28 +270,28 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 		return
 	}
 	if w.Failed != "" {
-		own := &v1alpha1.TrialMount{Succeeded: status.Succeeded, Message: status.Message}
+		originalMount := &v1alpha1.TrialMount{Succeeded: status.Succeeded, Message: status.Message}
 		if hasFailed {
-			own.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, false))
+			originalMount.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, false))
 			// A failure of the options has the same cause, although the message contains other options and another Pod.
-			own.SameFailure = own.Cause == v1alpha1.MountFailureOptions || status.Message == w.Failed
+			originalMount.SameFailure = originalMount.Cause == v1alpha1.MountFailureOptions || status.Message == w.Failed
 		}
-		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed, Cause: w.Cause}); hasFailed || own.Succeeded {
-			status.Own = own
+		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed, Cause: w.Cause}); hasFailed || originalMount.Succeeded {
+			status.Own = originalMount
 		}
 	}
 	node := ""
 	if clone.Pod != nil {
 		node = clone.Pod.Spec.NodeName
 	}
-	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
+	p.conclude(c, EvaluateProbe(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.ChangesRequests, status))
 }
 
 // mayHaveMounts reports whether a node may have a mount of a clone's server by the same protocol. It may be the mount of the last clone, or a
 // mount under another name or address of the server. If the report of servers is full, the server may be missing in it.
 func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
-	return p.Now.Before(p.memory.Left[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
+	return p.Now.Before(p.memory.LastUsed[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
 		return string(s.Protocol) == string(o.Protocol) && (p.isServerOf(o.Server, s.Server) || p.isServerOf(o.Server, hostOf(s.Address)))
 	})
 }

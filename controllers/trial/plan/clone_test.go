@@ -72,9 +72,9 @@ func byList(declared, own func(*Clone, *Node)) func(*Clone, *Node) {
 // visitClones has the control plane bind claims, and kubelets and agents do their part.
 func (w *world) visitClones(s *Snapshot) {
 	if w.refused != "" {
-		s.Refused = map[string]string{}
+		s.Rejections = map[string]string{}
 		for _, c := range w.candidates {
-			s.Refused[hashOf(c)] = w.refused
+			s.Rejections[hashOf(c)] = w.refused
 		}
 	}
 	for _, clone := range w.clones {

@@ -10,29 +10,29 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Judge returns the result of a mount on a node; what describes the mount. A failure counts against the options in two cases. The kernel or
+// EvaluateProbe returns the result of a mount on a node; what describes the mount. A failure counts against the options in two cases. The kernel or
 // the server rejects the options, and does not reject the original ones in the same way. Or the cause is unknown, and the same mount with the
 // original options works. All other failures have no result: the server may be unavailable, or reject the pod network. asksOtherwise is true
 // if the options change the requests to the server, compared with the original ones.
-func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
+func EvaluateProbe(node, subject string, asksOtherwise bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
 	switch {
 	case status.Phase != v1alpha1.TrialFinished:
 		return unknown(text.Line(status.Message))
 	case status.Succeeded:
-		mounted := fmt.Sprintf("a probe on %s has mounted %s", node, what)
+		mounted := fmt.Sprintf("a probe on %s has mounted %s", node, subject)
 		if status.Transports > 0 {
 			mounted += ", over " + text.Count(int(status.Transports), "connection")
 		}
 		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: mounted}
 	}
-	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(mountfailures.Brief(status.Message)))
-	own := status.Own
+	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, subject, text.Line(mountfailures.Brief(status.Message)))
+	originalMount := status.Own
 	switch cause := causeOf(status, asksOtherwise); {
-	case cause == v1alpha1.MountFailureOptions && (own == nil || own.Succeeded || !hasSameFailure(status)):
+	case cause == v1alpha1.MountFailureOptions && (originalMount == nil || originalMount.Succeeded || !hasSameFailure(status)):
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
-	case cause == v1alpha1.MountFailureUnknown && own != nil && own.Succeeded:
+	case cause == v1alpha1.MountFailureUnknown && originalMount != nil && originalMount.Succeeded:
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed + "; with the volume's own list it could"}
-	case own != nil && !own.Succeeded:
+	case originalMount != nil && !originalMount.Succeeded:
 		return unknown(failed + "; with the volume's own list neither")
 	}
 	return unknown(failed)

@@ -21,8 +21,8 @@ const (
 	// sampleGrace is the maximum time from a request to the start of a sample. It is also the time that a trial with a result waits for other
 	// nodes.
 	sampleGrace = 3 * time.Minute
-	// late is the tolerance for an agent's deadlines, for differences between clocks.
-	late = time.Minute
+	// clockTolerance is the tolerance for an agent's deadlines, for differences between clocks.
+	clockTolerance = time.Minute
 	// maxSampleBytes is the maximum size of counters in a trial's status, as JSON.
 	maxSampleBytes   = 256 << 10
 	maxSampleMessage = 1024
@@ -41,16 +41,16 @@ func (p *planner) countSample(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Sample == nil {
 		return
 	}
-	asked, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
-	if answer == nil || answer.ID != asked.ID || answer.Phase == v1alpha1.SampleRunning {
+	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
+	if answer == nil || answer.ID != request.ID || answer.Phase == v1alpha1.SampleRunning {
 		p.sampling++
 	}
 }
 
-// takeBackSamples removes requests that no trial needs any longer.
-func (p *planner) takeBackSamples() {
+// clearSamples removes requests that no trial needs any longer.
+func (p *planner) clearSamples() {
 	for _, n := range p.Nodes {
-		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && n.Writable && !p.wanted[n.Node.Name] {
+		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && n.Writable && !p.awaitedSamples[n.Node.Name] {
 			p.steps = append(p.steps, SetSample{Node: n})
 		}
 	}
@@ -62,10 +62,10 @@ func (p *planner) observe(t Trial) {
 	case t.isOver():
 	case t.Impossible != "":
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.Impossible)
-	case t.Lacks != "" && t.isTimedOut(p.Now):
-		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("after %d s, %s", t.Spec.Timeout(), t.Lacks))
-	case t.Lacks != "":
-		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits: "+t.Lacks)
+	case t.Missing != "" && t.isTimedOut(p.Now):
+		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("after %d s, %s", t.Spec.Timeout(), t.Missing))
+	case t.Missing != "":
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waits: "+t.Missing)
 	case len(t.Status.Samples) == 0:
 		p.chooseNodes(t)
 	default:
@@ -79,18 +79,18 @@ func (p *planner) chooseNodes(t Trial) {
 		return n.ClientNode == nil || !hasMounted(n, t.Volume) || !t.selects(n)
 	})
 	if len(having) == 0 {
-		p.fail(t, v1alpha1.TrialReasonNotPossible, t.nowhere())
+		p.fail(t, v1alpha1.TrialReasonNotPossible, t.describeNoNode())
 		return
 	}
 	slices.SortStableFunc(having, func(a, b Node) int { return cmp.Compare(rank(a), rank(b)) })
-	asked := having[:min(len(having), v1alpha1.MaxTrialSamples)]
+	sampledNodes := having[:min(len(having), v1alpha1.MaxTrialSamples)]
 	status := t.Status.DeepCopy()
-	status.Volume, status.NodesOmitted = t.Volume, int32(len(having)-len(asked))
-	for _, n := range asked {
+	status.Volume, status.NodesOmitted = t.Volume, int32(len(having)-len(sampledNodes))
+	for _, n := range sampledNodes {
 		status.Samples = append(status.Samples, v1alpha1.TrialSample{Node: n.Node.Name})
 	}
 	slices.SortFunc(status.Samples, func(a, b v1alpha1.TrialSample) int { return strings.Compare(a.Node, b.Node) })
-	p.goOn(t, status, v1alpha1.TrialReasonWaiting, "Asks "+text.List(nodesOf(status.Samples)))
+	p.reportStatus(t, status, v1alpha1.TrialReasonWaiting, "Asks "+text.List(nodesOf(status.Samples)))
 }
 
 // rank sorts writable nodes before others.
@@ -101,7 +101,7 @@ func rank(n Node) int {
 	return 1
 }
 
-func (t Trial) nowhere() string {
+func (t Trial) describeNoNode() string {
 	selected := ""
 	if len(t.Spec.NodeSelector) > 0 {
 		selected = " and that nodeSelector selects"
@@ -138,16 +138,16 @@ func isCounted(s v1alpha1.TrialSample) bool { return len(s.Mounts) > 0 }
 type progress struct {
 	// counting are the nodes with a sample in progress, which ends at until. silent are requested nodes that have not started.
 	counting, silent []string
-	until            time.Time
+	end              time.Time
 	// waiting are the nodes without a request, why are the reasons by node.
 	waiting []string
-	why     map[string]string
+	reasons map[string]string
 }
 
 // gather records the results of nodes, sends requests to free nodes, and ends the trial when all nodes are settled.
 func (p *planner) gather(t Trial) {
 	status := t.Status.DeepCopy()
-	now := progress{why: map[string]string{}}
+	now := progress{reasons: map[string]string{}}
 	for i := range status.Samples {
 		if !isSettled(status.Samples[i]) {
 			p.followSample(t, &status.Samples[i], &now)
@@ -162,13 +162,13 @@ func (p *planner) gather(t Trial) {
 		if started {
 			reason = v1alpha1.TrialReasonRunning
 		}
-		p.goOn(t, status, reason, now.text(status.Samples))
+		p.reportStatus(t, status, reason, now.text(status.Samples))
 		return
 	case counted:
-		giveUp(status.Samples, now)
+		failPendingSamples(status.Samples, now)
 		p.recommend(t, status)
 	default:
-		giveUp(status.Samples, now)
+		failPendingSamples(status.Samples, now)
 		p.end(t, status, v1alpha1.TrialReasonTimedOut, "no node has told what its mounts do: "+reasonsOf(status.Samples), true)
 	}
 }
@@ -181,16 +181,16 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 		return
 	}
 	n := p.Nodes[i]
-	asked, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
-	if asked == nil || asked.ID != t.sampleID() {
-		p.ask(t, n, s, now)
+	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
+	if request == nil || request.ID != t.sampleID() {
+		p.requestSample(t, n, s, now)
 		return
 	}
 	// The request stays until its result is recorded: agents drop the result together with the request.
-	p.wanted[s.Node] = true
-	begins := asked.StartBefore.Add(late)
+	p.awaitedSamples[s.Node] = true
+	begins := request.StartBefore.Add(clockTolerance)
 	switch {
-	case answer == nil || answer.ID != asked.ID:
+	case answer == nil || answer.ID != request.ID:
 		if p.Now.After(begins) {
 			failSample(s, "its agent has not begun in time: it is silent, or older than the manager")
 			return
@@ -202,16 +202,16 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 			return
 		}
 		now.counting = append(now.counting, s.Node)
-		if start := answer.StartTime; start != nil && start.Add(t.window()).After(now.until) {
-			now.until = start.Add(t.window())
+		if start := answer.StartTime; start != nil && start.Add(t.window()).After(now.end) {
+			now.end = start.Add(t.window())
 		}
 	default:
-		t.takeAnswer(s, answer)
+		t.recordSample(s, answer)
 	}
 }
 
-// takeAnswer records the counters of the trial's volume from an agent, up to the size limit, or the reason for a failure.
-func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleStatus) {
+// recordSample records the counters of the trial's volume from an agent, up to the size limit, or the reason for a failure.
+func (t Trial) recordSample(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleStatus) {
 	if answer.Phase == v1alpha1.SampleFailed {
 		failSample(s, text.CutBytes(cmp.Or(text.Line(answer.Message), "its agent gives no reason"), maxSampleMessage))
 		return
@@ -234,44 +234,44 @@ func (t Trial) takeAnswer(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSampleSt
 	}
 }
 
-// ask sends a request to a node if it is free and enough time is left.
-func (p *planner) ask(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
+// requestSample sends a request to a node if it is free and enough time is left.
+func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
 	startBefore := p.Now.Add(sampleGrace)
 	if last := t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second - t.window()); last.Before(startBefore) {
 		startBefore = last
 	}
-	var why string
+	var reason string
 	switch {
 	case !hasMounted(n, t.Volume):
 		failSample(s, "it does not have the volume mounted any more")
 		return
 	case !p.Now.Before(startBefore):
-		why = "there is no time left for a window"
+		reason = "there is no time left for a window"
 	case !n.Writable:
-		why = "its agent is not Ready, it is ignored, or the rollout has it"
-	case p.wanted[n.Node.Name] || n.ClientNode.Spec.Sample != nil:
-		why = "it counts for another trial"
+		reason = "its agent is not Ready, it is ignored, or the rollout has it"
+	case p.awaitedSamples[n.Node.Name] || n.ClientNode.Spec.Sample != nil:
+		reason = "it counts for another trial"
 	case p.sampling >= maxSamples:
-		why = fmt.Sprintf("%d nodes count already", maxSamples)
+		reason = fmt.Sprintf("%d nodes count already", maxSamples)
 	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.NodeName() == s.Node }):
-		why = "it is being written"
+		reason = "it is being written"
 	default:
 		p.sampling++
-		p.wanted[s.Node] = true
+		p.awaitedSamples[s.Node] = true
 		p.steps = append(p.steps, SetSample{Node: n, Sample: &v1alpha1.NodeSample{
 			ID: t.sampleID(), Seconds: t.Spec.Window(), Volumes: []string{t.Volume}, StartBefore: ptr.To(metav1.NewTime(startBefore.Truncate(time.Second))),
 		}})
 		now.silent = append(now.silent, s.Node)
 		return
 	}
-	now.waiting, now.why[s.Node] = append(now.waiting, s.Node), why
+	now.waiting, now.reasons[s.Node] = append(now.waiting, s.Node), reason
 }
 
-// giveUp records for each unsettled node why the trial does not wait for it.
-func giveUp(samples []v1alpha1.TrialSample, now progress) {
+// failPendingSamples records for each unsettled node why the trial does not wait for it.
+func failPendingSamples(samples []v1alpha1.TrialSample, now progress) {
 	for i := range samples {
 		if !isSettled(samples[i]) {
-			failSample(&samples[i], cmp.Or(now.why[samples[i].Node], "it has not answered in time"))
+			failSample(&samples[i], cmp.Or(now.reasons[samples[i].Node], "it has not answered in time"))
 		}
 	}
 }
@@ -289,22 +289,22 @@ func (now progress) text(samples []v1alpha1.TrialSample) string {
 		parts = append(parts, fmt.Sprintf("%d of %s answered", counted, text.Count(len(samples), "node")))
 	}
 	if len(now.counting) > 0 {
-		parts = append(parts, "Counting on "+text.List(now.counting)+now.untilText())
+		parts = append(parts, "Counting on "+text.List(now.counting)+now.endText())
 	}
 	if len(now.silent) > 0 {
 		parts = append(parts, "Waiting for the agent of "+text.List(now.silent))
 	}
 	if len(now.waiting) > 0 {
-		parts = append(parts, fmt.Sprintf("Waiting for %s: %s", text.List(now.waiting), now.why[now.waiting[0]]))
+		parts = append(parts, fmt.Sprintf("Waiting for %s: %s", text.List(now.waiting), now.reasons[now.waiting[0]]))
 	}
 	return strings.Join(parts, ". ")
 }
 
-func (now progress) untilText() string {
-	if now.until.IsZero() {
+func (now progress) endText() string {
+	if now.end.IsZero() {
 		return ""
 	}
-	return ", until about " + now.until.UTC().Format(time.TimeOnly) + " UTC"
+	return ", until about " + now.end.UTC().Format(time.TimeOnly) + " UTC"
 }
 
 func reasonsOf(samples []v1alpha1.TrialSample) string {

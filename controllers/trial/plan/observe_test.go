@@ -325,8 +325,8 @@ func TestWhatIsNotWaitedFor(t *testing.T) {
 		"one whose agent has gone":              {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone, or has no agent any more"},
 		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it does not have the volume mounted any more"},
 		"one that the rollout holds":            {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout has it"},
-		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + late, "its agent has not begun in time"},
-		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + late + time.Minute, "its agent has not ended in time"},
+		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + clockTolerance, "its agent has not begun in time"},
+		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + clockTolerance + time.Minute, "its agent has not ended in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newWatch(t, "n1", "n2")
@@ -535,8 +535,8 @@ func TestWhoseMountsAreCounted(t *testing.T) {
 				volumes.Volumes = []*corev1.PersistentVolume{&pv}
 			}
 			got := Resolve(observing(test.began), volumes, nil, catalogue.AllowList{})
-			if got.Volume != test.volume || got.Lacks != test.lacks || got.Impossible != test.impossible {
-				t.Errorf("volume %q, lacks %q, impossible %q", got.Volume, got.Lacks, got.Impossible)
+			if got.Volume != test.volume || got.Missing != test.lacks || got.Impossible != test.impossible {
+				t.Errorf("volume %q, lacks %q, impossible %q", got.Volume, got.Missing, got.Impossible)
 			}
 		})
 	}

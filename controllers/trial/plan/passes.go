@@ -21,8 +21,8 @@ import (
 // maxVoids is the maximum number of invalid passes in a row.
 const maxVoids = 3
 
-// Passing is the state of a trial's clones that their objects do not contain. Its loss costs one pass.
-type Passing struct {
+// PassState is the state of a trial's clones that their objects do not contain. Its loss costs one pass.
+type PassState struct {
 	// Since is the time since which the next pass waits for a node.
 	Since time.Time
 	// Proven is the UID of the clone's volume whose mount the node's agent has reported with the expected options.
@@ -35,7 +35,7 @@ type Passing struct {
 }
 
 // nextPass returns the next pass. The name of its clone identifies it.
-func (t Trial) nextPass(s Passing) v1alpha1.NodeTrialPass {
+func (t Trial) nextPass(s PassState) v1alpha1.NodeTrialPass {
 	done := armsOf(t.Status.Passes)
 	round := t.Status.Rounds + 1
 	passes := slices.DeleteFunc(t.passesFrom(round, round), func(pass v1alpha1.NodeTrialPass) bool {
@@ -63,23 +63,23 @@ func (t Trial) listsOf(arm v1alpha1.TrialArm) (list, declared []string) {
 	return list, slices.DeleteFunc(slices.Clone(list), func(option string) bool { return slices.Contains(other, option) })
 }
 
-// bringClone starts the trial's next pass on a node without any mount of the server.
-func (p *planner) bringClone(t Trial) {
-	s := p.memory.Passing[t.UID]
+// startClone starts the trial's next pass on a node without any mount of the server.
+func (p *planner) startClone(t Trial) {
+	s := p.memory.PassStates[t.UID]
 	n, found := p.findNodeFor(t)
 	switch {
-	case p.Refused[t.hash()] != "":
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Refused[t.hash()])
+	case p.Rejections[t.hash()] != "":
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Rejections[t.hash()])
 	case s.Voids >= maxVoids:
 		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row counted for nothing. The last one: %s", s.Voids, s.Void))
 	case !found:
 		p.awaitNode(t, s)
-	case !p.hasRoom():
-		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
+	case !p.hasCapacity():
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
 	default:
 		s.Since = time.Time{}
-		p.memory.Passing[t.UID] = s
-		p.underWay[t.UID], p.busy[n.Node.Name] = true, true
+		p.memory.PassStates[t.UID] = s
+		p.active[t.UID], p.busy[n.Node.Name] = true, true
 		pass := t.nextPass(s)
 		list, _ := t.listsOf(pass.Arm)
 		o := t.originOf(pass)
@@ -89,22 +89,22 @@ func (p *planner) bringClone(t Trial) {
 
 // awaitNode waits for a node. Shortly after a pass, it waits until the mount of the pass is gone. If the node of the round is still not free
 // then, the round starts again on any node.
-func (p *planner) awaitNode(t Trial, s Passing) {
+func (p *planner) awaitNode(t Trial, s PassState) {
 	if s.Since.IsZero() {
 		s.Since = p.Now
 	}
-	late := p.Now.After(s.Since.Add(tellWithin))
+	late := p.Now.After(s.Since.Add(reportDelay))
 	if late && t.roundNode() != "" {
 		s.Since = time.Time{}
 		status := t.Status.DeepCopy()
 		status.Passes = slices.DeleteFunc(status.Passes, func(pass v1alpha1.TrialPass) bool { return pass.Round > status.Rounds })
 		p.writeStatus(t, *status)
 	}
-	p.memory.Passing[t.UID] = s
+	p.memory.PassStates[t.UID] = s
 	if !late {
-		p.underWay[t.UID] = true
+		p.active[t.UID] = true
 	}
-	p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for a node that it may run on, that has an agent and is in service, and that has no mount of "+t.Target.Server+
+	p.report(t, v1alpha1.TrialReasonWaiting, "Waits for a node that it may run on, that has an agent and is in service, and that has no mount of "+t.Target.Server+
 		", whose connections a clone would share")
 }
 
@@ -136,17 +136,17 @@ func (p *planner) followPass(clone Clone, t Trial) {
 		p.busy[clone.Pod.Spec.NodeName] = true
 	}
 	if !t.isOver() {
-		p.underWay[t.UID] = true
+		p.active[t.UID] = true
 	}
-	s := p.memory.Passing[t.UID]
+	s := p.memory.PassStates[t.UID]
 	pass := t.nextPass(s)
-	if !p.isPassWanted(clone, t, pass) || p.concludePass(clone, t, pass, s) {
+	if !p.isPassDesired(clone, t, pass) || p.concludePass(clone, t, pass, s) {
 		p.collect(clone)
 	}
 }
 
-// isPassWanted reports whether a clone belongs to the trial's next pass, and its node is free.
-func (p *planner) isPassWanted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass) bool {
+// isPassDesired reports whether a clone belongs to the trial's next pass, and its node is free.
+func (p *planner) isPassDesired(clone Clone, t Trial, pass v1alpha1.NodeTrialPass) bool {
 	if t.isOver() || t.isTimedOut(p.Now) || t.pv == nil || t.Status.Route != v1alpha1.RouteClone || clone.isLeaving() {
 		return false
 	}
@@ -158,15 +158,15 @@ func (p *planner) isPassWanted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 }
 
 // concludePass reports whether a pass has ended, and records its result. The clone stays until the result is recorded.
-func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
+func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s PassState) (isFinished bool) {
 	o := t.originOf(pass)
-	failure, final := clone.failure(p.Now, t.Target.AsksOtherwise)
+	failure, final := clone.failure(p.Now, t.Target.ChangesRequests)
 	switch {
-	case p.Refused[o.Hash] != "":
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Refused[o.Hash])
+	case p.Rejections[o.Hash] != "":
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Rejections[o.Hash])
 		return true
 	case clone.Pod == nil && !final:
-		p.goOnWithPass(clone, t, o)
+		p.continuePass(clone, t, o)
 		return false
 	case clone.Pod == nil:
 		p.voidPass(t, s, fmt.Sprintf("a clone of %s had neither a bound claim nor a node for its Pod within %s", t.Volume, cloneTimeout))
@@ -183,8 +183,8 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 	return false
 }
 
-// goOnWithPass creates the Pod after the claim is bound. It creates the claim if a crash prevented its creation.
-func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
+// continuePass creates the Pod after the claim is bound. It creates the claim if a crash prevented its creation.
+func (p *planner) continuePass(clone Clone, t Trial, o origin) {
 	switch {
 	case clone.VolumeClaim == nil:
 		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(o)}})
@@ -198,64 +198,64 @@ func (p *planner) goOnWithPass(clone Clone, t Trial, o origin) {
 
 // followStarted follows a pass whose clone is mounted. Its result counts only if the node's agent has reported the mount with the options, and
 // no other mount of the server.
-func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s Passing) (ended bool) {
+func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s PassState) (isFinished bool) {
 	list, declared := t.listsOf(pass.Arm)
 	node := clone.Pod.Spec.NodeName
-	_, doubt, isBeside := p.lookAtMount(clone, t.originOf(pass), declared)
+	_, doubt, hasOtherMount := p.checkMount(clone, t.originOf(pass), declared)
 	if doubt == "" {
 		s.Proven = clone.Volume.UID
-		p.memory.Passing[t.UID] = s
+		p.memory.PassStates[t.UID] = s
 	}
-	told, err := clone.result(wantedTransports(t.Target.Clone.Protocol, list))
+	result, err := clone.result(expectedTransports(t.Target.Clone.Protocol, list))
 	switch {
-	case isBeside:
+	case hasOtherMount:
 		p.voidPass(t, s, doubt)
 	case errors.Is(err, errNoResult):
 		if p.Now.Before(clone.Pod.CreationTimestamp.Add(podLifetime*time.Second + overdue)) {
-			p.tell(t, v1alpha1.TrialReasonRunning, t.runsText(pass.Round, node))
+			p.report(t, v1alpha1.TrialReasonRunning, t.runsText(pass.Round, node))
 			return false
 		}
 		p.voidPass(t, s, "the Pod of a clone on "+node+" has not told how it ended")
 	case err != nil:
 		p.voidPass(t, s, "the Pod of a clone on "+node+" "+err.Error())
-	case told.Void != "":
-		p.voidPass(t, s, told.Void)
-	case told.Failed != "":
-		p.fail(t, v1alpha1.TrialReasonNotMounted, fmt.Sprintf("%s, round %d: %s", pass.Arm, pass.Round, told.Failed))
+	case result.Void != "":
+		p.voidPass(t, s, result.Void)
+	case result.Failed != "":
+		p.fail(t, v1alpha1.TrialReasonNotMounted, fmt.Sprintf("%s, round %d: %s", pass.Arm, pass.Round, result.Failed))
 	case s.Proven != clone.Volume.UID && !clone.isOverdue(p.Now):
 		return false
 	case s.Proven != clone.Volume.UID:
 		p.voidPass(t, s, doubt)
 	default:
-		return p.keepPass(t, node, v1alpha1.TrialPass{Round: pass.Round, Arm: pass.Arm, Node: node, Phases: told.Phases}, s)
+		return p.recordPass(t, node, v1alpha1.TrialPass{Round: pass.Round, Arm: pass.Arm, Node: node, Phases: result.Phases}, s)
 	}
 	return true
 }
 
-// keepPass records the measurements of a pass. If the candidate failed before, a mount with the original options shows that the candidate is
+// recordPass records the measurements of a pass. If the candidate failed before, a mount with the original options shows that the candidate is
 // the cause.
-func (p *planner) keepPass(t Trial, node string, pass v1alpha1.TrialPass, s Passing) (ended bool) {
+func (p *planner) recordPass(t Trial, node string, pass v1alpha1.TrialPass, s PassState) (isFinished bool) {
 	if s.Failed != "" {
 		p.fail(t, v1alpha1.TrialReasonNotMounted, s.Failed+"; with the volume's own list it could be mounted")
 		return true
 	}
 	s.Voids, s.Void = 0, ""
-	p.memory.Passing[t.UID] = s
-	p.keepPasses(t, node, []v1alpha1.TrialPass{pass})
+	p.memory.PassStates[t.UID] = s
+	p.recordPasses(t, node, []v1alpha1.TrialPass{pass})
 	return false
 }
 
 // voidPass counts an invalid pass. The pass runs again until maxVoids in a row are invalid.
-func (p *planner) voidPass(t Trial, s Passing, why string) {
-	s.Voids, s.Void = s.Voids+1, why
-	p.memory.Passing[t.UID] = s
+func (p *planner) voidPass(t Trial, s PassState, reason string) {
+	s.Voids, s.Void = s.Voids+1, reason
+	p.memory.PassStates[t.UID] = s
 }
 
 // concludeFailure decides on the consequence of a failed mount of a clone. An unavailable server, or a cause outside the options, may be
 // temporary.
-func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s Passing, failure string) {
+func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s PassState, failure string) {
 	failure = text.Line(mountfailures.Brief(failure))
-	cause := mountfailures.CauseOf(failure, t.Target.AsksOtherwise)
+	cause := mountfailures.CauseOf(failure, t.Target.ChangesRequests)
 	failed := fmt.Sprintf("%s, round %d: %s", pass.Arm, pass.Round, failure)
 	switch {
 	case cause == mountfailures.Elsewhere:
@@ -268,19 +268,19 @@ func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s Passin
 		p.fail(t, v1alpha1.TrialReasonNotMounted, failed+"; with the volume's own list it could be mounted")
 	default:
 		s.Failed = failed
-		p.memory.Passing[t.UID] = s
+		p.memory.PassStates[t.UID] = s
 	}
 }
 
 // errNoResult means that the Pod is still running.
 var errNoResult = errors.New("there is no result yet")
 
-// wantedTransports returns the number of connections of a mount with the given options. Zero if unknown.
-func wantedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
+// expectedTransports returns the number of connections of a mount with the given options. Zero if unknown.
+func expectedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
 	if protocol != v1alpha1.ProtocolNFS {
 		return 0
 	}
-	if n, asked := mountoptions.Nconnect(list); asked {
+	if n, ok := mountoptions.Nconnect(list); ok {
 		return int32(n)
 	}
 	return 1
@@ -289,31 +289,31 @@ func wantedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
 // result returns the result of a pass from the Pod. The Pod's program is trusted, but the files that it works on are not. Thus all values are
 // validated.
 func (c Clone) result(transports int32) (v1alpha1.ClonePass, error) {
-	var ended *corev1.ContainerStateTerminated
+	var termination *corev1.ContainerStateTerminated
 	for _, status := range c.Pod.Status.ContainerStatuses {
 		if status.Name == cloneContainer {
-			ended = status.State.Terminated
+			termination = status.State.Terminated
 		}
 	}
 	phase := c.Pod.Status.Phase
 	switch {
-	case ended == nil && phase != corev1.PodFailed && phase != corev1.PodSucceeded:
+	case termination == nil && phase != corev1.PodFailed && phase != corev1.PodSucceeded:
 		return v1alpha1.ClonePass{}, errNoResult
-	case ended == nil || ended.Message == "":
-		return v1alpha1.ClonePass{}, fmt.Errorf("ended without a result: %s", describeEnd(c.Pod, ended))
+	case termination == nil || termination.Message == "":
+		return v1alpha1.ClonePass{}, fmt.Errorf("ended without a result: %s", describeEnd(c.Pod, termination))
 	}
-	told, err := decodePass(ended.Message)
-	if err == nil && len(told.Phases) > 0 && told.Transports != transports {
-		err = fmt.Errorf("had %s, and its list asks for %d", text.Count(int(told.Transports), "connection"), transports)
+	result, err := decodePass(termination.Message)
+	if err == nil && len(result.Phases) > 0 && result.Transports != transports {
+		err = fmt.Errorf("had %s, and its list asks for %d", text.Count(int(result.Transports), "connection"), transports)
 	}
-	return told, err
+	return result, err
 }
 
-func describeEnd(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) string {
-	if ended == nil {
+func describeEnd(pod *corev1.Pod, termination *corev1.ContainerStateTerminated) string {
+	if termination == nil {
 		return text.CutBytes(text.Line(pod.Status.Reason+" "+pod.Status.Message), v1alpha1.MaxClonePassText)
 	}
-	return fmt.Sprintf("%s, exit code %d", ended.Reason, ended.ExitCode)
+	return fmt.Sprintf("%s, exit code %d", termination.Reason, termination.ExitCode)
 }
 
 // Limits of the values from a clone's Pod, far above the values of any pass.
@@ -329,19 +329,19 @@ var (
 	errUnknownPhases = errors.New("told of other phases than First and Repeated")
 )
 
-func decodePass(message string) (told v1alpha1.ClonePass, err error) {
+func decodePass(message string) (result v1alpha1.ClonePass, err error) {
 	decoder := json.NewDecoder(strings.NewReader(message))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&told); err != nil || len(message) > v1alpha1.MaxClonePassBytes || message[decoder.InputOffset():] != "" {
+	if err := decoder.Decode(&result); err != nil || len(message) > v1alpha1.MaxClonePassBytes || message[decoder.InputOffset():] != "" {
 		return v1alpha1.ClonePass{}, errUnreadable
 	}
-	if told.Failed != "" || told.Void != "" {
-		return v1alpha1.ClonePass{Failed: sayable(told.Failed), Void: sayable(told.Void)}, nil
+	if result.Failed != "" || result.Void != "" {
+		return v1alpha1.ClonePass{Failed: sanitizeText(result.Failed), Void: sanitizeText(result.Void)}, nil
 	}
-	if len(told.Phases) != len(v1alpha1.PassPhases) {
+	if len(result.Phases) != len(v1alpha1.PassPhases) {
 		return v1alpha1.ClonePass{}, errUnknownPhases
 	}
-	for i, phase := range told.Phases {
+	for i, phase := range result.Phases {
 		if phase.Name != v1alpha1.PassPhases[i] {
 			return v1alpha1.ClonePass{}, errUnknownPhases
 		}
@@ -349,11 +349,11 @@ func decodePass(message string) (told v1alpha1.ClonePass, err error) {
 			return v1alpha1.ClonePass{}, errUnlikelyPass
 		}
 	}
-	return told, nil
+	return result, nil
 }
 
-// sayable limits a text to a form that is valid in a message.
-func sayable(s string) string { return text.CutBytes(text.Line(s), v1alpha1.MaxClonePassText) }
+// sanitizeText limits a text to a form that is valid in a message.
+func sanitizeText(s string) string { return text.CutBytes(text.Line(s), v1alpha1.MaxClonePassText) }
 
 func isLikely(phase v1alpha1.TrialPassPhase) bool {
 	names := map[string]bool{}

@@ -218,7 +218,7 @@ func TestWhatReadsHasNoWritableClone(t *testing.T) {
 	trial := b.add("a")
 	r := Trial{StorageClientTrial: trial}
 	b.resolve(&r)
-	pod := r.passPod(r.originOf(r.nextPass(Passing{})), *b.nodes["n1"], &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "u"}})
+	pod := r.passPod(r.originOf(r.nextPass(PassState{})), *b.nodes["n1"], &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "u"}})
 	container := pod.Spec.Containers[0]
 	if !container.VolumeMounts[0].ReadOnly || slices.Contains(container.Args, "--allow-writes") || *pod.Spec.SecurityContext.RunAsUser != v1alpha1.DefaultTrialUser {
 		t.Errorf("Pod is %+v", pod.Spec)
@@ -583,7 +583,7 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 		return Clone{Pod: pod}
 	}
 	for list, transports := range map[string]int32{"nconnect=4": 4, "hard": 1} {
-		wanted := wantedTransports(v1alpha1.ProtocolNFS, []string{list})
+		wanted := expectedTransports(v1alpha1.ProtocolNFS, []string{list})
 		if _, err := told(transports).result(wanted); err != nil || wanted != transports {
 			t.Errorf("%s: %d wanted, %v", list, wanted, err)
 		}

@@ -34,13 +34,13 @@ const (
 	timeout = time.Minute
 	// overdue is the additional time before a missing result counts as lost: a removed agent never reports.
 	overdue = time.Minute
-	// patience is the maximum time that an option set waits for a probe. After that, only a mount by a pod can be evidence.
-	patience = 10 * time.Minute
+	// maxProbeWait is the maximum time that an option set waits for a probe. After that, only a mount by a pod can be evidence.
+	maxProbeWait = 10 * time.Minute
 	// podDelay is the maximum time until a node's trial runner exists, runnerDelay until it is Ready.
 	podDelay    = 20 * time.Second
 	runnerDelay = 2 * time.Minute
-	// retryRefused is the time after which a rejected option set is probed again: the server may have changed.
-	retryRefused = time.Hour
+	// rejectedRetryDelay is the time after which a rejected option set is probed again: the server may have changed.
+	rejectedRetryDelay = time.Hour
 	// runAsUser is the user that reads the root: the account nobody, which has no rights on any server.
 	runAsUser = 65534
 )
@@ -60,8 +60,8 @@ type Node struct {
 
 // Runner is the state of a node's trial runner.
 type Runner struct {
-	// There is true if its Pod exists. Ready is true if the Pod is Ready and not being deleted.
-	There, Ready bool
+	// Exists is true if its Pod exists. Ready is true if the Pod is Ready and not being deleted.
+	Exists, Ready bool
 }
 
 // Snapshot is the input of a plan.
@@ -74,11 +74,11 @@ type Snapshot struct {
 	Clones []Clone
 	// Servers are the servers in the volumes' specs, by volume name.
 	Servers map[string]string
-	// Refused are the messages of rejected creations of clones, by the label of their objects.
-	Refused  map[string]string
-	Profiles *fleet.ProfileSet
-	Memory   Memory
-	Now      time.Time
+	// Rejections are the messages of rejected creations of clones, by the label of their objects.
+	Rejections map[string]string
+	Profiles   *fleet.ProfileSet
+	Memory     Memory
+	Now        time.Time
 }
 
 // Memory is the state that the objects do not contain. It is immutable.
@@ -89,10 +89,10 @@ type Memory struct {
 	Waiting map[volumeplan.ProbeKey]Waiting
 	// Choices are the nodes of StorageClientTrials that run.
 	Choices map[types.UID]Choice
-	// Passing is the state of trials that use clones.
-	Passing map[types.UID]Passing
-	// Left is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early: then its proofs are missing.
-	Left map[string]time.Time
+	// PassStates is the state of trials that use clones.
+	PassStates map[types.UID]PassState
+	// LastUsed is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early: then its proofs are missing.
+	LastUsed map[string]time.Time
 }
 
 // Result is the result of a probe, with its time.
@@ -207,23 +207,23 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, underWay: map[types.UID]bool{}, writes: map[types.UID]bool{}, wanted: map[string]bool{},
-		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, Passing: map[types.UID]Passing{}, Left: map[string]time.Time{}},
+		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, active: map[types.UID]bool{}, writes: map[types.UID]bool{}, awaitedSamples: map[string]bool{},
+		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, PassStates: map[types.UID]PassState{}, LastUsed: map[string]time.Time{}},
 	}
 	for _, t := range s.Trials {
 		p.byTrial[t.hash()] = t
-		if was, known := s.Memory.Passing[t.UID]; known && !t.isOver() {
-			p.memory.Passing[t.UID] = was
+		if previous, known := s.Memory.PassStates[t.UID]; known && !t.isOver() {
+			p.memory.PassStates[t.UID] = previous
 		}
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for _, c := range s.Candidates {
 		p.byHash[hashOf(c)] = c
-		if was, known := s.Memory.Results[c.ProbeKey]; known {
-			p.memory.Results[c.ProbeKey] = was
+		if previous, known := s.Memory.Results[c.ProbeKey]; known {
+			p.memory.Results[c.ProbeKey] = previous
 		}
 	}
-	p.rememberNodes()
+	p.recordNodes()
 	for _, n := range p.Nodes {
 		p.followOrder(n)
 		p.countSample(n)
@@ -237,13 +237,13 @@ func For(s Snapshot) Plan {
 	for _, t := range s.Trials {
 		p.advance(t)
 	}
-	p.takeBackSamples()
+	p.clearSamples()
 	for _, n := range p.Nodes {
 		if isLabelled(n.Node) && !p.busy[n.Node.Name] {
 			p.steps = append(p.steps, SetLabel{Node: n})
 		}
 	}
-	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.underWay) > 0 || len(p.memory.Passing) > 0 || p.isClearing || len(p.steps) > 0}
+	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.active) > 0 || len(p.memory.PassStates) > 0 || p.isClearing || len(p.steps) > 0}
 }
 
 type planner struct {
@@ -256,14 +256,14 @@ type planner struct {
 	byHash  map[string]volumeplan.ProbeCandidate
 	// addresses caches the addresses of servers, names the names under which nodes have mounted their volumes.
 	addresses, names map[string][]string
-	// byTrial are the StorageClientTrials by hash. underWay are the trials with an order or a node. writes are the trials with a planned status.
-	byTrial          map[string]Trial
-	underWay, writes map[types.UID]bool
+	// byTrial are the StorageClientTrials by hash. active are the trials with an order or a node. writes are the trials with a planned status.
+	byTrial        map[string]Trial
+	active, writes map[types.UID]bool
 	// sampling is the number of nodes with a sample in progress. wanted are the nodes with a sample that a trial waits for.
-	sampling int
-	wanted   map[string]bool
-	// beginning is the number of trials about to get an order or a clone. isClearing is true while a finished one still exists.
-	beginning  int
+	sampling       int
+	awaitedSamples map[string]bool
+	// starting is the number of trials about to get an order or a clone. isClearing is true while a finished one still exists.
+	starting   int
 	isClearing bool
 }
 
@@ -283,7 +283,7 @@ func (p *planner) followOrder(n Node) {
 	switch {
 	case !wanted:
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
-		p.concludeOrder(c, Judge(n.Node.Name, describeOrder(order), c.Target.AsksOtherwise, *status))
+		p.concludeOrder(c, EvaluateProbe(n.Node.Name, describeOrder(order), c.Target.ChangesRequests, *status))
 	case p.Now.After(issued.Add(timeout + overdue)):
 		p.concludeOrder(c, unknown("the agent on "+n.Node.Name+" has not told how a probe ended"))
 	default:
@@ -310,23 +310,23 @@ func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Pr
 
 // conclude records the result of a probe. A probe without a result does not replace an earlier rejection.
 func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
-	if was := p.memory.Results[c.ProbeKey]; was.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
-		probe = was.Probe
+	if previous := p.memory.Results[c.ProbeKey]; previous.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
+		probe = previous.Probe
 	}
 	p.memory.Results[c.ProbeKey] = Result{Probe: probe, At: p.Now}
 	delete(p.memory.Waiting, c.ProbeKey)
 }
 
-func unknown(why string) volumeplan.Probe {
-	return volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: why}
+func unknown(reason string) volumeplan.Probe {
+	return volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: reason}
 }
 
 // follow advances a candidate to its order, or records why it gets none.
 func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	result, known := p.memory.Results[c.ProbeKey]
-	again := known && result.Verdict == volumeplan.ProbeRefused && p.Now.After(result.At.Add(retryRefused))
+	isRetryDue := known && result.Verdict == volumeplan.ProbeRefused && p.Now.After(result.At.Add(rejectedRetryDelay))
 	switch {
-	case p.running[c.ProbeKey], known && !again:
+	case p.running[c.ProbeKey], known && !isRetryDue:
 		return
 	case c.Target.Obstacle != "" && c.Target.Clone.Obstacle != "":
 		p.conclude(c, unknown(c.Target.Obstacle+", and "+c.Target.Clone.Obstacle))
@@ -341,20 +341,20 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		return
 	}
 	if w.Node != "" {
-		if node, there := p.nodeOf(w.Node); there && p.isUsable(node, c) {
+		if node, found := p.nodeOf(w.Node); found && p.isUsable(node, c) {
 			p.order(c, node, w)
 			return
 		}
 		w.Node = ""
 	}
-	if p.Now.After(w.Since.Add(patience)) {
-		p.conclude(c, unknown("no node with an agent was free for a probe within "+patience.String()))
+	if p.Now.After(w.Since.Add(maxProbeWait)) {
+		p.conclude(c, unknown("no node with an agent was free for a probe within "+maxProbeWait.String()))
 		return
 	}
-	if node, found := p.findNode(c, w); found && p.hasRoom() {
+	if node, found := p.findNode(c, w); found && p.hasCapacity() {
 		w.Node, w.Chosen = node.Node.Name, p.Now
 		p.busy[w.Node] = true
-		p.beginning++
+		p.starting++
 		if !isLabelled(node.Node) {
 			p.steps = append(p.steps, SetLabel{Node: node, Labelled: true})
 		}
@@ -371,21 +371,21 @@ func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {
 
 // order sets the order after the trial runner of the chosen node is Ready.
 func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
-	since := p.Now.Sub(w.Chosen)
+	elapsed := p.Now.Sub(w.Chosen)
 	switch {
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, SetOrder{Node: n, Order: orderFor(c, p.Now)})
-	case !n.Runner.There && since > podDelay:
+	case !n.Runner.Exists && elapsed > podDelay:
 		p.concludeOrder(c, unknown(fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
-	case since > runnerDelay:
+	case elapsed > runnerDelay:
 		p.concludeOrder(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case !isLabelled(n.Node):
 		p.steps = append(p.steps, SetLabel{Node: n, Labelled: true})
 	}
 	p.busy[n.Node.Name] = true
-	p.beginning++
+	p.starting++
 	p.memory.Waiting[c.ProbeKey] = w
 }
 
@@ -405,7 +405,7 @@ func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
 	return isFree(n) && p.isSelected(n.Node, c)
 }
 
-func (p *planner) hasRoom() bool { return len(p.running)+len(p.underWay)+p.beginning < maxNodes }
+func (p *planner) hasCapacity() bool { return len(p.running)+len(p.active)+p.starting < maxNodes }
 
 // findNode prefers a node that already has the label. For a clone, it returns a node without mounts of the server.
 func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) {

@@ -58,7 +58,7 @@ func candidate(set, server string) volumeplan.ProbeCandidate {
 	return volumeplan.ProbeCandidate{
 		ProbeKey: volumeplan.ProbeKey{Set: set, Server: server}, Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + set}}, Profiles: []string{"p"},
 		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"},
-			AsksOtherwise: true, Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}},
+			ChangesRequests: true, Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}},
 	}
 }
 
@@ -83,7 +83,7 @@ func (w *world) apply(step Step) {
 			return
 		}
 		n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
-		n.Runner = Runner{There: w.runners, Ready: w.runners && !w.stuck}
+		n.Runner = Runner{Exists: w.runners, Ready: w.runners && !w.stuck}
 	case SetOrder:
 		if !n.Writable {
 			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
@@ -253,7 +253,7 @@ func TestWhatCannotBeProbedIsToldSoAndHoldsNothingUp(t *testing.T) {
 		"an obstacle":                      {kerberos, nil, "sec=krb5 needs the node's rpc.gssd, and it cannot be cloned", time.Second},
 		"no node that the profile selects": {candidate("s", "filer"), func(w *world) { w.nodes = nil }, "the profile selects no node", time.Second},
 		"no node is free": {candidate("s", "filer"), func(w *world) { w.nodes["n1"].Writable = false },
-			"no node with an agent was free for a probe within 10m0s", patience + 10*time.Second},
+			"no node with an agent was free for a probe within 10m0s", maxProbeWait + 10*time.Second},
 		"no trial runner": {candidate("s", "filer"), func(w *world) { w.runners = false },
 			"no Pod of DaemonSet storage-client-trial-runner came to n1", podDelay + 10*time.Second},
 		"a trial runner that does not start": {candidate("s", "filer"), func(w *world) { w.stuck = true },
@@ -356,13 +356,13 @@ func TestWhatWasRefusedIsTriedAgainAndStaysRefusedUntilItWorks(t *testing.T) {
 	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "timed out"}
 	}
-	w.now = w.now.Add(retryRefused)
+	w.now = w.now.Add(rejectedRetryDelay)
 	w.run()
 	if len(w.log) == steps || w.verdict(c) != first {
 		t.Errorf("a probe that shows nothing has lifted it: %+v", w.verdict(c))
 	}
 	w.answer = good
-	w.now = w.now.Add(retryRefused)
+	w.now = w.now.Add(rejectedRetryDelay)
 	w.run()
 	if w.verdict(c).Verdict != volumeplan.ProbeWorks {
 		t.Errorf("verdict is %+v", w.verdict(c))
@@ -402,18 +402,18 @@ func TestJudge(t *testing.T) {
 			if status.Own != nil {
 				status.Own.SameFailure = status.Own.Message == test.message
 			}
-			got := Judge("n1", describeOrder(order), test.asksOtherwise, status)
+			got := EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, status)
 			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
 				t.Errorf("got %+v, want %s", got, test.want)
 			}
 			// An agent of the release before names no cause: what is left open then counts against no list.
-			got = Judge("n1", describeOrder(order), test.asksOtherwise, former)
+			got = EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, former)
 			if got.Verdict != test.want && !(test.want == volumeplan.ProbeRefused && got.Verdict == volumeplan.ProbeUnknown && !test.own.Succeeded) {
 				t.Errorf("of an agent of the release before: got %+v, want %s", got, test.want)
 			}
 			// The field decides, and not the words.
 			status.Message = "Der Server mag nicht"
-			if got := Judge("n1", describeOrder(order), test.asksOtherwise, status); got.Verdict != test.want {
+			if got := EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, status); got.Verdict != test.want {
 				t.Errorf("in other words: got %+v, want %s", got, test.want)
 			}
 		})

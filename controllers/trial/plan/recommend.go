@@ -36,7 +36,7 @@ func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
 		if err != nil {
 			return nil, fmt.Errorf("node %s: %w", s.Node, err)
 		}
-		mounts = append(mounts, recommend.JudgeNode(s.Node, counted)...)
+		mounts = append(mounts, recommend.EvaluateNode(s.Node, counted)...)
 	}
 	return mounts, nil
 }
@@ -47,7 +47,7 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 	if len(groups) == 0 {
 		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: count(nodesIn(mounts))}}
 	}
-	var told []v1alpha1.TrialRecommendation
+	var recommendations []v1alpha1.TrialRecommendation
 	for _, g := range groups[:min(len(groups), maxRecommendations)] {
 		first := g.Findings[0]
 		r := v1alpha1.TrialRecommendation{
@@ -59,23 +59,23 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 				r.Options = append(r.Options, text.CutBytes(option, maxOption))
 			}
 		}
-		told = append(told, r)
+		recommendations = append(recommendations, r)
 	}
-	return told
+	return recommendations
 }
 
 // conclusionOf returns the conclusion as a sentence.
-func conclusionOf(mounts []recommend.Mount, told []v1alpha1.TrialRecommendation) string {
+func conclusionOf(mounts []recommend.Mount, recommendations []v1alpha1.TrialRecommendation) string {
 	outcome := recommend.Conclude(mounts)
 	switch outcome {
 	case recommend.Helps:
 	case recommend.HelpsNot:
-		return fmt.Sprintf("No setting of the client will help (%s): %s", told[0].Rule, told[0].Effect)
+		return fmt.Sprintf("No setting of the client will help (%s): %s", recommendations[0].Rule, recommendations[0].Effect)
 	default:
 		return outcome.Text()
 	}
 	var helps []string
-	for _, r := range told {
+	for _, r := range recommendations {
 		if r.Cause == v1alpha1.TrialCause(recommend.CauseClient) && !r.ByHand {
 			helps = append(helps, fmt.Sprintf("%s (%s)", strings.Join(r.Options, ", "), r.Rule))
 		}

@@ -27,8 +27,8 @@ const (
 	maxNote    = 512
 )
 
-// roundsWanted returns the planned number of rounds, if known.
-func (t Trial) roundsWanted() int32 {
+// plannedRounds returns the planned number of rounds, if known.
+func (t Trial) plannedRounds() int32 {
 	if t.Spec.Rounds > 0 {
 		return t.Spec.Rounds
 	}
@@ -36,7 +36,7 @@ func (t Trial) roundsWanted() int32 {
 }
 
 // decideRounds returns the planned number of rounds of a trial with this status, with the reason. It decides once, after the first rounds.
-func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, why string) {
+func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, reason string) {
 	switch {
 	case t.Spec.Rounds > 0:
 		return t.Spec.Rounds, "The trial asks for so many."
@@ -46,11 +46,11 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted i
 		return status.RoundsWanted, status.RoundsReason
 	}
 	// Orders end with the last of the first rounds: this is the first of the two looks of a verdict.
-	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).judge().IsDecidedByCounts() {
+	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).evaluate().IsDecidedByCounts() {
 		return status.Rounds, "So clear a difference needs no more."
 	}
-	needed, why := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
-	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(why, maxNote)
+	needed, reason := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
+	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(reason, maxNote)
 }
 
 func (t Trial) goal() verdict.Goal {
@@ -64,7 +64,7 @@ func (t Trial) goal() verdict.Goal {
 // nextPasses returns the passes of the next order: two rounds if both fit well into its time.
 func (t Trial) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
 	done, count := t.Status.Rounds, int32(1)
-	if took := t.roundTime(); took > 0 && 3*took < workTimeout {
+	if duration := t.roundTime(); duration > 0 && 3*duration < workTimeout {
 		count = v1alpha1.MaxOrderPasses / passesPerRound
 	}
 	return t.passesFrom(done+1, min(done+count, wanted))
@@ -83,17 +83,17 @@ func (t Trial) passesFrom(first, last int32) []v1alpha1.NodeTrialPass {
 
 // roundTime returns the duration of the last round. Zero if there is none.
 func (t Trial) roundTime() time.Duration {
-	var took time.Duration
+	var duration time.Duration
 	for _, pass := range t.Status.Passes {
 		if pass.Round != t.Status.Rounds {
 			continue
 		}
-		took += mountTime + t.pause()
+		duration += mountTime + t.pause()
 		for _, phase := range pass.Phases {
-			took += time.Duration(phase.Microseconds) * time.Microsecond
+			duration += time.Duration(phase.Microseconds) * time.Microsecond
 		}
 	}
-	return took
+	return duration
 }
 
 func (t Trial) pause() time.Duration {
@@ -150,11 +150,11 @@ var units = map[v1alpha1.TrialWorkloadName]string{
 func passesOf(passes []v1alpha1.TrialPass) []verdict.Pass {
 	out := make([]verdict.Pass, 0, len(passes))
 	for _, pass := range passes {
-		judged := verdict.Pass{Round: int(pass.Round), Node: pass.Node, Arm: verdict.Arm(pass.Arm)}
+		verdictPass := verdict.Pass{Round: int(pass.Round), Node: pass.Node, Arm: verdict.Arm(pass.Arm)}
 		for _, phase := range pass.Phases {
-			judged.Phases = append(judged.Phases, phaseOf(phase))
+			verdictPass.Phases = append(verdictPass.Phases, phaseOf(phase))
 		}
-		out = append(out, judged)
+		out = append(out, verdictPass)
 	}
 	return out
 }
@@ -171,7 +171,7 @@ func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
 
 // VerdictOf returns the verdict on the measurements of a trial so far, for tools that show more than its status.
 func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
-	return Trial{StorageClientTrial: trial}.judge()
+	return Trial{StorageClientTrial: trial}.evaluate()
 }
 
 // GoalOf returns the improvement that the candidate must reach.
@@ -182,7 +182,7 @@ func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal {
 // ColdCaches are the client's caches that are empty at the start of a pass: its mount is new.
 var ColdCaches = []string{"attributes", "names", "data"}
 
-func (t Trial) judge() verdict.Verdict {
+func (t Trial) evaluate() verdict.Verdict {
 	passes := passesOf(t.Status.Passes)
 	for i := range passes {
 		for j := range passes[i].Phases {
@@ -192,7 +192,7 @@ func (t Trial) judge() verdict.Verdict {
 			passes[i].Phases[0].Cold = ColdCaches
 		}
 	}
-	return verdict.Judge(passes, t.goal(), verdict.Attributes{
+	return verdict.Evaluate(passes, t.goal(), verdict.Attributes{
 		BeforeSeconds: mountoptions.AttributeSeconds(t.Status.Before), AfterSeconds: mountoptions.AttributeSeconds(t.Status.After),
 		PauseSeconds: t.pause().Seconds(),
 	})
@@ -202,14 +202,14 @@ func (t Trial) judge() verdict.Verdict {
 func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
 	out := make([]v1alpha1.TrialResult, 0, min(len(results), maxResults))
 	for _, r := range results[:min(len(results), maxResults)] {
-		told := v1alpha1.TrialResult{
+		result := v1alpha1.TrialResult{
 			Phase: r.Phase, Metric: r.Metric, Unit: text.CutBytes(r.Unit, 64), Before: decimal(r.Before), After: decimal(r.After),
 			Verdict: v1alpha1.TrialVerdict(r.Outcome), Decides: r.Decides, Note: text.CutBytes(r.Note, maxNote),
 		}
 		if r.Ratio > 0 {
-			told.Ratio, told.Low, told.High = decimal(r.Ratio), decimal(r.Low), decimal(r.High)
+			result.Ratio, result.Low, result.High = decimal(r.Ratio), decimal(r.Low), decimal(r.High)
 		}
-		out = append(out, told)
+		out = append(out, result)
 	}
 	return out
 }

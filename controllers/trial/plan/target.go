@@ -22,12 +22,12 @@ type Trial struct {
 	Volume string
 	pv     *corev1.PersistentVolume
 	Target judge.ProbeTarget
-	// Lacks describes a missing requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
-	Lacks, Impossible string
+	// Missing describes a missing requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
+	Missing, Impossible string
 }
 
-// ofTrial is the name in messages of a candidate that belongs to no profile.
-const ofTrial = "of-this-trial"
+// trialProfileName is the name in messages of a candidate that belongs to no profile.
+const trialProfileName = "of-this-trial"
 
 // Resolve determines the mounts of a trial. After its start, both mount options are fixed, regardless of changes of volume and profile.
 func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) Trial {
@@ -40,12 +40,12 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 		return t.resolveObserved(pv)
 	}
 	if pv == nil {
-		t.Lacks = t.unbound()
+		t.Missing = t.unbound()
 		return t
 	}
 	profile := candidateProfile(trial, profiles)
 	if profile == nil {
-		t.Lacks = "there is no profile " + trial.Spec.Profile
+		t.Missing = "there is no profile " + trial.Spec.Profile
 		return t
 	}
 	t.Volume, t.pv = pv.Name, pv
@@ -78,11 +78,11 @@ func (t Trial) cloneObstacle() string {
 // resolveObserved determines the volume whose mounts nodes count. After the start, the claim must stay bound to it: a user must not learn
 // about mounts of another volume.
 func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
-	switch began := t.Status.Volume; {
-	case pv == nil && began == "":
-		t.Lacks = t.unbound()
-	case pv == nil, began != "" && began != pv.Name:
-		t.Impossible = fmt.Sprintf("the claim is not bound to volume %s any more", began)
+	switch recordedVolume := t.Status.Volume; {
+	case pv == nil && recordedVolume == "":
+		t.Missing = t.unbound()
+	case pv == nil, recordedVolume != "" && recordedVolume != pv.Name:
+		t.Impossible = fmt.Sprintf("the claim is not bound to volume %s any more", recordedVolume)
 	default:
 		t.Volume = pv.Name
 	}
@@ -103,7 +103,7 @@ func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []v1alpha1.St
 		return &profiles[i]
 	}
 	return &v1alpha1.StorageClientProfile{
-		ObjectMeta: metav1.ObjectMeta{Name: ofTrial, Finalizers: []string{v1alpha1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Name: trialProfileName, Finalizers: []string{v1alpha1.Finalizer}},
 		Spec: v1alpha1.StorageClientProfileSpec{AllNodes: true, Volumes: []v1alpha1.VolumeRule{{
 			Name: "candidate", Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{trial.Namespace}},
 			MountOptions: trial.Spec.MountOptions, OnConflict: v1alpha1.ConflictUseProfile,

@@ -47,16 +47,16 @@ func (p *planner) followWork(n Node) {
 	hash, issued := parseID(order.ID)
 	t, wanted := p.byTrial[hash]
 	if wanted && !t.isOver() && !t.isTimedOut(p.Now) {
-		p.underWay[t.UID] = true
-		answered := status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning
+		p.active[t.UID] = true
+		hasResponded := status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning
 		switch {
-		case answered && p.takeRounds(t, n, status.Passes):
+		case hasResponded && p.recordRounds(t, n, status.Passes):
 			return
 		// If another controller uses the node, a failure of the work is no evidence.
-		case answered && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
+		case hasResponded && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
 			p.concludeWork(t, *status)
-		case !answered && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
-			p.tell(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
+		case !hasResponded && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
+			p.report(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
 			return
 		}
 	}
@@ -82,7 +82,7 @@ func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 func (t Trial) isKeptOut(status v1alpha1.NodeTrialStatus) bool {
 	isMounted := slices.ContainsFunc(status.Proofs, func(proof v1alpha1.TrialProof) bool { return proof.Type == v1alpha1.ProofTransports })
 	return status.Phase == v1alpha1.TrialFinished && !isMounted && len(status.Passes) == 0 && (status.Own == nil || !status.Own.Succeeded) &&
-		causeOf(status, t.Target.AsksOtherwise) != v1alpha1.MountFailureOptions
+		causeOf(status, t.Target.ChangesRequests) != v1alpha1.MountFailureOptions
 }
 
 // failureOf returns the cause of an order without a complete round.
@@ -98,17 +98,17 @@ func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
 	return v1alpha1.TrialReasonNotMounted, message
 }
 
-// takeRounds records new rounds. The order stays until they are recorded.
-func (p *planner) takeRounds(t Trial, n Node, answer []v1alpha1.TrialPass) bool {
+// recordRounds records new rounds. The order stays until they are recorded.
+func (p *planner) recordRounds(t Trial, n Node, answer []v1alpha1.TrialPass) bool {
 	passes := completeRounds(answer, t.Status.Rounds, n.Node.Name)
 	if len(passes) == 0 {
 		return false
 	}
-	p.keepPasses(t, n.Node.Name, passes)
+	p.recordPasses(t, n.Node.Name, passes)
 	return true
 }
 
-func (p *planner) keepPasses(t Trial, node string, passes []v1alpha1.TrialPass) {
+func (p *planner) recordPasses(t Trial, node string, passes []v1alpha1.TrialPass) {
 	status := t.Status.DeepCopy()
 	status.Passes = append(status.Passes, passes...)
 	status.Rounds, status.Node = roundsIn(status.Passes), node
@@ -117,7 +117,7 @@ func (p *planner) keepPasses(t Trial, node string, passes []v1alpha1.TrialPass) 
 }
 
 func (t Trial) runsText(round int32, node string) string {
-	return fmt.Sprintf("Round %d of %d runs on %s", round, t.roundsWanted(), node)
+	return fmt.Sprintf("Round %d of %d runs on %s", round, t.plannedRounds(), node)
 }
 
 // advance advances a trial to its next order, or to its end.
@@ -126,33 +126,33 @@ func (p *planner) advance(t Trial) {
 		p.observe(t)
 		return
 	}
-	wanted := t.roundsWanted()
+	wanted := t.plannedRounds()
 	switch {
 	case t.isOver(), p.writes[t.UID]:
 	case t.Status.StartTime == nil:
-		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for its turn")
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for its turn")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
 		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("no round was complete after %d s; it was last told: %s", t.Spec.Timeout(), t.lastMessage()))
 	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= wanted):
 		p.finish(t)
-	case p.underWay[t.UID]:
+	case p.active[t.UID]:
 	case t.Impossible != "":
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.Impossible)
-	case t.Lacks != "":
-		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits: "+t.Lacks)
+	case t.Missing != "":
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waits: "+t.Missing)
 	case t.Status.Volume == "":
-		p.begin(t)
-	case len(p.underWay) >= maxTrials:
-		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for another trial to end")
+		p.start(t)
+	case len(p.active) >= maxTrials:
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for another trial to end")
 	case t.Status.Route == v1alpha1.RouteClone:
-		p.bringClone(t)
+		p.startClone(t)
 	default:
-		p.bringWork(t, wanted)
+		p.startWork(t, wanted)
 	}
 }
 
-// begin records both mount options that are compared: they are fixed from now on.
-func (p *planner) begin(t Trial) {
+// start records both mount options that are compared: they are fixed from now on.
+func (p *planner) start(t Trial) {
 	if t.Target.Obstacle != "" {
 		p.changeToClones(t)
 		return
@@ -167,33 +167,33 @@ func (p *planner) begin(t Trial) {
 func (p *planner) changeToClones(t Trial) {
 	status := t.Status.DeepCopy()
 	status.Volume, status.Route = t.Volume, v1alpha1.RouteClone
-	status.Before, status.After = mountoptions.TakeApart(t.Target.Clone.Own), mountoptions.TakeApart(t.Target.Clone.Options)
+	status.Before, status.After = mountoptions.SplitOptions(t.Target.Clone.Own), mountoptions.SplitOptions(t.Target.Clone.Options)
 	p.writeStatus(t, *status)
 }
 
-// bringWork assigns a node with a trial runner to a trial, and orders the next rounds.
-func (p *planner) bringWork(t Trial, wanted int32) {
+// startWork assigns a node with a trial runner to a trial, and orders the next rounds.
+func (p *planner) startWork(t Trial, wanted int32) {
 	choice, chosen := p.Memory.Choices[t.UID]
-	n, there := p.nodeOf(choice.Node)
-	if !chosen || !there || !isFree(n) || !t.selects(n) {
-		if n, there = p.findFree(t); !there || !p.hasRoom() {
-			p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for a node: none that it may run on is in service, has an agent and no other trial. A profile that selects a node brings its agent, except in mode Plan")
+	n, found := p.nodeOf(choice.Node)
+	if !chosen || !found || !isFree(n) || !t.selects(n) {
+		if n, found = p.findFree(t); !found || !p.hasCapacity() {
+			p.report(t, v1alpha1.TrialReasonWaiting, "Waits for a node: none that it may run on is in service, has an agent and no other trial. A profile that selects a node brings its agent, except in mode Plan")
 			return
 		}
 		choice = Choice{Node: n.Node.Name, At: p.Now}
-	} else if !p.hasRoom() {
-		p.tell(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
+	} else if !p.hasCapacity() {
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
 		return
 	}
-	p.underWay[t.UID], p.busy[n.Node.Name] = true, true
+	p.active[t.UID], p.busy[n.Node.Name] = true, true
 	p.memory.Choices[t.UID] = choice
-	since := p.Now.Sub(choice.At)
+	elapsed := p.Now.Sub(choice.At)
 	switch {
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, SetOrder{Node: n, Order: t.order(wanted, p.Now)})
-	case !n.Runner.There && since > podDelay:
+	case !n.Runner.Exists && elapsed > podDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name))
-	case since > runnerDelay:
+	case elapsed > runnerDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case !isLabelled(n.Node):
 		p.steps = append(p.steps, SetLabel{Node: n, Labelled: true})
@@ -221,7 +221,7 @@ func (p *planner) findFree(t Trial) (chosen Node, found bool) {
 
 func (t Trial) selects(n Node) bool {
 	for key, value := range t.Spec.NodeSelector {
-		if label, has := n.Node.Labels[key]; !has || label != string(value) {
+		if label, ok := n.Node.Labels[key]; !ok || label != string(value) {
 			return false
 		}
 	}
@@ -239,7 +239,7 @@ func (t Trial) order(wanted int32, now time.Time) *v1alpha1.NodeTrial {
 }
 
 func (p *planner) finish(t Trial) {
-	v := t.judge()
+	v := t.evaluate()
 	status := t.Status.DeepCopy()
 	status.Verdict, status.Results = v1alpha1.TrialVerdict(v.Outcome), resultsOf(v.Results)
 	p.end(t, status, v1alpha1.TrialReasonDecided, v.Why, false)
@@ -257,13 +257,13 @@ func (p *planner) end(t Trial, status *v1alpha1.StorageClientTrialStatus, reason
 	p.writeStatus(t, *status)
 }
 
-// tell reports the progress of a trial that is not finished.
-func (p *planner) tell(t Trial, reason, message string) {
-	p.goOn(t, t.Status.DeepCopy(), reason, message)
+// report reports the progress of a trial that is not finished.
+func (p *planner) report(t Trial, reason, message string) {
+	p.reportStatus(t, t.Status.DeepCopy(), reason, message)
 }
 
-// goOn writes the status of a trial that is not finished.
-func (p *planner) goOn(t Trial, status *v1alpha1.StorageClientTrialStatus, reason, message string) {
+// reportStatus writes the status of a trial that is not finished.
+func (p *planner) reportStatus(t Trial, status *v1alpha1.StorageClientTrialStatus, reason, message string) {
 	setConditions(status, t.Generation, p.Now, reason, message, map[string]bool{v1alpha1.TrialConditionReconciling: true})
 	p.writeStatus(t, *status)
 }

@@ -72,7 +72,7 @@ func (l *lab) step() Plan {
 	l.t.Helper()
 	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
 	for _, trial := range l.trials {
-		resolved := Trial{StorageClientTrial: trial, Lacks: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
+		resolved := Trial{StorageClientTrial: trial, Missing: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
 		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"},
 			Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}}
 		if l.resolve != nil {
@@ -85,7 +85,7 @@ func (l *lab) step() Plan {
 	}
 	l.visitClones(&s)
 	if l.refused != "" {
-		s.Refused = map[string]string{s.Trials[0].hash(): l.refused}
+		s.Rejections = map[string]string{s.Trials[0].hash(): l.refused}
 	}
 	next := For(s)
 	l.memory = next.Memory

@@ -10,7 +10,7 @@ import (
 
 // Candidate returns the mount options of a volume for an isolated test mount, by the rules of one profile. They count even if the profile does
 // not act. why explains why there are none. Empty if there are.
-func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string) (list []string, why string) {
+func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string) (list []string, obstacle string) {
 	p := compileProfile(profile, allow)
 	if reason, message := match.Check(profile, allow); reason != "" {
 		return nil, message
@@ -24,12 +24,12 @@ func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue
 	v := Volume(in)
 	unusable := []string{v1alpha1.VolumeReasonNoMount, v1alpha1.VolumeReasonNoClass, v1alpha1.VolumeReasonWrongProtocol, v1alpha1.VolumeReasonInvalidOptions}
 	switch {
-	case v.Wanted == nil && v.Reason == v1alpha1.VolumeReasonIgnored:
+	case v.Desired == nil && v.Reason == v1alpha1.VolumeReasonIgnored:
 		return nil, v.Message
-	case v.Wanted == nil:
+	case v.Desired == nil:
 		return nil, "no rule of profile " + p.Name + " selects the volume"
 	case slices.Contains(unusable, v.Reason):
 		return nil, v.Message
 	}
-	return v.Wanted, ""
+	return v.Desired, ""
 }

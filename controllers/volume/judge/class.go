@@ -21,7 +21,7 @@ func followClass(family mountoptions.Protocol, class []string, rules []rule) []r
 			continue
 		}
 		out[i].followed = nil
-		out[i].followed = append([]string{}, family.Join(out[i].options(), mountoptions.TakeApart(class)).Options...)
+		out[i].followed = append([]string{}, family.Join(out[i].options(), mountoptions.SplitOptions(class)).Options...)
 	}
 	return out
 }
@@ -35,8 +35,8 @@ func (s *scope) followRules() []rule {
 
 // knownOfClass returns the options of the class without unknown options that are already in the original mount options: these stay there.
 func (s *scope) knownOfClass() []string {
-	own := mountoptions.TakeApart(s.base)
-	return slices.DeleteFunc(mountoptions.TakeApart(s.Class), func(o string) bool { return !s.target.options.Knows(o) && slices.Contains(own, o) })
+	original := mountoptions.SplitOptions(s.base)
+	return slices.DeleteFunc(mountoptions.SplitOptions(s.Class), func(o string) bool { return !s.target.options.Knows(o) && slices.Contains(original, o) })
 }
 
 // withoutFormerClass returns the original mount options without options that the class no longer has. For a provisioned volume, these are all
@@ -47,9 +47,9 @@ func (s *scope) withoutFormerClass() []string {
 	}) {
 		return s.base
 	}
-	class := mountoptions.TakeApart(s.Class)
+	class := mountoptions.SplitOptions(s.Class)
 	var former []string
-	for _, o := range mountoptions.TakeApart(s.base) {
+	for _, o := range mountoptions.SplitOptions(s.base) {
 		if len(s.target.rivalsIn(class, o)) == 0 && !s.target.options.Protects(o) {
 			former = append(former, o)
 		}
@@ -57,7 +57,7 @@ func (s *scope) withoutFormerClass() []string {
 	if len(former) == 0 {
 		return s.base
 	}
-	return slices.DeleteFunc(mountoptions.TakeApart(s.base), func(o string) bool { return slices.Contains(former, o) })
+	return slices.DeleteFunc(mountoptions.SplitOptions(s.base), func(o string) bool { return slices.Contains(former, o) })
 }
 
 // blockClass blocks volumes of rules that follow a missing class, or a class with options that no profile may set.
@@ -83,10 +83,10 @@ func (s *scope) blockClass() (Verdict, bool) {
 
 // classProblems returns the problems of class options that the volume does not have.
 func (s *scope) classProblems() []string {
-	own := mountoptions.TakeApart(s.base)
-	brought := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(own, o) })
+	original := mountoptions.SplitOptions(s.base)
+	added := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(original, o) })
 	var problems []string
-	for _, p := range mountoptions.Validate(s.target.options, brought) {
+	for _, p := range mountoptions.Validate(s.target.options, added) {
 		if !p.Warning {
 			problems = append(problems, strings.TrimSpace(p.Option+" "+p.Message))
 		}

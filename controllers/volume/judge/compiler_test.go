@@ -100,16 +100,16 @@ func TestMemoryJudgesAgainWhatChanged(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := NewMemory()
-			before, changed := m.Judge(first), first
+			before, changed := m.Evaluate(first), first
 			test.change(&changed)
-			if got := m.Judge(changed) == before; got != test.same {
+			if got := m.Evaluate(changed) == before; got != test.same {
 				t.Errorf("remembered: %v, want %v", got, test.same)
 			}
 			m.Limit(1)
 			for _, other := range []string{"b", "c"} {
-				m.Judge(Input{Volume: builders.NFSVolume(nil, builders.Named(other)), Profiles: p})
+				m.Evaluate(Input{Volume: builders.NFSVolume(nil, builders.Named(other)), Profiles: p})
 			}
-			if m.Judge(changed) == before {
+			if m.Evaluate(changed) == before {
 				t.Error("a volume that is gone is remembered")
 			}
 		})

@@ -11,8 +11,8 @@ type difference struct {
 	// inAll is true if the change affects all volumes.
 	inAll bool
 	// names are the names of new, deleted and changed profiles. now are the current versions of these profiles.
-	names map[string]bool
-	now   []*Profile
+	names   map[string]bool
+	current []*Profile
 }
 
 func differenceOf(from, to *Profiles) difference {
@@ -20,7 +20,7 @@ func differenceOf(from, to *Profiles) difference {
 	d.inAll = from.pausedAll != to.pausedAll || !maps.EqualFunc(from.classes, to.classes, slices.Equal)
 	for _, p := range to.byPrecedence {
 		if from.Get(p.Name) != p {
-			d.names[p.Name], d.now = true, append(d.now, p)
+			d.names[p.Name], d.current = true, append(d.current, p)
 		}
 	}
 	for _, p := range from.byPrecedence {
@@ -31,15 +31,15 @@ func differenceOf(from, to *Profiles) difference {
 	return d
 }
 
-// spares reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, and it carries the
+// skipsReevaluation reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, and it carries the
 // options of none.
-func (d difference) spares(j *Judged, in Input) bool {
-	if d.inAll || j.remembersFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
+func (d difference) skipsReevaluation(j *Evaluation, in Input) bool {
+	if d.inAll || j.hasRecordedFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
 		return false
 	}
 	volumeClaim := in.VolumeClaim
 	if !isBoundTo(in.Volume, volumeClaim) {
 		volumeClaim = nil
 	}
-	return !slices.ContainsFunc(d.now, func(p *Profile) bool { return len(p.rulesSelecting(in.Volume, volumeClaim)) > 0 })
+	return !slices.ContainsFunc(d.current, func(p *Profile) bool { return len(p.rulesSelecting(in.Volume, volumeClaim)) > 0 })
 }

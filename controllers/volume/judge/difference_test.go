@@ -58,8 +58,8 @@ func TestMemoryJudgesAgainOnlyWhatAProfileConcerns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			compiler, memory := &Compiler{}, NewMemory()
 			classes := map[string][]string{"mine": nil}
-			judge := func(list []v1alpha1.StorageClientProfile, paused bool) *Judged {
-				return memory.Judge(Input{Volume: test.volume, Profiles: compiler.Compile(list, catalogue.AllowList{}, paused, classes)})
+			judge := func(list []v1alpha1.StorageClientProfile, paused bool) *Evaluation {
+				return memory.Evaluate(Input{Volume: test.volume, Profiles: compiler.Compile(list, catalogue.AllowList{}, paused, classes)})
 			}
 			before := judge(first, false)
 			if got := judge(test.next, test.pauseAll); (got == before) != test.same {
@@ -111,11 +111,11 @@ func TestMemorySaysWhatIsJudgedAnew(t *testing.T) {
 		profiles := compiler.Compile(list, catalogue.AllowList{}, rng.IntN(20) == 0, nil)
 		for _, pv := range volumes {
 			in := Input{Volume: pv, Profiles: profiles}
-			want, got := Judge(in), memory.Judge(in)
+			want, got := Evaluate(in), memory.Evaluate(in)
 			if diff := cmp.Diff(want.Verdict, got.Verdict, told); diff != "" {
 				t.Fatalf("round %d, %s (-want +got):\n%s", round, pv.Name, diff)
 			}
-			if diff := cmp.Diff(want.withNconnectInForce(), got.withNconnectInForce(), told); diff != "" {
+			if diff := cmp.Diff(want.withCurrentNconnect(), got.withCurrentNconnect(), told); diff != "" {
 				t.Fatalf("round %d, %s, nconnect left as it is (-want +got):\n%s", round, pv.Name, diff)
 			}
 		}

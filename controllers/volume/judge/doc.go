@@ -4,6 +4,6 @@
 //	Compile(profiles, allow, pausedAll) *Profiles  // or a Compiler, which caches
 //	Judge(Input) *Judged                           // one volume, alone; or a Memory, which caches
 //	Servers.Judge(*Judged) Verdict                 // among the other volumes of its server
-//	AmongOthers(*Judged, others)                   // a volume that does not exist yet, for the webhook
+//	EvaluateNew(*Judged, others)                   // a volume that does not exist yet, for the webhook
 //	RecordOf, MarkOf, FailedMountOf                // read the annotations of a volume
 package judge

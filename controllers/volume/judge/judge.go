@@ -57,8 +57,8 @@ type Input struct {
 	Entry *ledger.Entry
 	// Profiles are all profiles of the cluster.
 	Profiles *Profiles
-	// nconnectInForce excludes nconnect from the verdict, since other volumes of the server conflict with it.
-	nconnectInForce bool
+	// keepsNconnect excludes nconnect from the verdict, since other volumes of the server conflict with it.
+	keepsNconnect bool
 }
 
 // Verdict is the decision about one volume, with its reason.
@@ -71,12 +71,12 @@ type Verdict struct {
 	Profiles []string
 	// Options are the volume's mount options after the write.
 	Options []string
-	// Wanted are the mount options that the rules declare, even if they are not written. Nil if no rule selects the volume.
-	Wanted []string
+	// Desired are the mount options that the rules declare, even if they are not written. Nil if no rule selects the volume.
+	Desired []string
 	// Original are the mount options that Restore writes.
 	Original []string
-	// own are the recorded original mount options.
-	own []string
+	// recordedOriginal are the recorded original mount options.
+	recordedOriginal []string
 	// Carried are the declared options among Options, by profile.
 	Carried map[string][]string
 	// Exceptions describe differences from a profile that its rules allow, by profile, with both values.
@@ -112,18 +112,18 @@ func Volume(in Input) Verdict {
 		in.VolumeClaim = nil
 	}
 	s := &scope{Input: in, target: targetOf(in.Volume), record: recallRecord(in.Volume, in.Entry), current: in.Volume.Spec.MountOptions}
-	s.target.nconnectInForce = in.nconnectInForce
-	s.base, s.rules = s.ownList(), in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
+	s.target.keepsNconnect = in.keepsNconnect
+	s.base, s.rules = s.originalOptions(), in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
 	s.rules = s.followRules()
 	if len(s.rules) > 0 && !s.isIgnored() {
 		s.mergeRules()
-		s.takeOverRetained()
+		s.adoptRetained()
 		s.keepOrder()
 	}
 	var v Verdict
 	for _, answer := range []func(*scope) (Verdict, bool){
 		(*scope).leaveIgnored, (*scope).holdBack, (*scope).leaveUnselected, (*scope).restoreUnselected, (*scope).blockUnmounted,
-		(*scope).blockClass, (*scope).blockProtocol, (*scope).blockDeclaredElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockBackendList,
+		(*scope).blockClass, (*scope).blockProtocol, (*scope).blockManagedElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockBackendList,
 		(*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
 	} {
 		var final bool
@@ -131,71 +131,73 @@ func Volume(in Input) Verdict {
 			break
 		}
 	}
-	v.Profiles, v.rules, v.own = profileNames(s.rules), s.rules, s.record.Original
+	v.Profiles, v.rules, v.recordedOriginal = profileNames(s.rules), s.rules, s.record.Original
 	if len(s.rules) > 0 {
-		v.Wanted = s.merged.options
-		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.nconnectInForce), ruleNames(s.rules)
+		v.Desired = s.merged.options
+		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.keepsNconnect), ruleNames(s.rules)
 	}
 	_, dispute := readAheadOf(s.rules)
 	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""
 	return s.releaseFailedMount(v)
 }
 
-// ownList returns the original mount options.
-func (s *scope) ownList() []string {
+// originalOptions returns the original mount options.
+func (s *scope) originalOptions() []string {
 	switch {
-	case s.carriesOurs():
+	case s.hasAppliedOptions():
 		return s.record.Original
-	case s.wasAddedTo():
+	case s.hasAddedOptions():
 		added := slices.DeleteFunc(slices.Clone(s.current), func(o string) bool { return slices.Contains(s.record.Applied, o) })
-		return s.target.options.MergeBeside(s.target.Given(), s.record.Original, added, v1alpha1.ConflictUseProfile, nil).Options
+		return s.target.options.MergeProtected(s.target.ProtectedOptions(), s.record.Original, added, v1alpha1.ConflictUseProfile, nil).Options
 	}
 	return s.current
 }
 
-// wasAddedTo reports whether another mutating webhook added options when the volume was created with declared options. The added options count
+// hasAddedOptions reports whether another mutating webhook added options when the volume was created with declared options. The added options count
 // as original. The author and purpose of later additions are unknown.
-func (s *scope) wasAddedTo() bool {
+func (s *scope) hasAddedOptions() bool {
 	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.isAdopted() || len(s.current) <= len(s.record.Applied) {
 		return false
 	}
-	left := s.record.Applied
+	remaining := s.record.Applied
 	for _, o := range s.current {
-		if len(left) > 0 && left[0] == o {
-			left = left[1:]
+		if len(remaining) > 0 && remaining[0] == o {
+			remaining = remaining[1:]
 		}
 	}
-	return len(left) == 0
+	return len(remaining) == 0
 }
 
 func (s *scope) mergeRules() {
 	s.merged = s.Profiles.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
 }
 
-// takeOverRetained adds the options of retired profiles with the policy Retain to the original mount options if other profiles still select
+// adoptRetained adds the options of retired profiles with the policy Retain to the original mount options if other profiles still select
 // the volume. These are current options that no remaining profile declares.
-func (s *scope) takeOverRetained() {
+func (s *scope) adoptRetained() {
 	staying := profileNames(s.rules)
-	gone := slices.DeleteFunc(slices.Clone(s.record.Profiles), func(name string) bool { return slices.Contains(staying, name) })
-	if !s.carriesOurs() || !s.Profiles.isRetained(gone) {
+	retired := slices.DeleteFunc(slices.Clone(s.record.Profiles), func(name string) bool { return slices.Contains(staying, name) })
+	if !s.hasAppliedOptions() || !s.Profiles.isRetained(retired) {
 		return
 	}
-	left := slices.DeleteFunc(mountoptions.TakeApart(s.current), func(o string) bool {
-		return slices.Contains(s.merged.allCarried(), o) && !slices.Contains(mountoptions.TakeApart(s.base), o)
+	retained := slices.DeleteFunc(mountoptions.SplitOptions(s.current), func(o string) bool {
+		return slices.Contains(s.merged.allCarried(), o) && !slices.Contains(mountoptions.SplitOptions(s.base), o)
 	})
-	s.base = s.target.options.MergeBeside(s.target.Given(), s.base, left, v1alpha1.ConflictUseProfile, nil).Options
+	s.base = s.target.options.MergeProtected(s.target.ProtectedOptions(), s.base, retained, v1alpha1.ConflictUseProfile, nil).Options
 	s.mergeRules()
 }
 
 // keepOrder keeps the current mount options if only their order would change, which has no effect. Options may have become original ones since
 // the last write.
 func (s *scope) keepOrder() {
-	if (s.carriesOurs() || s.wasAddedTo()) && slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
+	if (s.hasAppliedOptions() || s.hasAddedOptions()) && slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
 		s.merged.options = s.current
 	}
 }
 
-func (s *scope) carriesOurs() bool { return s.isAdopted() && slices.Equal(s.current, s.record.Applied) }
+func (s *scope) hasAppliedOptions() bool {
+	return s.isAdopted() && slices.Equal(s.current, s.record.Applied)
+}
 
 func (s *scope) isAdopted() bool { return s.record.IsWhole() }
 
@@ -204,8 +206,8 @@ func (s *scope) isAdopted() bool { return s.record.IsWhole() }
 func (s *scope) replaceableOptions() []string {
 	class := slices.Clone(s.Class)
 	if s.isAdopted() {
-		applied := mountoptions.TakeApart(s.record.Applied)
-		for _, o := range mountoptions.TakeApart(s.record.Original) {
+		applied := mountoptions.SplitOptions(s.record.Applied)
+		for _, o := range mountoptions.SplitOptions(s.record.Original) {
 			if !slices.Contains(applied, o) {
 				class = append(class, o)
 			}
@@ -215,7 +217,7 @@ func (s *scope) replaceableOptions() []string {
 }
 
 func (s *scope) isIgnored() bool {
-	return !s.Volume.DeletionTimestamp.IsZero() || match.Ignored(s.Volume) || match.IsClone(s.Volume) || (s.VolumeClaim != nil && match.Ignored(s.VolumeClaim))
+	return !s.Volume.DeletionTimestamp.IsZero() || match.IsIgnored(s.Volume) || match.IsClone(s.Volume) || (s.VolumeClaim != nil && match.IsIgnored(s.VolumeClaim))
 }
 
 func (s *scope) leaveIgnored() (Verdict, bool) {
@@ -247,8 +249,8 @@ func (s *scope) restoreUnselected() (Verdict, bool) {
 	if len(s.rules) > 0 {
 		return Verdict{}, false
 	}
-	if why := s.keepOptions(); why != "" {
-		return Verdict{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased, Message: "mountOptions left unchanged: " + why}, true
+	if reason := s.keepOptions(); reason != "" {
+		return Verdict{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased, Message: "mountOptions left unchanged: " + reason}, true
 	}
 	return Verdict{Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonRestored, Options: s.record.Original,
 		Message: "restored the original mountOptions: " + listText(s.record.Original)}, true
@@ -256,9 +258,9 @@ func (s *scope) restoreUnselected() (Verdict, bool) {
 
 // keepOptions explains why the options of a volume that no rule selects stay. Empty if they are restored.
 func (s *scope) keepOptions() string {
-	by, declared := declarerOf(s.Volume)
+	declarer, declared := declarerOf(s.Volume)
 	if replacer, replaced := replacerOf(s.Volume); replaced && s.record.Recalled {
-		by, declared = replacer, true
+		declarer, declared = replacer, true
 	}
 	switch {
 	case s.record.Broken != "":
@@ -268,12 +270,12 @@ func (s *scope) keepOptions() string {
 	case !slices.Equal(s.current, s.record.Applied):
 		return "somebody else changed them"
 	case declared:
-		return by.String() + " has come to declare them"
+		return declarer.String() + " has come to declare them"
 	}
 	return ""
 }
 
-func (s *scope) blockDeclaredElsewhere() (Verdict, bool) {
+func (s *scope) blockManagedElsewhere() (Verdict, bool) {
 	owner, elsewhere := ownerOf(s.Volume)
 	reportOnly := slices.ContainsFunc(s.rules, func(r rule) bool { return r.GitOpsOwned != v1alpha1.GitOpsPatch })
 	if !elsewhere || !reportOnly {
@@ -282,7 +284,7 @@ func (s *scope) blockDeclaredElsewhere() (Verdict, bool) {
 	if _, legacy := s.Volume.Annotations[corev1.MountOptionAnnotation]; !legacy && s.isSatisfied() {
 		return s.keepCurrent()
 	}
-	v := blockedFor(v1alpha1.VolumeReasonDeclaredElsewhere, s.declaredElsewhereText(owner))
+	v := blockedFor(v1alpha1.VolumeReasonDeclaredElsewhere, s.managedElsewhereText(owner))
 	v.Exceptions = map[string][]string{}
 	for _, name := range profileNames(s.rules) {
 		if !s.hasAllOf(name) {
@@ -299,7 +301,7 @@ func (s *scope) isSatisfied() bool {
 
 // hasAllOf reports whether the current mount options contain all options that one profile declares.
 func (s *scope) hasAllOf(profile string) bool {
-	current := mountoptions.TakeApart(s.current)
+	current := mountoptions.SplitOptions(s.current)
 	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !slices.Contains(current, o) })
 	return !lacks && len(s.merged.conflicts) == 0 && len(s.keptValues()[profile]) == 0
 }
@@ -307,25 +309,25 @@ func (s *scope) hasAllOf(profile string) bool {
 // keptValues returns the values that the volume keeps in conflict with a profile, by profile.
 func (s *scope) keptValues() map[string][]string {
 	out := map[string][]string{}
-	for _, k := range s.merged.kept {
+	for _, k := range s.merged.keptValues {
 		out[k.profile] = append(out[k.profile], k.String())
 	}
 	return out
 }
 
-// declaredElsewhereText names the manager of the mount options, and a remedy there.
-func (s *scope) declaredElsewhereText(by owner) string {
-	current := mountoptions.TakeApart(s.current)
+// managedElsewhereText names the manager of the mount options, and a remedy there.
+func (s *scope) managedElsewhereText(manager owner) string {
+	current := mountoptions.SplitOptions(s.current)
 	missing := slices.DeleteFunc(slices.Clone(s.merged.options), func(o string) bool { return slices.Contains(current, o) })
 	remedy := fmt.Sprintf("Add %s there", listText(missing))
 	if len(missing) == 0 || len(missing)+len(current) != len(s.merged.options) {
 		remedy = fmt.Sprintf("Set mountOptions to %s there", listText(s.merged.options))
 	}
-	declare, cede := by.blocks(s.Volume.Name, s.merged.options)
+	declare, cede := manager.blocks(s.Volume.Name, s.merged.options)
 	if declare != "" {
 		remedy += ", " + declare
 	}
-	message := fmt.Sprintf("Not changed: managed by %s, with mountOptions %s. %s, or set gitOpsOwned: Patch", by, listText(s.current), remedy)
+	message := fmt.Sprintf("Not changed: managed by %s, with mountOptions %s. %s, or set gitOpsOwned: Patch", manager, listText(s.current), remedy)
 	if cede != "" {
 		message += " with this " + cede
 	}
@@ -342,15 +344,15 @@ func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
 
 func (s *scope) blockChanged() (Verdict, bool) {
 	switch {
-	case !s.record.Present || s.wasAddedTo():
+	case !s.record.Present || s.hasAddedOptions():
 		return Verdict{}, false
 	case s.record.Broken != "":
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.record.Broken+": "+s.adoptText()), true
-	case !s.carriesOurs():
+	case !s.hasAppliedOptions():
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.changedText()), true
 	case s.record.Recalled && s.isReplaced():
 		return s.keepReplaced(), true
-	case s.record.Recalled && s.record.PutBack:
+	case s.record.Recalled && s.record.AnnotationsRestored:
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.removedText()), true
 	}
 	return Verdict{}, false
@@ -361,8 +363,8 @@ func (s *scope) blockUnmounted() (Verdict, bool) {
 	if isRawBlock(s.Volume) {
 		return blockedFor(v1alpha1.VolumeReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
 	}
-	if why := s.target.Refuses(); why != "" {
-		return blockedFor(v1alpha1.VolumeReasonNoMount, why+": leave the volume out of the rule's selector"), true
+	if reason := s.target.UnsupportedReason(); reason != "" {
+		return blockedFor(v1alpha1.VolumeReasonNoMount, reason+": leave the volume out of the rule's selector"), true
 	}
 	return Verdict{}, false
 }
@@ -422,7 +424,7 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
-	if slices.Equal(s.current, wanted) && !s.record.Recalled && (!s.record.Present || s.carriesOurs() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+	if slices.Equal(s.current, wanted) && !s.record.Recalled && (!s.record.Present || s.hasAppliedOptions() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s%s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)), s.classText())
@@ -444,7 +446,7 @@ func (s *scope) writeVerdict(message string) Verdict {
 func (s *scope) keepCurrent() (Verdict, bool) {
 	v := Verdict{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Options: s.current, Carried: s.merged.carried,
 		Message: "mountOptions are as declared" + s.exceptionsText()}
-	if len(s.merged.kept) > 0 {
+	if len(s.merged.keptValues) > 0 {
 		v.Reason, v.Exceptions = v1alpha1.VolumeReasonKeepsOwnValue, s.keptValues()
 		v.Message = strings.TrimPrefix(s.exceptionsText(), "; ")
 	}
@@ -461,15 +463,15 @@ func (s *scope) exceptionsText() string {
 	if len(s.merged.conflicts) > 0 {
 		out += "; profiles of equal priority disagree: " + text.List(s.merged.conflicts)
 	}
-	if len(s.merged.given) > 0 {
-		out += "; the driver already sets: " + text.List(s.merged.given)
+	if len(s.merged.setByDriver) > 0 {
+		out += "; the driver already sets: " + text.List(s.merged.setByDriver)
 	}
-	if len(s.merged.kept) > 0 {
-		var kept []string
-		for _, k := range s.merged.kept {
-			kept = append(kept, k.String())
+	if len(s.merged.keptValues) > 0 {
+		var descriptions []string
+		for _, k := range s.merged.keptValues {
+			descriptions = append(descriptions, k.String())
 		}
-		out += "; " + text.Join(kept, "; ")
+		out += "; " + text.Join(descriptions, "; ")
 	}
 	return out
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// Judged is a volume with its verdict and all other results of its Input alone. It is immutable.
-type Judged struct {
+// Evaluation is a volume with its verdict and all other results of its Input alone. It is immutable.
+type Evaluation struct {
 	Volume *corev1.PersistentVolume
 	// Verdict is the verdict on the volume alone.
 	Verdict Verdict
@@ -25,7 +25,7 @@ type Judged struct {
 	FailedMount *optionset.Failed
 	// Record is the record of the volume.
 	Record Record
-	// CarriesOurs is true if the operator wrote the current mount options.
+	// HasAppliedOptions is true if the operator wrote the current mount options.
 	CarriesOurs bool
 	// Source is the source of the volume's data.
 	Source Source
@@ -34,44 +34,44 @@ type Judged struct {
 
 	demand         demand
 	bringsNconnect bool
-	// withNconnectInForce returns the verdict if other volumes of the server prevent a change of nconnect.
-	withNconnectInForce func() Verdict
+	// withCurrentNconnect returns the verdict if other volumes of the server prevent a change of nconnect.
+	withCurrentNconnect func() Verdict
 }
 
-// Judge evaluates one volume, alone, and reads its record.
-func Judge(in Input) *Judged {
+// Evaluate evaluates one volume, alone, and reads its record.
+func Evaluate(in Input) *Evaluation {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
-	j := &Judged{
+	j := &Evaluation{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
-		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
+		Record: record, CarriesOurs: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	// The closure references no unrelated profiles: a verdict outlives many versions of them.
-	in.Profiles, in.nconnectInForce = in.Profiles.among(j), true
-	j.withNconnectInForce = sync.OnceValue(func() Verdict { return Volume(in) })
+	in.Profiles, in.keepsNconnect = in.Profiles.among(j), true
+	j.withCurrentNconnect = sync.OnceValue(func() Verdict { return Volume(in) })
 	return j
 }
 
 // profilesOf returns the names of the profiles that select the volume, or whose options it carries.
-func (j *Judged) profilesOf() []string {
+func (j *Evaluation) profilesOf() []string {
 	names := slices.Concat(j.Verdict.Profiles, j.Record.Profiles)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// remembersFailure reports whether the verdict depends on all profiles: any of them may still declare the options that failed.
-func (j *Judged) remembersFailure() bool {
+// hasRecordedFailure reports whether the verdict depends on all profiles: any of them may still declare the options that failed.
+func (j *Evaluation) hasRecordedFailure() bool {
 	_, marked := j.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
 	return marked
 }
 
 // WasFailedFor reports whether the recorded failed mount used options of a profile.
-func (j *Judged) WasFailedFor(profile string) bool {
+func (j *Evaluation) WasFailedFor(profile string) bool {
 	return j.FailedMount != nil && isOfProfile(j.FailedMount.Rules, profile)
 }
 
 // NamedProfiles returns the profiles in the volume's mark and failed mount.
-func (j *Judged) NamedProfiles() []string {
+func (j *Evaluation) NamedProfiles() []string {
 	names := j.Mark.Profiles()
 	if j.FailedMount != nil {
 		names = append(names, profilesOfRules(j.FailedMount.Rules)...)
@@ -92,7 +92,7 @@ type Memory struct {
 
 // remembered is a verdict with the versions of its input.
 type remembered struct {
-	*Judged
+	*Evaluation
 	volume, volumeClaim version
 	class               []string
 	hasClass            bool
@@ -110,30 +110,30 @@ func versionOf(o metav1.Object) version {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory { return &Memory{} }
 
-// Judge is the function Judge with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
+// Evaluate is the function Judge with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
 // server.
-func (m *Memory) Judge(in Input) *Judged {
+func (m *Memory) Evaluate(in Input) *Evaluation {
 	now := remembered{volume: versionOf(in.Volume), class: in.Class, hasClass: in.HasClass, profiles: in.Profiles, entry: in.Entry}
 	if in.VolumeClaim != nil {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
-	return m.known.Update(in.Volume.Name, func(was remembered, known bool) remembered {
-		if known && was.isBy(now) && (was.profiles == now.profiles || m.difference(was.profiles, now.profiles).spares(was.Judged, in)) {
-			was.profiles = now.profiles
-			return was
+	return m.known.Update(in.Volume.Name, func(previous remembered, known bool) remembered {
+		if known && previous.hasSameInput(now) && (previous.profiles == now.profiles || m.difference(previous.profiles, now.profiles).skipsReevaluation(previous.Evaluation, in)) {
+			previous.profiles = now.profiles
+			return previous
 		}
 		// A pointer into a list would keep the whole list of that pass in memory.
 		in.Volume = ptr.To(*in.Volume)
 		if in.VolumeClaim != nil {
 			in.VolumeClaim = ptr.To(*in.VolumeClaim)
 		}
-		now.Judged = Judge(in)
+		now.Evaluation = Evaluate(in)
 		return now
-	}).Judged
+	}).Evaluation
 }
 
-// isBy reports whether two verdicts have the same input, apart from profiles.
-func (r remembered) isBy(other remembered) bool {
+// hasSameInput reports whether two verdicts have the same input, apart from profiles.
+func (r remembered) hasSameInput(other remembered) bool {
 	return r.volume == other.volume && r.volumeClaim == other.volumeClaim && other.volume.resourceVersion != "" &&
 		slices.Equal(r.class, other.class) && r.hasClass == other.hasClass && r.entry.IsSame(other.entry)
 }

@@ -21,7 +21,7 @@ type Unknown struct {
 // unknownOf returns nil for a volume of known protocol, and for a volume that is not mounted with options.
 func unknownOf(pv *corev1.PersistentVolume) *Unknown {
 	t := describeSource(pv)
-	if t.IsKnown() || isRawBlock(pv) || match.Ignored(pv) || !pv.DeletionTimestamp.IsZero() {
+	if t.IsKnown() || isRawBlock(pv) || match.IsIgnored(pv) || !pv.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	return &Unknown{Driver: t.Driver, LooksLike: t.LooksLike(pv.Spec.MountOptions)}
@@ -29,7 +29,7 @@ func unknownOf(pv *corev1.PersistentVolume) *Unknown {
 
 // LeavesOut reports whether the named profile has a rule that would select a volume if its protocol were known. It reports false if another
 // rule of the profile selects the volume.
-func (ps *Profiles) LeavesOut(name string, j *Judged, volumeClaim *metav1.PartialObjectMetadata) bool {
+func (ps *Profiles) LeavesOut(name string, j *Evaluation, volumeClaim *metav1.PartialObjectMetadata) bool {
 	p := ps.Get(name)
 	if p == nil || p.Deleting || j.Unknown == nil {
 		return false
@@ -44,11 +44,11 @@ func (ps *Profiles) LeavesOut(name string, j *Judged, volumeClaim *metav1.Partia
 }
 
 // mayMean reports whether all terms of a selector match except the protocol, which may match.
-func mayMean(s *v1alpha1.VolumeSelector, j *Judged, volumeClaim *metav1.PartialObjectMetadata) bool {
+func mayMean(s *v1alpha1.VolumeSelector, j *Evaluation, volumeClaim *metav1.PartialObjectMetadata) bool {
 	if len(s.Protocols) == 0 || j.Unknown.LooksLike != "" && !slices.Contains(s.Protocols, j.Unknown.LooksLike) {
 		return false
 	}
-	others := *s
-	others.Protocols = nil
-	return doAllHold(append(volumeTerms(&others, j.Volume), volumeClaimTerms(&others, volumeClaim)...))
+	withoutProtocols := *s
+	withoutProtocols.Protocols = nil
+	return doAllMatch(append(volumeTerms(&withoutProtocols, j.Volume), volumeClaimTerms(&withoutProtocols, volumeClaim)...))
 }

@@ -33,14 +33,14 @@ type Mark struct {
 	// Evidence, Probed and Acquitted are written for the previous release, which knows a set only from its volumes. They are also imported.
 	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone.
 	// Acquitted is a failure that does not count.
-	Evidence  string `json:"evidence,omitempty"`
-	Probed    bool   `json:"probed,omitempty"`
-	Acquitted string `json:"acquitted,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
+	Probed   bool   `json:"probed,omitempty"`
+	Cleared  string `json:"acquitted,omitempty"`
 }
 
 // MarkFor returns the mark of a volume that a batch of a given start time writes for a verdict.
-func MarkFor(v Verdict, since time.Time) *Mark {
-	return &Mark{Since: since, Set: v.Set, Rules: v.Rules}
+func MarkFor(v Verdict, start time.Time) *Mark {
+	return &Mark{Since: start, Set: v.Set, Rules: v.Rules}
 }
 
 // MarkOfCreation returns the mark of a volume that is created with the options of a verdict. Only the API server knows the time of creation.
@@ -104,13 +104,13 @@ func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
 func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 	out := Verdict{
 		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
-		Options: v.own,
+		Options: v.recordedOriginal,
 	}
-	until := "until a rule that declares them changes"
+	condition := "until a rule that declares them changes"
 	if b.Unclear {
-		until = "until a pod shows whether it mounts with these"
+		condition = "until a pod shows whether it mounts with these"
 	}
-	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", BlameText(set, b), listText(out.Options), until)
+	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", BlameText(set, b), listText(out.Options), condition)
 	return out
 }
 
@@ -123,9 +123,9 @@ func BlameText(set *optionset.Record, b optionset.Blame) string {
 	return fmt.Sprintf("%s (driver %s): the event says %s", list, set.Driver, quote(b.Text))
 }
 
-// PutBackText returns the message for a volume that is restored because another one could not be mounted with the declared options.
-func PutBackText(failed string, own []string) string {
-	return fmt.Sprintf("%s could not be mounted with the declared options, and no mount has shown them to work: restored %s", failed, listText(own))
+// RestoredText returns the message for a volume that is restored because another one could not be mounted with the declared options.
+func RestoredText(failed string, original []string) string {
+	return fmt.Sprintf("%s could not be mounted with the declared options, and no mount has shown them to work: restored %s", failed, listText(original))
 }
 
 // releaseFailedMount removes the failed mount from a volume when no profile declares the options any longer.

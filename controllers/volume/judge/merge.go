@@ -21,12 +21,12 @@ type merged struct {
 	carried map[string][]string
 	// readAhead is the rule that sets the read-ahead window of the volume's mounts. Nil if there is none, or if rules of equal rank disagree.
 	readAhead *rule
-	// kept are the differences in which the original value won.
-	kept []keptValue
+	// keptValues are the differences in which the original value won.
+	keptValues []keptValue
 	// conflicts describe options for which profiles of equal priority declare different values.
 	conflicts []string
-	// given are declared options that the driver sets on its own. They are left out.
-	given []string
+	// setByDriver are declared options that the driver sets on its own. They are left out.
+	setByDriver []string
 	// problems explain why mount would reject the options, or why the driver would change them.
 	problems []string
 }
@@ -48,11 +48,11 @@ type keptValue struct {
 
 // String returns both values and the reason why the original one won.
 func (k keptValue) String() string {
-	why := fmt.Sprintf("onConflict: %s", k.onConflict)
+	reason := fmt.Sprintf("onConflict: %s", k.onConflict)
 	if k.Weaker {
-		why = k.Message
+		reason = k.Message
 	}
-	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Wanted, why)
+	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Desired, reason)
 }
 
 // maxMerged limits the memory use of a manager that runs for months.
@@ -76,53 +76,53 @@ func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, cl
 // or stays unset. Exception: a current value that is weaker than the original one does not stay. Earlier releases wrote such values.
 func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
 	winners, disputed := t.decideWinners(rules)
-	own, current := mountoptions.TakeApart(base), mountoptions.TakeApart(current)
-	out := merged{options: slices.Clone(own), carried: map[string][]string{}}
+	original, current := mountoptions.SplitOptions(base), mountoptions.SplitOptions(current)
+	out := merged{options: slices.Clone(original), carried: map[string][]string{}}
 	for _, d := range disputed {
 		out.conflicts = append(out.conflicts, d.message)
-		out.options = t.keepInForce(out.options, current, d.option)
+		out.options = t.keepCurrentValue(out.options, current, d.option)
 	}
-	if t.nconnectInForce {
+	if t.keepsNconnect {
 		for _, w := range winners {
 			if setsNconnect(w.option) {
-				out.options = t.keepInForce(out.options, current, w.option)
+				out.options = t.keepCurrentValue(out.options, current, w.option)
 			}
 		}
 		winners = slices.DeleteFunc(winners, func(w declared) bool { return setsNconnect(w.option) })
 	}
 	for _, group := range groupByRule(winners) {
-		wanted, given := t.options.WithoutGiven(group.options, t.Hands(nil))
-		out.given = append(out.given, given...)
+		desired, setByDriver := t.options.WithoutDriverVersion(group.options, t.PassedOptions(nil))
+		out.setByDriver = append(out.setByDriver, setByDriver...)
 		replaceable := class
 		if group.rule.follows() {
-			replaceable = own
+			replaceable = original
 		}
-		result := t.options.MergeBeside(t.Given(), out.options, wanted, group.rule.OnConflict, replaceable)
+		result := t.options.MergeProtected(t.ProtectedOptions(), out.options, desired, group.rule.OnConflict, replaceable)
 		for _, o := range result.Options {
-			if !slices.Contains(out.options, o) || slices.Contains(wanted, o) {
+			if !slices.Contains(out.options, o) || slices.Contains(desired, o) {
 				name := group.rule.profile.Name
 				out.carried[name] = append(out.carried[name], o)
 			}
 		}
 		out.options = result.Options
-		for _, difference := range result.Kept {
-			out.kept = append(out.kept, keptValue{difference, group.rule.profile.Name, group.rule.OnConflict})
+		for _, difference := range result.Skipped {
+			out.keptValues = append(out.keptValues, keptValue{difference, group.rule.profile.Name, group.rule.OnConflict})
 		}
 	}
 	var dispute string
 	if out.readAhead, dispute = readAheadOf(rules); dispute != "" {
 		out.conflicts = append(out.conflicts, dispute)
 	}
-	out.problems = append(t.newProblems(own, out.options), t.lostByDriver(own, out)...)
-	if slices.Equal(out.options, own) {
+	out.problems = append(t.newProblems(original, out.options), t.lostByDriver(original, out)...)
+	if slices.Equal(out.options, original) {
 		out.options = slices.Clone(base)
 	}
 	return out
 }
 
-// keepInForce sets an option of a list to its value in current.
-func (t target) keepInForce(list, current []string, option string) []string {
-	return t.options.MergeBeside(t.Given(), list, t.rivalsIn(current, option), v1alpha1.ConflictUseProfile, nil).Options
+// keepCurrentValue sets an option of a list to its value in current.
+func (t target) keepCurrentValue(list, current []string, option string) []string {
+	return t.options.MergeProtected(t.ProtectedOptions(), list, t.rivalsIn(current, option), v1alpha1.ConflictUseProfile, nil).Options
 }
 
 func setsNconnect(option string) bool { return strings.HasPrefix(option, "nconnect=") }
@@ -222,7 +222,7 @@ func (t target) isSameKey(a, b string) bool {
 }
 
 func (t target) isRival(a, b string) bool {
-	return len(t.options.Join([]string{a}, []string{b}).Kept) > 0
+	return len(t.options.Join([]string{a}, []string{b}).Skipped) > 0
 }
 
 // rivalsIn returns the options of a list that set the same thing as the given option.

@@ -7,72 +7,72 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Others holds the server requests of all volumes, by volume. A new volume is evaluated among thousands without reading them. It is safe for
+// VolumeIndex holds the server requests of all volumes, by volume. A new volume is evaluated among thousands without reading them. It is safe for
 // concurrent use.
-type Others struct {
+type VolumeIndex struct {
 	mutex   sync.RWMutex
 	volumes map[string]demand
-	// asking are the sorted names of the volumes with the same request, by server.
-	asking map[string]map[connection][]string
+	// requests are the sorted names of the volumes with the same request, by server.
+	requests map[string]map[connection][]string
 }
 
-// NewOthers returns Others with the given volumes.
-func NewOthers(volumes []*corev1.PersistentVolume) *Others {
-	o := &Others{volumes: map[string]demand{}, asking: map[string]map[connection][]string{}}
+// NewVolumeIndex returns Others with the given volumes.
+func NewVolumeIndex(volumes []*corev1.PersistentVolume) *VolumeIndex {
+	o := &VolumeIndex{volumes: map[string]demand{}, requests: map[string]map[connection][]string{}}
 	for _, pv := range volumes {
-		o.Keep(pv)
+		o.Update(pv)
 	}
 	return o
 }
 
-// Keep records the current version of a volume.
-func (o *Others) Keep(pv *corev1.PersistentVolume) {
+// Update records the current version of a volume.
+func (o *VolumeIndex) Update(pv *corev1.PersistentVolume) {
 	next := demandOf(pv, pv.Spec.MountOptions)
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.forget(pv.Name)
+	o.remove(pv.Name)
 	o.volumes[pv.Name] = next
 	if next.server != "" {
-		names := mapOf(o.asking, next.server)
+		names := mapOf(o.requests, next.server)
 		at, _ := slices.BinarySearch(names[next.connection], pv.Name)
 		names[next.connection] = slices.Insert(names[next.connection], at, pv.Name)
 	}
 }
 
-// Forget removes a deleted volume.
-func (o *Others) Forget(name string) {
+// Remove removes a deleted volume.
+func (o *VolumeIndex) Remove(name string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.forget(name)
+	o.remove(name)
 }
 
-// forget requires the lock of mutex.
-func (o *Others) forget(name string) {
-	was, known := o.volumes[name]
+// remove requires the lock of mutex.
+func (o *VolumeIndex) remove(name string) {
+	previous, known := o.volumes[name]
 	if !known {
 		return
 	}
 	delete(o.volumes, name)
-	if was.server != "" {
-		names := o.asking[was.server]
-		at, _ := slices.BinarySearch(names[was.connection], name)
-		if names[was.connection] = slices.Delete(names[was.connection], at, at+1); len(names[was.connection]) == 0 {
-			delete(names, was.connection)
+	if previous.server != "" {
+		names := o.requests[previous.server]
+		at, _ := slices.BinarySearch(names[previous.connection], name)
+		if names[previous.connection] = slices.Delete(names[previous.connection], at, at+1); len(names[previous.connection]) == 0 {
+			delete(names, previous.connection)
 		}
 		if len(names) == 0 {
-			delete(o.asking, was.server)
+			delete(o.requests, previous.server)
 		}
 	}
 }
 
 // serversFor returns the requests of all volumes for the volume's server, including the volume.
-func (o *Others) serversFor(volume *Judged) *Servers {
+func (o *VolumeIndex) serversFor(volume *Evaluation) *Servers {
 	servers := NewServers()
 	if !volume.bringsNconnect {
 		return servers
 	}
 	o.mutex.RLock()
-	for c, names := range o.asking[volume.demand.server] {
+	for c, names := range o.requests[volume.demand.server] {
 		mapOf(servers.demands, volume.demand.server)[c] = slices.Clone(names)
 	}
 	o.mutex.RUnlock()

@@ -19,12 +19,12 @@ func TestOthersAreKeptAsTheyWouldBeRead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	lists := [][]string{{"hard"}, {"hard", "nconnect=4"}, {"nconnect=8", "vers=4.1"}, {"nconnect=8", "vers=4.1", "proto=rdma"}}
 	now := map[string]corev1.PersistentVolume{}
-	kept := NewOthers(nil)
+	kept := NewVolumeIndex(nil)
 	for step := range 5000 {
 		name := fmt.Sprintf("pv%02d", random.IntN(30))
 		if random.IntN(4) == 0 {
 			delete(now, name)
-			kept.Forget(name)
+			kept.Remove(name)
 		} else {
 			pv := builders.NFSVolume(lists[random.IntN(len(lists))], func(pv *corev1.PersistentVolume) {
 				pv.Name = name
@@ -32,18 +32,18 @@ func TestOthersAreKeptAsTheyWouldBeRead(t *testing.T) {
 				pv.Status.Phase = []corev1.PersistentVolumePhase{corev1.VolumeBound, corev1.VolumeReleased}[random.IntN(2)]
 			})
 			now[name] = *pv
-			kept.Keep(pv)
+			kept.Update(pv)
 		}
 		var all []*corev1.PersistentVolume
 		for _, pv := range now {
 			all = append(all, &pv)
 		}
-		read := NewOthers(all)
-		if diff := cmp.Diff(read, kept, cmp.AllowUnexported(Others{}, demand{}, connection{}), cmp.FilterPath(isMutex, cmp.Ignore())); diff != "" {
+		read := NewVolumeIndex(all)
+		if diff := cmp.Diff(read, kept, cmp.AllowUnexported(VolumeIndex{}, demand{}, connection{}), cmp.FilterPath(isMutex, cmp.Ignore())); diff != "" {
 			t.Fatalf("step %d (-read +kept):\n%s", step, diff)
 		}
 	}
-	if len(kept.asking) == 0 {
+	if len(kept.requests) == 0 {
 		t.Fatal("nothing was asked for")
 	}
 }
@@ -56,14 +56,14 @@ func BenchmarkAmongOthers(b *testing.B) {
 	for i := range volumes {
 		volumes[i] = builders.NFSVolume([]string{"nconnect=4"}, func(pv *corev1.PersistentVolume) { pv.Name = fmt.Sprintf("pv%05d", i) })
 	}
-	others := NewOthers(volumes)
+	others := NewVolumeIndex(volumes)
 	profile := builders.NFSProfile("p", []string{"nconnect=4"})
 	var compiler Compiler
 	profiles := compiler.Compile([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{}, false, nil)
 	newest := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name = "newest" })
 	b.ReportAllocs()
 	for b.Loop() {
-		v, stopped := AmongOthers(Judge(Input{Volume: newest, Profiles: profiles}), others, func(string, string) *optionset.Record { return nil })
+		v, stopped := EvaluateNew(Evaluate(Input{Volume: newest, Profiles: profiles}), others, func(string, string) *optionset.Record { return nil })
 		if v.Action != ActionWrite || stopped != "" {
 			b.Fatalf("%s, stopped by %q", v.Action, stopped)
 		}

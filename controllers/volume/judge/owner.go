@@ -124,7 +124,7 @@ func (o owner) blocks(volume string, list []string) (declare, cede string) {
 }
 
 // ownerOf searches for signs that the volume's mount options are managed by another tool, in Git or in a manifest.
-func ownerOf(pv *corev1.PersistentVolume) (by owner, elsewhere bool) {
+func ownerOf(pv *corev1.PersistentVolume) (manager owner, elsewhere bool) {
 	for _, s := range trackingSigns {
 		for _, set := range []map[string]string{pv.Annotations, pv.Labels} {
 			if value, ok := set[s.key]; ok && (s.value == "" || s.value == value) {
@@ -133,8 +133,8 @@ func ownerOf(pv *corev1.PersistentVolume) (by owner, elsewhere bool) {
 		}
 	}
 	for _, entry := range pv.ManagedFields {
-		if by, tells := managerOf(entry); tells {
-			return by, true
+		if manager, found := managerOf(entry); found {
+			return manager, true
 		}
 	}
 	if isInLastApplied(pv) {
@@ -147,10 +147,10 @@ var lastAppliedOwner = owner{tool: kubectlApply, sign: corev1.LastAppliedConfigA
 
 // declarerOf searches for a tool that declares the current mount options: another write would start a conflict with it. A tool that only
 // tracks the volume may declare no mount options, or the previous ones.
-func declarerOf(pv *corev1.PersistentVolume) (by owner, declared bool) {
+func declarerOf(pv *corev1.PersistentVolume) (declarer owner, declared bool) {
 	for _, entry := range pv.ManagedFields {
-		if by, tells := managerOf(entry); tells && OwnsMountOptions(entry) {
-			return by, true
+		if manager, found := managerOf(entry); found && OwnsMountOptions(entry) {
+			return manager, true
 		}
 	}
 	if list, known := lastAppliedList(pv); isInLastApplied(pv) && (!known || slices.Equal(list, pv.Spec.MountOptions)) {
@@ -159,28 +159,28 @@ func declarerOf(pv *corev1.PersistentVolume) (by owner, declared bool) {
 	return owner{}, false
 }
 
-// TellsOwner reports whether an entry of the managed fields shows that another tool manages the mount options, or replaced them.
-func TellsOwner(entry metav1.ManagedFieldsEntry) bool {
-	_, tells := managerOf(entry)
-	return tells || isReplacer(entry) && OwnsMountOptions(entry)
+// ShowsManager reports whether an entry of the managed fields shows that another tool manages the mount options, or replaced them.
+func ShowsManager(entry metav1.ManagedFieldsEntry) bool {
+	_, found := managerOf(entry)
+	return found || isReplacer(entry) && OwnsMountOptions(entry)
 }
 
-func managerOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
+func managerOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
 	switch entry.Operation {
 	case metav1.ManagedFieldsOperationApply:
 		if entry.Manager == v1alpha1.VolumesFieldManager || !OwnsMountOptions(entry) {
 			return owner{}, false
 		}
-		by = owner{tool: anyApply, sign: fmt.Sprintf("apply manager %q", entry.Manager)}
+		manager = owner{tool: anyApply, sign: fmt.Sprintf("apply manager %q", entry.Manager)}
 		for _, known := range applyManagers {
-			if by.tool == anyApply && strings.HasPrefix(entry.Manager, known.prefix) {
-				by.tool = known.tool
+			if manager.tool == anyApply && strings.HasPrefix(entry.Manager, known.prefix) {
+				manager.tool = known.tool
 			}
 		}
-		return by, true
+		return manager, true
 	case metav1.ManagedFieldsOperationUpdate:
-		if by, tells = updaterOf(entry); tells {
-			return by, true
+		if manager, found = updaterOf(entry); found {
+			return manager, true
 		}
 		known := func(prefix string) bool { return strings.HasPrefix(entry.Manager, prefix) }
 		return owner{tool: terraformTyped, sign: fmt.Sprintf("field manager %q", entry.Manager)},
@@ -190,7 +190,7 @@ func managerOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
 }
 
 // updaterOf detects tools that update or replace volumes instead of applying them. They count while they own the mount options.
-func updaterOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
+func updaterOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
 	for _, known := range applyManagers {
 		if known.tool != terraformManifest && strings.HasPrefix(entry.Manager, known.prefix) && entry.Subresource == "" && OwnsMountOptions(entry) {
 			return owner{tool: known.tool, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true

@@ -17,8 +17,8 @@ type ProbeTarget struct {
 	Server, Path, FSType string
 	// Options are the arguments that mount would get with the declared options, Own with the current ones.
 	Options, Own []string
-	// AsksOtherwise is true if Options change the requests to the server.
-	AsksOtherwise bool
+	// ChangesRequests is true if Options change the requests to the server.
+	ChangesRequests bool
 	// Obstacle explains why the options cannot be probed in a separate network namespace. Empty if they can.
 	Obstacle string
 	// Clone is the desired content of a clone of the volume.
@@ -38,9 +38,9 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 	source := t.Source()
 	out := ProbeTarget{
 		Server: source.Server, Path: t.MountedPath(), FSType: "nfs",
-		Options: mountoptions.TakeApart(t.Hands(v.Options)), Own: mountoptions.TakeApart(t.Hands(pv.Spec.MountOptions)),
+		Options: mountoptions.SplitOptions(t.PassedOptions(v.Options)), Own: mountoptions.SplitOptions(t.PassedOptions(pv.Spec.MountOptions)),
 	}
-	out.AsksOtherwise = t.options.AsksOtherwise(out.Own, out.Options)
+	out.ChangesRequests = t.options.ChangesTransport(out.Own, out.Options)
 	out.Obstacle, out.Clone = probeObstacle(source, out), CloneTarget{
 		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol, Obstacle: cloneObstacle(pv),
 	}

@@ -134,7 +134,7 @@ func holdOf(p *v1alpha1.StorageClientProfile, standing match.Standing, allow cat
 	if standing == match.Leaving && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 		return nil
 	}
-	if pause.Profile(p) {
+	if pause.IsProfilePaused(p) {
 		return &hold{wouldAct: true, message: fmt.Sprintf("profile %s is paused", p.Name)}
 	}
 	if standing != match.Held {
@@ -172,8 +172,8 @@ func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav
 }
 
 // among returns the profiles that affect a volume. If the volume records a failure, these are all profiles.
-func (ps *Profiles) among(j *Judged) *Profiles {
-	if j.remembersFailure() {
+func (ps *Profiles) among(j *Evaluation) *Profiles {
+	if j.hasRecordedFailure() {
 		return ps
 	}
 	names := j.profilesOf()
@@ -215,15 +215,15 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	})
 }
 
-// Freed returns the profiles as if neither the named one nor everything were paused, and as if it were not in mode Plan. differs is true if
+// WithoutHold returns the profiles as if neither the named one nor everything were paused, and as if it were not in mode Plan. differs is true if
 // this changes anything.
-func (ps *Profiles) Freed(name string) (freed *Profiles, differs bool) {
-	freed, differs = ps.WithoutGlobalPause()
-	p := freed.Get(name)
+func (ps *Profiles) WithoutHold(name string) (acting *Profiles, differs bool) {
+	acting, differs = ps.WithoutGlobalPause()
+	p := acting.Get(name)
 	if p == nil || p.hold == nil || !p.hold.wouldAct {
-		return freed, differs
+		return acting, differs
 	}
-	free, compiled := *p, slices.Clone(freed.byPrecedence)
+	free, compiled := *p, slices.Clone(acting.byPrecedence)
 	free.hold = nil
 	compiled[slices.Index(compiled, p)] = &free
 	return newProfiles(compiled, false, ps.classes), true

@@ -25,7 +25,7 @@ func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
 		}
 		return e
 	}
-	putBack := func(e *ledger.Entry) { e.PutBack = true }
+	putBack := func(e *ledger.Entry) { e.AnnotationsRestored = true }
 	retained := builders.NFSProfile("fast", []string{"nconnect=4", "nocto"}, builders.Deleted, builders.Retaining)
 	replaces := managedBy("kubectl-replace", metav1.ManagedFieldsOperationUpdate, ownsOptions)
 	const adopt = `to have the volume adopted as it is, run: kubectl annotate --overwrite pv pv1 tuning.storageclient.dev/original-mount-options='["soft"]' ` +
@@ -133,16 +133,16 @@ func TestToolsThatUpdateDeclareWhatTheyOwn(t *testing.T) {
 // A judgement is remembered as long as the entry says the same.
 func TestAnotherEntryIsAnotherJudgement(t *testing.T) {
 	memory, in := NewMemory(), Input{Volume: builders.NFSVolume([]string{"hard", "nocto"}), Profiles: profiles()}
-	if v := memory.Judge(in).Verdict; v.Action != ActionNone {
+	if v := memory.Evaluate(in).Verdict; v.Action != ActionNone {
 		t.Errorf("without an entry: %s", v.Message)
 	}
 	in.Entry = &ledger.Entry{Written: []ledger.Lists{{Original: []string{"hard"}, Applied: []string{"hard", "nocto"}}}}
-	first := memory.Judge(in)
+	first := memory.Evaluate(in)
 	if first.Verdict.Action != ActionRestore || !first.CarriesOurs {
 		t.Errorf("with one: %s", first.Verdict.Message)
 	}
 	same := *in.Entry
-	if in.Entry = &same; memory.Judge(in) != first {
+	if in.Entry = &same; memory.Evaluate(in) != first {
 		t.Error("an entry that says the same is judged anew")
 	}
 }

@@ -24,8 +24,8 @@ type Record struct {
 	Broken string
 	// Recalled is true if the record comes from the entry, since another user or controller removed or broke the annotations.
 	Recalled bool
-	// PutBack is true if the annotations were removed before and the operator restored them.
-	PutBack bool
+	// AnnotationsRestored is true if the annotations were removed before and the operator restored them.
+	AnnotationsRestored bool
 }
 
 var recordAnnotations = []string{
@@ -52,7 +52,7 @@ func recallRecord(pv *corev1.PersistentVolume, e *ledger.Entry) Record {
 		r.Present, r.Broken = true, e.Broken
 	default:
 		if lists, written := e.Recall(pv.Spec.MountOptions); written {
-			return Record{Present: true, Original: lists.Original, Applied: lists.Applied, Profiles: e.Profiles, Recalled: true, PutBack: e.PutBack}
+			return Record{Present: true, Original: lists.Original, Applied: lists.Applied, Profiles: e.Profiles, Recalled: true, AnnotationsRestored: e.AnnotationsRestored}
 		}
 	}
 	return r
@@ -61,8 +61,8 @@ func recallRecord(pv *corev1.PersistentVolume, e *ledger.Entry) Record {
 // IsWhole reports whether the record is reliable.
 func (r Record) IsWhole() bool { return r.Present && r.Broken == "" }
 
-// IsTold reports whether the record comes from the annotations.
-func (r Record) IsTold() bool { return r.IsWhole() && !r.Recalled }
+// IsFromAnnotations reports whether the record comes from the annotations.
+func (r Record) IsFromAnnotations() bool { return r.IsWhole() && !r.Recalled }
 
 // Lists returns the lists of a record in the form of the ledger.
 func (r Record) Lists() ledger.Lists { return ledger.Lists{Original: r.Original, Applied: r.Applied} }
@@ -90,8 +90,8 @@ func RecordOf(pv *corev1.PersistentVolume) Record {
 	return r
 }
 
-// CarriesOurs reports whether the volume still has the mount options that the operator wrote last.
-func (r Record) CarriesOurs(pv *corev1.PersistentVolume) bool {
+// HasAppliedOptions reports whether the volume still has the mount options that the operator wrote last.
+func (r Record) HasAppliedOptions(pv *corev1.PersistentVolume) bool {
 	return r.IsWhole() && slices.Equal(pv.Spec.MountOptions, r.Applied)
 }
 

@@ -14,7 +14,7 @@ import (
 var kubectlReplace = &tool{name: "kubectl replace", declare: inManifest}
 
 // replacerOf searches for a tool that wrote the mount options as a part of the whole volume. Its field manager has owned them since then.
-func replacerOf(pv *corev1.PersistentVolume) (by owner, replaced bool) {
+func replacerOf(pv *corev1.PersistentVolume) (replacer owner, replaced bool) {
 	for _, entry := range pv.ManagedFields {
 		if !OwnsMountOptions(entry) || entry.Manager == v1alpha1.VolumesFieldManager {
 			continue
@@ -22,8 +22,8 @@ func replacerOf(pv *corev1.PersistentVolume) (by owner, replaced bool) {
 		if isReplacer(entry) {
 			return owner{tool: kubectlReplace, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true
 		}
-		if by, tells := managerOf(entry); tells {
-			return by, true
+		if manager, found := managerOf(entry); found {
+			return manager, true
 		}
 	}
 	return owner{}, false
@@ -47,42 +47,42 @@ func (s *scope) keepReplaced() Verdict {
 		v, _ := s.keepCurrent()
 		return v
 	}
-	by, _ := replacerOf(s.Volume)
+	replacer, _ := replacerOf(s.Volume)
 	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("Not changed: %s writes the whole volume, with mountOptions %s. %s",
-		by, listText(s.current), s.remedyText(by)))
+		replacer, listText(s.current), s.remedyText(replacer)))
 }
 
 // changerOf returns the tool that may have changed the volume, based on its managed fields.
-func (s *scope) changerOf() (by owner, known bool) {
-	if by, known = replacerOf(s.Volume); known {
-		return by, true
+func (s *scope) changerOf() (changer owner, known bool) {
+	if changer, known = replacerOf(s.Volume); known {
+		return changer, true
 	}
 	return ownerOf(s.Volume)
 }
 
 // changedText is the message for mount options that are neither the applied nor the original ones.
 func (s *scope) changedText() string {
-	by, known := s.changerOf()
-	who := "somebody else"
+	changer, known := s.changerOf()
+	actor := "somebody else"
 	if known {
-		who = by.String()
+		actor = changer.String()
 	}
-	what, again := "changed mountOptions to "+listText(s.current), "set that again"
+	change, remedy := "changed mountOptions to "+listText(s.current), "set that again"
 	if s.record.Recalled {
-		what = fmt.Sprintf("replaced the volume: mountOptions are %s, and our annotations are gone", listText(s.current))
+		change = fmt.Sprintf("replaced the volume: mountOptions are %s, and our annotations are gone", listText(s.current))
 	}
 	if known {
-		again = s.remedyText(by)
+		remedy = s.remedyText(changer)
 	}
-	return fmt.Sprintf("%s %s; last written: %s: %s, or %s", who, what, listText(s.record.Applied), again, s.adoptText())
+	return fmt.Sprintf("%s %s; last written: %s: %s, or %s", actor, change, listText(s.record.Applied), remedy, s.adoptText())
 }
 
 // removedText is the message for annotations that were restored once and removed again.
 func (s *scope) removedText() string {
-	by, known := s.changerOf()
+	changer, known := s.changerOf()
 	out := "our annotations were removed again after they had been put back, and are left so: "
 	if known {
-		out += fmt.Sprintf("%s may do it: %s, and ", by, s.remedyText(by))
+		out += fmt.Sprintf("%s may do it: %s, and ", changer, s.remedyText(changer))
 	} else {
 		out += "keep whoever removes them from it, and "
 	}
@@ -90,12 +90,12 @@ func (s *scope) removedText() string {
 }
 
 // remedyText returns the text to paste into a tool, so that it declares the mount options or lets the operator manage them.
-func (s *scope) remedyText(by owner) string {
-	declare, cede := by.blocks(s.Volume.Name, s.merged.options)
+func (s *scope) remedyText(manager owner) string {
+	declare, cede := manager.blocks(s.Volume.Name, s.merged.options)
 	if declare != "" {
 		return fmt.Sprintf("set mountOptions to %s there, %s", listText(s.merged.options), declare)
 	}
-	if by.tool == argoCD && s.record.Recalled {
+	if manager.tool == argoCD && s.record.Recalled {
 		cede += ", and take Replace=true out of its sync options"
 	}
 	return "have it leave them, " + cede

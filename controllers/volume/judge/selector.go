@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-type term struct{ given, holds bool }
+type term struct{ isSet, matches bool }
 
 // Selects reports whether all given terms of a selector match. A selector without any term selects nothing. volumeClaim is the
 // PersistentVolumeClaim that the volume is bound to. Nil if there is none.
@@ -20,11 +20,11 @@ func Selects(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume, volumeClai
 		return false // checked first: of hundreds of rules, most name other classes
 	}
 	terms := append(volumeTerms(s, pv), volumeClaimTerms(s, volumeClaim)...)
-	return doAllHold(terms) && slices.ContainsFunc(terms, func(t term) bool { return t.given })
+	return doAllMatch(terms) && slices.ContainsFunc(terms, func(t term) bool { return t.isSet })
 }
 
-func doAllHold(terms []term) bool {
-	return !slices.ContainsFunc(terms, func(t term) bool { return t.given && !t.holds })
+func doAllMatch(terms []term) bool {
+	return !slices.ContainsFunc(terms, func(t term) bool { return t.isSet && !t.matches })
 }
 
 func volumeTerms(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume) []term {

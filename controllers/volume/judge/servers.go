@@ -43,7 +43,7 @@ func NewServers() *Servers {
 }
 
 // Add adds a volume by its own verdict. Callers add all volumes before they call Judge.
-func (s *Servers) Add(volume *Judged) {
+func (s *Servers) Add(volume *Evaluation) {
 	d := volume.demand
 	if d.server == "" {
 		return
@@ -52,16 +52,16 @@ func (s *Servers) Add(volume *Judged) {
 	asking[d.connection] = append(asking[d.connection], volume.Volume.Name)
 }
 
-// Judge withholds only nconnect from a volume if a profile sets another number of connections than other volumes of its server have. The
+// Evaluate withholds only nconnect from a volume if a profile sets another number of connections than other volumes of its server have. The
 // message names volumes without a number, since the order of mounts is unknown.
-func (s *Servers) Judge(volume *Judged) Verdict {
+func (s *Servers) Evaluate(volume *Evaluation) Verdict {
 	v, d := volume.Verdict, volume.demand
 	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || !volume.bringsNconnect {
 		return v
 	}
 	for other := range s.demands[d.server] {
 		if d.mayShare(other) && other.nconnect != 0 && d.nconnect != other.nconnect {
-			return volume.withNconnectInForce().contestedBy(s.messageFor(d.server))
+			return volume.withCurrentNconnect().contestedBy(s.messageFor(d.server))
 		}
 	}
 	if message := s.silentMessageFor(d); message != "" {
@@ -149,7 +149,7 @@ func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 	if source.Protocol != v1alpha1.ProtocolNFS {
 		return demand{}
 	}
-	transport := mountoptions.Transport(volume.Hands(options))
+	transport := mountoptions.Transport(volume.PassedOptions(options))
 	return demand{strings.ToLower(source.Server), connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}}
 }
 

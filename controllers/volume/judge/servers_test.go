@@ -61,17 +61,17 @@ func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers := NewServers()
-			ours := Judge(Input{Volume: test.volume, Profiles: profiles(test.with)})
+			ours := Evaluate(Input{Volume: test.volume, Profiles: profiles(test.with)})
 			servers.Add(ours)
-			servers.Add(Judge(Input{Volume: test.other, Profiles: profiles(test.with)}))
-			v := servers.Judge(ours)
+			servers.Add(Evaluate(Input{Volume: test.other, Profiles: profiles(test.with)}))
+			v := servers.Evaluate(ours)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
 			}
 			if !strings.Contains(v.Message, test.message) || test.message == "mountOptions are as declared" && v.Message != test.message {
 				t.Errorf("the message is %q, want %q", v.Message, test.message)
 			}
-			if again := servers.Judge(ours); again.Message != v.Message {
+			if again := servers.Evaluate(ours); again.Message != v.Message {
 				t.Errorf("asked again: %q", again.Message)
 			}
 		})

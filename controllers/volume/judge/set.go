@@ -11,11 +11,11 @@ import (
 
 // hashOfSet identifies an option set by the declared options and the driver, protocol and file system of the volume. Other fields of the
 // profiles do not count. A result for one volume of a set applies to the others. A new name of a rule makes another set.
-func hashOfSet(source Source, rules []rule, nconnectInForce bool) string {
+func hashOfSet(source Source, rules []rule, keepsNconnect bool) string {
 	parts := []string{source.Driver, string(source.Protocol), source.FSType}
 	for _, r := range rules {
 		options := r.options()
-		if nconnectInForce {
+		if keepsNconnect {
 			options = slices.DeleteFunc(options, setsNconnect)
 		}
 		parts = append(parts, r.profile.Name, r.Name, strings.Join(options, ","))

@@ -91,8 +91,8 @@ func isRawBlock(pv *corev1.PersistentVolume) bool {
 type target struct {
 	drivers.Volume
 	options mountoptions.Protocol
-	// nconnectInForce keeps the current nconnect, regardless of rules.
-	nconnectInForce bool
+	// keepsNconnect keeps the current nconnect, regardless of rules.
+	keepsNconnect bool
 }
 
 // targetOf treats an unknown driver as XFS if the volume names it, and as NFS otherwise. The options are written only if a rule names the
@@ -111,10 +111,10 @@ func targetOf(pv *corev1.PersistentVolume) target {
 	return t
 }
 
-// AsksOtherwise reports whether the current mount options change the requests to the server, compared with the options before.
-func AsksOtherwise(pv *corev1.PersistentVolume, before []string) bool {
+// ChangesRequests reports whether the current mount options change the requests to the server, compared with the options before.
+func ChangesRequests(pv *corev1.PersistentVolume, before []string) bool {
 	t := targetOf(pv)
-	return t.options.AsksOtherwise(t.Hands(before), t.Hands(pv.Spec.MountOptions))
+	return t.options.ChangesTransport(t.PassedOptions(before), t.PassedOptions(pv.Spec.MountOptions))
 }
 
 // cacheKey distinguishes targets for which one list may have two results.
@@ -124,10 +124,10 @@ func (t target) cacheKey() []string {
 		readOnly = "ro"
 	}
 	nconnect := ""
-	if t.nconnectInForce {
+	if t.keepsNconnect {
 		nconnect = "in force"
 	}
-	return []string{string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.Hands(nil), ","), readOnly, nconnect}
+	return []string{string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.PassedOptions(nil), ","), readOnly, nconnect}
 }
 
 func portalHost(portal string) string {

@@ -21,8 +21,8 @@ func listText(options []string) string {
 }
 
 // quote quotes a text from outside the operator. The text cannot end the quotation.
-func quote(theirs string) string {
-	return `"` + strings.ReplaceAll(text.Line(theirs), `"`, "'") + `"`
+func quote(message string) string {
+	return `"` + strings.ReplaceAll(text.Line(message), `"`, "'") + `"`
 }
 
 func jsonText(value any) (string, error) {

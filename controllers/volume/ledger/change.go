@@ -29,10 +29,10 @@ func Begin(volume string, known *Lists, recalled bool, next Lists, profiles []st
 		if known != nil {
 			out = out.with(*known)
 		}
-		begun := *out.with(next)
-		begun.Profiles, begun.Ending = union(out.Profiles, profiles), false
-		begun.PutBack, begun.Pending = out.PutBack || recalled, out.Pending && known == nil && !recalled
-		return &begun
+		entry := *out.with(next)
+		entry.Profiles, entry.Ending = union(out.Profiles, profiles), false
+		entry.AnnotationsRestored, entry.Pending = out.AnnotationsRestored || recalled, out.Pending && known == nil && !recalled
+		return &entry
 	}
 }
 
@@ -54,7 +54,7 @@ func End(volume string, known *Lists, profiles []string) Change {
 // Settle completes the entry of a volume that has its mount options and matching annotations.
 func Settle(volume string, lists Lists, profiles []string) Change {
 	return func(before *Entry) *Entry {
-		return &Entry{Volume: volume, Written: []Lists{lists}, Profiles: profiles, PutBack: before != nil && before.PutBack}
+		return &Entry{Volume: volume, Written: []Lists{lists}, Profiles: profiles, AnnotationsRestored: before != nil && before.AnnotationsRestored}
 	}
 }
 
@@ -86,17 +86,17 @@ type draft struct {
 
 // writer applies changes to pages.
 type writer struct {
-	ledger *Ledger
-	drafts map[int]*draft
-	unkept map[types.UID]string
+	ledger   *Ledger
+	drafts   map[int]*draft
+	rejected map[types.UID]string
 	// pages is the number of pages that volumes are spread over.
 	pages int
 }
 
 // Apply returns the pages to write for changes, by number. unkept are the volumes that have no space, with the reason. A change without an
 // effect causes no write.
-func (l *Ledger) Apply(changes Changes) (writes []Write, unkept map[types.UID]string) {
-	w := &writer{ledger: l, drafts: map[int]*draft{}, unkept: map[types.UID]string{}}
+func (l *Ledger) Apply(changes Changes) (writes []Write, rejected map[types.UID]string) {
+	w := &writer{ledger: l, drafts: map[int]*draft{}, rejected: map[types.UID]string{}}
 	count := len(l.at)
 	for uid := range changes {
 		if len(l.at[uid]) == 0 {
@@ -112,7 +112,7 @@ func (l *Ledger) Apply(changes Changes) (writes []Write, unkept map[types.UID]st
 			writes = append(writes, Write{Page: d.encode(number), Volumes: d.changed})
 		}
 	}
-	return writes, w.unkept
+	return writes, w.rejected
 }
 
 func (w *writer) change(uid types.UID, change Change) {
@@ -123,7 +123,7 @@ func (w *writer) change(uid types.UID, change Change) {
 	}
 	for _, number := range numbers {
 		if object := w.ledger.pages[number].object; object.Immutable != nil && *object.Immutable {
-			w.unkept[uid] = fmt.Sprintf("ConfigMap %s/%s is immutable: delete it, and it is written again from the volumes' annotations", object.Namespace, object.Name)
+			w.rejected[uid] = fmt.Sprintf("ConfigMap %s/%s is immutable: delete it, and it is written again from the volumes' annotations", object.Namespace, object.Name)
 			return
 		}
 	}
@@ -139,7 +139,7 @@ func (w *writer) change(uid types.UID, change Change) {
 		if len(numbers) > 0 {
 			w.draft(numbers[0]).add(uid, before)
 		}
-		w.unkept[uid] = fmt.Sprintf("the ConfigMaps %sN have no room for it: %d volumes are remembered, on %d of %d pages", v1alpha1.VolumesConfigMapPrefix, len(w.ledger.at), len(w.ledger.pages), maxPages)
+		w.rejected[uid] = fmt.Sprintf("the ConfigMaps %sN have no room for it: %d volumes are remembered, on %d of %d pages", v1alpha1.VolumesConfigMapPrefix, len(w.ledger.at), len(w.ledger.pages), maxPages)
 	}
 }
 
@@ -198,8 +198,8 @@ func (d *draft) add(uid types.UID, e *Entry) {
 }
 
 func (d *draft) remove(uid types.UID) {
-	e, there := d.entries[uid]
-	if !there {
+	e, found := d.entries[uid]
+	if !found {
 		return
 	}
 	text, lists := e.encode()

@@ -29,8 +29,8 @@ type Entry struct {
 	Written []Lists
 	// Profiles are the profiles whose options the volume carries or is about to get.
 	Profiles []string
-	// PutBack is true if the operator restored annotations that another user or controller had removed.
-	PutBack bool
+	// AnnotationsRestored is true if the operator restored annotations that another user or controller had removed.
+	AnnotationsRestored bool
 	// Pending is true if the volume has not been seen with any of the lists: its first write is in progress.
 	Pending bool
 	// Ending is true if the volume is about to be restored or released.
@@ -73,7 +73,7 @@ func (e *Entry) IsSame(other *Entry) bool {
 		return e == other
 	}
 	return e.Volume == other.Volume && slices.EqualFunc(e.Written, other.Written, Lists.isSame) && slices.Equal(e.Profiles, other.Profiles) &&
-		e.Set == other.Set && e.PutBack == other.PutBack && e.Pending == other.Pending && e.Ending == other.Ending && e.Broken == other.Broken
+		e.Set == other.Set && e.AnnotationsRestored == other.AnnotationsRestored && e.Pending == other.Pending && e.Ending == other.Ending && e.Broken == other.Broken
 }
 
 // with adds lists that the volume may have from now on.
@@ -95,7 +95,7 @@ func (e *Entry) unite(other *Entry) *Entry {
 	}
 	united := *out
 	united.Profiles = union(e.Profiles, other.Profiles)
-	united.PutBack, united.Pending, united.Ending = e.PutBack || other.PutBack, e.Pending && other.Pending, e.Ending || other.Ending
+	united.AnnotationsRestored, united.Pending, united.Ending = e.AnnotationsRestored || other.AnnotationsRestored, e.Pending && other.Pending, e.Ending || other.Ending
 	return &united
 }
 
@@ -109,12 +109,12 @@ func union(a, b []string) []string {
 type encoded struct {
 	Volume string `json:"volume"`
 	// Written are the keys of the lists.
-	Written  [][2]string `json:"written"`
-	Profiles []string    `json:"profiles,omitempty"`
-	PutBack  bool        `json:"putBack,omitempty"`
-	Pending  bool        `json:"pending,omitempty"`
-	Ending   bool        `json:"ending,omitempty"`
-	Set      string      `json:"failed,omitempty"`
+	Written             [][2]string `json:"written"`
+	Profiles            []string    `json:"profiles,omitempty"`
+	AnnotationsRestored bool        `json:"putBack,omitempty"`
+	Pending             bool        `json:"pending,omitempty"`
+	Ending              bool        `json:"ending,omitempty"`
+	Set                 string      `json:"failed,omitempty"`
 }
 
 // encode returns the text of an entry, and the lists that it refers to, by key.
@@ -122,7 +122,7 @@ func (e *Entry) encode() (text string, lists map[string]string) {
 	if e.Broken != "" {
 		return e.text, nil
 	}
-	out := encoded{Volume: e.Volume, Profiles: e.Profiles, PutBack: e.PutBack, Pending: e.Pending, Ending: e.Ending, Set: e.Set}
+	out := encoded{Volume: e.Volume, Profiles: e.Profiles, AnnotationsRestored: e.AnnotationsRestored, Pending: e.Pending, Ending: e.Ending, Set: e.Set}
 	lists = map[string]string{}
 	for _, written := range e.Written {
 		var keys [2]string
@@ -145,7 +145,7 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	if len(in.Written) == 0 && in.Set == "" {
 		return nil, errors.New("no lists are named")
 	}
-	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, PutBack: in.PutBack, Pending: in.Pending, Ending: in.Ending, Set: in.Set, text: text}
+	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, AnnotationsRestored: in.AnnotationsRestored, Pending: in.Pending, Ending: in.Ending, Set: in.Set, text: text}
 	for _, keys := range in.Written {
 		original, known := lists[keys[0]]
 		applied, alsoKnown := lists[keys[1]]

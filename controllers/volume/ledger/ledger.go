@@ -165,7 +165,7 @@ func FindSets(objects []corev1.ConfigMap, keys []string) map[string]string {
 			continue
 		}
 		for _, key := range keys {
-			if text, there := objects[i].Data[key]; there {
+			if text, found := objects[i].Data[key]; found {
 				if e, err := decodeEntry(text, nil); err == nil {
 					out[key] = e.Set
 				}

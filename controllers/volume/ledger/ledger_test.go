@@ -84,8 +84,8 @@ func TestAWriteIsKnownBeforeAndAfter(t *testing.T) {
 		"it begins again with others":    {[]Change{Begin("pv", nil, false, written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}, Pending: true}},
 		"a second one begins":            {[]Change{Settle("pv", written, []string{"p"}), Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}}},
 		"of one that nobody knows":       {[]Change{Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"q"}}},
-		"annotations are put back":       {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, PutBack: true}},
-		"which is known ever after":      {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil), Settle("pv", written, nil), Begin("pv", &written, false, next, nil), Settle("pv", next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, PutBack: true}},
+		"annotations are put back":       {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, AnnotationsRestored: true}},
+		"which is known ever after":      {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil), Settle("pv", written, nil), Begin("pv", &written, false, next, nil), Settle("pv", next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, AnnotationsRestored: true}},
 		"until all is forgotten":         {[]Change{Settle("pv", written, nil), Forget}, nil},
 		"an end begins":                  {[]Change{Settle("pv", written, nil), End("pv", &written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, Ending: true}},
 		"an end of one nobody knows":     {[]Change{End("pv", &written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Ending: true}},
@@ -213,7 +213,7 @@ func TestTwoEntriesOfAVolumeBecomeOne(t *testing.T) {
 	second := write(t, Read(nil), Changes{uid(1): Begin("pv", nil, true, next, []string{"q"})}).pages[0].object
 	second.Name = "storage-client-volumes-1"
 	l := Read([]corev1.ConfigMap{*first, *second})
-	want := &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}, PutBack: true}
+	want := &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}, AnnotationsRestored: true}
 	if diff := cmp.Diff(want, l.EntryOf(uid(1)), cmpopts.IgnoreUnexported(Entry{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

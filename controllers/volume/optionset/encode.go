@@ -51,8 +51,8 @@ type Failed struct {
 	Server string  `json:"server,omitempty"`
 	State  State   `json:"state,omitempty"`
 	More   []Blame `json:"more,omitempty"`
-	// Acquitted is true in an annotation if the options are not the cause.
-	Acquitted bool `json:"acquitted,omitempty"`
+	// Cleared is true in an annotation if the options are not the cause.
+	Cleared bool `json:"acquitted,omitempty"`
 }
 
 func (f *Failed) encode() string {
@@ -80,7 +80,7 @@ func (r *Record) Encode() map[string]string {
 		}
 		out[failedKey(r.Set, "")] = f.encode()
 	}
-	for server, b := range r.Refused {
+	for server, b := range r.Rejected {
 		f := Failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
 		out[failedKey(r.Set, server)] = f.encode()
 	}
@@ -120,7 +120,7 @@ func Decode(entries map[string]string) map[string]*Record {
 		case json.Unmarshal([]byte(value), &f) != nil || f.Set == "":
 		case key == failedKey(f.Set, f.Server) && f.Server != "":
 			r := of(f.Identity)
-			r.Refused = with(r.Refused, f.Server, f.Blame)
+			r.Rejected = with(r.Rejected, f.Server, f.Blame)
 		case key == failedKey(f.Set, f.Server):
 			r := of(f.Identity)
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })

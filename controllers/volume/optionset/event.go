@@ -62,7 +62,7 @@ func (r *Record) Next(e Event) {
 	case Written:
 		r.carried = true
 	case Mounted:
-		delete(r.Refused, e.Server)
+		delete(r.Rejected, e.Server)
 		delete(r.probing, e.Server)
 		if r.Evidence == nil {
 			r.Evidence = &Evidence{Text: e.Text, Volume: e.Volume, At: e.At}
@@ -85,26 +85,26 @@ func (r *Record) Next(e Event) {
 
 func (r *Record) nextProbe(e Event) {
 	_, worked := r.Worked[e.Server]
-	_, refused := r.Refused[e.Server]
+	_, rejected := r.Rejected[e.Server]
 	delete(r.probing, e.Server)
 	switch e.Kind {
 	case ProbeOrdered:
-		if !worked && !refused {
+		if !worked && !rejected {
 			r.probing = with(r.probing, e.Server, true)
 		}
 	case ProbeWorked:
-		delete(r.Refused, e.Server)
+		delete(r.Rejected, e.Server)
 		if !worked {
 			r.Worked = with(r.Worked, e.Server, Evidence{Text: e.Text, At: e.At})
 		}
 	case ProbeRefused:
-		if !refused {
+		if !rejected {
 			delete(r.Worked, e.Server)
 			e.Since, e.Settled = e.At, true
-			r.Refused = with(r.Refused, e.Server, e.Blame)
+			r.Rejected = with(r.Rejected, e.Server, e.Blame)
 		}
 	case ProbeUnwanted:
-		delete(r.Refused, e.Server)
+		delete(r.Rejected, e.Server)
 	}
 }
 

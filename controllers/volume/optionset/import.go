@@ -57,7 +57,7 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	isJudged := isKnown && !b.Since.After(at)
 	known := r.BlameOf(volume)
 	switch {
-	case f.Acquitted:
+	case f.Cleared:
 		r.importCleared(f.Failure)
 	case known != nil && r.isEarlier && !f.Settled:
 		*known = b
@@ -69,11 +69,11 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	}
 }
 
-// Judged returns the failure in the form of an earlier release, after an observation of the volume with its original options.
-func (f Failed) Judged(by Kind) *Failed {
-	f.Settled = by == OwnMounted || by == NoPodWaits && !f.Unclear
-	f.Acquitted = !f.Settled
-	if f.Acquitted && by == NoPodWaits {
+// WithResult returns the failure in the form of an earlier release, after an observation of the volume with its original options.
+func (f Failed) WithResult(kind Kind) *Failed {
+	f.Settled = kind == OwnMounted || kind == NoPodWaits && !f.Unclear
+	f.Cleared = !f.Settled
+	if f.Cleared && kind == NoPodWaits {
 		f.Failure = ""
 	}
 	f.Unclear = false

@@ -22,8 +22,8 @@ func TestImport(t *testing.T) {
 		return e
 	}
 	named, settled := func(f *Failed) { f.Unclear = false }, func(f *Failed) { f.Unclear, f.Settled = false, true }
-	acquitted := func(f *Failed) { f.Unclear, f.Acquitted = false, true }
-	nothingLearned := func(f *Failed) { f.Unclear, f.Acquitted, f.Failure = false, true, "" }
+	acquitted := func(f *Failed) { f.Unclear, f.Cleared = false, true }
+	nothingLearned := func(f *Failed) { f.Unclear, f.Cleared, f.Failure = false, true, "" }
 	// recorded is a failure as an earlier release has it in the ledger: it is settled from the start if the text names the options.
 	recorded := func() *Record {
 		return Decode(map[string]string{"failed.abc": `{"set":"abc","rules":["p/rule"],"driver":"kubernetes.io/nfs","failure":"denied","settled":true,"volume":"a"}`})["abc"]

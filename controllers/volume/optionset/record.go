@@ -70,8 +70,8 @@ type Record struct {
 	// Evidence is the mount by a pod that shows that the options work. Nil if there is none.
 	Evidence *Evidence `json:"evidence,omitempty"`
 	// Worked are the successful probes, Refused the rejected ones, by server.
-	Worked  map[string]Evidence `json:"probes,omitempty"`
-	Refused map[string]Blame    `json:"-"`
+	Worked   map[string]Evidence `json:"probes,omitempty"`
+	Rejected map[string]Blame    `json:"-"`
 	// Blames are failed mounts of unknown cause, or the failed mount that the options caused.
 	Blames []Blame `json:"-"`
 	// Cleared are the failures that volumes also had with their original options, newest last.
@@ -119,7 +119,7 @@ func (r *Record) State(server string) State {
 		return Untried
 	}
 	_, works := r.EvidenceOn(server)
-	_, refused := r.Refused[server]
+	_, rejected := r.Rejected[server]
 	switch {
 	case r.isSettled() && works:
 		return Disputed
@@ -127,7 +127,7 @@ func (r *Record) State(server string) State {
 		return Failing
 	case len(r.Blames) > 0:
 		return Suspected
-	case refused:
+	case rejected:
 		return Rejected
 	case r.probing[server]:
 		return Probing
@@ -173,8 +173,8 @@ func (r *Record) Counts(failure string) bool { return r == nil || !slices.Contai
 // Stops reports whether failed mounts keep all other volumes, on any server, from getting the options.
 func (r *Record) Stops() bool { return r != nil && len(r.Blames) > 0 }
 
-// IsOf reports whether a rule of a profile declares the set.
-func (r *Record) IsOf(profile string) bool {
+// IsDeclaredBy reports whether a rule of a profile declares the set.
+func (r *Record) IsDeclaredBy(profile string) bool {
 	return slices.ContainsFunc(r.Rules, func(rule string) bool { return strings.HasPrefix(rule, profile+"/") })
 }
 

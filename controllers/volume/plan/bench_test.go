@@ -41,7 +41,7 @@ func BenchmarkPlan20000VolumesUnchanged(b *testing.B) {
 	defer reportCPU(b)()
 	for b.Loop() {
 		// Lists of ours are looked after once a minute, and nothing else is due.
-		if got := For(s); len(got.Steps) > 0 || !got.Next.Equal(s.Now.Add(watchEvery)) {
+		if got := For(s); len(got.Steps) > 0 || !got.Next.Equal(s.Now.Add(watchInterval)) {
 			b.Fatalf("%d steps, and the next pass is due at %s", len(got.Steps), got.Next)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // failureOf returns the failed mount of a volume that has options of the operator. A failure that also occurred with the original options does
 // not count.
-func (p *planner) failureOf(j judged) (failure Failure, failed bool) {
+func (p *planner) failureOf(j evaluation) (failure Failure, failed bool) {
 	failure, failed = p.FailedMounts[j.Volume.Name]
 	return failure, failed && j.isWatched() && p.sets.carried(j).Counts(failure.Kind)
 }
@@ -19,7 +19,7 @@ func (p *planner) failureOf(j judged) (failure Failure, failed bool) {
 // noteFailures records the failed mounts of volumes that may be restored.
 func (p *planner) noteFailures() {
 	for _, j := range p.volumes {
-		if failure, failed := p.failureOf(j); failed && j.mayBeTakenBack() {
+		if failure, failed := p.failureOf(j); failed && j.mayRevert() {
 			r := p.sets.carried(j)
 			r.Next(optionset.Event{Kind: optionset.MountFailed, Server: j.Source.Server, Blame: blameFor(j, failure), At: p.second()})
 			p.noteBlamed(r)
@@ -27,14 +27,14 @@ func (p *planner) noteFailures() {
 	}
 }
 
-func blameFor(j judged, failure Failure) optionset.Blame {
+func blameFor(j evaluation, failure Failure) optionset.Blame {
 	return optionset.Blame{
-		Volume: j.Volume.Name, UID: j.Volume.UID, Options: j.Volume.Spec.MountOptions, Failure: failure.Kind, Text: failure.Text, Unclear: !failure.SpeaksOfOptions,
+		Volume: j.Volume.Name, UID: j.Volume.UID, Options: j.Volume.Spec.MountOptions, Failure: failure.Kind, Text: failure.Text, Unclear: !failure.NamesOptions,
 	}
 }
 
 // revert restores the original options of a volume that a pod could not mount with the options of the operator.
-func (p *planner) revert(j judged, failure Failure) Step {
+func (p *planner) revert(j evaluation, failure Failure) Step {
 	set, known := p.sets.carried(j), p.blameOf(j)
 	blame := blameFor(j, failure)
 	blame.Since = p.second()
@@ -49,15 +49,15 @@ func (p *planner) revert(j judged, failure Failure) Step {
 	return step
 }
 
-// isInCure reports whether the volume is in its rollback check: it has its original options back, and mounts by pods matter. This includes
+// isInRollbackCheck reports whether the volume is in its rollback check: it has its original options back, and mounts by pods matter. This includes
 // volumes that no rule selects any longer, since other volumes wait for the result.
-func (p *planner) isInCure(j judged) bool {
+func (p *planner) isInRollbackCheck(j evaluation) bool {
 	b := p.blameOf(j)
 	if b == nil || b.RevertedAt.IsZero() || j.CarriesOurs {
 		return false
 	}
 	isHeld := func(profile *judge.Profile) bool {
-		return profile.IsHeld() && p.blamed[j.Volume.Name].IsOf(profile.Name)
+		return profile.IsHeld() && p.blamed[j.Volume.Name].IsDeclaredBy(profile.Name)
 	}
 	switch j.verdict.State {
 	case judge.StateHeld:
@@ -69,62 +69,62 @@ func (p *planner) isInCure(j judged) bool {
 	return true
 }
 
-// judgeCure returns the result of a volume's rollback check, and its consequence. Empty if there is none.
-func (p *planner) judgeCure(j judged) (kind optionset.Kind, message string) {
-	cure, known := p.Cures[j.Volume.Name]
-	if !known || !p.isInCure(j) {
+// rollbackResult returns the result of a volume's rollback check, and its consequence. Empty if there is none.
+func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message string) {
+	cure, known := p.RollbackResults[j.Volume.Name]
+	if !known || !p.isInRollbackCheck(j) {
 		return "", ""
 	}
-	b, shown := *p.blameOf(j), "it mounts with its own options"
+	b, observation := *p.blameOf(j), "it mounts with its own options"
 	switch cure {
-	case CureFailed:
+	case RollbackFailed:
 		return optionset.OwnFailed, "a pod cannot mount it with its own options either: the declared ones are not to blame, and come again"
-	case CureEnded:
+	case RollbackUntested:
 		if b.Unclear {
 			return optionset.NoPodWaits, "no pod waits for it any more, and nothing was learned: the declared options come again"
 		}
-		kind, shown = optionset.NoPodWaits, "no pod waits for it any more"
-	case CureWorked:
+		kind, observation = optionset.NoPodWaits, "no pod waits for it any more"
+	case RollbackWorked:
 		kind = optionset.OwnMounted
 	}
 	return kind, fmt.Sprintf("%s, and could not be mounted with %s; no other volume gets these options until a rule that declares them changes",
-		shown, judge.BlameText(p.blamed[j.Volume.Name], b))
+		observation, judge.BlameText(p.blamed[j.Volume.Name], b))
 }
 
-// recordCure records the result of a rollback check. It applies from the next plan on.
-func (p *planner) recordCure(j judged, on OnVolume, kind optionset.Kind, message string) RecordSet {
+// recordRollbackResult records the result of a rollback check. It applies from the next plan on.
+func (p *planner) recordRollbackResult(j evaluation, target OnVolume, kind optionset.Kind, message string) RecordSet {
 	r := p.blamed[j.Volume.Name]
 	p.later = append(p.later, func() { r.Next(p.eventOn(j.Volume.Name, kind)) })
-	on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
-	out := RecordSet{OnVolume: on, Set: r, text: fmt.Sprintf("judge %s: %s", j.Volume.Name, message)}
+	target.Note.Reason, target.Note.Message = v1alpha1.VolumeReasonFailedMount, message
+	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("judge %s: %s", j.Volume.Name, message)}
 	if j.FailedMount != nil && j.verdict.State != judge.StateUnselected {
-		out.FailedMount = j.FailedMount.Judged(kind)
+		out.FailedMount = j.FailedMount.WithResult(kind)
 	}
 	return out
 }
 
-// isGuilty reports whether the volume carries options of a set that must be removed from all volumes. If there is evidence that the set works,
+// hasFailingSet reports whether the volume carries options of a set that must be removed from all volumes. If there is evidence that the set works,
 // a failure concerns only its volume: an event from one namespace must not change the volumes of others.
-func (p *planner) isGuilty(j judged) bool {
-	return p.sets[j.carriedSet()].MustRestore(j.Source.Server) && j.mayBeTakenBack()
+func (p *planner) hasFailingSet(j evaluation) bool {
+	return p.sets[j.carriedSet()].MustRestore(j.Source.Server) && j.mayRevert()
 }
 
-// putBackGuilty restores a volume of such a set before a pod fails. Each profile limits the number of restores at a time to its share.
-func (p *planner) putBackGuilty(j judged, on OnVolume) bool {
+// revertFailed restores a volume of such a set before a pod fails. Each profile limits the number of restores at a time to its share.
+func (p *planner) revertFailed(j evaluation, target OnVolume) bool {
 	for _, name := range j.verdict.Profiles {
-		if progress := p.progress[name]; progress.putBack >= progress.share() {
-			p.planAgain(p.Now.Add(observeEvery))
+		if progress := p.progress[name]; progress.reverted >= progress.share() {
+			p.planAgain(p.Now.Add(observeInterval))
 			return true
 		}
 	}
 	for _, name := range j.verdict.Profiles {
-		p.progress[name].putBack++
+		p.progress[name].reverted++
 	}
-	on.Note.State, on.Note.Reason = judge.StatePending, v1alpha1.VolumeReasonFailedMount
-	on.Note.Message = judge.PutBackText(p.sets[j.carriedSet()].BlamedVolume(), j.Record.Original)
-	if !p.isRefused(j.Volume.Name) {
-		p.plan.Notes[j.Volume.Name] = on.Note
-		p.plan.Steps = append(p.plan.Steps, RestoreOptions{OnVolume: on, Options: j.Record.Original})
+	target.Note.State, target.Note.Reason = judge.StatePending, v1alpha1.VolumeReasonFailedMount
+	target.Note.Message = judge.RestoredText(p.sets[j.carriedSet()].BlamedVolume(), j.Record.Original)
+	if !p.isRejected(j.Volume.Name) {
+		p.plan.Notes[j.Volume.Name] = target.Note
+		p.plan.Steps = append(p.plan.Steps, RestoreOptions{OnVolume: target, Options: j.Record.Original})
 	}
 	return true
 }

@@ -28,17 +28,17 @@ func TestAListIsInCure(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		failed Failure
-		cure   Cure
+		cure   RollbackResult
 		want   expected
 	}{
 		"it is not known yet":                         {unclearFailure, "", expected{state: optionset.Suspected}},
-		"it mounts with its own: the list is guilty":  {unclearFailure, CureWorked, expected{state: optionset.Failing, stopped: true}},
-		"it fails alike: the list comes again":        {unclearFailure, CureFailed, expected{state: optionset.Untried, cleared: true, again: true}},
-		"no pod waits: nothing was learned":           {unclearFailure, CureEnded, expected{state: optionset.Untried, again: true}},
+		"it mounts with its own: the list is guilty":  {unclearFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
+		"it fails alike: the list comes again":        {unclearFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"no pod waits: nothing was learned":           {unclearFailure, RollbackUntested, expected{state: optionset.Untried, again: true}},
 		"a text that speaks of options counts":        {namedFailure, "", expected{state: optionset.Suspected, stopped: true}},
-		"and is borne out":                            {namedFailure, CureWorked, expected{state: optionset.Failing, stopped: true}},
-		"or not, where it fails alike":                {namedFailure, CureFailed, expected{state: optionset.Untried, cleared: true, again: true}},
-		"it stands, where no pod waits to contradict": {namedFailure, CureEnded, expected{state: optionset.Failing, stopped: true}},
+		"and is borne out":                            {namedFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
+		"or not, where it fails alike":                {namedFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"it stands, where no pod waits to contradict": {namedFailure, RollbackUntested, expected{state: optionset.Failing, stopped: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -49,7 +49,7 @@ func TestAListIsInCure(t *testing.T) {
 			}
 			b.wait(10 * time.Second)
 			b.pass(nothingSeen)
-			inCure, next := Wants(b.snapshot()).InCure, For(b.snapshot()).Next
+			inCure, next := RequiredObservations(b.snapshot()).RollbackChecks, For(b.snapshot()).Next
 			if len(inCure) != 1 || inCure[0].Volume.Name != "a" || next.After(b.now.Add(time.Minute)) || !inCure[0].Since.After(b.now.Add(-10*time.Second)) {
 				t.Errorf("on cure are %v, and the next plan is due at %s", inCure, next)
 			}
@@ -60,7 +60,7 @@ func TestAListIsInCure(t *testing.T) {
 			if set.State("filer") != test.want.state || set.Counts(test.failed.Kind) == test.want.cleared {
 				t.Fatalf("recorded is %s: %+v", set.State("filer"), set)
 			}
-			if after := Wants(b.snapshot()).InCure; len(after) == 1 != (test.cure == "") {
+			if after := RequiredObservations(b.snapshot()).RollbackChecks; len(after) == 1 != (test.cure == "") {
 				t.Errorf("on cure are %v", after)
 			}
 			sum := Summarize("p", b.snapshot())
@@ -100,13 +100,13 @@ func TestARestoreByTheCacheRecordsNothing(t *testing.T) {
 	if len(planned.Steps) != 1 {
 		t.Fatalf("steps %v", planned.Steps)
 	}
-	for key := range planned.Ahead(planned.Steps) {
+	for key := range planned.ChangesBefore(planned.Steps) {
 		if optionset.IsKey(string(key)) {
 			t.Errorf("%s is written ahead", key)
 		}
 	}
 	carryOut(t, planned.Steps[0], b.volumes)
-	for key := range Settled(planned.Steps, b.now) {
+	for key := range ChangesAfter(planned.Steps, b.now) {
 		if optionset.IsKey(string(key)) {
 			t.Errorf("%s is written after", key)
 		}
@@ -164,11 +164,11 @@ func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
 		b := newBench(t)
 		then(toCanary, failing("a", failure))(b)
 		b.volumes[0] = created("a", 1, bound, onServer("other"), func(pv *corev1.PersistentVolume) { pv.UID = "another" })
-		if inCure := Wants(b.snapshot()).InCure; len(inCure) > 0 {
+		if inCure := RequiredObservations(b.snapshot()).RollbackChecks; len(inCure) > 0 {
 			t.Errorf("%s: in cure are %v", failure.Text, inCure)
 		}
 		s := b.snapshot()
-		s.Cures = map[string]Cure{"a": CureWorked}
+		s.RollbackResults = map[string]RollbackResult{"a": RollbackWorked}
 		b.keep(For(s).Ledger)
 		if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != want {
 			t.Errorf("%s: %s, %+v", failure.Text, r.State("filer"), r.Blames)
@@ -184,7 +184,7 @@ func TestAVolumeThatIsNotSelectedAnyMoreIsObserved(t *testing.T) {
 	b.profile = *b.profile.DeepCopy()
 	b.profile.Spec.Volumes[0].Selector.Servers = []string{"other"}
 	before := b.volume("a").DeepCopy()
-	b.pass(cured("a", CureEnded))
+	b.pass(cured("a", RollbackUntested))
 	if r := newPlanner(b.snapshot()).sets[set]; r == nil || r.Stops() {
 		t.Errorf("recorded is %+v", r)
 	}
@@ -217,12 +217,12 @@ func TestNothingIsLearnedOfWhatMayNotBeWritten(t *testing.T) {
 	b := newBench(t)
 	then(toCanary, failing("a", unclearFailure))(b)
 	s := b.snapshot()
-	if got := Wants(s).InCure; len(got) != 1 {
+	if got := RequiredObservations(s).RollbackChecks; len(got) != 1 {
 		t.Fatalf("on cure are %v", got)
 	}
 	s.Volumes[0].Annotations[v1alpha1.IgnoreAnnotation] = v1alpha1.True
-	s.Cures = map[string]Cure{"a": CureWorked}
-	if got, inCure := For(s), Wants(s).InCure; len(inCure)+len(got.Steps) > 0 {
+	s.RollbackResults = map[string]RollbackResult{"a": RollbackWorked}
+	if got, inCure := For(s), RequiredObservations(s).RollbackChecks; len(inCure)+len(got.Steps) > 0 {
 		t.Errorf("on cure are %v, and written is %v", inCure, got.Steps)
 	}
 }
@@ -284,14 +284,14 @@ func TestAGuiltyListGoesFromAllThatCarryIt(t *testing.T) {
 			if !slices.Equal(back, test.want) {
 				t.Errorf("%q get their own lists back, want %q", back, test.want)
 			}
-			if left := len(test.volumes) - 1 - len(back); len(back) > 0 && left > 0 && next.Next.After(noon.Add(observeEvery)) {
+			if left := len(test.volumes) - 1 - len(back); len(back) > 0 && left > 0 && next.Next.After(noon.Add(observeInterval)) {
 				t.Errorf("the next plan is due at %s", next.Next)
 			}
 			for _, step := range next.Steps {
 				carryOut(t, step, test.volumes)
 			}
 			s = snapshotOf(test.volumes, p)
-			s.Now, s.Ledger = noon.Add(observeEvery), test.ledger
+			s.Now, s.Ledger = noon.Add(observeInterval), test.ledger
 			for _, step := range For(s).Steps {
 				if BelongsToBatch(step) {
 					t.Errorf("then %s", step)

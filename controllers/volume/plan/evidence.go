@@ -15,12 +15,12 @@ import (
 const clockTolerance = 5 * time.Second
 
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
-func (j judged) carriesSet() bool {
+func (j evaluation) carriesSet() bool {
 	return j.CarriesOurs && j.verdict.Set != "" && (j.isMarkCurrent() || j.Mark == nil && !j.verdict.ChangesList(j.Volume))
 }
 
 // writtenAt returns the time at which the volume got its mount options, if recorded.
-func (j judged) writtenAt() time.Time {
+func (j evaluation) writtenAt() time.Time {
 	if j.Mark != nil && !j.Mark.Written.IsZero() {
 		return j.Mark.Written
 	}
@@ -30,7 +30,7 @@ func (j judged) writtenAt() time.Time {
 // observeMounts records the mounts that show that sets work. Nodes report them, or pods without an agent made them.
 func (p *planner) observeMounts() {
 	p.news = map[string]bool{}
-	carriers := map[string]judged{}
+	carriers := map[string]evaluation{}
 	for _, j := range p.volumes {
 		if r := p.sets[j.verdict.Set]; j.carriesSet() && (r == nil || r.Evidence == nil || r.State(j.Source.Server) == optionset.Rejected) {
 			carriers[j.Volume.Name] = j
@@ -54,7 +54,7 @@ func (p *planner) observeMounts() {
 	}
 }
 
-func (p *planner) noteMount(j judged, text string) {
+func (p *planner) noteMount(j evaluation, text string) {
 	r := p.sets.declared(j)
 	p.news[j.verdict.Set] = p.news[j.verdict.Set] || r.Evidence == nil
 	r.Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
@@ -62,7 +62,7 @@ func (p *planner) noteMount(j judged, text string) {
 
 // isShownBy reports whether a mount shows that the volume's options work: it was made with them, and operations on it have completed. For a
 // write by an earlier release, it is sufficient that the mount is effective.
-func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
+func (j evaluation) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	isMadeWithIt := m.State == v1alpha1.MountEffective
 	if !j.Mark.IsOfEarlierRelease() {
 		isMadeWithIt = m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
@@ -73,21 +73,21 @@ func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 // ShowsOptions reports whether a mount appears to have these options. Options that the kernel does not show cannot be compared. For
 // connections, it compares the number of open ones.
 func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
-	if n, asked := mountoptions.Nconnect(options); asked && mountoptions.OfMount(m.Protocol) == mountoptions.NFS && int(m.Connections) != n {
+	if n, isSet := mountoptions.Nconnect(options); isSet && mountoptions.OfMount(m.Protocol) == mountoptions.NFS && int(m.Connections) != n {
 		return false
 	}
 	return len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0
 }
 
 // mayRecordEvidence reports whether the volume's mount is new evidence for its set.
-func (p *planner) mayRecordEvidence(j judged) bool {
-	return p.news[j.verdict.Set] && p.sets[j.verdict.Set].Evidence.Volume == j.Volume.Name && j.mayBeTakenBack()
+func (p *planner) mayRecordEvidence(j evaluation) bool {
+	return p.news[j.verdict.Set] && p.sets[j.verdict.Set].Evidence.Volume == j.Volume.Name && j.mayRevert()
 }
 
-func (p *planner) recordEvidence(j judged, on OnVolume) RecordSet {
+func (p *planner) recordEvidence(j evaluation, target OnVolume) RecordSet {
 	r := p.sets[j.verdict.Set]
-	on.Note.Message = "its options work: " + r.Evidence.Text
-	out := RecordSet{OnVolume: on, Set: r, text: fmt.Sprintf("note on %s: %s", j.Volume.Name, r.Evidence.Text)}
+	target.Note.Message = "its options work: " + r.Evidence.Text
+	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("note on %s: %s", j.Volume.Name, r.Evidence.Text)}
 	if j.Mark != nil {
 		out.Mark = j.Mark.WithEvidence(r.Evidence.Text)
 	}
@@ -107,7 +107,7 @@ func (p *planner) findMounted() map[string]bool {
 
 // canaryRank returns the rank of a volume as a canary: first volumes that a pod is about to mount, then volumes that pods have mounted.
 // Next are the others, and volumes that no pod can mount are last. The rank matters only until there is evidence.
-func (p *planner) canaryRank(j judged) int {
+func (p *planner) canaryRank(j evaluation) int {
 	proven := p.sets.isProven(j)
 	switch {
 	case j.isUnused():
@@ -140,7 +140,7 @@ func (p *planner) findCarriers() {
 
 // waitsForMount returns the names of the volumes of which one must be mounted before the volume gets its options. Empty if there are none. A
 // volume that no pod can mount does not prevent another one from being the canary.
-func (p *planner) waitsForMount(j judged) []string {
+func (p *planner) waitsForMount(j evaluation) []string {
 	if carriers := p.carriers[j.verdict.Set]; len(carriers) > 0 || !j.isUnused() {
 		return carriers
 	}

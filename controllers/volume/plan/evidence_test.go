@@ -214,7 +214,7 @@ func TestWhatIsAskedOfPods(t *testing.T) {
 	snapshot := snapshotOf(volumes, p)
 	snapshot.Volumes[1].Spec.ClaimRef = nil
 	snapshot.Now = noon
-	got := Wants(snapshot)
+	got := RequiredObservations(snapshot)
 	var awaited, candidates []string
 	for _, a := range got.Awaited {
 		awaited = append(awaited, a.Volume.Name)
@@ -227,7 +227,7 @@ func TestWhatIsAskedOfPods(t *testing.T) {
 	}
 	snapshot = snapshotOf(slices.Delete(slices.Clone(volumes), 3, 5), p)
 	snapshot.Now = noon
-	if got := Wants(snapshot).Awaited; len(got) > 0 {
+	if got := RequiredObservations(snapshot).Awaited; len(got) > 0 {
 		t.Errorf("%d mounts are waited for although no volume waits", len(got))
 	}
 	if !slices.Equal(awaited, []string{"a", "x1", "x2"}) || !slices.Equal(candidates, []string{"b"}) {

@@ -116,7 +116,7 @@ func ruleFor(protocol v1alpha1.VolumeProtocol, options ...v1alpha1.MountOption) 
 func TestRulesReachEveryDriverOfTheField(t *testing.T) {
 	s := fieldSnapshot(ruleFor(nfs, "actimeo=45"), ruleFor(smb, "actimeo=45"))
 	selected := map[string]judge.Verdict{}
-	for _, j := range s.judgeAll() {
+	for _, j := range s.evaluateAll() {
 		if len(j.verdict.Profiles) > 0 {
 			selected[j.Volume.Name] = j.verdict
 		}
@@ -144,7 +144,7 @@ func TestRulesReachEveryDriverOfTheField(t *testing.T) {
 // Rules by class reach volumes of clients that take other options, and name them.
 func TestVolumesOfOtherClientsAreNamed(t *testing.T) {
 	rule := v1alpha1.VolumeRule{Name: "all", Selector: v1alpha1.VolumeSelector{AccessModes: []string{"ReadWriteMany"}}, MountOptions: []v1alpha1.MountOption{"actimeo=45"}}
-	for _, j := range fieldSnapshot(rule).judgeAll() {
+	for _, j := range fieldSnapshot(rule).evaluateAll() {
 		i := slices.IndexFunc(field, func(v fieldVolume) bool { return v.name == j.Volume.Name })
 		if v := field[i]; v.blocked != "" && (j.verdict.State != judge.StateBlocked || !strings.Contains(j.verdict.Message, v.blocked)) {
 			t.Errorf("%s: %s: %s", v.name, j.verdict.State, j.verdict.Message)

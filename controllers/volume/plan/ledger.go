@@ -10,9 +10,9 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// KeepEvery is the interval between updates of the ledger for changes that the operator did not write: volumes that were created with declared
+// LedgerInterval is the interval between updates of the ledger for changes that the operator did not write: volumes that were created with declared
 // options, or deleted.
-const KeepEvery = time.Minute
+const LedgerInterval = time.Minute
 
 // keepLedger finds the changes that the ledger has missed: outdated records, and entries of volumes that were deleted or no longer have a
 // record. Each change holds for current volumes and a current ledger, but may be wrong for cached ones.
@@ -21,10 +21,10 @@ func (p *planner) keepLedger() {
 	for _, step := range p.plan.Steps {
 		p.plan.Records[step.Target().Name] = judge.Record{}
 	}
-	missed, there := ledger.Changes{}, make(map[types.UID]bool, len(p.volumes))
+	missed, existing := ledger.Changes{}, make(map[types.UID]bool, len(p.volumes))
 	for _, j := range p.volumes {
 		uid := j.Volume.UID
-		there[uid] = true
+		existing[uid] = true
 		if _, planned := p.plan.Records[j.Volume.Name]; planned {
 			p.plan.Records[j.Volume.Name] = j.Record
 			continue
@@ -34,7 +34,7 @@ func (p *planner) keepLedger() {
 		}
 		entry := p.Ledger.EntryOf(uid)
 		switch {
-		case j.Record.IsTold() && !entry.IsSettled(j.Record.Lists(), j.Record.Profiles):
+		case j.Record.IsFromAnnotations() && !entry.IsSettled(j.Record.Lists(), j.Record.Profiles):
 			missed[uid] = ledger.Settle(j.Volume.Name, j.Record.Lists(), j.Record.Profiles)
 		case !j.Record.Present && entry != nil:
 			missed[uid] = ledger.Forget
@@ -44,19 +44,19 @@ func (p *planner) keepLedger() {
 		return
 	}
 	for uid := range p.Ledger.Volumes() {
-		if !there[uid] {
+		if !existing[uid] {
 			missed[uid] = ledger.Forget
 		}
 	}
 	p.keepSets(missed)
 	if p.plan.LedgerDue = len(missed) > 0; p.plan.LedgerDue {
-		p.planAgain(p.Now.Add(KeepEvery))
+		p.planAgain(p.Now.Add(LedgerInterval))
 	}
 	p.plan.Ledger = missed
 }
 
-// Ahead returns the changes of the ledger before steps run: their planned writes, and the changes that it has missed.
-func (p Plan) Ahead(steps []Step) ledger.Changes {
+// ChangesBefore returns the changes of the ledger before steps run: their planned writes, and the changes that it has missed.
+func (p Plan) ChangesBefore(steps []Step) ledger.Changes {
 	out := ledger.Changes{}
 	for uid, change := range p.Ledger {
 		out[uid] = change
@@ -65,7 +65,7 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 		pv := step.Target()
 		record := p.Records[pv.Name]
 		var known *ledger.Lists
-		if record.IsTold() {
+		if record.IsFromAnnotations() {
 			lists := record.Lists()
 			known = &lists
 		}
@@ -82,8 +82,8 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 	return out
 }
 
-// Settled returns the changes of the ledger after steps ran, at a given time.
-func Settled(steps []Step, at time.Time) ledger.Changes {
+// ChangesAfter returns the changes of the ledger after steps ran, at a given time.
+func ChangesAfter(steps []Step, at time.Time) ledger.Changes {
 	out := ledger.Changes{}
 	for _, step := range steps {
 		switch step := step.(type) {
@@ -111,8 +111,8 @@ func (s WriteOptions) lists() ledger.Lists {
 	return ledger.Lists{Original: s.Verdict.Original, Applied: s.Verdict.Options}
 }
 
-// Recorded returns the keys of the ledger that a step affects. If one of them cannot be written, the step may have to wait.
-func Recorded(step Step) []types.UID {
+// LedgerKeys returns the keys of the ledger that a step affects. If one of them cannot be written, the step may have to wait.
+func LedgerKeys(step Step) []types.UID {
 	record, ok := step.(RecordSet)
 	if !ok {
 		return []types.UID{step.Target().UID}
@@ -124,9 +124,9 @@ func Recorded(step Step) []types.UID {
 	return out
 }
 
-// MayGoUnrecorded reports whether a step may run even if the ledger does not contain it: the removal of the operator's options needs no
+// MayRunUnrecorded reports whether a step may run even if the ledger does not contain it: the removal of the operator's options needs no
 // record.
-func MayGoUnrecorded(step Step) bool {
+func MayRunUnrecorded(step Step) bool {
 	switch step.(type) {
 	case WriteOptions, RecordSet:
 		return false

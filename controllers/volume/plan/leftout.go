@@ -9,11 +9,11 @@ import (
 )
 
 // leftOut returns the volumes that a profile leaves out because their protocol is unknown, by driver, the largest group first.
-func (s Snapshot) leftOut(name string, volumes []judged) []advice.LeftOut {
+func (s Snapshot) leftOut(name string, volumes []evaluation) []advice.LeftOut {
 	found := map[advice.LeftOut][]string{}
 	for i := range volumes {
 		j := &volumes[i]
-		if j.Unknown == nil || !s.Profiles.LeavesOut(name, j.Judged, s.volumeClaimOf(j.Volume)) {
+		if j.Unknown == nil || !s.Profiles.LeavesOut(name, j.Evaluation, s.volumeClaimOf(j.Volume)) {
 			continue
 		}
 		key := advice.LeftOut{Driver: j.Unknown.Driver, LooksLike: j.Unknown.LooksLike}

@@ -20,8 +20,8 @@ type Listed struct {
 	// Profiles are the profiles that select the volume, or whose options it carries.
 	Profiles []string `json:"profiles,omitempty"`
 	// Now are the current mount options, Wanted the declared or original options that the volume must get.
-	Now    []string `json:"now"`
-	Wanted []string `json:"wanted"`
+	Now     []string `json:"now"`
+	Desired []string `json:"wanted"`
 	// State, Reason and Message come from the plan.
 	State   judge.State `json:"state"`
 	Reason  string      `json:"reason"`
@@ -32,12 +32,12 @@ type Listed struct {
 
 // List returns all volumes that concern a profile, by name. An empty name matches any profile. Like Summarize, it treats a named profile that
 // is paused or in mode Plan as if it acted. held is true in that case.
-func List(name string, s Snapshot) (listed []Listed, held bool) {
+func List(name string, s Snapshot) (listed []Listed, isHeld bool) {
 	if s.Profiles == nil {
 		return nil, false
 	}
 	if name != "" {
-		if s.Profiles, held = s.Profiles.Freed(name); held {
+		if s.Profiles, isHeld = s.Profiles.WithoutHold(name); isHeld {
 			s.Memory = nil
 		}
 	}
@@ -54,15 +54,15 @@ func List(name string, s Snapshot) (listed []Listed, held bool) {
 		listed = append(listed, p.list(j, note, profiles, name))
 	}
 	slices.SortFunc(listed, func(a, b Listed) int { return strings.Compare(a.Volume, b.Volume) })
-	return listed, held
+	return listed, isHeld
 }
 
 // list returns the entry of one volume. of limits the exceptions to one profile. Empty means all.
-func (p *planner) list(j judged, note Note, profiles []string, of string) Listed {
+func (p *planner) list(j evaluation, note Note, profiles []string, of string) Listed {
 	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
-		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,
+		Now: nonNilList(j.Volume.Spec.MountOptions), Desired: nonNilList(j.desiredOptions()), State: note.State, Reason: note.Reason, Message: note.Message,
 	}
 	for _, r := range []*optionset.Record{p.blamed[j.Volume.Name], p.sets[j.verdict.Set]} {
 		if b := r.BlameOf(j.Volume.Name); b != nil {
@@ -81,21 +81,21 @@ func (p *planner) list(j judged, note Note, profiles []string, of string) Listed
 	return out
 }
 
-// wantedList returns the final desired mount options of the volume.
-func (j judged) wantedList() []string {
+// desiredOptions returns the final desired mount options of the volume.
+func (j evaluation) desiredOptions() []string {
 	switch j.verdict.Action {
 	case judge.ActionWrite, judge.ActionRestore:
 		return j.verdict.Options
 	case judge.ActionNone, judge.ActionRelease:
 	}
-	if j.verdict.Wanted == nil || j.verdict.State == judge.StateUpToDate {
+	if j.verdict.Desired == nil || j.verdict.State == judge.StateUpToDate {
 		return j.Volume.Spec.MountOptions
 	}
-	return j.verdict.Wanted
+	return j.verdict.Desired
 }
 
-// ownList returns a list that is never nil, so that JSON shows an empty one.
-func ownList(list []string) []string {
+// nonNilList returns a list that is never nil, so that JSON shows an empty one.
+func nonNilList(list []string) []string {
 	if list == nil {
 		return []string{}
 	}

@@ -24,7 +24,7 @@ func TestList(t *testing.T) {
 		builders.NFSVolume(wanted, builders.Named("left"), builders.Carrying([]string{"ro"}, wanted, "gone")),
 	}
 	row := func(name string, state judge.State, reason string, now, wanted []string, profiles ...string) Listed {
-		return Listed{Volume: name, VolumeClaim: "eda/data", Protocol: v1alpha1.ProtocolNFS, Profiles: profiles, Now: now, Wanted: wanted, State: state, Reason: reason}
+		return Listed{Volume: name, VolumeClaim: "eda/data", Protocol: v1alpha1.ProtocolNFS, Profiles: profiles, Now: now, Desired: wanted, State: state, Reason: reason}
 	}
 	pending := row("pending", judge.StatePending, v1alpha1.VolumeReasonOptionsMerged, []string{"ro"}, []string{"ro", "nconnect=4", "nocto"}, "fast")
 	done := row("done", judge.StateUpToDate, v1alpha1.VolumeReasonUpToDate, wanted, wanted, "fast")
@@ -69,7 +69,7 @@ func TestListTellsWhatAVolumeKeeps(t *testing.T) {
 			t.Fatalf("of %q: %+v", profile, listed)
 		}
 		want := []string{"nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"}
-		if diff := cmp.Diff(want, listed[1].Exceptions); diff != "" || !cmp.Equal(listed[1].Now, listed[1].Wanted) {
+		if diff := cmp.Diff(want, listed[1].Exceptions); diff != "" || !cmp.Equal(listed[1].Now, listed[1].Desired) {
 			t.Errorf("of %q: %+v (-want +got):\n%s", profile, listed[1], diff)
 		}
 	}

@@ -21,7 +21,7 @@ type Mounted struct {
 // Mounted returns the desired state of the mounts of each volume that a profile acts on. It contains no other volumes.
 func (s Snapshot) Mounted() map[string]Mounted {
 	out := map[string]Mounted{}
-	for _, j := range s.judgeAll() {
+	for _, j := range s.evaluateAll() {
 		if m, concerned := j.mounted(); concerned {
 			out[j.Volume.Name] = m
 		}
@@ -31,7 +31,7 @@ func (s Snapshot) Mounted() map[string]Mounted {
 
 // mounted converts a verdict into an entry of the node specs. A volume that has never been written carries no options of a profile while it
 // waits for its batch, but still concerns the profile.
-func (j judged) mounted() (m Mounted, concerned bool) {
+func (j evaluation) mounted() (m Mounted, concerned bool) {
 	v := j.verdict
 	window, disputed := v.ReadAhead()
 	switch v.State {

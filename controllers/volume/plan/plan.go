@@ -17,7 +17,7 @@ import (
 // planner is the state of one pass.
 type planner struct {
 	Snapshot
-	volumes []judged
+	volumes []evaluation
 	// sets are the records of option sets. news are the sets with a mount that is not recorded yet.
 	sets sets
 	news map[string]bool
@@ -46,7 +46,7 @@ func (p *planner) decide() Plan {
 	p.noteFailures()
 	p.mounted, p.soaking = p.findMounted(), p.isAnySoaking()
 	p.progress = p.progressByProfile()
-	var changes []judged
+	var changes []evaluation
 	for _, j := range p.volumes {
 		if !p.stepAtOnce(j) {
 			changes = append(changes, j)
@@ -58,8 +58,8 @@ func (p *planner) decide() Plan {
 		p.stepInBatch(j)
 	}
 	p.watchBatches()
-	if slices.ContainsFunc(p.volumes, func(j judged) bool { return j.isWatched() || p.isInCure(j) }) {
-		p.planAgain(p.Now.Add(watchEvery))
+	if slices.ContainsFunc(p.volumes, func(j evaluation) bool { return j.isWatched() || p.isInRollbackCheck(j) }) {
+		p.planAgain(p.Now.Add(watchInterval))
 	}
 	for _, learn := range p.later {
 		learn()
@@ -69,7 +69,7 @@ func (p *planner) decide() Plan {
 }
 
 func newPlanner(s Snapshot) *planner {
-	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
+	p := &planner{Snapshot: s, volumes: s.evaluateAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
 	p.tried = triedKeys(p.volumes)
 	p.readSets()
 	p.observeProbes()
@@ -80,35 +80,35 @@ func newPlanner(s Snapshot) *planner {
 }
 
 // stepAtOnce plans steps that need not wait, and leaves a change of mount options for a profile to stepInBatch.
-func (p *planner) stepAtOnce(j judged) bool {
-	on := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
+func (p *planner) stepAtOnce(j evaluation) bool {
+	target := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
 	var step Step
 	failure, failed := p.failureOf(j)
-	learned, message := p.judgeCure(j)
+	learned, message := p.rollbackResult(j)
 	switch {
 	case failed && j.verdict.State == judge.StateHeld:
 		p.noteHeldFailure(j, failure.Text)
 		return true
-	case (failed || p.blameOf(j) != nil) && j.mayBeTakenBack():
+	case (failed || p.blameOf(j) != nil) && j.mayRevert():
 		step = p.revert(j, failure)
 	case learned != "":
-		step = p.recordCure(j, on, learned, message)
-	case p.isGuilty(j):
-		return p.putBackGuilty(j, on)
+		step = p.recordRollbackResult(j, target, learned, message)
+	case p.hasFailingSet(j):
+		return p.revertFailed(j, target)
 	case j.verdict.Action == judge.ActionNone && p.mayRecordEvidence(j):
-		step = p.recordEvidence(j, on)
+		step = p.recordEvidence(j, target)
 	case j.verdict.Action == judge.ActionNone:
 		return true
 	case j.verdict.ChangesList(j.Volume):
 		return false
 	case j.verdict.Action == judge.ActionWrite:
-		step = WriteOptions{OnVolume: on, Verdict: j.verdict}
+		step = WriteOptions{OnVolume: target, Verdict: j.verdict}
 	case j.verdict.Action == judge.ActionRestore:
-		step = RestoreOptions{OnVolume: on, Options: j.verdict.Options}
+		step = RestoreOptions{OnVolume: target, Options: j.verdict.Options}
 	default:
-		step = ReleaseVolume{OnVolume: on}
+		step = ReleaseVolume{OnVolume: target}
 	}
-	if !p.isRefused(j.Volume.Name) {
+	if !p.isRejected(j.Volume.Name) {
 		p.plan.Steps = append(p.plan.Steps, step)
 	}
 	return true
@@ -123,16 +123,16 @@ func (p *planner) noteFor(pv *corev1.PersistentVolume, v judge.Verdict) Note {
 	return n
 }
 
-// isRefused reports whether the API server rejected the volume's last write. A volume that a policy protects must not block all others as the
+// isRejected reports whether the API server rejected the volume's last write. A volume that a policy protects must not block all others as the
 // canary.
-func (p *planner) isRefused(volume string) bool {
-	until, refused := p.Refused[volume]
-	if !refused || !p.Now.Before(until) {
+func (p *planner) isRejected(volume string) bool {
+	retryAt, rejected := p.Rejected[volume]
+	if !rejected || !p.Now.Before(retryAt) {
 		return false
 	}
-	p.planAgain(until)
+	p.planAgain(retryAt)
 	note := p.plan.Notes[volume]
-	note.Message = "the last write was refused, the next is tried at " + until.UTC().Format(time.RFC3339) + "; then " + note.Message
+	note.Message = "the last write was refused, the next is tried at " + retryAt.UTC().Format(time.RFC3339) + "; then " + note.Message
 	p.plan.Notes[volume] = note
 	return true
 }
@@ -140,18 +140,18 @@ func (p *planner) isRefused(volume string) bool {
 // stepInBatch plans a change of mount options, or notes the reason for the wait. The canary of an option set goes alone: one volume. Later
 // batches are limited to the profile's share. Volumes wait while another batch soaks, and after a FailedMount. A volume of several profiles
 // waits for all of them.
-func (p *planner) stepInBatch(j judged) {
-	if p.isRefused(j.Volume.Name) {
+func (p *planner) stepInBatch(j evaluation) {
+	if p.isRejected(j.Volume.Name) {
 		return
 	}
-	since, wait := time.Time{}, p.waitsForProbe(j)
+	start, wait := time.Time{}, p.waitsForProbe(j)
 	for _, name := range j.verdict.Profiles {
 		progress := p.progress[name]
 		wait = cmp.Or(wait, progress.waitsFor(j, p.waitsForMount(j), p.Now))
 		switch at := progress.batchTime(p.Now); {
-		case since.IsZero():
-			since = at
-		case !since.Equal(at):
+		case start.IsZero():
+			start = at
+		case !start.Equal(at):
 			wait = cmp.Or(wait, "profile "+name+": another batch comes first")
 		}
 	}
@@ -164,16 +164,16 @@ func (p *planner) stepInBatch(j judged) {
 	for _, name := range j.verdict.Profiles {
 		p.plan.Canary = p.plan.Canary || !p.progress[name].isProven(j)
 		p.progress[name].countPlanned(j)
-		p.planAgain(since.Add(soakOf(p.progress[name].profile)))
+		p.planAgain(start.Add(soakOf(p.progress[name].profile)))
 	}
-	mark, set := judge.MarkFor(j.verdict, since), p.sets[j.verdict.Set]
+	mark, set := judge.MarkFor(j.verdict, start), p.sets[j.verdict.Set]
 	evidence, known := set.EvidenceOn(j.Source.Server)
 	mark.Unproven, mark.Evidence, mark.Probed = !known, evidence.Text, known && set.Evidence == nil
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 
 // noteHeldFailure notes that a held volume cannot be mounted. A user holds it, and must decide about a restore.
-func (p *planner) noteHeldFailure(j judged, message string) {
+func (p *planner) noteHeldFailure(j evaluation, message string) {
 	note := p.plan.Notes[j.Volume.Name]
 	note.Message = fmt.Sprintf("a pod could not mount it with %s: %s; its own options stay away as long as %s",
 		strings.Join(j.Volume.Spec.MountOptions, ","), text.Line(message), note.Message)
@@ -184,7 +184,7 @@ func (p *planner) noteHeldFailure(j judged, message string) {
 func (p *planner) watchBatches() {
 	for _, progress := range p.progress {
 		for _, b := range progress.busy {
-			p.planAgain(b.until)
+			p.planAgain(b.end)
 		}
 		p.soaking = p.soaking || progress.planned > 0
 		if p.waiting && progress.batches[p.Now.Unix()] != nil {
@@ -192,7 +192,7 @@ func (p *planner) watchBatches() {
 		}
 	}
 	if p.soaking {
-		p.planAgain(p.Now.Add(observeEvery))
+		p.planAgain(p.Now.Add(observeInterval))
 	}
 }
 
@@ -203,18 +203,18 @@ func (p *planner) planAgain(at time.Time) {
 }
 
 // isWatched reports whether failed mounts of the volume matter: it carries options of the operator.
-func (j judged) isWatched() bool {
-	return j.mayBeTakenBack() || j.CarriesOurs && j.verdict.State == judge.StateHeld
+func (j evaluation) isWatched() bool {
+	return j.mayRevert() || j.CarriesOurs && j.verdict.State == judge.StateHeld
 }
 
-// mayBeTakenBack reports whether the volume carries options of the operator and may be written.
-func (j judged) mayBeTakenBack() bool {
+// mayRevert reports whether the volume carries options of the operator and may be written.
+func (j evaluation) mayRevert() bool {
 	v := j.verdict
 	return j.CarriesOurs && (v.State == judge.StateUpToDate || v.State == judge.StatePending || v.Contested)
 }
 
 // carriedSince returns the time at which the volume got its mount options, if recorded.
-func (j judged) carriedSince() time.Time {
+func (j evaluation) carriedSince() time.Time {
 	if j.Mark == nil {
 		return j.Volume.CreationTimestamp.Time
 	}
@@ -224,7 +224,7 @@ func (j judged) carriedSince() time.Time {
 func (p *planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.isSoaking) }
 
 // isSoaking reports whether the volume carries its options and its batch still soaks.
-func (p *planner) isSoaking(j judged) bool {
+func (p *planner) isSoaking(j evaluation) bool {
 	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return false
 	}
@@ -237,8 +237,8 @@ func (p *planner) isSoaking(j judged) bool {
 }
 
 // inOrder sorts volumes by canaryRank, then by age, then by name.
-func (p *planner) inOrder(all []judged) []judged {
-	slices.SortStableFunc(all, func(a, b judged) int {
+func (p *planner) inOrder(all []evaluation) []evaluation {
+	slices.SortStableFunc(all, func(a, b evaluation) int {
 		return cmp.Or(cmp.Compare(p.canaryRank(a), p.canaryRank(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
 	})
 	return all

@@ -72,7 +72,7 @@ func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
 func speaking(texts map[string]string) map[string]Failure {
 	out := map[string]Failure{}
 	for volume, text := range texts {
-		out[volume] = Failure{Text: text, Kind: text, SpeaksOfOptions: true}
+		out[volume] = Failure{Text: text, Kind: text, NamesOptions: true}
 	}
 	return out
 }
@@ -296,7 +296,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf([]*corev1.PersistentVolume{test.volume}, test.profile)
 			snapshot.Now = noon
-			got, watched := For(snapshot), Wants(snapshot).Watched
+			got, watched := For(snapshot), RequiredObservations(snapshot).Watched
 			if (len(watched) == 1) != test.watched {
 				t.Fatalf("watched are %v", watched)
 			}
@@ -323,7 +323,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 func TestNothingIsDueWhereNothingIsOurs(t *testing.T) {
 	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 9)}, builders.NFSProfile("p", []string{"hard"}))
 	snapshot.Now = noon
-	if got, wanted := For(snapshot), Wants(snapshot); !wanted.IsEmpty() || !got.Next.IsZero() {
+	if got, wanted := For(snapshot), RequiredObservations(snapshot); !wanted.IsEmpty() || !got.Next.IsZero() {
 		t.Errorf("watched are %v, and the next plan is due at %s", wanted.Watched, got.Next)
 	}
 }
@@ -377,9 +377,9 @@ func TestPoisonedOptionsReachNoMoreThanCanaryAndOneBatch(t *testing.T) {
 			for range 4 * count {
 				snapshot := snapshotOf(volumes, p)
 				snapshot.Now, snapshot.FailedMounts = clock, map[string]Failure{}
-				for _, w := range Wants(snapshot).Watched {
+				for _, w := range RequiredObservations(snapshot).Watched {
 					if index := slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == w.Volume.Name }); index >= firstFailure {
-						snapshot.FailedMounts[w.Volume.Name] = Failure{Text: "exit status 32", SpeaksOfOptions: true}
+						snapshot.FailedMounts[w.Volume.Name] = Failure{Text: "exit status 32", NamesOptions: true}
 					}
 				}
 				next := For(snapshot)
@@ -460,7 +460,7 @@ func TestAFailedMountIsRememberedUntilNobodyDeclaresTheOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pv := created("a", 0, failedFor(p))
 			s := snapshotOf([]*corev1.PersistentVolume{pv}, test.profiles...)
-			if d := s.judgeAll()[0].verdict; d.Action != test.want {
+			if d := s.evaluateAll()[0].verdict; d.Action != test.want {
 				t.Errorf("action is %s (%s), want %s", d.Action, d.Message, test.want)
 			}
 			deleting := len(test.profiles) == 1 && test.profiles[0].DeletionTimestamp != nil

@@ -42,12 +42,12 @@ type Preview struct {
 // PreviewVolumes returns the effect of the named profiles on the volumes that they select, or that carry their options, after all writes. It
 // evaluates each volume once.
 func PreviewVolumes(names []string, s Snapshot) Preview {
-	ours := make(map[string]bool, len(names))
+	requested := make(map[string]bool, len(names))
 	for _, name := range names {
-		ours[name] = true
+		requested[name] = true
 	}
 	out := Preview{ChangedBy: map[string]int{}, Servers: map[string][]advice.Server{}, LeftOut: map[string][]advice.LeftOut{}}
-	all := s.judgeAll()
+	all := s.evaluateAll()
 	for _, name := range names {
 		out.LeftOut[name] = s.leftOut(name, all)
 	}
@@ -55,8 +55,8 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		slices.Sort(profiles)
 		profiles = slices.Compact(profiles)
-		if slices.ContainsFunc(profiles, func(name string) bool { return ours[name] }) {
-			out.addVolume(ours, profiles, j)
+		if slices.ContainsFunc(profiles, func(name string) bool { return requested[name] }) {
+			out.addVolume(requested, profiles, j)
 		}
 	}
 	for _, list := range [][]Change{out.Changes, out.Exceptions, out.Blocked} {
@@ -65,20 +65,20 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 	return out
 }
 
-func (p *Preview) addVolume(ours map[string]bool, profiles []string, j judged) {
+func (p *Preview) addVolume(requested map[string]bool, profiles []string, j evaluation) {
 	v := j.verdict
 	change := Change{
-		Volume: j.Volume.Name, Profiles: profiles, Old: ownList(j.Volume.Spec.MountOptions), New: ownList(j.Volume.Spec.MountOptions),
+		Volume: j.Volume.Name, Profiles: profiles, Old: nonNilList(j.Volume.Spec.MountOptions), New: nonNilList(j.Volume.Spec.MountOptions),
 		Reason: v.Reason, Message: v.Message,
 	}
 	if writes := v.Action == judge.ActionWrite || v.Action == judge.ActionRestore; writes && !slices.Equal(change.Old, v.Options) {
-		change.New = ownList(v.Options)
+		change.New = nonNilList(v.Options)
 		p.Changes = append(p.Changes, change)
 		for _, name := range profiles {
 			p.ChangedBy[name]++
 		}
 	}
-	selecting := slices.DeleteFunc(slices.Clone(v.Profiles), func(name string) bool { return !ours[name] })
+	selecting := slices.DeleteFunc(slices.Clone(v.Profiles), func(name string) bool { return !requested[name] })
 	if len(selecting) == 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (p *Preview) addAtRest(change Change, differences []string) {
 	p.Exceptions = append(p.Exceptions, change)
 }
 
-func (p *Preview) addServer(profile string, j judged) {
+func (p *Preview) addServer(profile string, j evaluation) {
 	known := Summary{Servers: p.Servers[profile]}
 	known.addServer(profile, &j)
 	p.Servers[profile] = known.Servers

@@ -59,8 +59,8 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 			continue
 		}
 		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, j.verdict), Profiles: j.verdict.Profiles}
-		was, known := found[key]
-		if !known || compareCandidates(c, was) < 0 {
+		previous, known := found[key]
+		if !known || compareCandidates(c, previous) < 0 {
 			found[key] = c
 		}
 	}
@@ -81,13 +81,13 @@ func compareCandidates(a, b ProbeCandidate) int {
 	return cmp.Or(cmp.Compare(obstacles(a), obstacles(b)), strings.Compare(a.Volume.Name, b.Volume.Name))
 }
 
-func keyOf(j judged) ProbeKey {
+func keyOf(j evaluation) ProbeKey {
 	return ProbeKey{Set: j.verdict.Set, Server: j.Source.Server}
 }
 
 // triedKeys returns the option sets that a volume of the server has from a batch: it is too late to probe them. Volumes that were created with
 // their options do not count, since their creation required no evidence.
-func triedKeys(all []judged) map[ProbeKey]bool {
+func triedKeys(all []evaluation) map[ProbeKey]bool {
 	tried := map[ProbeKey]bool{}
 	for _, j := range all {
 		if j.CarriesOurs && j.isMarkCurrent() && !j.Mark.Created {
@@ -99,12 +99,12 @@ func triedKeys(all []judged) map[ProbeKey]bool {
 
 // mayProbe reports whether the volume's options could be probed before they are written: they change, no volume of the server has them yet,
 // and a file server provides the volume.
-func (p *planner) mayProbe(j judged) bool {
+func (p *planner) mayProbe(j evaluation) bool {
 	return j.verdict.ChangesList(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
-// wantsProbe reports whether all profiles of the volume allow a probe.
-func (p *planner) wantsProbe(j judged) bool {
+// allowsProbe reports whether all profiles of the volume allow a probe.
+func (p *planner) allowsProbe(j evaluation) bool {
 	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
 		profile := p.Profiles.Get(name)
 		return profile == nil || profile.Rollout.Probe == v1alpha1.ProbeNever
@@ -112,9 +112,9 @@ func (p *planner) wantsProbe(j judged) bool {
 }
 
 // isProbed reports whether the volume must wait for a probe.
-func (p *planner) isProbed(j judged) bool {
+func (p *planner) isProbed(j evaluation) bool {
 	_, worked := p.sets.declared(j).Worked[j.Source.Server]
-	return !worked && p.mayProbe(j) && p.wantsProbe(j)
+	return !worked && p.mayProbe(j) && p.allowsProbe(j)
 }
 
 // observeProbes records the results of probes.
@@ -132,7 +132,7 @@ func (p *planner) observeProbes() {
 			Blame: optionset.Blame{Volume: j.Volume.Name, Options: j.verdict.Options, Text: probe.Text},
 		}
 		switch {
-		case !p.wantsProbe(j):
+		case !p.allowsProbe(j):
 			e.Kind = optionset.ProbeUnwanted
 		case p.Probes == nil:
 			continue
@@ -148,16 +148,16 @@ func (p *planner) observeProbes() {
 }
 
 // waitsForProbe returns the reason why a probe delays the volume's options. Empty if there is none.
-func (p *planner) waitsForProbe(j judged) string {
+func (p *planner) waitsForProbe(j evaluation) string {
 	key, isProbed := keyOf(j), p.Probes != nil && p.isProbed(j)
 	if isProbed {
-		p.planAgain(p.Now.Add(observeEvery))
+		p.planAgain(p.Now.Add(observeInterval))
 	}
-	switch runs, refused := p.describeProbe(j); {
-	case refused != "":
-		return "these options are stopped: " + refused
-	case runs != "":
-		return runs
+	switch probing, rejection := p.describeProbe(j); {
+	case rejection != "":
+		return "these options are stopped: " + rejection
+	case probing != "":
+		return probing
 	}
 	if probe := p.Probes[key]; isProbed && probe.Verdict == ProbeUnknown {
 		note := p.plan.Notes[j.Volume.Name]
@@ -168,45 +168,45 @@ func (p *planner) waitsForProbe(j judged) string {
 }
 
 // describeProbe describes the probe that withholds the set from all volumes of the volume's server. It still runs, or it was rejected.
-func (p *planner) describeProbe(j judged) (runs, refused string) {
+func (p *planner) describeProbe(j evaluation) (probing, rejection string) {
 	r, server := p.sets[j.verdict.Set], j.Source.Server
 	if r.State(server) == optionset.Probing {
 		return "these options are probed on a node first, by a mount from " + server + " that no pod uses", ""
 	}
 	if r != nil {
-		if b, is := r.Refused[server]; is {
-			refused = cmp.Or(b.Text, "a probe could not mount them from "+server)
+		if b, found := r.Rejected[server]; found {
+			rejection = cmp.Or(b.Text, "a probe could not mount them from "+server)
 		}
 	}
-	return "", refused
+	return "", rejection
 }
 
 // addProbes adds a profile's option sets that wait for a probe, and the sets that no volume gets because a probe failed.
-func (s *Summary) addProbes(p *planner, own []*judged, name string) {
+func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
-	for _, j := range own {
+	for _, j := range volumes {
 		if seen[keyOf(*j)] || !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
 			continue
 		}
 		seen[keyOf(*j)] = true
-		switch runs, refused := p.describeProbe(*j); {
-		case refused != "":
-			stopped = append(stopped, refused)
-		case runs != "":
-			waiting = append(waiting, runs)
+		switch probing, rejection := p.describeProbe(*j); {
+		case rejection != "":
+			stopped = append(stopped, rejection)
+		case probing != "":
+			waiting = append(waiting, probing)
 		}
 	}
 	s.Stopped = joinTexts(s.Stopped, stopped)
 	s.Batch = joinTexts(s.Batch, waiting)
 }
 
-func joinTexts(before string, more []string) string {
-	if len(more) == 0 {
+func joinTexts(before string, additions []string) string {
+	if len(additions) == 0 {
 		return before
 	}
-	slices.Sort(more)
-	after := text.Join(more, "; ")
+	slices.Sort(additions)
+	after := text.Join(additions, "; ")
 	if before == "" {
 		return after
 	}

@@ -182,7 +182,7 @@ func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
 	}
 	carryOutAll(t, &s, plan)
 	s.Now = s.Now.Add(time.Hour)
-	awaited := Wants(s).Awaited
+	awaited := RequiredObservations(s).Awaited
 	if plan = For(s); len(plan.Steps) > 0 || len(awaited) != 1 || awaited[0].Volume.Name != "b" {
 		t.Errorf("steps %v, awaited %+v", targets(plan), awaited)
 	}

@@ -27,15 +27,15 @@ type progress struct {
 	soaked, soakedUnused map[string]bool
 	sets                 sets
 	// busy are the batches that still soak, sorted by their end. begun is the number of batches so far.
-	busy  []*batch
-	begun int
+	busy       []*batch
+	batchCount int
 	// joined is the batch of an earlier pass that volumes join now. Nil if a new one starts.
 	joined *batch
 	// planned is the number of volumes that must be written now. canary is true if one of them is the first of an option set.
 	planned int
 	canary  bool
-	// putBack is the number of volumes that are restored because of another volume's failure.
-	putBack int
+	// reverted is the number of volumes that are restored because of another volume's failure.
+	reverted int
 	// soakMessage describes the current soak. awaitMessages describe the mounts that volumes wait for, by set. Both are built on demand.
 	soakMessage   string
 	awaitMessages map[string]string
@@ -43,10 +43,10 @@ type progress struct {
 
 // batch is the set of volumes that were written at one time for one profile.
 type batch struct {
-	since, until time.Time
+	start, end time.Time
 	// marked is the number of volumes with its mark. volumes are the marked volumes that still carry the options.
 	marked  int
-	volumes []judged
+	volumes []evaluation
 }
 
 func soakOf(p *judge.Profile) time.Duration {
@@ -81,18 +81,18 @@ func newProgress(profile *judge.Profile, known sets) *progress {
 	}
 }
 
-func (p *progress) addVolume(j judged) {
+func (p *progress) addVolume(j evaluation) {
 	if j.verdict.State != judge.StateBlocked || j.verdict.Contested {
 		p.matched++
 	}
 	if !j.Mark.IsBatchOf(p.profile.Name) {
 		return
 	}
-	since := j.Mark.Since.Unix()
-	b := p.batches[since]
+	start := j.Mark.Since.Unix()
+	b := p.batches[start]
 	if b == nil {
-		b = &batch{since: j.Mark.Since, until: j.Mark.Since.Add(soakOf(p.profile))}
-		p.batches[since] = b
+		b = &batch{start: j.Mark.Since, end: j.Mark.Since.Add(soakOf(p.profile))}
+		p.batches[start] = b
 	}
 	b.marked++
 	// A write for options that are no longer declared is no evidence for the current ones.
@@ -109,8 +109,8 @@ func (p *progress) closeBatches(now time.Time) {
 		if len(b.volumes) == 0 {
 			continue
 		}
-		p.begun++
-		if now.Before(b.until) {
+		p.batchCount++
+		if now.Before(b.end) {
 			p.busy = append(p.busy, b)
 			continue
 		}
@@ -122,7 +122,7 @@ func (p *progress) closeBatches(now time.Time) {
 			}
 		}
 	}
-	slices.SortFunc(p.busy, func(a, b *batch) int { return a.until.Compare(b.until) })
+	slices.SortFunc(p.busy, func(a, b *batch) int { return a.end.Compare(b.end) })
 	if len(p.busy) == 1 && p.mayJoin(p.busy[0], now) {
 		p.joined = p.busy[0]
 	}
@@ -131,14 +131,14 @@ func (p *progress) closeBatches(now time.Time) {
 // mayJoin reports whether a batch may still grow: only within a minute, and only if it was no canary. Later evidence does not change a canary
 // batch into another one.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
-	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j judged) bool {
+	return now.Before(b.start.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j evaluation) bool {
 		return j.Mark.Unproven && !p.hasSoakedEnough(j) || !p.isProven(j)
 	})
 }
 
 // waitsFor returns the reason why a volume must wait for its options. Empty if there is none. unmounted are the volumes that have the options
 // but have not been mounted with them.
-func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string {
+func (p *progress) waitsFor(j evaluation, unmounted []string, now time.Time) string {
 	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
 	case p.sets[set].Stops():
@@ -147,7 +147,7 @@ func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string 
 		return ""
 	case len(p.busy) > 0:
 		if p.soakMessage == "" {
-			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.begun == 1, p.busy[0].until))
+			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.batchCount == 1, p.busy[0].end))
 		}
 		return p.soakMessage
 	case !isProven && len(unmounted) > 0 && p.profile.Rollout.OnNoEvidence != v1alpha1.NoEvidenceProceed:
@@ -164,29 +164,29 @@ func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string 
 // batchTime returns the start of the batch that a new write would join.
 func (p *progress) batchTime(now time.Time) time.Time {
 	if p.joined != nil {
-		return p.joined.since
+		return p.joined.start
 	}
 	return now.UTC().Truncate(time.Second)
 }
 
-func (p *progress) countPlanned(j judged) {
+func (p *progress) countPlanned(j evaluation) {
 	p.planned++
 	p.canary = p.canary || !p.isProven(j)
 }
 
 // isProven reports whether the volume's options have passed the canary.
-func (p *progress) isProven(j judged) bool {
+func (p *progress) isProven(j evaluation) bool {
 	return p.sets[j.verdict.Set].MayWrite(j.Source.Server) == optionset.Batch || p.hasSoakedEnough(j)
 }
 
 // hasSoakedEnough reports whether the profile accepts a soak as evidence, and the soak is over. A soak of volumes that no pod can mount counts
 // only for such volumes.
-func (p *progress) hasSoakedEnough(j judged) bool {
+func (p *progress) hasSoakedEnough(j evaluation) bool {
 	return p.profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed && (p.soaked[j.verdict.Set] || j.isUnused() && p.soakedUnused[j.verdict.Set])
 }
 
 // isUnused reports whether no pod can mount the volume in its current phase.
-func (j judged) isUnused() bool {
+func (j evaluation) isUnused() bool {
 	switch j.Volume.Status.Phase {
 	case corev1.VolumeAvailable, corev1.VolumeReleased, corev1.VolumeFailed:
 		return true
@@ -202,8 +202,8 @@ func (b *batch) names() []string {
 	return names
 }
 
-func soakText(volumes []string, first bool, until time.Time) string {
-	end := "until " + until.UTC().Format(time.RFC3339)
+func soakText(volumes []string, first bool, endTime time.Time) string {
+	end := "until " + endTime.UTC().Format(time.RFC3339)
 	switch {
 	case len(volumes) > 1:
 		return text.List(volumes) + " soak " + end

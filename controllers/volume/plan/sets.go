@@ -19,13 +19,13 @@ const maxSets = 1000
 type sets map[string]*optionset.Record
 
 // isProven reports whether a mount or a probe shows that the volume's declared set works.
-func (s sets) isProven(j judged) bool {
+func (s sets) isProven(j evaluation) bool {
 	_, known := s[j.verdict.Set].EvidenceOn(j.Source.Server)
 	return known
 }
 
 // of returns the record of a set of a volume. It creates one if there is none.
-func (s sets) of(j judged, set string, rules []string) *optionset.Record {
+func (s sets) of(j evaluation, set string, rules []string) *optionset.Record {
 	if s[set] == nil {
 		s[set] = judge.SetOf(j.Source, set, rules)
 	}
@@ -33,10 +33,12 @@ func (s sets) of(j judged, set string, rules []string) *optionset.Record {
 }
 
 // declared returns the record of the set that is declared for a volume.
-func (s sets) declared(j judged) *optionset.Record { return s.of(j, j.verdict.Set, j.verdict.Rules) }
+func (s sets) declared(j evaluation) *optionset.Record {
+	return s.of(j, j.verdict.Set, j.verdict.Rules)
+}
 
 // carried returns the record of the set that a volume's mount options were written for.
-func (s sets) carried(j judged) *optionset.Record {
+func (s sets) carried(j evaluation) *optionset.Record {
 	if j.Mark == nil {
 		return s.declared(j)
 	}
@@ -44,7 +46,7 @@ func (s sets) carried(j judged) *optionset.Record {
 }
 
 // carriedSet returns the option set that the volume's mount options were written for.
-func (j judged) carriedSet() string {
+func (j evaluation) carriedSet() string {
 	if j.Mark == nil {
 		return j.verdict.Set
 	}
@@ -78,17 +80,17 @@ func (p *planner) followBlamed() {
 			p.blamed[b.Volume] = nil
 		}
 	}
-	there := map[string]judged{}
+	existing := map[string]evaluation{}
 	for _, j := range p.volumes {
 		if _, blamed := p.blamed[j.Volume.Name]; blamed {
-			there[j.Volume.Name] = j
+			existing[j.Volume.Name] = j
 		}
 	}
 	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
 		r := p.sets[set]
 		for _, b := range slices.Clone(r.Blames) {
-			switch j, is := there[b.Volume]; {
-			case !is, b.UID != "" && b.UID != j.Volume.UID, j.CarriesOurs && j.carriedSet() != set:
+			switch j, found := existing[b.Volume]; {
+			case !found, b.UID != "" && b.UID != j.Volume.UID, j.CarriesOurs && j.carriedSet() != set:
 				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
 			case !j.CarriesOurs && b.RevertedAt.IsZero():
 				r.Next(p.eventOn(b.Volume, optionset.Restored))
@@ -112,7 +114,7 @@ func (p *planner) eventOn(volume string, kind optionset.Kind) optionset.Event {
 }
 
 // blameOf returns the failed mount of a volume if its cause is unknown. Nil if there is none.
-func (p *planner) blameOf(j judged) *optionset.Blame {
+func (p *planner) blameOf(j evaluation) *optionset.Blame {
 	return p.blamed[j.Volume.Name].BlameOf(j.Volume.Name)
 }
 

@@ -24,9 +24,9 @@ type Snapshot struct {
 	Ledger *ledger.Ledger
 	// Memory caches verdicts of earlier snapshots. Nil disables the cache.
 	Memory *judge.Memory
-	// judgedBefore returns the existing verdict on a volume, by its index, for a partial evaluation. If it is nil or returns nil, the volume is
+	// previousEvaluation returns the existing verdict on a volume, by its index, for a partial evaluation. If it is nil or returns nil, the volume is
 	// evaluated.
-	judgedBefore func(i int) *judge.Judged
+	previousEvaluation func(i int) *judge.Evaluation
 
 	// Only plans use the following fields.
 
@@ -36,24 +36,24 @@ type Snapshot struct {
 	ClientNodes []*v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts of watched volumes, by volume.
 	FailedMounts map[string]Failure
-	// Cures are results of rollback checks that a plan requested, by volume.
-	Cures map[string]Cure
+	// RollbackResults are results of rollback checks that a plan requested, by volume.
+	RollbackResults map[string]RollbackResult
 	// Probes are results of probes. Nil disables probes.
 	Probes map[ProbeKey]Probe
 	// Evidence is the evidence for option sets, by set, except for the reports of StorageClientNodes.
 	Evidence map[string]Evidence
 	// Coming are the requested volumes that a pod is about to mount.
 	Coming map[string]bool
-	// Refused are the volumes whose last write the API server rejected, with the time of the next attempt.
-	Refused map[string]time.Time
+	// Rejected are the volumes whose last write the API server rejected, with the time of the next attempt.
+	Rejected map[string]time.Time
 }
 
 // Failure is a failed mount from an event that does not exclude the options as the cause.
 type Failure struct {
 	// Text is the message of the event. Kind is the same for all events of one failure, for any volume and pod.
 	Text, Kind string
-	// SpeaksOfOptions is true if the text names the options. Otherwise, the cause is unknown.
-	SpeaksOfOptions bool
+	// NamesOptions is true if the text names the options. Otherwise, the cause is unknown.
+	NamesOptions bool
 }
 
 // Evidence is an observation that shows that an option set works.
@@ -65,43 +65,43 @@ type Evidence struct {
 	Written time.Time
 }
 
-// Cure is the result of a rollback check.
-type Cure string
+// RollbackResult is the result of a rollback check.
+type RollbackResult string
 
 const (
-	// CureWorked means that a pod has mounted the volume since the restore.
-	CureWorked Cure = "Mounts"
-	// CureFailed means that a pod cannot mount the volume with its original options either.
-	CureFailed Cure = "Fails"
-	// CureEnded means that no pod waits for the volume any longer.
-	CureEnded Cure = "Ended"
+	// RollbackWorked means that a pod has mounted the volume since the restore.
+	RollbackWorked RollbackResult = "Mounts"
+	// RollbackFailed means that a pod cannot mount the volume with its original options either.
+	RollbackFailed RollbackResult = "Fails"
+	// RollbackUntested means that no pod waits for the volume any longer.
+	RollbackUntested RollbackResult = "Ended"
 )
 
-// judged is a volume with its verdict among the other volumes of its server.
-type judged struct {
-	*judge.Judged
+// evaluation is a volume with its verdict among the other volumes of its server.
+type evaluation struct {
+	*judge.Evaluation
 	verdict judge.Verdict
 }
 
 // isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.
-func (j judged) isMarkCurrent() bool {
+func (j evaluation) isMarkCurrent() bool {
 	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesList(j.Volume)
 }
 
-// judgeAll evaluates all volumes, each among the others of its server.
-func (s Snapshot) judgeAll() []judged {
-	all, servers := make([]judged, len(s.Volumes)), judge.NewServers()
+// evaluateAll evaluates all volumes, each among the others of its server.
+func (s Snapshot) evaluateAll() []evaluation {
+	all, servers := make([]evaluation, len(s.Volumes)), judge.NewServers()
 	for i := range s.Volumes {
-		if s.judgedBefore != nil {
-			all[i].Judged = s.judgedBefore(i)
+		if s.previousEvaluation != nil {
+			all[i].Evaluation = s.previousEvaluation(i)
 		}
-		if all[i].Judged == nil {
-			all[i].Judged = s.judgeAlone(s.Volumes[i])
+		if all[i].Evaluation == nil {
+			all[i].Evaluation = s.evaluateAlone(s.Volumes[i])
 		}
-		servers.Add(all[i].Judged)
+		servers.Add(all[i].Evaluation)
 	}
 	for i := range all {
-		all[i].verdict = servers.Judge(all[i].Judged)
+		all[i].verdict = servers.Evaluate(all[i].Evaluation)
 	}
 	if s.Memory != nil {
 		s.Memory.Limit(len(s.Volumes))
@@ -109,13 +109,13 @@ func (s Snapshot) judgeAll() []judged {
 	return all
 }
 
-func (s Snapshot) judgeAlone(pv *corev1.PersistentVolume) *judge.Judged {
+func (s Snapshot) evaluateAlone(pv *corev1.PersistentVolume) *judge.Evaluation {
 	in := judge.Input{Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID)}
 	in.Class, in.HasClass = s.Classes[pv.Spec.StorageClassName]
 	if s.Memory == nil {
-		return judge.Judge(in)
+		return judge.Evaluate(in)
 	}
-	return s.Memory.Judge(in)
+	return s.Memory.Evaluate(in)
 }
 
 // volumeClaimOf returns the PersistentVolumeClaim that a volume names. Nil if there is none.

@@ -64,14 +64,14 @@ func countStale(all carried, clientNodes []*v1alpha1.StorageClientNode) map[stri
 }
 
 // findStale calls tell for each stale mount, node by node, and for each affected profile.
-func findStale(all carried, clientNodes []*v1alpha1.StorageClientNode, tell func(profile string, _ *v1alpha1.StorageClientNode, _ *v1alpha1.MountStatus, difference string)) {
+func findStale(all carried, clientNodes []*v1alpha1.StorageClientNode, report func(profile string, _ *v1alpha1.StorageClientNode, _ *v1alpha1.MountStatus, difference string)) {
 	known := comparisons{}
 	for _, clientNode := range clientNodes {
 		for k := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[k]
 			for profile, wanted := range all[m.Volume] {
 				if difference := known.differenceOn(clientNode, wanted, m); m.Volume != "" && difference != "" {
-					tell(profile, clientNode, m, difference)
+					report(profile, clientNode, m, difference)
 				}
 			}
 		}
@@ -84,9 +84,9 @@ type comparisons map[comparison]string
 
 // comparison identifies two lists by their addresses. Its holder keeps the lists alive.
 type comparison struct {
-	protocol      string
-	wanted, shown *string
-	lengths       [2]int
+	protocol          string
+	desired, observed *string
+	lengths           [2]int
 }
 
 // differenceOn describes why a mount is stale. Empty if it is not. The node's agent decides, since it knows more than the options. If the
@@ -108,11 +108,11 @@ func addressOf(list []string) *string {
 	return &list[0]
 }
 
-func (c comparisons) compare(protocol string, wanted, shown []string) string {
-	key := comparison{protocol: protocol, wanted: addressOf(wanted), shown: addressOf(shown), lengths: [2]int{len(wanted), len(shown)}}
+func (c comparisons) compare(protocol string, desired, observed []string) string {
+	key := comparison{protocol: protocol, desired: addressOf(desired), observed: addressOf(observed), lengths: [2]int{len(desired), len(observed)}}
 	difference, known := c[key]
 	if !known {
-		if outdated := mountoptions.Outdated(protocol, wanted, shown); len(outdated) > 0 {
+		if outdated := mountoptions.Outdated(protocol, desired, observed); len(outdated) > 0 {
 			difference = outdated[0].String()
 		}
 		c[key] = difference

@@ -78,8 +78,8 @@ type Watched struct {
 	Volume *corev1.PersistentVolume
 	// Since is the start of its batch: an earlier failed mount has another cause.
 	Since time.Time
-	// AsksOtherwise is true if its options change the requests to the server. A timeout of the server may then be their fault.
-	AsksOtherwise bool
+	// ChangesRequests is true if its options change the requests to the server. A timeout of the server may then be their fault.
+	ChangesRequests bool
 }
 
 // Awaited is a volume with options that still need evidence.
@@ -90,8 +90,8 @@ type Awaited struct {
 	Written, After time.Time
 }
 
-// InCure is a volume that has its original options back.
-type InCure struct {
+// RollbackCheck is a volume that has its original options back.
+type RollbackCheck struct {
 	Volume *corev1.PersistentVolume
 	// Failure identifies the failure with the declared options. Observations after Since count.
 	Failure string
@@ -127,8 +127,8 @@ type WriteOptions struct {
 	Mark *judge.Mark
 }
 
-// Dated sets the time of a step. A pass takes a while, and a mount that was made before the write is no evidence.
-func Dated(step Step, now time.Time) Step {
+// WithWriteTime sets the time of a step. A pass takes a while, and a mount that was made before the write is no evidence.
+func WithWriteTime(step Step, now time.Time) Step {
 	if write, ok := step.(WriteOptions); ok && write.Mark != nil {
 		mark := *write.Mark
 		mark.Written = now.UTC().Truncate(time.Millisecond)

@@ -100,8 +100,8 @@ func (s Summary) AwaitsEvidence(now time.Time) bool {
 
 func joinExamples(parts []string, count int32) string {
 	message := strings.Join(parts, "; ")
-	if more := int(count) - len(parts); more > 0 {
-		message += fmt.Sprintf(" and %d more", more)
+	if omitted := int(count) - len(parts); omitted > 0 {
+		message += fmt.Sprintf(" and %d more", omitted)
 	}
 	return message
 }
@@ -118,29 +118,29 @@ func firstOf(notes []Note) []Note {
 }
 
 // addBatches adds the state of a profile's batches.
-func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, own []*judged) {
+func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, volumes []*evaluation) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
 	}
 	var last []string
-	var since time.Time
+	var start time.Time
 	first := true
-	for _, j := range own {
+	for _, j := range volumes {
 		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.CarriesOurs {
 			continue
 		}
-		first = first && (since.IsZero() || since.Equal(j.Mark.Since))
-		if j.Mark.Since.After(since) {
-			since, last = j.Mark.Since, nil
+		first = first && (start.IsZero() || start.Equal(j.Mark.Since))
+		if j.Mark.Since.After(start) {
+			start, last = j.Mark.Since, nil
 		}
-		if j.Mark.Since.Equal(since) {
+		if j.Mark.Since.Equal(start) {
 			last = append(last, j.Volume.Name)
 		}
 	}
 	s.Stopped, s.Batch = known.describeBlames(name, profiles)
 	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
-		s.Batch = soakText(last, first, since.Add(soakOf(p)))
+		s.Batch = soakText(last, first, start.Add(soakOf(p)))
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, 
 func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, suspected string) {
 	var closed, open []string
 	for _, r := range s {
-		if !r.Stops() || !r.IsOf(profile) || !profiles.Declare(r) {
+		if !r.Stops() || !r.IsDeclaredBy(profile) || !profiles.Declare(r) {
 			continue
 		}
 		for _, b := range r.Blames {
@@ -166,13 +166,13 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 }
 
 // addEvidence adds the volumes that wait for a mount, and the volumes that pods must mount.
-func (s *Summary) addEvidence(p *planner, own []*judged, name string) {
+func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	profile := p.Profiles.Get(name)
 	if profile == nil || !profile.Acts() || profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
 	}
 	wanted := map[string]bool{}
-	for _, j := range own {
+	for _, j := range volumes {
 		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
 			continue
 		}
@@ -191,27 +191,27 @@ func (s *Summary) addEvidence(p *planner, own []*judged, name string) {
 			continue
 		}
 		s.Evidence.Volumes = append(s.Evidence.Volumes, j.awaited())
-		if until := j.carriedSince().Add(soakOf(profile)); until.After(s.Evidence.Until) {
-			s.Evidence.Until = until
+		if end := j.carriedSince().Add(soakOf(profile)); end.After(s.Evidence.Until) {
+			s.Evidence.Until = end
 		}
 	}
 	slices.SortFunc(s.Evidence.Volumes, func(a, b AwaitedVolume) int { return strings.Compare(a.Name, b.Name) })
 	s.Evidence.Volumes = s.Evidence.Volumes[:min(maxAwaited, len(s.Evidence.Volumes))]
 }
 
-func (j judged) awaited() AwaitedVolume {
+func (j evaluation) awaited() AwaitedVolume {
 	out := AwaitedVolume{Name: j.Volume.Name, MountsPerPod: judge.MountsPerPod(j.Volume)}
 	if ref := j.Volume.Spec.ClaimRef; ref != nil && !j.isUnused() {
 		out.VolumeClaim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	}
-	if _, asked := mountoptions.Nconnect(j.verdict.DeclaredOptions()); asked {
+	if _, isSet := mountoptions.Nconnect(j.verdict.DeclaredOptions()); isSet {
 		out.Server = j.Source.Server
 	}
 	return out
 }
 
 // addServer adds the server of a matched volume. It uses the mount options after pending writes.
-func (s *Summary) addServer(profile string, j *judged) {
+func (s *Summary) addServer(profile string, j *evaluation) {
 	pv, v, source := j.Volume, j.verdict, j.Source
 	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
 		return
@@ -227,7 +227,7 @@ func (s *Summary) addServer(profile string, j *judged) {
 	}
 }
 
-func (s *Summary) addVolume(profile string, j *judged) {
+func (s *Summary) addVolume(profile string, j *evaluation) {
 	v := j.verdict
 	if !slices.Contains(v.Profiles, profile) {
 		return

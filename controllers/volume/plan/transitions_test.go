@@ -44,7 +44,7 @@ type bench struct {
 // seen is what a user would see now.
 type seen struct {
 	failures map[string]Failure
-	cures    map[string]Cure
+	cures    map[string]RollbackResult
 	started  string
 }
 
@@ -101,16 +101,16 @@ func (b *bench) keep(changes ledger.Changes) {
 // pass plans by what is asked for and seen, and carries the plan out.
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
-	asked := Wants(s)
-	s.FailedMounts, s.Cures, s.Evidence = map[string]Failure{}, map[string]Cure{}, map[string]Evidence{}
+	asked := RequiredObservations(s)
+	s.FailedMounts, s.RollbackResults, s.Evidence = map[string]Failure{}, map[string]RollbackResult{}, map[string]Evidence{}
 	for _, w := range asked.Watched {
 		if failure, failed := now.failures[w.Volume.Name]; failed {
 			s.FailedMounts[w.Volume.Name] = failure
 		}
 	}
-	for _, c := range asked.InCure {
+	for _, c := range asked.RollbackChecks {
 		if cure, known := now.cures[c.Volume.Name]; known {
-			s.Cures[c.Volume.Name] = cure
+			s.RollbackResults[c.Volume.Name] = cure
 		}
 	}
 	for _, a := range asked.Awaited {
@@ -119,13 +119,13 @@ func (b *bench) pass(now seen) {
 		}
 	}
 	next := For(s)
-	b.keep(next.Ahead(next.Steps))
+	b.keep(next.ChangesBefore(next.Steps))
 	for _, step := range next.Steps {
-		carryOut(b.t, Dated(step, b.now.Add(time.Second)), b.volumes)
+		carryOut(b.t, WithWriteTime(step, b.now.Add(time.Second)), b.volumes)
 		text, _, _ := strings.Cut(step.String(), ", batch of")
 		b.log = append(b.log, "  "+text)
 	}
-	b.keep(Settled(next.Steps, b.now.Add(time.Second)))
+	b.keep(ChangesAfter(next.Steps, b.now.Add(time.Second)))
 }
 
 func (b *bench) wait(d time.Duration) { b.now = b.now.Add(d) }
@@ -158,7 +158,7 @@ func (b *bench) stands() string {
 			carriers = append(carriers, pv.Name)
 		}
 	}
-	for _, c := range Wants(s).InCure {
+	for _, c := range RequiredObservations(s).RollbackChecks {
 		inCure = append(inCure, c.Volume.Name)
 	}
 	var stopped []string
@@ -184,19 +184,21 @@ func orNone(names []string) string {
 // judgeNew is what the webhook asks.
 func judgeNew(s Snapshot, pv *corev1.PersistentVolume) (judge.Verdict, string) {
 	known := optionset.Decode(s.Ledger.Sets())
-	return judge.AmongOthers(judge.Judge(judge.Input{Volume: pv, Profiles: s.Profiles}), judge.NewOthers(s.Volumes),
+	return judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: pv, Profiles: s.Profiles}), judge.NewVolumeIndex(s.Volumes),
 		func(set, _ string) *optionset.Record { return known[set] })
 }
 
 var (
 	unclearFailure = Failure{Text: "access denied by server", Kind: "denied"}
-	namedFailure   = Failure{Text: "an incorrect mount option was specified", Kind: "option", SpeaksOfOptions: true}
+	namedFailure   = Failure{Text: "an incorrect mount option was specified", Kind: "option", NamesOptions: true}
 	nothingSeen    = seen{}
 )
 
 func failing(name string, f Failure) seen { return seen{failures: map[string]Failure{name: f}} }
 
-func cured(name string, c Cure) seen { return seen{cures: map[string]Cure{name: c}} }
+func cured(name string, c RollbackResult) seen {
+	return seen{cures: map[string]RollbackResult{name: c}}
+}
 
 // written has the canary carry the list, and its soak be over.
 func toCanary(b *bench) {
@@ -245,12 +247,12 @@ var ways = map[string]func(*bench){
 	"Suspected, by name":                then(toCanary, failing("a", namedFailure)),
 	"Suspected, with evidence":          then(toWorks, failing("b", unclearFailure)),
 	"Suspected, by name, with evidence": then(toWorks, failing("b", namedFailure)),
-	"Failing":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", CureWorked)),
-	"Failing, by name":                  then(then(toCanary, failing("a", namedFailure)), cured("a", CureEnded)),
-	"Disputed":                          then(then(toWorks, failing("b", unclearFailure)), cured("b", CureWorked)),
-	"Cleared":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", CureFailed)),
-	"Cleared, and written again":        then(then(then(toCanary, failing("a", unclearFailure)), cured("a", CureFailed)), nothingSeen),
-	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", CureEnded)),
+	"Failing":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackWorked)),
+	"Failing, by name":                  then(then(toCanary, failing("a", namedFailure)), cured("a", RollbackUntested)),
+	"Disputed":                          then(then(toWorks, failing("b", unclearFailure)), cured("b", RollbackWorked)),
+	"Cleared":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackFailed)),
+	"Cleared, and written again":        then(then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackFailed)), nothingSeen),
+	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackUntested)),
 	"Suspected of two":                  then(then(toWorks, failing("b", unclearFailure)), failing("c", namedFailure)),
 	"Created with the list": func(b *bench) {
 		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark { return judge.MarkOfCreation(verdictFor(b.profile, pv)) })
@@ -287,12 +289,12 @@ var happenings = map[string]func(*bench) seen{
 	"a fails, by name":           func(*bench) seen { return failing("a", namedFailure) },
 	"b fails, unclear":           func(*bench) seen { return failing("b", unclearFailure) },
 	"c fails, by name":           func(*bench) seen { return failing("c", namedFailure) },
-	"a mounts with its own":      func(*bench) seen { return cured("a", CureWorked) },
-	"a fails alike with its own": func(*bench) seen { return cured("a", CureFailed) },
-	"no pod waits for a":         func(*bench) seen { return cured("a", CureEnded) },
-	"b mounts with its own":      func(*bench) seen { return cured("b", CureWorked) },
-	"b fails alike with its own": func(*bench) seen { return cured("b", CureFailed) },
-	"no pod waits for b":         func(*bench) seen { return cured("b", CureEnded) },
+	"a mounts with its own":      func(*bench) seen { return cured("a", RollbackWorked) },
+	"a fails alike with its own": func(*bench) seen { return cured("a", RollbackFailed) },
+	"no pod waits for a":         func(*bench) seen { return cured("a", RollbackUntested) },
+	"b mounts with its own":      func(*bench) seen { return cured("b", RollbackWorked) },
+	"b fails alike with its own": func(*bench) seen { return cured("b", RollbackFailed) },
+	"no pod waits for b":         func(*bench) seen { return cured("b", RollbackUntested) },
 	"the rule declares others":   func(b *bench) seen { b.profile = declaring(b.profile, "noatime"); return nothingSeen },
 	"a is deleted":               func(b *bench) seen { b.volumes = slices.DeleteFunc(b.volumes, named("a")); return nothingSeen },
 	"b is deleted":               func(b *bench) seen { b.volumes = slices.DeleteFunc(b.volumes, named("b")); return nothingSeen },

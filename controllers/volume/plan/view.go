@@ -10,10 +10,10 @@ import (
 // not safe for concurrent use. A nil View has no volumes.
 type View struct {
 	snapshot Snapshot
-	// judged uses the current profiles, acting the profiles without the global pause. Both are the same if there is no global pause.
-	judged, acting *planner
+	// current uses the current profiles, acting the profiles without the global pause. Both are the same if there is no global pause.
+	current, acting *planner
 	// concerned are the volumes that concern each profile. Computed on demand.
-	concerned map[string][]*judged
+	concerned map[string][]*evaluation
 	// stale are the mounts from before a change, by profile. Computed on demand.
 	stale map[string]Stale
 }
@@ -24,8 +24,8 @@ func NewView(s Snapshot) *View {
 	if s.Profiles == nil { // the profiles could not be read
 		return v
 	}
-	v.judged = newPlanner(s)
-	v.acting = v.judged
+	v.current = newPlanner(s)
+	v.acting = v.current
 	if profiles, differ := s.Profiles.WithoutGlobalPause(); differ {
 		s.Profiles, s.Memory = profiles, nil
 		v.acting = newPlanner(s)
@@ -35,21 +35,21 @@ func NewView(s Snapshot) *View {
 
 // Summarize is the function Summarize for the snapshot of the View.
 func (v *View) Summarize(name string) Summary {
-	if v == nil || v.judged == nil {
+	if v == nil || v.current == nil {
 		return Summary{}
 	}
-	planner, own := v.freed(name)
+	planner, volumes := v.actingPlanner(name)
 	var out Summary
-	for _, j := range own {
+	for _, j := range volumes {
 		out.addVolume(name, j)
 		out.addServer(name, j)
 		if (j.WasFailedFor(name) || slices.Contains(j.Record.Profiles, name)) && v.isUnrestored(j, planner) {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(v.snapshot.Profiles, planner.sets, name, own)
-	out.addEvidence(planner, own, name)
-	out.addProbes(planner, own, name)
+	out.addBatches(v.snapshot.Profiles, planner.sets, name, volumes)
+	out.addEvidence(planner, volumes, name)
+	out.addProbes(planner, volumes, name)
 	out.Stale = v.staleMounts(planner, name, out.Volumes)
 	out.LeftOut = planner.leftOut(name, planner.volumes)
 	slices.Sort(out.Unrestored)
@@ -58,20 +58,20 @@ func (v *View) Summarize(name string) Summary {
 }
 
 // isUnrestored reports whether a volume must still be restored, by the current profiles.
-func (v *View) isUnrestored(j *judged, by *planner) bool {
+func (v *View) isUnrestored(j *evaluation, p *planner) bool {
 	verdict := j.verdict
-	if by != v.judged {
-		verdict = v.snapshot.judgeAlone(j.Volume).Verdict
+	if p != v.current {
+		verdict = v.snapshot.evaluateAlone(j.Volume).Verdict
 	}
 	return verdict.State == judge.StatePending || verdict.State == judge.StateHeld || verdict.Action == judge.ActionRelease
 }
 
-// freed returns the planner as if the named profile acted, and the volumes that concern it. It does not evaluate other volumes again.
-func (v *View) freed(name string) (*planner, []*judged) {
+// actingPlanner returns the planner as if the named profile acted, and the volumes that concern it. It does not evaluate other volumes again.
+func (v *View) actingPlanner(name string) (*planner, []*evaluation) {
 	if v.concerned == nil {
 		v.concerned = concernedBy(v.acting.volumes)
 	}
-	profiles, differ := v.acting.Profiles.Freed(name)
+	profiles, differ := v.acting.Profiles.WithoutHold(name)
 	if !differ {
 		return v.acting, v.concerned[name]
 	}
@@ -81,8 +81,8 @@ func (v *View) freed(name string) (*planner, []*judged) {
 	}
 	s := v.snapshot
 	s.Profiles, s.Memory = profiles, nil
-	s.judgedBefore = func(i int) *judge.Judged {
-		before := v.acting.volumes[i].Judged
+	s.previousEvaluation = func(i int) *judge.Evaluation {
+		before := v.acting.volumes[i].Evaluation
 		if carrying[before.Volume.Name] || profiles.Selects(name, before.Volume, s.volumeClaimOf(before.Volume)) {
 			return nil
 		}
@@ -93,8 +93,8 @@ func (v *View) freed(name string) (*planner, []*judged) {
 }
 
 // concernedBy returns the volumes that concern each profile: the profile selects them, or they carry options or marks of it.
-func concernedBy(volumes []judged) map[string][]*judged {
-	out := map[string][]*judged{}
+func concernedBy(volumes []evaluation) map[string][]*evaluation {
+	out := map[string][]*evaluation{}
 	for i := range volumes {
 		j := &volumes[i]
 		names := slices.Concat(j.verdict.Profiles, j.Record.Profiles, j.NamedProfiles())

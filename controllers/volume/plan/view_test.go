@@ -27,7 +27,7 @@ func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
 		view := NewView(s)
 		for i, p := range profiles {
 			got, want := view.Summarize(p.Name), summarizeAnew(s, profiles, i)
-			if _, held := s.Profiles.Freed(p.Name); held {
+			if _, held := s.Profiles.WithoutHold(p.Name); held {
 				differed++
 				// What is left to restore is judged by the profiles as they are, and one that is held begins no batch.
 				want.Unrestored, want.Batch, got.Batch = unrestored(s, p.Name), "", ""
@@ -62,7 +62,7 @@ func summarizeAnew(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) 
 func unrestored(s Snapshot, profile string) []string {
 	var names []string
 	for _, pv := range s.Volumes {
-		j := s.judgeAlone(pv)
+		j := s.evaluateAlone(pv)
 		isOpen := j.Verdict.State == judge.StatePending || j.Verdict.State == judge.StateHeld || j.Verdict.Action == judge.ActionRelease
 		if slices.Contains(j.Record.Profiles, profile) && isOpen {
 			names = append(names, j.Volume.Name)

@@ -9,39 +9,39 @@ import (
 )
 
 const (
-	// observeEvery is the interval between observations of volumes while a batch soaks. The kubelet reports a failed mount within two minutes, and
+	// observeInterval is the interval between observations of volumes while a batch soaks. The kubelet reports a failed mount within two minutes, and
 	// a report of mounts by a StorageClientNode triggers no pass.
-	observeEvery = 10 * time.Second
-	// watchEvery is the interval between observations of volumes with options of the operator at all other times.
-	watchEvery = time.Minute
+	observeInterval = 10 * time.Second
+	// watchInterval is the interval between observations of volumes with options of the operator at all other times.
+	watchInterval = time.Minute
 	// MinInspection is the shortest time between two inspections of mounts.
-	MinInspection = observeEvery
+	MinInspection = observeInterval
 	// maxAwaited is the maximum number of volumes of a set whose mounts are searched among pods.
 	maxAwaited = 3
 )
 
-// Wanted are the observations that a plan requires. They are not in the cache.
-type Wanted struct {
+// Observations are the observations that a plan requires. They are not in the cache.
+type Observations struct {
 	// Watched are the volumes whose failed mounts matter.
 	Watched []Watched
-	// InCure are the volumes with a rollback check.
-	InCure []InCure
+	// RollbackChecks are the volumes with a rollback check.
+	RollbackChecks []RollbackCheck
 	// Awaited are volumes whose mount would be the first evidence for their option set.
 	Awaited []Awaited
 	// Candidates are the volumes of unproven sets. A volume that a pod is about to mount comes first.
 	Candidates []*corev1.PersistentVolume
-	// Every is the interval between observations, except for candidates.
-	Every time.Duration
+	// Interval is the interval between observations, except for candidates.
+	Interval time.Duration
 }
 
 // IsEmpty reports whether there is no volume whose mounts matter.
-func (w Wanted) IsEmpty() bool { return len(w.Watched)+len(w.InCure)+len(w.Awaited) == 0 }
+func (w Observations) IsEmpty() bool { return len(w.Watched)+len(w.RollbackChecks)+len(w.Awaited) == 0 }
 
-// Wants returns the required observations of the volumes of a snapshot before For decides.
-func Wants(s Snapshot) Wanted {
-	p, out := newPlanner(s), Wanted{Every: watchEvery}
+// RequiredObservations returns the required observations of the volumes of a snapshot before For decides.
+func RequiredObservations(s Snapshot) Observations {
+	p, out := newPlanner(s), Observations{Interval: watchInterval}
 	if p.isAnySoaking() {
-		out.Every = observeEvery
+		out.Interval = observeInterval
 	}
 	p.watchLists(&out)
 	p.awaitEvidence(&out)
@@ -50,20 +50,20 @@ func Wants(s Snapshot) Wanted {
 
 // watchLists adds the volumes whose failed mounts matter: all volumes with options of the operator, even if the rules have changed. The next
 // mount by a pod may come at any time.
-func (p *planner) watchLists(out *Wanted) {
+func (p *planner) watchLists(out *Observations) {
 	for _, j := range p.volumes {
 		if j.isWatched() {
-			out.Watched = append(out.Watched, Watched{Volume: j.Volume, Since: j.carriedSince(), AsksOtherwise: judge.AsksOtherwise(j.Volume, j.Record.Original)})
+			out.Watched = append(out.Watched, Watched{Volume: j.Volume, Since: j.carriedSince(), ChangesRequests: judge.ChangesRequests(j.Volume, j.Record.Original)})
 		}
-		if p.isInCure(j) {
+		if p.isInRollbackCheck(j) {
 			b := p.blameOf(j)
-			out.InCure = append(out.InCure, InCure{Volume: j.Volume, Failure: b.Failure, Since: b.RevertedAt})
+			out.RollbackChecks = append(out.RollbackChecks, RollbackCheck{Volume: j.Volume, Failure: b.Failure, Since: b.RevertedAt})
 		}
 	}
 }
 
 // awaitEvidence adds the volumes whose mount would be evidence that others wait for, and the volumes that may be the first of their set.
-func (p *planner) awaitEvidence(out *Wanted) {
+func (p *planner) awaitEvidence(out *Observations) {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
 		if p.sets.isProven(j) || !j.verdict.ChangesList(j.Volume) {
@@ -76,7 +76,7 @@ func (p *planner) awaitEvidence(out *Wanted) {
 	}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if p.sets.isProven(j) || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayBeTakenBack() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
+		if p.sets.isProven(j) || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayRevert() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
 			continue
 		}
 		awaited[set]++

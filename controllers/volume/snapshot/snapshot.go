@@ -38,34 +38,34 @@ type Reader struct {
 	ManagerNamespace string
 	// Probes returns the results of probes. Nil disables probes.
 	Probes func() map[plan.ProbeKey]plan.Probe
-	// Others returns all volumes as cached by KeepCached. If it is nil or returns nil, they are listed for each new volume.
-	Others func() *judge.Others
+	// VolumeIndex returns all volumes as cached by KeepCached. If it is nil or returns nil, they are listed for each new volume.
+	VolumeIndex func() *judge.VolumeIndex
 	// Memory caches results of earlier snapshots. Readers of the same input share it. Nil disables the cache of verdicts.
 	Memory *Memory
 
-	own    Memory
-	ledger ledger.Reader
+	defaultMemory Memory
+	ledger        ledger.Reader
 }
 
 // Memory caches results of earlier snapshots: compiled profiles, and the verdict on each volume. It is safe for concurrent use.
 type Memory struct {
 	compiler judge.Compiler
-	judged   *judge.Memory
+	verdicts *judge.Memory
 }
 
 // NewMemory returns an empty Memory.
-func NewMemory() *Memory { return &Memory{judged: judge.NewMemory()} }
+func NewMemory() *Memory { return &Memory{verdicts: judge.NewMemory()} }
 
 func (r *Reader) memory() *Memory {
 	if r.Memory == nil {
-		return &r.own
+		return &r.defaultMemory
 	}
 	return r.Memory
 }
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().judged}
+	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().verdicts}
 	var err error
 	if s.Classes, err = r.readClasses(ctx); err != nil {
 		return plan.Snapshot{}, err
@@ -113,18 +113,18 @@ func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.Persisten
 	return slices.DeleteFunc(volumes, func(pv *corev1.PersistentVolume) bool { return match.IsClone(pv) }), nil
 }
 
-// JudgeNew evaluates a volume that does not exist yet. stopped explains why it does not get its options: a failed mount of another volume, or
+// EvaluateNew evaluates a volume that does not exist yet. stopped explains why it does not get its options: a failed mount of another volume, or
 // a probe. Empty if it gets them. It reads other volumes only if its options would change.
-func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
+func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
 	in, err := r.readInput(ctx, pv)
 	if err != nil {
 		return judge.Verdict{}, "", err
 	}
-	judged := judge.Judge(in)
-	if judged.Verdict.Action != judge.ActionWrite {
-		return judged.Verdict, "", nil
+	evaluation := judge.Evaluate(in)
+	if evaluation.Verdict.Action != judge.ActionWrite {
+		return evaluation.Verdict, "", nil
 	}
-	others, err := r.readOthers(ctx)
+	index, err := r.readVolumeIndex(ctx)
 	if err != nil {
 		return judge.Verdict{}, "", err
 	}
@@ -132,20 +132,20 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 	if err := r.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return judge.Verdict{}, "", fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
-	v, stopped = judge.AmongOthers(judged, others, func(set, server string) *optionset.Record {
+	v, stopped = judge.EvaluateNew(evaluation, index, func(set, server string) *optionset.Record {
 		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
 	})
 	return v, stopped, nil
 }
 
-func (r *Reader) readOthers(ctx context.Context) (*judge.Others, error) {
-	if r.Others != nil {
-		if kept := r.Others(); kept != nil {
-			return kept, nil
+func (r *Reader) readVolumeIndex(ctx context.Context) (*judge.VolumeIndex, error) {
+	if r.VolumeIndex != nil {
+		if cached := r.VolumeIndex(); cached != nil {
+			return cached, nil
 		}
 	}
 	volumes, err := ListVolumes(ctx, r.Reader)
-	return judge.NewOthers(volumes), err
+	return judge.NewVolumeIndex(volumes), err
 }
 
 func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (judge.Input, error) {
@@ -210,7 +210,7 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 // KeepCached starts the informers for all objects that a Reader reads. Otherwise a replica that is not the leader runs no controllers, and its
 // cache would fill only at the first request. The returned function returns all volumes for the evaluation of new ones. Nil until all are
 // known.
-func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.Others, error) {
+func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.VolumeIndex, error) {
 	for _, object := range []client.Object{
 		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, VolumeClaimMetadata(), &corev1.ConfigMap{},
 	} {
@@ -222,35 +222,35 @@ func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.O
 	if err != nil {
 		return nil, fmt.Errorf("cache PersistentVolumes: %w", err)
 	}
-	others := judge.NewOthers(nil)
+	index := judge.NewVolumeIndex(nil)
 	registration, err := volumes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { keepVolume(others, object) },
-		UpdateFunc: func(_, object any) { keepVolume(others, object) },
-		DeleteFunc: func(object any) { forgetVolume(others, object) },
+		AddFunc:    func(object any) { updateVolume(index, object) },
+		UpdateFunc: func(_, object any) { updateVolume(index, object) },
+		DeleteFunc: func(object any) { removeVolume(index, object) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch PersistentVolumes: %w", err)
 	}
-	return func() *judge.Others {
+	return func() *judge.VolumeIndex {
 		if !registration.HasSynced() {
 			return nil
 		}
-		return others
+		return index
 	}, nil
 }
 
-func keepVolume(others *judge.Others, object any) {
+func updateVolume(index *judge.VolumeIndex, object any) {
 	if pv, ok := object.(*corev1.PersistentVolume); ok && !match.IsClone(pv) {
-		others.Keep(pv)
+		index.Update(pv)
 	}
 }
 
-func forgetVolume(others *judge.Others, object any) {
-	if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = gone.Obj
+func removeVolume(index *judge.VolumeIndex, object any) {
+	if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
 	}
 	if pv, ok := object.(*corev1.PersistentVolume); ok {
-		others.Forget(pv.Name)
+		index.Remove(pv.Name)
 	}
 }
 

@@ -287,11 +287,11 @@ func (g *player) saveEnv(name string) error {
 	}
 	line, found := name+"="+g.vars[name]+"\n", false
 	var lines strings.Builder
-	for was := range strings.Lines(strings.TrimRight(string(data), "#")) {
-		if strings.HasPrefix(was, name+"=") {
-			was, found = line, true
+	for current := range strings.Lines(strings.TrimRight(string(data), "#")) {
+		if strings.HasPrefix(current, name+"=") {
+			current, found = line, true
 		}
-		lines.WriteString(was)
+		lines.WriteString(current)
 	}
 	if !found {
 		lines.WriteString(line)

@@ -13,19 +13,17 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
-	"github.com/storageclient/operator/test/patience"
 )
 
 const (
-	// documents labels the spec, and is the name of its profile, namespace and application.
+	// documents is the name of the profile, namespace and application of the documents' rows.
 	documents = "documents"
-	// documentsLabel is on the one node that the profile is for.
+	// documentsLabel is on the one node that their profile is for.
 	documentsLabel = "e2e.local/documents"
 
 	// healing bounds how long drift may stand: the agent looks every half a minute.
@@ -58,19 +56,13 @@ type proof struct {
 	notes   []string
 }
 
-// expectDocuments takes one node through every row of the documents: applied, rebooted, drifted, and put back.
-func expectDocuments(ctx SpecContext) {
-	installOperator(ctx)
-	p := &proof{node: nodes.Nodes[0], values: map[phase]map[string]string{}, etc: map[phase]string{},
-		advice: map[string]string{}, volumes: map[string][]string{}}
-	defer func() { fmt.Print(p.table()) }()
-	prepareDocuments(ctx, p)
+// rows is the proof of the story, from prepareDocuments on.
+var rows *proof
 
-	By("before")
-	p.observe(ctx, before, true)
+// expectDocumentsApplied declares all rows for one node, and expects everything but the reboot, which waits for an approval.
+func expectDocumentsApplied(ctx SpecContext) {
+	p := rows
 	boots := len(watched.boots(p.node.Name))
-
-	By("the profile is applied, and waits for an approval of the reboot")
 	p.said = strings.Split(mustKubectl(ctx, "create", "-f", "testdata/documents-profile.yaml"), "\n")
 	eventually(ctx, 2*podStart, "the node waits for its reboot, and the volumes have their lists", func(g Gomega) {
 		profile := getProfile(ctx, g, documents)
@@ -84,35 +76,38 @@ func expectDocuments(ctx SpecContext) {
 	}
 	p.listen(ctx)
 	Expect(watched.boots(p.node.Name)).To(HaveLen(boots), "nothing was rebooted without an approval")
+	Expect(p.wrongAt(applied)).To(BeEmpty())
+}
 
-	By("the reboot")
+func approveDocuments(ctx context.Context) {
+	GinkgoHelper()
 	mustKubectl(ctx, "patch", "storageclientprofile", documents, "--type=merge", `-p={"spec":{"rollout":{"reboot":{"policy":"Automatic"}}}}`)
-	eventually(ctx, rebootAll, "the node has been rebooted and the profile is Ready", func(g Gomega) {
-		profile := getProfile(ctx, g, documents)
-		if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
-			StopTrying("the profile is stalled: " + stalled.Message).Now()
-		}
-		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
+}
+
+// expectDocumentsPersisted expects all rows after the reboot.
+func expectDocumentsPersisted(ctx SpecContext) {
+	p := rows
+	eventually(ctx, rebootAll, "the profile of the documents is Ready", func(g Gomega) {
+		ready := conditionOf(g, getProfile(ctx, g, documents), v1alpha1.ConditionReady)
 		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), "%s: %s", ready.Reason, ready.Message)
-		g.Expect(watched.boots(p.node.Name)).To(HaveLen(boots + 1))
 	})
 	waitForDocumentsApp(ctx)
 	p.await(ctx, persisted, time.Minute)
 	p.probe(ctx, persisted)
 	p.listen(ctx)
+	Expect(p.wrongAt(persisted)).To(BeEmpty())
+}
 
-	By("drift made by hand")
-	p.heal(ctx, p.drift(), "all of it but tuned", healing)
+func expectDocumentsHealed(ctx SpecContext) {
+	rows.heal(ctx, rows.drift(), "all of it but tuned", healing)
 	By("tuned stopped by hand: it takes a minute to start under emulation, and its own sysctls give way to those declared")
-	p.heal(ctx, "systemctl stop tuned", "tuned", tunedHealing)
+	rows.heal(ctx, "systemctl stop tuned", "tuned", tunedHealing)
+	Expect(rows.wrongAt(healed)).To(BeEmpty())
+}
 
-	By("document C's example with all its 16 connections: its table of slots then changes nothing")
-	p.sixteen(ctx)
-
-	By("the profile is deleted")
-	mustKubectl(ctx, "delete", "storageclientprofile", documents, "--wait=false")
-	waitUntilGone(ctx, rebootAll, documents)
-	Expect(watched.boots(p.node.Name)).To(HaveLen(boots+2), "a reboot takes the boot argument back")
+// expectDocumentsUndone expects no row once the profiles are gone, and all others as they were.
+func expectDocumentsUndone(ctx SpecContext) {
+	p := rows
 	remountDocuments(ctx)
 	p.await(ctx, undone, time.Minute)
 	p.probe(ctx, undone)
@@ -126,10 +121,13 @@ func expectDocuments(ctx SpecContext) {
 	Expect(p.failures()).To(BeEmpty())
 }
 
-// prepareDocuments makes the server's exports, an XFS file system in the node's fstab, and an application with volumes.
-func prepareDocuments(ctx context.Context, p *proof) {
-	GinkgoHelper()
-	DeferCleanup(cleanUpDocuments, p.node, NodeTimeout(patience.Of(4*time.Minute)))
+// prepareDocuments makes the server's exports, an XFS file system in the node's fstab, and an application with volumes, and asks the node
+// for everything that the rows are about.
+func prepareDocuments(ctx SpecContext) {
+	p := &proof{node: nodes.Nodes[0], values: map[phase]map[string]string{}, etc: map[phase]string{},
+		advice: map[string]string{}, volumes: map[string][]string{}}
+	rows = p
+	createApp(ctx) // its replicas take half a minute, and start meanwhile
 	_, err := nodes.Server.Run(ctx, `
 device=$(ip -o -4 address show | awk '/ 10\.99\.0\.13\// {print $2}')
 for n in 23 33; do ip address replace 10.99.0.$n/24 dev "$device"; done
@@ -159,9 +157,11 @@ modprobe sunrpc
 	for _, name := range documentsVolumes {
 		p.volumes[name] = getVolume(ctx, Default, documents+"-"+name).Spec.MountOptions
 	}
+	p.observe(ctx, before, true)
 }
 
 func cleanUpDocuments(ctx context.Context, node *cluster.Machine) {
+	GinkgoHelper()
 	mustKubectl(ctx, "delete", "--ignore-not-found", "-f", "testdata/documents-app.yaml")
 	mustKubectl(ctx, "label", "node", node.Name, documentsLabel+"-")
 	_, err := node.Run(ctx, `
@@ -198,9 +198,9 @@ func remountDocuments(ctx context.Context) {
 	waitForDocumentsApp(ctx)
 }
 
-// sixteen asks for the 16 connections of document C's example, which its table leaves without a limit of slots.
-func (p *proof) sixteen(ctx context.Context) {
-	GinkgoHelper()
+// expectSixteen asks for the 16 connections of document C's example, which its table leaves without a limit of slots.
+func expectSixteen(ctx SpecContext) {
+	p := rows
 	mustKubectl(ctx, "patch", "storageclientprofile", documents, "--type=json",
 		`-p=[{"op": "replace", "path": "/spec/volumes/2/mountOptions/1", "value": "nconnect=16"}]`)
 	eventually(ctx, 3*time.Minute, "the volume asks for 16 connections, and the node for no limit of slots", func(g Gomega) {

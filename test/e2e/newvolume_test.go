@@ -15,9 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
 )
 
-// Volumes that are created while the profile is in force: each with a claim and a pod of the same name, on node1.
+// Volumes that are created while the profile is in force: each with a claim and a pod of the same name.
 const (
 	freshName = "fresh"
 	lateName  = "late"
@@ -37,7 +38,7 @@ func expectFirstMountTuned(ctx SpecContext) {
 	By("the manager itself has not written the volume: its options came with its creation")
 	Expect(getVolume(ctx, Default, freshName).ManagedFields).NotTo(ContainElement(HaveField("Manager", v1alpha1.VolumesFieldManager)))
 	waitUntilRunning(ctx, freshName)
-	expectTunedMount(ctx, freshName, "vers=4.2")
+	expectTunedMount(ctx, nodes.Nodes[1], freshName, "vers=4.2")
 	mustKubectl(ctx, "delete", "pod", "-n", appSpace, freshName)
 }
 
@@ -70,7 +71,7 @@ func expectCaughtUp(ctx SpecContext) {
 	mustKubectl(ctx, "delete", "pod", "-n", appSpace, lateName)
 	mustKubectl(ctx, "create", "-f", "testdata/late.yaml", "--selector=app="+lateName)
 	waitUntilRunning(ctx, lateName)
-	expectTunedMount(ctx, lateName, "vers=4.0")
+	expectTunedMount(ctx, nodes.Nodes[0], lateName, "vers=4.0")
 	eventually(ctx, 2*time.Minute, "no mount is stale", func(g Gomega) {
 		effective := conditionOf(g, getProfile(ctx, g, profileName), v1alpha1.ConditionMountsEffective)
 		g.Expect(effective.Status).To(Equal(metav1.ConditionTrue), effective.Message)
@@ -87,9 +88,9 @@ func expectOptions(ctx context.Context, g Gomega, name string, options []string)
 }
 
 // expectTunedMount checks a pod's mount by its node's own words.
-func expectTunedMount(ctx context.Context, name, version string) {
+func expectTunedMount(ctx context.Context, node *cluster.Machine, name, version string) {
 	GinkgoHelper()
-	f := factsOf(ctx, nodes.Nodes[0])
+	f := factsOf(ctx, node)
 	Expect(f.mountLines(name)).To(ConsistOf(And(ContainSubstring(version+","), ContainSubstring(",nconnect=4,"),
 		ContainSubstring(",acregmin=30,acregmax=30,acdirmax=30,"))), "in /proc/mounts: %s", f["mounts"])
 	Expect(f.transports(name)).To(Equal([]int{4}))

@@ -75,14 +75,15 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	nodes = cluster.New(dirs)
-	// What runs alone has the processors to itself.
+	// What runs alone has the processors to itself, and few specs need the small node.
 	switch GinkgoLabelFilter() {
-	case documents, csiDrivers, failingBoot, shadowed, confirmed, evident, inVain, probed, reRegistered, unhealthy, recorded, tried, upgraded:
-		nodes.Small = nil
+	case "", clamped:
 	case mountOptions:
 		nodes.Nodes = nodes.Nodes[:1]
 	case sampled, effects:
 		nodes.Nodes, nodes.Small = nodes.Nodes[:1], nil
+	default:
+		nodes.Small = nil
 	}
 	Expect(nodes.Acquire()).To(Succeed())
 	if !isKept() {
@@ -130,6 +131,9 @@ var _ = ReportAfterSuite("phases", func(report Report) {
 		}
 	}
 	fmt.Printf("%8.0f  altogether\n", report.RunTime.Seconds())
+	if rows != nil {
+		fmt.Print(rows.table())
+	}
 	if watched != nil {
 		fmt.Printf("\nWhat happened to the nodes:\n%s", watched)
 	}

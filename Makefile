@@ -75,7 +75,7 @@ vet: ## Run go vet alone, on all tests behind build tags too; "make lint" includ
 	go vet -tags attack,chart,e2e,footprint,kwok,promtool ./...
 
 .PHONY: lint
-lint: tool-golangci-lint ## Run the linters, go vet among them
+lint: tool-golangci-lint prose ## Run the linters: go vet, golangci-lint, and prose
 	$(GOLANGCI_LINT) run --timeout 0
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 

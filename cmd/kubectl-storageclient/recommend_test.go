@@ -95,7 +95,7 @@ func appliable(t *testing.T, out string) []v1alpha1.StorageClientProfile {
 
 func TestRecommendEndsWithTheChangedProfile(t *testing.T) {
 	funcs := fakeManager(
-		standing("", v1alpha1.TrialReasonWaiting, "Asks n1", 0), standing("", v1alpha1.TrialReasonRunning, "Counting on n1", 0), watched(nodeSample("n1", listSample("GETATTR", 16387))))
+		standing("", v1alpha1.TrialReasonWaiting, "Requesting samples from n1", 0), standing("", v1alpha1.TrialReasonRunning, "Counting on n1", 0), watched(nodeSample("n1", listSample("GETATTR", 16387))))
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		err := c.Create(ctx, o, opts...)

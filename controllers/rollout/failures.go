@@ -70,7 +70,7 @@ func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.Prof
 func (s *scope) reportFailures(ctx context.Context, before, next map[string]v1alpha1.ProfileFailures) {
 	for profile, failures := range next {
 		if failures.Retry != before[profile].Retry {
-			log.FromContext(ctx).Info("Forgot failures, as the annotation asks", "StorageClientProfile", profile, "retry", failures.Retry)
+			log.FromContext(ctx).Info("Cleared failures, as the annotation requests", "StorageClientProfile", profile, "retry", failures.Retry)
 		}
 		known := sets.New[string]()
 		for _, boot := range before[profile].Boots {

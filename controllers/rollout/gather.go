@@ -155,7 +155,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error
 	}
 	for node, value := range s.claims.Data {
 		if _, err := v1alpha1.DecodeDisruption(value); err != nil {
-			log.FromContext(ctx).Info("Cannot read a claim; it uses up budget all the same", "Node", node, "reason", err.Error())
+			log.FromContext(ctx).Info("Cannot read a claim, which still uses up budget", "Node", node, "reason", err.Error())
 		}
 	}
 	if s.failures, err = s.readConfigMap(ctx, reader, v1alpha1.FailuresConfigMap); err != nil {

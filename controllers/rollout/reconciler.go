@@ -154,7 +154,10 @@ func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainPro
 func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {
-	out := plan.DrainProgress{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names}
+	out := plan.DrainProgress{
+		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(),
+		IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names,
+	}
 	switch {
 	case len(result.Blocked) > 0:
 		out.Reason = v1alpha1.RolloutReasonDrainBlocked

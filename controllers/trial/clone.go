@@ -68,7 +68,9 @@ func (r *Reconciler) readClone(ctx context.Context, pv *corev1.PersistentVolume)
 // namespace of clones can fake them.
 func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]string, error) {
 	var events corev1.EventList
-	of := fields.AndSelectors(fields.OneTermEqualSelector("reason", failedMountReason), fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)))
+	of := fields.AndSelectors(
+		fields.OneTermEqualSelector("reason", failedMountReason), fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)),
+	)
 	if err := r.APIReader.List(ctx, &events, client.InNamespace(pod.Namespace), client.MatchingFieldsSelector{Selector: of}); err != nil {
 		return nil, fmt.Errorf("list events of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -161,7 +161,8 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 		return plan.Snapshot{}, err
 	}
 	s := plan.Snapshot{
-		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow), Memory: r.memory, Rejections: r.rejections, Now: now,
+		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow),
+		Memory: r.memory, Rejections: r.rejections, Now: now,
 	}
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err
@@ -249,7 +250,7 @@ func nodeOf(pod *corev1.Pod) string {
 }
 
 func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
-	log.FromContext(ctx).Info("Trial", "step", step.String())
+	log.FromContext(ctx).Info("Applying a step", "step", step.String())
 	switch step := step.(type) {
 	case plan.SetLabel:
 		var value *string

@@ -347,7 +347,7 @@ func TestAClonedVolumeThatIsRefusedIsSaidSo(t *testing.T) {
 	for range 4 {
 		b.pass()
 	}
-	if got := b.verdict(); got.Verdict != volumeplan.ProbeUnknown || !strings.Contains(got.Text, "the API server refused a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
+	if got := b.verdict(); got.Verdict != volumeplan.ProbeUnknown || !strings.Contains(got.Text, "the API server rejected a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
 		t.Errorf("verdict is %+v", got)
 	}
 	if asked != 1 {

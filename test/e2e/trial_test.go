@@ -221,7 +221,7 @@ func expectNotMounted(ctx context.Context) {
 	failed := meta.FindStatusCondition(ended.Status.Conditions, v1alpha1.TrialConditionFailed)
 	Expect(failed.Status).To(Equal(metav1.ConditionTrue), tellTrial(ended))
 	Expect(failed.Reason).To(Equal(v1alpha1.TrialReasonNotMounted))
-	Expect(failed.Message).To(And(ContainSubstring("alignwrite"), ContainSubstring("Unknown parameter"), ContainSubstring("own list")), failed.Message)
+	Expect(failed.Message).To(And(ContainSubstring("alignwrite"), ContainSubstring("Unknown parameter"), ContainSubstring("original mount options")), failed.Message)
 	By(failed.Message)
 }
 

@@ -222,7 +222,7 @@ var _ = Describe("The rollout", func() {
 		Expect(claims()).To(BeEmpty())
 		Expect(getNode("a").Spec.Unschedulable).To(BeTrue())
 		Expect(getNode("b").Spec.Unschedulable).To(BeFalse())
-		Expect(findObject("b").Status.Rollout.Message).To(ContainSubstring(": a is cordoned by someone else; bring a back"))
+		Expect(findObject("b").Status.Rollout.Message).To(ContainSubstring(": a is cordoned by another user or controller; bring a back"))
 	})
 
 	It("spends no budget that only a stale cache has left", func() {

@@ -293,7 +293,7 @@ var _ = Describe("A trial", func() {
 		},
 			"", v1alpha1.TrialReasonNotPossible, "already"),
 		Entry("it is to observe what nobody has mounted", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.Workload.Name = "", v1alpha1.WorkloadObserve },
-			"", v1alpha1.TrialReasonNotPossible, "start a pod that uses it"),
+			"", v1alpha1.TrialReasonNotPossible, "start a pod that uses the volume"),
 	)
 
 	It("keeps what is stronger of the volume's own list", func() {

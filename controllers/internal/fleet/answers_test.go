@@ -326,7 +326,7 @@ func (s *scene) answers() string {
 	tuned := s.tuned()
 	next := s.planRollout()
 	taint := "stays"
-	if slices.Contains(stepsOf(next, s.node.Name), "take the untuned taint off n") {
+	if slices.Contains(stepsOf(next, s.node.Name), "remove the untuned taint of n") {
 		taint = "off"
 	}
 	rollout := s.describeRollout(next)

@@ -45,7 +45,9 @@ type Drainer struct {
 
 func (d *Drainer) concurrency() int { return cmp.Or(d.Concurrency, maxEvictions) }
 
-func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain, version string) (result Result, evictable []*corev1.Pod, err error) {
+func (d *Drainer) sortPods(
+	ctx context.Context, node string, options v1alpha1.Drain, version string,
+) (result Result, evictable []*corev1.Pod, err error) {
 	pods, err := d.listPods(ctx, node, version)
 	if err != nil {
 		return Result{}, nil, err
@@ -126,7 +128,7 @@ func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.D
 		defer cancel()
 		refusal = d.Evictor.Evict(bounded, pod, gracePeriod(options))
 		if refusal != nil && bounded.Err() != nil {
-			refusal = fmt.Errorf("the API server did not answer within %s: %w", evictionTimeout, refusal)
+			refusal = fmt.Errorf("the API server did not respond within %s: %w", evictionTimeout, refusal)
 		}
 	}
 	switch {

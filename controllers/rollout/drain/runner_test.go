@@ -110,7 +110,7 @@ func TestAServerThatDoesNotAnswerIsNamedAndEachRunEnds(t *testing.T) {
 		mustDrain(t, r)
 		time.Sleep(evictionTimeout + time.Second)
 		result, took := mustDrain(t, r)
-		if want := "Pod eda/web-00 cannot be evicted: the API server did not answer within 35s"; took != 0 || !strings.HasPrefix(result.String(), want) {
+		if want := "Pod eda/web-00 cannot be evicted: the API server did not respond within 35s"; took != 0 || !strings.HasPrefix(result.String(), want) {
 			t.Errorf("after %s: %s; want %s", took, result, want)
 		}
 		r.Wait()

@@ -227,12 +227,12 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 		status v1alpha1.SettingStatus
 		want   []string
 	}{
-		"shadowed is in force": {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"take the untuned taint off a"}},
+		"shadowed is in force": {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"remove the untuned taint of a"}},
 		"only a boot could, and a file wins": {
-			v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot}, []string{"take the untuned taint off a"},
+			v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot}, []string{"remove the untuned taint of a"},
 		},
 		"waits for a module that only a mount loads": {
-			v1alpha1.SettingStatus{Key: "module/nfs/x", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, []string{"take the untuned taint off a"},
+			v1alpha1.SettingStatus{Key: "module/nfs/x", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, []string{"remove the untuned taint of a"},
 		},
 		"drifted is not in force": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
 		"a value that new connections have to confirm": {

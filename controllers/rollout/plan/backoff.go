@@ -41,7 +41,7 @@ func (s *Session) SkipNode(node string, outlook DrainProgress) (note v1alpha1.Ro
 		pause = BackOff
 	}
 	retryAfter := metav1.Time{Time: s.Now.Add(pause)}
-	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Passed over until %s: %s", formatTime(retryAfter.Time), outlook.Message))
+	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Skipped until %s: %s", formatTime(retryAfter.Time), outlook.Message))
 	note.RetryAfter, note.DrainedFor = &retryAfter, s.drainKey(n)
 	return note, true
 }
@@ -74,11 +74,14 @@ func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 		return "", ""
 	}
 	p.wakeAt(n.note.RetryAfter.Time)
-	reportedReasons := []string{v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed, v1alpha1.RolloutReasonStorageUnreachable}
+	reportedReasons := []string{
+		v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed,
+		v1alpha1.RolloutReasonStorageUnreachable,
+	}
 	if isBackOff(n.note.Reason) || slices.Contains(reportedReasons, n.note.Reason) {
 		return n.note.Reason, n.note.Message
 	}
-	return v1alpha1.RolloutReasonBackingOff, fmt.Sprintf("Drains in a row that ended without a reboot: %d; next attempt after %s",
+	return v1alpha1.RolloutReasonBackingOff, fmt.Sprintf("Consecutive drains without a reboot: %d; next attempt after %s",
 		n.note.DrainAttempts, formatTime(n.note.RetryAfter.Time))
 }
 

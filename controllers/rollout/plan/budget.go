@@ -72,11 +72,11 @@ func (p *planner) addRemedy(n *nodeState) {
 	if n.hasFailed() || n.isDisrupted() || n.Deleting || n.Leaving != "" {
 		return
 	}
-	way := "set rollout.ignoreUnavailableAfterSeconds to go on without it"
+	way := "set rollout.ignoreUnavailableAfterSeconds to continue without it"
 	if end, ends := p.unmanagedEnd(n); len(n.Profiles) == 0 && ends {
 		way = "no profile selects it, so it stops counting at " + formatTime(end)
 	} else if len(n.Profiles) == 0 {
-		way = "no profile selects it; the manager's --unmanaged-counts-for goes on without it"
+		way = "no profile selects it; set the manager's --unmanaged-counts-for to continue without it"
 	}
 	p.cluster.remedies[n.Name] = way
 	for _, name := range n.Profiles {
@@ -130,7 +130,8 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	case p.waitingNodes >= detailed:
 		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached; at least %d nodes ahead in the queue", whose, detailed)
 	}
-	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s", whose, spent.limit, spent.nodes, spent.describeUsers())
+	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s",
+		whose, spent.limit, spent.nodes, spent.describeUsers())
 }
 
 // describeUsers lists the nodes that use up the budget, the ways to free it, and the nodes that do not count.

@@ -46,22 +46,24 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 		case len(verdict.members) == 0:
 			message = fmt.Sprintf("No node of StorageClientProfile %s can be the canary", name)
 			if p.profiles[name].Rollout.Canary.NodeSelector != nil {
-				message += ": rollout.canary.nodeSelector selects no node that gets the same boot settings and can be rebooted"
+				message += "; rollout.canary.nodeSelector must select a node that can be rebooted and gets the same settings that require a reboot"
 			}
 			return v1alpha1.RolloutReasonWaitingForCanary, message
 		case len(verdict.failed) > 0:
 			return v1alpha1.RolloutReasonCanaryFailed, fmt.Sprintf("The canary of StorageClientProfile %s has failed: %s", name, text.List(verdict.failed))
 		case len(verdict.pending) > 0:
-			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s", name, text.List(verdict.pending))
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s",
+				name, text.List(verdict.pending))
 		case p.isInFuture(verdict.soakEnd):
-			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, formatTime(verdict.soakEnd))
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s",
+				name, formatTime(verdict.soakEnd))
 		}
 	}
 	return "", ""
 }
 
-// evaluateCanary evaluates the canary of a group: its first nodes, or the nodes that the profile selects. If no selected node is left, a node that has
-// had the settings for long enough is evidence.
+// evaluateCanary evaluates the canary of a group: its first nodes, or the nodes that the profile selects. If no selected node is left, a node that
+// has had the settings for long enough is evidence.
 func (p *planner) evaluateCanary(key canaryKey) canary {
 	rule := p.profiles[key.profile].Rollout.Canary
 	selector := order.LabelMatcher(rule.NodeSelector)

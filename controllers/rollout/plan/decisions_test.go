@@ -48,7 +48,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/dhash_entries"}
 			},
-			[]string{"take the untuned taint off a", "a: UpToDate RestoredAtNextBoot"},
+			[]string{"remove the untuned taint of a", "a: UpToDate RestoredAtNextBoot"},
 		},
 		"one that waits for what is wanted, which no boot hash covers, is not": {
 			func(f *fixture) {

@@ -48,10 +48,10 @@ func (p *planner) handleLeavingNode(n *nodeState) {
 		p.keepNote(n)
 	case isLost:
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
-			"The node was not back and healthy %s after its reboot permit, and is about to be taken away (taint %s)", p.rebootTimeout(n), n.Leaving))
+			"The node did not become healthy within %s of its reboot permit, and is about to be removed (taint %s)", p.rebootTimeout(n), n.Leaving))
 	default:
 		if n.isPermitWaiting() {
-			p.revokePermit(n, v1alpha1.RolloutReasonNodeLeaving)
+			p.withdrawPermit(n, v1alpha1.RolloutReasonNodeLeaving)
 		}
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeLeaving,
 			n.describeLeaving()+"; it uses up budget until it is gone, or until the taint is removed")
@@ -104,7 +104,7 @@ func (p *planner) acceptBooted(n *nodeState) {
 	case n.hasSeenSpec() && n.hasReportedSettings() && p.failWithoutEffect(n):
 		return
 	}
-	message := fmt.Sprintf("The node was not back and healthy %s after its reboot permit: %s", p.rebootTimeout(n), n.acceptanceObstacle())
+	message := fmt.Sprintf("The node did not become healthy within %s of its reboot permit: %s", p.rebootTimeout(n), n.acceptanceObstacle())
 	switch {
 	case late && (n.isPermitOutdated() || !n.Ready || p.isInFuture(n.ReadySince.Add(p.rebootTimeout(n)))):
 		// A node that hung and was power-cycled gets the full time to become healthy, counted from when it became Ready. It then gets another
@@ -149,11 +149,11 @@ func (n *nodeState) acceptanceObstacle() string {
 	case !n.hasReportedSinceBoot():
 		return "its agent has not reported since the boot"
 	case !n.hasReportedSettings() || !n.hasSeenSpec():
-		return "its agent has not reported on the wanted settings"
+		return "its agent has not reported the desired settings"
 	case n.need.kind == needReboot:
 		return "settings still need a reboot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 	}
-	return "settings without the wanted value: " + standing.Describe(n.settings.Missing())
+	return "settings without the desired value: " + standing.Describe(n.settings.Missing())
 }
 
 // rebootDeadline returns the time by which the node must be back and healthy. The time counts from the claim if the ID of the permit contains no
@@ -188,7 +188,8 @@ func (p *planner) settleNode(n *nodeState) {
 	}
 	end := start.Add(toDuration(p.rulesFor(n).SettleSeconds))
 	if p.isInFuture(end) {
-		note := p.newNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "Settings verified after the reboot; watching until "+formatTime(end))
+		note := p.newNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling,
+			"Settings verified after the reboot; watching until "+formatTime(end))
 		note.BootID, note.Since = n.BootID, &metav1.Time{Time: start}
 		p.storeNote(n, note)
 		return
@@ -262,7 +263,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 		// The host may still go down, so the node stays unchanged for a while, regardless of other changes.
 		p.endRefusedAttempt(n, answer)
 	case lost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
-		p.withdrawPermit(n, lost, hasResponded)
+		p.withdrawInvalidPermit(n, lost, hasResponded)
 	case answer.Phase == v1alpha1.RebootRefused:
 		p.endRefusedAttempt(n, answer)
 	case answer.Phase == v1alpha1.RebootWaiting:
@@ -287,7 +288,7 @@ func (p *planner) awaitStarted(n *nodeState) {
 	switch {
 	case p.isOverdue(n):
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
-			"The reboot was started, but the node still has its old boot ID %s after the permit; reboot it by hand", p.rebootTimeout(n)))
+			"The reboot started, but the node still has its old boot ID %s after the permit; reboot the node by hand", p.rebootTimeout(n)))
 	case n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
 		// The status that the agent reported contains the rest.
 		p.keepNote(n)
@@ -301,13 +302,13 @@ func (p *planner) awaitStarted(n *nodeState) {
 func (p *planner) awaitHost(n *nodeState, holders string) {
 	switch reason, _ := p.checkRules(n); {
 	case reason != "":
-		p.revokePermit(n, reason)
+		p.withdrawPermit(n, reason)
 		p.endDisruption(n, reason)
 	case p.isOverdue(n):
-		p.revokePermit(n, v1alpha1.RolloutReasonHostBusy)
+		p.withdrawPermit(n, v1alpha1.RolloutReasonHostBusy)
 		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The host was busy for %s: %s", p.rebootTimeout(n), holders))
 	default:
-		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy, the agent reboots it once it is free: "+holders)
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy; the agent reboots it when it is free: "+holders)
 	}
 }
 
@@ -315,7 +316,7 @@ func (p *planner) awaitHost(n *nodeState, holders string) {
 // to service.
 func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
 	if answer.Phase == v1alpha1.RebootRefused && !p.Now.Before(p.drainDeadline(n)) {
-		p.revokePermit(n, v1alpha1.RolloutReasonPermitRefused)
+		p.withdrawPermit(n, v1alpha1.RolloutReasonPermitRefused)
 		p.backOffFrom(n, v1alpha1.RolloutReasonPermitRefused, fmt.Sprintf(
 			"The agent did not reboot the node within %s of its drain: %s", toDuration(p.rulesFor(n).Drain.TimeoutSeconds), answer.Message))
 		return
@@ -326,28 +327,30 @@ func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) 
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
 
-func (p *planner) revokePermit(n *nodeState, reason string) {
+func (p *planner) withdrawPermit(n *nodeState, reason string) {
 	n.dropUnusedAttempt()
 	p.clearPermit(n, reason)
 }
 
-// withdrawPermit withdraws a permit that is no longer valid, after the agent has responded.
-func (p *planner) withdrawPermit(n *nodeState, lost, hasResponded bool) {
+// withdrawInvalidPermit withdraws a permit that is no longer valid, after the agent has responded.
+func (p *planner) withdrawInvalidPermit(n *nodeState, lost, hasResponded bool) {
 	switch {
 	case hasResponded && lost:
-		p.revokePermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
-		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node; leaving it alone for a while")
+		p.withdrawPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
 	case hasResponded:
-		p.revokePermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.withdrawPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.prepareNode(n)
 	case lost:
-		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node while its agent had a reboot permit; leaving the node alone once the agent has answered"))
+		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost,
+			"Another user or controller uncordoned the node while it had a reboot permit; withdrawing the permit once the agent has responded"))
 		if !n.Unschedulable {
 			// The node may go down at any moment: no pod may be scheduled on it before the agent has responded.
 			p.cordonNode(n)
 		}
 	default:
-		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit, "The reboot permit is outdated; withdrawing it once the agent has answered")
+		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit,
+			"The reboot permit is outdated; withdrawing it once the agent has responded")
 	}
 }
 
@@ -355,7 +358,7 @@ func (p *planner) withdrawPermit(n *nodeState, lost, hasResponded bool) {
 func (p *planner) prepareNode(n *nodeState) {
 	switch {
 	case n.Mark != nil && !n.Unschedulable:
-		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node; leaving it alone for a while")
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
 	case n.Mark == nil && n.Unschedulable:
 		p.endDisruption(n, v1alpha1.RolloutReasonCordonedByOthers)
 	case n.Mark == nil:
@@ -410,7 +413,7 @@ func (p *planner) drainNode(n *nodeState) {
 			p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 			return
 		}
-		p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, "The drain was given up: "+message)
+		p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, "The drain timed out: "+message)
 		return
 	}
 	if reason, message := n.checkAcceptance(); reason != "" {
@@ -418,7 +421,8 @@ func (p *planner) drainNode(n *nodeState) {
 		return
 	}
 	if end := p.drainStart(n); p.isInFuture(end) {
-		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "Waiting until "+formatTime(end)+" for external load balancers to drop the node")
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers,
+			"Waiting until "+formatTime(end)+" for external load balancers to remove the node")
 		return
 	}
 	p.plan.Draining.Insert(n.Name)
@@ -469,7 +473,8 @@ func (p *planner) acceptRebootedAnyway(n *nodeState) {
 	case n.isHealthy():
 		p.settleNode(n)
 	case p.isInFuture(p.drainDeadline(n)):
-		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node no longer needs a reboot, but is not healthy yet: "+n.acceptanceObstacle())
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode,
+			"The node no longer needs a reboot, but is not healthy yet: "+n.acceptanceObstacle())
 	default:
 		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 	}
@@ -480,9 +485,9 @@ func (n *nodeState) unknownNeedReason() (reason, message string) {
 	case !n.hasReportedSinceBoot():
 		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot"
 	case !n.hasReportedSettings():
-		return v1alpha1.RolloutReasonApplying, "The agent has not reported on the wanted settings yet"
+		return v1alpha1.RolloutReasonApplying, "The agent has not reported the desired settings yet"
 	}
-	return v1alpha1.RolloutReasonSettingsChanging, "The new boot settings have not reached the node yet"
+	return v1alpha1.RolloutReasonSettingsChanging, "The new settings that require a reboot have not reached the node yet"
 }
 
 func (p *planner) finishDrain(n *nodeState) {

@@ -126,7 +126,9 @@ func (p *planner) findLost() {
 		if claim.Permit == nil || claim.Permit.Leaving != "" {
 			continue
 		}
-		failed := v1alpha1.FailedNode{Name: name, UID: claim.NodeUID, At: metav1.Time{Time: p.Now}, Reason: v1alpha1.RolloutReasonNodeLost, Message: message}
+		failed := v1alpha1.FailedNode{
+			Name: name, UID: claim.NodeUID, At: metav1.Time{Time: p.Now}, Reason: v1alpha1.RolloutReasonNodeLost, Message: message,
+		}
 		p.lost = append(p.lost, lostNode{failed, *claim.Permit})
 	}
 }
@@ -244,13 +246,14 @@ func (p *planner) checkAllFailures(n *nodeState) (reason, message string) {
 func (p *planner) checkFailures(name string) (reason, message string) {
 	if p.UnreadFailures.Has(name) {
 		return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf(
-			"Cannot read which nodes of StorageClientProfile %s have failed: correct key %s of ConfigMap %s, or remove it", name, name, v1alpha1.FailuresConfigMap)
+			"Cannot read the failed nodes of StorageClientProfile %s; correct or remove key %s of ConfigMap %s", name, name, v1alpha1.FailuresConfigMap)
 	}
 	failed := p.countFailures(name)
 	if failed.count() == 0 || failed.count() < int(*p.profiles[name].Rollout.FailureThreshold) {
 		return "", ""
 	}
-	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s", name, text.Count(failed.count(), "node"), failed)
+	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s",
+		name, text.Count(failed.count(), "node"), failed)
 }
 
 func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit {

@@ -19,7 +19,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	}
 	reason, message := p.findObstacle(n)
 	if len(n.uncountedBy) > 0 {
-		message += fmt.Sprintf("; out of service since %s, too long to use up the budget of StorageClientProfile %s",
+		message += fmt.Sprintf("; out of service since %s and no longer counted in the budget of StorageClientProfile %s",
 			formatTime(*n.UnavailableSince), text.List(n.uncountedBy))
 	}
 	switch {
@@ -27,10 +27,11 @@ func (p *planner) describeIdle(n *nodeState) bool {
 		p.setNote(n, v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonWaitingForBudget, "Waiting for its turn")
 		return true
 	case n.hasFailed() && n.hasRecovered():
-		p.setNote(n, v1alpha1.RolloutUpToDate, v1alpha1.RolloutReasonNothingToDo, "The node has the wanted settings after all")
+		p.setNote(n, v1alpha1.RolloutUpToDate, v1alpha1.RolloutReasonNothingToDo, "The node has the desired settings after all")
 	case n.hasFailed():
 		p.keepNote(n)
-	case reason == v1alpha1.RolloutReasonNothingToDo, reason == v1alpha1.RolloutReasonRestoredAtNextBoot, reason == v1alpha1.RolloutReasonEffectiveAtNextBoot:
+	case reason == v1alpha1.RolloutReasonNothingToDo, reason == v1alpha1.RolloutReasonRestoredAtNextBoot,
+		reason == v1alpha1.RolloutReasonEffectiveAtNextBoot:
 		p.setSettledNote(n, v1alpha1.RolloutUpToDate, reason, message)
 	case reason == v1alpha1.RolloutReasonAttemptsUsedUp:
 		p.setNote(n, v1alpha1.RolloutFailed, reason, message)
@@ -55,11 +56,13 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 		missing := onlyBootSettings(n.settings.Select(standing.Failed, standing.OverriddenAtBoot, standing.Unstaged))
 		switch {
 		case len(missing) > 0:
-			return v1alpha1.RolloutReasonSettingsFailed, "No boot would bring " + standing.Describe(missing)
+			return v1alpha1.RolloutReasonSettingsFailed, "A reboot would not apply: " + standing.Describe(missing)
 		case len(n.need.uncovered) > 0:
-			return v1alpha1.RolloutReasonEffectiveAtNextBoot, "Not rebooting for these settings, they take effect when the node next boots: " + text.List(n.need.uncovered)
+			return v1alpha1.RolloutReasonEffectiveAtNextBoot,
+				"The rollout does not reboot for these settings; they take effect at the next boot: " + text.List(n.need.uncovered)
 		case n.need.removalsOnly:
-			return v1alpha1.RolloutReasonRestoredAtNextBoot, "Removed from the boot configuration; in force until the next boot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
+			return v1alpha1.RolloutReasonRestoredAtNextBoot,
+				"Removed from the boot configuration; effective until the next boot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 		}
 		return v1alpha1.RolloutReasonNothingToDo, "No reboot is due"
 	case needUnknown:
@@ -91,7 +94,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
 	case len(p.Immutable) > 0:
 		return v1alpha1.RolloutReasonConfigMapImmutable, fmt.Sprintf(
-			"The rollout cannot write ConfigMap %s, which is immutable: save it, delete it, and create it again without immutable", text.List(p.Immutable))
+			"Cannot write ConfigMap %s, which is immutable; save it, delete it, and create it again without immutable", text.List(p.Immutable))
 	}
 	return p.checkBackOff(n)
 }
@@ -108,7 +111,8 @@ func firstReason[T any](of T, checks ...func(T) (reason, message string)) (reaso
 
 func (n *nodeState) checkAcceptance() (reason, message string) {
 	if obstacles := n.settings.Obstacles(); len(obstacles) > 0 {
-		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting: settings would fail the node after its boot: " + standing.Describe(obstacles)
+		return v1alpha1.RolloutReasonSettingsFailed,
+			"Not rebooting, because the node would fail after its boot with these settings: " + standing.Describe(obstacles)
 	}
 	return "", ""
 }
@@ -201,7 +205,7 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 	case serving == 0:
 		reason, message = v1alpha1.RolloutReasonLastControlPlaneNode, "No other control-plane node is Ready and in service: "+text.List(out)
 	case len(out) > 0:
-		reason, message = v1alpha1.RolloutReasonWaitingForControlPlane, "Another control-plane node is out: "+text.List(out)
+		reason, message = v1alpha1.RolloutReasonWaitingForControlPlane, "Another control-plane node is out of service: "+text.List(out)
 	}
 	switch {
 	case allDisrupted:
@@ -228,7 +232,7 @@ func (n *nodeState) controlPlaneOutage() string {
 }
 
 func (n *nodeState) describeLeaving() string {
-	return fmt.Sprintf("Taint %s says that the node is about to be taken away, so the rollout leaves it alone", n.Leaving)
+	return fmt.Sprintf("Taint %s announces the removal of the node, so the rollout skips it", n.Leaving)
 }
 
 func (n *nodeState) describeUnavailability() string {
@@ -236,11 +240,11 @@ func (n *nodeState) describeUnavailability() string {
 	case v1alpha1.RolloutReasonNodeDeleting:
 		return "being deleted"
 	case v1alpha1.RolloutReasonNodeLeaving:
-		return fmt.Sprintf("about to be taken away (taint %s)", n.Leaving)
+		return fmt.Sprintf("about to be removed (taint %s)", n.Leaving)
 	case v1alpha1.RolloutReasonNodeInMaintenance:
-		return fmt.Sprintf("under maintenance by someone else (condition MaintenanceInProgress, reason %s)", n.Maintainer)
+		return fmt.Sprintf("under maintenance by another controller (condition MaintenanceInProgress, reason %s)", n.Maintainer)
 	case v1alpha1.RolloutReasonCordonedByOthers:
-		return "cordoned by someone else"
+		return "cordoned by another user or controller"
 	}
 	return "not Ready"
 }
@@ -256,7 +260,7 @@ func (n *nodeState) failingServers() []v1alpha1.ServerStatus {
 // checkServers rejects a node whose storage does not respond: processes that use it cannot exit, so neither a drain nor a shutdown would finish.
 func (n *nodeState) checkServers() (reason, message string) {
 	if failing := n.failingServers(); len(failing) > 0 {
-		return v1alpha1.RolloutReasonStorageUnreachable, "Not draining, since it would hang: " + describeServers(failing, nil)
+		return v1alpha1.RolloutReasonStorageUnreachable, "Not draining, because the drain would hang: " + describeServers(failing, nil)
 	}
 	return "", ""
 }
@@ -273,7 +277,7 @@ func describeServers(failing []v1alpha1.ServerStatus, drain *DrainProgress) stri
 		}
 		entry := fleet.ServerText(s)
 		if len(pods) > 0 {
-			entry += ": held by it: " + text.List(pods)
+			entry += "; waiting for it: " + text.List(pods)
 		}
 		entries = append(entries, entry)
 	}

@@ -148,17 +148,17 @@ func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
 	f := cluster("a", "b")
 	f.node("a").Leaving = disrupted
 	f.Budget = 1
-	want := "Taint karpenter.sh/disrupted says that the node is about to be taken away, so the rollout leaves it alone; remove the taint if the node stays"
+	want := "Taint karpenter.sh/disrupted announces the removal of the node, so the rollout skips it; remove the taint if the node stays"
 	p := For(f.Snapshot)
 	if diff := cmp.Diff(want, p.Notes["a"].Message); diff != "" {
 		t.Error(diff)
 	}
-	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be taken away (taint karpenter.sh/disrupted)"
+	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be removed (taint karpenter.sh/disrupted)"
 	if diff := cmp.Diff(want, p.Notes["b"].Message); diff != "" {
 		t.Error(diff)
 	}
 	f.cordoned("a", time.Minute)
-	if got := For(f.Snapshot).Notes["a"].Message; !strings.HasPrefix(got, "Taint karpenter.sh/disrupted says") || !strings.Contains(got, "uses up budget") {
+	if got := For(f.Snapshot).Notes["a"].Message; !strings.HasPrefix(got, "Taint karpenter.sh/disrupted announces") || !strings.Contains(got, "uses up budget") {
 		t.Errorf("of a node that we have cordoned: %s", got)
 	}
 }

@@ -49,7 +49,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.node("a").Guarded, f.node("a").Mark = true, nil
 			},
 			[]string{
-				"note a: Releasing CordonedByOthers", "conditions of a: none", "take our guards off a", "release the claim of a",
+				"note a: Releasing CordonedByOthers", "conditions of a: none", "remove the protection annotations of a", "release the claim of a",
 				"a: Waiting CordonedByOthers",
 			},
 		},
@@ -58,7 +58,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.finish("a", time.Hour)
 				f.node("a").Guarded = true
 			},
-			[]string{"take our guards off a", "a: UpToDate NothingToDo"},
+			[]string{"remove the protection annotations of a", "a: UpToDate NothingToDo"},
 		},
 		"no node is rebooted for what no plan hash covers": {
 			func(f *fixture) {

@@ -71,7 +71,7 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 		},
 		"where the manager is told to count it until it is back, it says so": {
 			change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-100*hour)) },
-			says:   "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; the manager's --unmanaged-counts-for goes on without it",
+			says:   "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; set the manager's --unmanaged-counts-for to continue without it",
 		},
 		"one of which nobody knows since when counts": {
 			countFor: hour, change: func(n *Node) { n.Ready = false }, says: "c is not Ready",
@@ -86,7 +86,7 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 			countFor: hour, change: func(n *Node) {
 				n.Profiles, n.Unschedulable, n.UnavailableSince = []string{"eda"}, true, ptr.To(noon.Add(-100*hour))
 			},
-			says: "c is cordoned by someone else; bring c back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to go on without it",
+			says: "c is cordoned by another user or controller; bring c back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to continue without it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -276,7 +276,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 				f.finish("a", time.Hour)
 				f.node("a").Untuned = true
 			},
-			[]string{"take the untuned taint off a", "a: UpToDate NothingToDo"},
+			[]string{"remove the untuned taint of a", "a: UpToDate NothingToDo"},
 		},
 		"and not before": {
 			func(f *fixture) {
@@ -784,7 +784,7 @@ func TestForNamesWhoUsesUpTheBudget(t *testing.T) {
 	f.node("b").Ready = false
 	f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
-	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to go on without it"
+	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to continue without it"
 	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
 		t.Error(diff)
 	}
@@ -1070,21 +1070,21 @@ func TestForSaysWhichControlPlaneNodeIsOut(t *testing.T) {
 		change func(*fixture)
 		want   string
 	}{
-		"it is ours": {func(f *fixture) { f.permitted("b", time.Minute) }, "Another control-plane node is out: b is rebooting"},
+		"it is ours": {func(f *fixture) { f.permitted("b", time.Minute) }, "Another control-plane node is out of service: b is rebooting"},
 		"it is ours and has failed": {
 			func(f *fixture) {
 				f.cordoned("b", time.Hour)
 				f.addNote("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
-			"Another control-plane node is out: b has failed" + advice,
+			"Another control-plane node is out of service: b has failed" + advice,
 		},
 		"it is not Ready": {
-			func(f *fixture) { f.node("b").Ready = false }, "Another control-plane node is out: b is not Ready" + advice,
+			func(f *fixture) { f.node("b").Ready = false }, "Another control-plane node is out of service: b is not Ready" + advice,
 		},
 		"it is cordoned too": {
 			func(f *fixture) { f.node("b").Unschedulable, f.node("b").Ready = true, false },
-			"Another control-plane node is out: b is not Ready" + advice,
+			"Another control-plane node is out of service: b is not Ready" + advice,
 		},
 		"all others are out": {
 			func(f *fixture) { f.node("b").Ready, f.node("c").Ready = false, false },

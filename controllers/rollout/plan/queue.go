@@ -86,7 +86,7 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 		}
 	}
 	if len(otherNodes) > 0 {
-		return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(otherNodes)
+		return v1alpha1.RolloutReasonManagerNodeLast, "The node of the manager reboots last, after " + text.List(otherNodes)
 	}
 	return "", ""
 }

@@ -36,7 +36,7 @@ func TestNoDrainBeginsWhereStorageDoesNotAnswer(t *testing.T) {
 			if note.Reason != c.reason {
 				t.Errorf("%s: %s, want %s", note.Reason, note.Message, c.reason)
 			}
-			if c.reason == v1alpha1.RolloutReasonStorageUnreachable && !strings.Contains(note.Message, "since it would hang: NFS server filer1") {
+			if c.reason == v1alpha1.RolloutReasonStorageUnreachable && !strings.Contains(note.Message, "because the drain would hang: NFS server filer1") {
 				t.Errorf("the message does not say why: %s", note.Message)
 			}
 		})
@@ -52,7 +52,7 @@ func TestADrainNamesTheServerAndThePodsThatWaitForIt(t *testing.T) {
 	}{
 		"pods remain": {
 			time.Minute, DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods eda/db, eda/web to terminate", Names: map[string]string{"u1": "eda/db", "u2": "eda/web"}},
-			[]string{"a: Draining StorageUnreachable"}, "(1 volume pv1; 2 pods): held by it: Pod eda/db. Waiting for pods eda/db, eda/web to terminate",
+			[]string{"a: Draining StorageUnreachable"}, "(1 volume pv1; 2 pods); waiting for it: Pod eda/db. Waiting for pods eda/db, eda/web to terminate",
 		},
 		"nothing remains but a mount of the host": {time.Minute, DrainProgress{Gone: true}, []string{"a: Draining StorageUnreachable"}, "The node's shutdown would hang"},
 		"its time is over": {

@@ -136,7 +136,7 @@ func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node
 // someone has removed the operator's annotation.
 type RemoveGuards struct{ OnNode }
 
-func (s RemoveGuards) String() string { return "take our guards off " + s.Node }
+func (s RemoveGuards) String() string { return "remove the protection annotations of " + s.Node }
 
 // SetMaintenance writes the operator's maintenance conditions on the Node, or removes them.
 type SetMaintenance struct {
@@ -207,4 +207,4 @@ func (s ClearPermit) String() string {
 // RemoveTaint removes the untuned taint from the node.
 type RemoveTaint struct{ OnNode }
 
-func (s RemoveTaint) String() string { return "take the untuned taint off " + s.Node }
+func (s RemoveTaint) String() string { return "remove the untuned taint of " + s.Node }

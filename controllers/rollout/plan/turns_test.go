@@ -346,7 +346,7 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 		},
 	}, build)
 	f := build()
-	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z, too long to use up the budget of StorageClientProfile eda"
+	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z and no longer counted in the budget of StorageClientProfile eda"
 	if diff := cmp.Diff(want, For(f.Snapshot).Notes["a"].Message); diff != "" {
 		t.Errorf("it is named (-want +got):\n%s", diff)
 	}
@@ -436,7 +436,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 		f.node("a").Guarded, f.node("a").Mark = true, nil
 		return f
 	}
-	unguard := "take our guards off a"
+	unguard := "remove the protection annotations of a"
 	playRows(t, map[string]row{
 		"while the agent holds a permit: they go with it": {
 			func(*fixture) {},

@@ -53,7 +53,8 @@ func (c Clone) String() string {
 
 // isLeaving reports whether any of its objects is being deleted.
 func (c Clone) isLeaving() bool {
-	return c.Volume.DeletionTimestamp != nil || c.VolumeClaim != nil && c.VolumeClaim.DeletionTimestamp != nil || c.Pod != nil && c.Pod.DeletionTimestamp != nil
+	return c.Volume.DeletionTimestamp != nil || c.VolumeClaim != nil && c.VolumeClaim.DeletionTimestamp != nil ||
+		c.Pod != nil && c.Pod.DeletionTimestamp != nil
 }
 
 // isReady reports whether the clone is mounted and its root has been read.
@@ -69,12 +70,12 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	_, found := p.findNode(c, w)
 	switch {
 	case p.Rejections[hashOf(c)] != "":
-		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Rejections[hashOf(c)]))
+		p.conclude(c, unknown("the API server rejected a clone of "+c.Volume.Name+": "+p.Rejections[hashOf(c)]))
 	case found && p.hasCapacity():
 		p.starting++
 		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(originOf(c), w.listOf(c)), VolumeClaim: claimOf(originOf(c))}})
 	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(reportDelay)):
-		p.conclude(c, unknown("every node that could try it has mounts of "+c.Server+", whose connections a clone would share"))
+		p.conclude(c, unknown("all suitable nodes have mounts of "+c.Server+", and a clone would share their connections"))
 	case p.Now.After(w.Since.Add(maxProbeWait)):
 		p.conclude(c, unknown("no node with an agent was free for a probe within "+maxProbeWait.String()))
 	}
@@ -182,7 +183,7 @@ func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	failure, overdue := clone.failure(p.Now, c.Target.ChangesRequests)
 	switch {
 	case p.Rejections[hashOf(c)] != "":
-		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Rejections[hashOf(c)]), true
+		return void("the API server rejected a clone of " + c.Volume.Name + ": " + p.Rejections[hashOf(c)]), true
 	case failure != "":
 		cause := v1alpha1.MountFailureCause(mountfailures.CauseOf(failure, c.Target.ChangesRequests))
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Cause: cause, Message: failure}, overdue
@@ -237,10 +238,12 @@ func (p *planner) checkMount(clone Clone, o origin, declared []string) (found v1
 
 func describeOtherMount(m v1alpha1.MountStatus, node, volume string) string {
 	if m.Volume == "" {
-		return fmt.Sprintf("something of no PersistentVolume was mounted from %s on %s beside a clone of %s, and may keep its connections until it is mounted anew",
+		return fmt.Sprintf(
+			"a mount of %s without a PersistentVolume was on %s next to a clone of %s, and may keep its connections until it is mounted again",
 			m.Server, node, volume)
 	}
-	return fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart", m.Volume, node, volume, m.Volume)
+	return fmt.Sprintf("%s was mounted on %s next to a clone of %s, and may keep its connections until the pods of %s restart",
+		m.Volume, node, volume, m.Volume)
 }
 
 func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {
@@ -291,7 +294,10 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 // mount under another name or address of the server. If the report of servers is full, the server may be missing in it.
 func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
-	return p.Now.Before(p.memory.LastUsed[n.Node.Name].Add(settle)) || len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
+	if p.Now.Before(p.memory.LastUsed[n.Node.Name].Add(settle)) || len(servers) >= maxServers {
+		return true
+	}
+	return slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
 		return string(s.Protocol) == string(o.Protocol) && (p.isServerOf(o.Server, s.Server) || p.isServerOf(o.Server, hostOf(s.Address)))
 	})
 }

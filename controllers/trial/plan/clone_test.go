@@ -136,16 +136,16 @@ func TestWhatACloneShows(t *testing.T) {
 		"it is mounted, and shows the list": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection", 10 * time.Second},
 		"mount refuses an option, and takes the volume's own list": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
 			"a probe on n1 could not mount a clone of pv-s with vers=3.0,actimeo=30: " + invalid, 30 * time.Second},
-		"mount refuses both lists":                         {fails(invalid), volumeplan.ProbeUnknown, "with the volume's own list neither", 30 * time.Second},
-		"it is denied, and the volume's own list is not":   {byList(fails(denied), mounts), volumeplan.ProbeRefused, "with the volume's own list it could", cloneTimeout + 30*time.Second},
-		"both lists are denied":                            {fails(denied), volumeplan.ProbeUnknown, "with the volume's own list neither", 2*cloneTimeout + 30*time.Second},
+		"mount refuses both lists":                         {fails(invalid), volumeplan.ProbeUnknown, "the original mount options do not work either", 30 * time.Second},
+		"it is denied, and the volume's own list is not":   {byList(fails(denied), mounts), volumeplan.ProbeRefused, "the original mount options work", cloneTimeout + 30*time.Second},
+		"both lists are denied":                            {fails(denied), volumeplan.ProbeUnknown, "the original mount options do not work either", 2*cloneTimeout + 30*time.Second},
 		"the server is down":                               {fails(down), volumeplan.ProbeUnknown, "Host is down", cloneTimeout + 10*time.Second},
 		"it is denied, and nobody mounts the own list":     {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
 		"no Pod ever starts":                               {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
 		"the agent reports no mount":                       {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
 		"the agent reports another list":                   {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
-		"somebody mounts from the server beside the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 beside a clone of pv-s, and may keep its connections", 10 * time.Second},
-		"somebody mounts from the server by hand":          {byHand, volumeplan.ProbeUnknown, "something of no PersistentVolume was mounted from filer on n1 beside a clone of pv-s", 10 * time.Second},
+		"somebody mounts from the server beside the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
+		"somebody mounts from the server by hand":          {byHand, volumeplan.ProbeUnknown, "a mount of filer without a PersistentVolume was on n1 next to a clone of pv-s", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")
@@ -208,7 +208,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 		"another protocol does not matter": {servers: map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, want: "on n1"},
 		"other servers do not matter":      {servers: map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, want: "on n1"},
 		"all nodes have mounts of it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")},
-			text: "every node that could try it has mounts of filer, whose connections a clone would share"},
+			text: "all suitable nodes have mounts of filer, and a clone would share their connections"},
 		"by the name under which the kernel mounted it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445")}, want: "on n2",
 			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
 		"where a node has other mounts under that name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445"), "n2": has("10.0.0.9", "")}, want: "on n3",
@@ -323,7 +323,7 @@ func TestClonesThatCannotBeMadeHoldNothingUp(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.candidates, w.refused = []volumeplan.ProbeCandidate{c}, "quota exceeded"
 	w.run()
-	if got := w.verdict(c); got.Verdict != volumeplan.ProbeUnknown || got.Text != "the API server refused a clone of pv-s: quota exceeded" {
+	if got := w.verdict(c); got.Verdict != volumeplan.ProbeUnknown || got.Text != "the API server rejected a clone of pv-s: quota exceeded" {
 		t.Errorf("verdict is %+v", got)
 	}
 	w.expectClean()

@@ -31,9 +31,9 @@ func EvaluateProbe(node, subject string, asksOtherwise bool, status v1alpha1.Nod
 	case cause == v1alpha1.MountFailureOptions && (originalMount == nil || originalMount.Succeeded || !hasSameFailure(status)):
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
 	case cause == v1alpha1.MountFailureUnknown && originalMount != nil && originalMount.Succeeded:
-		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed + "; with the volume's own list it could"}
+		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed + "; the original mount options work"}
 	case originalMount != nil && !originalMount.Succeeded:
-		return unknown(failed + "; with the volume's own list neither")
+		return unknown(failed + "; the original mount options do not work either")
 	}
 	return unknown(failed)
 }

@@ -108,7 +108,8 @@ func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.
 				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
 			},
 			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			},
 			VolumeMounts: []corev1.VolumeMount{{Name: "volume", MountPath: mountPath, ReadOnly: true}},
 		}},

@@ -65,7 +65,7 @@ func (p *planner) observe(t Trial) {
 	case t.Missing != "" && t.isTimedOut(p.Now):
 		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("after %d s, %s", t.Spec.Timeout(), t.Missing))
 	case t.Missing != "":
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waits: "+t.Missing)
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting: "+t.Missing)
 	case len(t.Status.Samples) == 0:
 		p.chooseNodes(t)
 	default:
@@ -90,7 +90,7 @@ func (p *planner) chooseNodes(t Trial) {
 		status.Samples = append(status.Samples, v1alpha1.TrialSample{Node: n.Node.Name})
 	}
 	slices.SortFunc(status.Samples, func(a, b v1alpha1.TrialSample) int { return strings.Compare(a.Node, b.Node) })
-	p.reportStatus(t, status, v1alpha1.TrialReasonWaiting, "Asks "+text.List(nodesOf(status.Samples)))
+	p.reportStatus(t, status, v1alpha1.TrialReasonWaiting, "Requesting samples from "+text.List(nodesOf(status.Samples)))
 }
 
 // rank sorts writable nodes before others.
@@ -106,7 +106,8 @@ func (t Trial) describeNoNode() string {
 	if len(t.Spec.NodeSelector) > 0 {
 		selected = " and that nodeSelector selects"
 	}
-	return fmt.Sprintf("no node that has an agent%s has volume %s mounted: start a pod that uses it, and let it work. Agents tell of NFS, SMB and XFS", selected, t.Volume)
+	return fmt.Sprintf("no node that has an agent%s has volume %s mounted; start a pod that uses the volume and keep it busy "+
+		"(agents report NFS, SMB and XFS)", selected, t.Volume)
 }
 
 // hasMounted reports whether the node has reported a mount of the volume. Other nodes get no request.
@@ -169,7 +170,7 @@ func (p *planner) gather(t Trial) {
 		p.recommend(t, status)
 	default:
 		failPendingSamples(status.Samples, now)
-		p.end(t, status, v1alpha1.TrialReasonTimedOut, "no node has told what its mounts do: "+reasonsOf(status.Samples), true)
+		p.end(t, status, v1alpha1.TrialReasonTimedOut, "no node returned a sample: "+reasonsOf(status.Samples), true)
 	}
 }
 
@@ -177,7 +178,7 @@ func (p *planner) gather(t Trial) {
 func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) {
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == s.Node })
 	if i < 0 || p.Nodes[i].ClientNode == nil {
-		failSample(s, "it is gone, or has no agent any more")
+		failSample(s, "it is gone or no longer has an agent")
 		return
 	}
 	n := p.Nodes[i]
@@ -192,13 +193,13 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 	switch {
 	case answer == nil || answer.ID != request.ID:
 		if p.Now.After(begins) {
-			failSample(s, "its agent has not begun in time: it is silent, or older than the manager")
+			failSample(s, "its agent did not start in time: it is silent, or older than the manager")
 			return
 		}
 		now.silent = append(now.silent, s.Node)
 	case answer.Phase == v1alpha1.SampleRunning:
 		if p.Now.After(begins.Add(t.window())) {
-			failSample(s, "its agent has not ended in time")
+			failSample(s, "its agent did not finish in time")
 			return
 		}
 		now.counting = append(now.counting, s.Node)
@@ -230,7 +231,7 @@ func (t Trial) recordSample(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSample
 		s.Mounts = append(s.Mounts, m)
 	}
 	if len(s.Mounts) == 0 {
-		failSample(s, "its mount came or went within the window")
+		failSample(s, "its mount appeared or disappeared within the window")
 	}
 }
 
@@ -243,18 +244,18 @@ func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, now *p
 	var reason string
 	switch {
 	case !hasMounted(n, t.Volume):
-		failSample(s, "it does not have the volume mounted any more")
+		failSample(s, "it no longer has the volume mounted")
 		return
 	case !p.Now.Before(startBefore):
-		reason = "there is no time left for a window"
+		reason = "too little time is left for a window"
 	case !n.Writable:
-		reason = "its agent is not Ready, it is ignored, or the rollout has it"
+		reason = "its agent is not Ready, it is ignored, or the rollout disrupts it"
 	case p.awaitedSamples[n.Node.Name] || n.ClientNode.Spec.Sample != nil:
-		reason = "it counts for another trial"
+		reason = "it is counting for another trial"
 	case p.sampling >= maxSamples:
-		reason = fmt.Sprintf("%d nodes count already", maxSamples)
+		reason = fmt.Sprintf("%d nodes are already counting", maxSamples)
 	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.NodeName() == s.Node }):
-		reason = "it is being written"
+		reason = "its StorageClientNode is being written"
 	default:
 		p.sampling++
 		p.awaitedSamples[s.Node] = true
@@ -271,7 +272,7 @@ func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, now *p
 func failPendingSamples(samples []v1alpha1.TrialSample, now progress) {
 	for i := range samples {
 		if !isSettled(samples[i]) {
-			failSample(&samples[i], cmp.Or(now.reasons[samples[i].Node], "it has not answered in time"))
+			failSample(&samples[i], cmp.Or(now.reasons[samples[i].Node], "it did not respond in time"))
 		}
 	}
 }
@@ -286,7 +287,7 @@ func (now progress) text(samples []v1alpha1.TrialSample) string {
 		}
 	}
 	if counted > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s answered", counted, text.Count(len(samples), "node")))
+		parts = append(parts, fmt.Sprintf("%d of %s responded", counted, text.Count(len(samples), "node")))
 	}
 	if len(now.counting) > 0 {
 		parts = append(parts, "Counting on "+text.List(now.counting)+now.endText())

@@ -97,10 +97,10 @@ func TestObservingAsksTheNodesThatHaveTheVolumeAndRecommends(t *testing.T) {
 	trial := l.observe("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.WindowSeconds = ptr.To[int32](600) })
 	l.untilItEnds(trial, 4)
 	want := []string{
-		"report eda/a: Waiting: Asks n1, n2",
-		"ask n1 for 600 s of pv-1", "ask n2 for 600 s of pv-1", "report eda/a: Running: Waiting for the agent of n1, n2",
+		"report eda/a: Waiting: Requesting samples from n1, n2",
+		"request a sample from n1: 600 s of pv-1", "request a sample from n2: 600 s of pv-1", "report eda/a: Running: Waiting for the agent of n1, n2",
 		"report eda/a: Decided: A setting of the client helps: actimeo=30 (AttributeRevalidation)",
-		"take the request back from n1", "take the request back from n2",
+		"remove the sample request from n1", "remove the sample request from n2",
 	}
 	if diff := cmp.Diff(want, l.log); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -170,12 +170,12 @@ func TestHowObservingEnds(t *testing.T) {
 		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
 		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "after 3600 s, PersistentVolumeClaim projects", ""},
-		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is not bound to volume pv-1 any more" }, 2, failed, v1alpha1.TrialReasonNotPossible, "not bound to volume pv-1 any more", ""},
-		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "no node has told what its mounts do: n1: counters cannot be read", ""},
-		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent has not begun in time", ""},
-		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount came or went within the window", ""},
-		"another volume is told of":        {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount came or went", ""},
-		"the rollout holds the node":       {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: there is no time left for a window", ""},
+		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "not bound to volume pv-1 any more", ""},
+		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "no node returned a sample: n1: counters cannot be read", ""},
+		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
+		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
+		"another volume is told of":        {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},
+		"the rollout holds the node":       {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: too little time is left for a window", ""},
 		"little was done":                  {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too little was done to say anything", "Too little was done to say anything: measure while the work runs, or for longer."},
 		"nothing stands out":               {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: nothing stands out, and no change is recommended."},
 		"the server is slow":               {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No setting of the client will help (BusyServer): ", ""},
@@ -246,7 +246,7 @@ func TestANodeCountsForOneTrialAtATime(t *testing.T) {
 		t.Fatalf("asked is %+v", asked)
 	}
 	if got := meta.FindStatusCondition(second.Status.Conditions, v1alpha1.TrialConditionReconciling); got == nil || got.Reason != v1alpha1.TrialReasonWaiting ||
-		got.Message != "Waiting for n1: it counts for another trial" {
+		got.Message != "Waiting for n1: it is counting for another trial" {
 		t.Errorf("%+v", got)
 	}
 	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
@@ -321,12 +321,12 @@ func TestWhatIsNotWaitedFor(t *testing.T) {
 		after time.Duration
 		why   string
 	}{
-		"a node that is gone":                   {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone, or has no agent any more"},
-		"one whose agent has gone":              {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone, or has no agent any more"},
-		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it does not have the volume mounted any more"},
-		"one that the rollout holds":            {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout has it"},
-		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + clockTolerance, "its agent has not begun in time"},
-		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + clockTolerance + time.Minute, "its agent has not ended in time"},
+		"a node that is gone":                   {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone or no longer has an agent"},
+		"one whose agent has gone":              {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone or no longer has an agent"},
+		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it no longer has the volume mounted"},
+		"one that the rollout holds":            {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout disrupts it"},
+		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + clockTolerance, "its agent did not start in time"},
+		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + clockTolerance + time.Minute, "its agent did not finish in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newWatch(t, "n1", "n2")
@@ -383,7 +383,7 @@ func TestWhoWaitsIsToldHowFarItIs(t *testing.T) {
 		l.step()
 	}
 	const want = "1 of 4 nodes answered. Counting on n2, until about 22:14:20 UTC. Waiting for the agent of n3. " +
-		"Waiting for n4: its agent is not Ready, it is ignored, or the rollout has it"
+		"Waiting for n4: its agent is not Ready, it is ignored, or the rollout disrupts it"
 	condition := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionReconciling)
 	if condition == nil || condition.Message != want || condition.Reason != v1alpha1.TrialReasonRunning {
 		t.Errorf("%+v", condition)
@@ -400,8 +400,8 @@ func TestANodeIsNotAskedWhileItIsWritten(t *testing.T) {
 	l.step()
 	l.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
 	l.untilItEnds(trial, 20)
-	const waits = "report eda/a: Waiting: Waiting for n1: it is being written"
-	if label := slices.Index(l.log, "label n1"); label < 0 || l.log[label+1] != waits || !slices.Contains(l.log[label+2:], "ask n1 for 60 s of pv-1") {
+	const waits = "report eda/a: Waiting: Waiting for n1: its StorageClientNode is being written"
+	if label := slices.Index(l.log, "label n1"); label < 0 || l.log[label+1] != waits || !slices.Contains(l.log[label+2:], "request a sample from n1: 60 s of pv-1") {
 		t.Errorf("want %q after the label, and the request later: %q", waits, l.log)
 	}
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
@@ -415,7 +415,7 @@ func TestASampleWithoutAPhase(t *testing.T) {
 	}{
 		"it may still come":            {v1alpha1.TrialSample{Node: "n1"}, false},
 		"a former manager has it":      {v1alpha1.TrialSample{Node: "n1", Mounts: []v1alpha1.MountSample{listing(1)}}, true},
-		"a former manager gave it up":  {v1alpha1.TrialSample{Node: "n1", Message: "its agent has not ended in time"}, true},
+		"a former manager gave it up":  {v1alpha1.TrialSample{Node: "n1", Message: "its agent did not finish in time"}, true},
 		"the field decides, if failed": {v1alpha1.TrialSample{Node: "n1", Phase: v1alpha1.SampleFailed}, true},
 	} {
 		if got := isSettled(test.sample); got != test.want {
@@ -433,7 +433,7 @@ func TestObservingSurvives(t *testing.T) {
 	l.step()
 	l.trials = nil
 	l.step()
-	if got := l.log[len(l.log)-2:]; !slices.Equal(got, []string{"take the request back from n1", "take the request back from n2"}) {
+	if got := l.log[len(l.log)-2:]; !slices.Equal(got, []string{"remove the sample request from n1", "remove the sample request from n2"}) {
 		t.Errorf("a trial that is deleted: %v", l.log)
 	}
 
@@ -521,9 +521,9 @@ func TestWhoseMountsAreCounted(t *testing.T) {
 	}{
 		"bound":                         {"pv-1", "", "pv-1", "", ""},
 		"bound, and being counted":      {"pv-1", "pv-1", "pv-1", "", ""},
-		"not bound":                     {"", "", "", "PersistentVolumeClaim tools is not there, or not bound to a volume", ""},
-		"bound to another one by now":   {"pv-2", "pv-1", "", "", "the claim is not bound to volume pv-1 any more"},
-		"gone while it was counted for": {"", "pv-1", "", "", "the claim is not bound to volume pv-1 any more"},
+		"not bound":                     {"", "", "", "PersistentVolumeClaim tools does not exist or is not bound to a volume", ""},
+		"bound to another one by now":   {"pv-2", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
+		"gone while it was counted for": {"", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: test.bound}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}

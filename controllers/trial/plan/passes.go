@@ -69,13 +69,13 @@ func (p *planner) startClone(t Trial) {
 	n, found := p.findNodeFor(t)
 	switch {
 	case p.Rejections[t.hash()] != "":
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Rejections[t.hash()])
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of "+t.Volume+": "+p.Rejections[t.hash()])
 	case s.Voids >= maxVoids:
-		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row counted for nothing. The last one: %s", s.Voids, s.Void))
+		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row were invalid; the last one: %s", s.Voids, s.Void))
 	case !found:
 		p.awaitNode(t, s)
 	case !p.hasCapacity():
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for probes to finish")
 	default:
 		s.Since = time.Time{}
 		p.memory.PassStates[t.UID] = s
@@ -104,8 +104,9 @@ func (p *planner) awaitNode(t Trial, s PassState) {
 	if !late {
 		p.active[t.UID] = true
 	}
-	p.report(t, v1alpha1.TrialReasonWaiting, "Waits for a node that it may run on, that has an agent and is in service, and that has no mount of "+t.Target.Server+
-		", whose connections a clone would share")
+	p.report(t, v1alpha1.TrialReasonWaiting,
+		"Waiting for a node that nodeSelector allows, that has an agent and is in service, and that has no mount of "+t.Target.Server+
+			", because a clone would share its connections")
 }
 
 // roundNode returns the node of the current round: passes are compared on one node. Empty if no round has started.
@@ -122,7 +123,8 @@ func (t Trial) roundNode() string {
 func (p *planner) findNodeFor(t Trial) (Node, bool) {
 	name := t.roundNode()
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool {
-		return !p.busy[n.Node.Name] && (name == "" || n.Node.Name == name) && isFree(n) && t.selects(n) && !p.mayHaveMounts(n, t.originOf(v1alpha1.NodeTrialPass{}))
+		return !p.busy[n.Node.Name] && (name == "" || n.Node.Name == name) && isFree(n) && t.selects(n) &&
+			!p.mayHaveMounts(n, t.originOf(v1alpha1.NodeTrialPass{}))
 	})
 	if i < 0 {
 		return Node{}, false
@@ -163,7 +165,7 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 	failure, final := clone.failure(p.Now, t.Target.ChangesRequests)
 	switch {
 	case p.Rejections[o.Hash] != "":
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of "+t.Volume+": "+p.Rejections[o.Hash])
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of "+t.Volume+": "+p.Rejections[o.Hash])
 		return true
 	case clone.Pod == nil && !final:
 		p.continuePass(clone, t, o)
@@ -177,7 +179,7 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 		p.concludeFailure(t, pass, s, failure)
 		return true
 	case final:
-		p.voidPass(t, s, fmt.Sprintf("the Pod of a clone of %s has not started on %s within %s", t.Volume, clone.Pod.Spec.NodeName, cloneTimeout))
+		p.voidPass(t, s, fmt.Sprintf("the Pod of a clone of %s did not start on %s within %s", t.Volume, clone.Pod.Spec.NodeName, cloneTimeout))
 		return true
 	}
 	return false
@@ -215,7 +217,7 @@ func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 			p.report(t, v1alpha1.TrialReasonRunning, t.runsText(pass.Round, node))
 			return false
 		}
-		p.voidPass(t, s, "the Pod of a clone on "+node+" has not told how it ended")
+		p.voidPass(t, s, "the Pod of a clone on "+node+" did not report its result")
 	case err != nil:
 		p.voidPass(t, s, "the Pod of a clone on "+node+" "+err.Error())
 	case result.Void != "":
@@ -236,7 +238,7 @@ func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 // the cause.
 func (p *planner) recordPass(t Trial, node string, pass v1alpha1.TrialPass, s PassState) (isFinished bool) {
 	if s.Failed != "" {
-		p.fail(t, v1alpha1.TrialReasonNotMounted, s.Failed+"; with the volume's own list it could be mounted")
+		p.fail(t, v1alpha1.TrialReasonNotMounted, s.Failed+"; the original mount options work")
 		return true
 	}
 	s.Voids, s.Void = 0, ""
@@ -259,13 +261,13 @@ func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s PassSt
 	failed := fmt.Sprintf("%s, round %d: %s", pass.Arm, pass.Round, failure)
 	switch {
 	case cause == mountfailures.Elsewhere:
-		p.voidPass(t, s, "it could not be mounted: "+failed)
+		p.voidPass(t, s, "the clone could not be mounted: "+failed)
 	case pass.Arm != v1alpha1.ArmAfter:
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: "+failed)
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "+failed)
 	case cause == mountfailures.Options:
 		p.fail(t, v1alpha1.TrialReasonNotMounted, failed)
 	case len(t.Status.Passes) > 0:
-		p.fail(t, v1alpha1.TrialReasonNotMounted, failed+"; with the volume's own list it could be mounted")
+		p.fail(t, v1alpha1.TrialReasonNotMounted, failed+"; the original mount options work")
 	default:
 		s.Failed = failed
 		p.memory.PassStates[t.UID] = s
@@ -300,11 +302,11 @@ func (c Clone) result(transports int32) (v1alpha1.ClonePass, error) {
 	case termination == nil && phase != corev1.PodFailed && phase != corev1.PodSucceeded:
 		return v1alpha1.ClonePass{}, errNoResult
 	case termination == nil || termination.Message == "":
-		return v1alpha1.ClonePass{}, fmt.Errorf("ended without a result: %s", describeEnd(c.Pod, termination))
+		return v1alpha1.ClonePass{}, fmt.Errorf("finished without a result: %s", describeEnd(c.Pod, termination))
 	}
 	result, err := decodePass(termination.Message)
 	if err == nil && len(result.Phases) > 0 && result.Transports != transports {
-		err = fmt.Errorf("had %s, and its list asks for %d", text.Count(int(result.Transports), "connection"), transports)
+		err = fmt.Errorf("had %s, but its mount options request %d", text.Count(int(result.Transports), "connection"), transports)
 	}
 	return result, err
 }
@@ -324,9 +326,9 @@ const (
 
 var (
 	passOperation    = regexp.MustCompile(`\A[A-Z][A-Z0-9_]{0,23}\z`)
-	errUnreadable    = errors.New("told what nobody can read")
-	errUnlikelyPass  = errors.New("told of numbers that cannot be")
-	errUnknownPhases = errors.New("told of other phases than First and Repeated")
+	errUnreadable    = errors.New("returned an unreadable result")
+	errUnlikelyPass  = errors.New("returned impossible numbers")
+	errUnknownPhases = errors.New("returned phases other than First and Repeated")
 )
 
 func decodePass(message string) (result v1alpha1.ClonePass, err error) {

@@ -338,29 +338,29 @@ func TestHowATrialByClonesFails(t *testing.T) {
 		reason, words string
 		not           string
 	}{
-		"a candidate that the driver refuses": {func(b *bay) { b.refuses = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "own list"},
+		"a candidate that the driver refuses": {func(b *bay) { b.refuses = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "original mount options"},
 		"a candidate that is denied, and the volume's own list is not": {func(b *bay) { b.refuses = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
-			"with the volume's own list it could be mounted", ""},
+			"the original mount options work", ""},
 		"a volume's own list that is denied": {func(b *bay) { b.refuses = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
-			"the volume's own list could not be mounted by a clone: ", "After, round"},
+			"a clone could not be mounted with the original mount options: ", "After, round"},
 		"a volume's own list that the driver refuses": {func(b *bay) {
 			b.refuses = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
-		}, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: ", "After, round"},
+		}, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: ", "After, round"},
 		"a server that is down":               {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
 		"work that fails":                     {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
-		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row counted for nothing. The last one: //filer/share has 2 connections", ""},
-		"a Pod that tells nothing":            {tells(""), v1alpha1.TrialReasonVoid, "ended without a result: Completed, exit code 0", ""},
-		"a Pod that tells nonsense":           {tells("hello"), v1alpha1.TrialReasonVoid, "told what nobody can read", ""},
+		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
+		"a Pod that tells nothing":            {tells(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
+		"a Pod that tells nonsense":           {tells("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
 		"an agent that reports no mount":      {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
-		"a Pod that never starts":             {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "has not started on n1 within 3m0s", ""},
+		"a Pod that never starts":             {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "did not start on n1 within 3m0s", ""},
 		"a claim that is never bound":         {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
-		"a Pod that never ends":               {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "has not told how it ended", ""},
-		"somebody mounts beside it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 beside a clone", ""},
-		"an API server that refuses a clone":  {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "the API server refused a clone of pv-1: not here", ""},
+		"a Pod that never ends":               {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
+		"somebody mounts beside it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
+		"an API server that refuses a clone":  {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of pv-1: not here", ""},
 		"nodes that all have mounts of it":    {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
 		"a driver that makes no clones":       {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
-		"numbers that cannot be":              {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "numbers that cannot be", ""},
-		"connections that nobody has counted": {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, and its list asks for 0", ""},
+		"numbers that cannot be":              {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
+		"connections that nobody has counted": {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -386,8 +386,8 @@ func TestACandidateThatComesFirst(t *testing.T) {
 		own           string
 		reason, words string
 	}{
-		"the volume's own list is mounted":    {"", v1alpha1.TrialReasonNotMounted, "with the volume's own list it could be mounted"},
-		"the volume's own list is not either": {denied, v1alpha1.TrialReasonNotPossible, "the volume's own list could not be mounted by a clone: "},
+		"the volume's own list is mounted":    {"", v1alpha1.TrialReasonNotMounted, "the original mount options work"},
+		"the volume's own list is not either": {denied, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -498,7 +498,7 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 			t.Errorf("after its end: %d clones, passes %+v", len(b.clones), trial.Status.Passes)
 		}
 		b.runPasses()
-		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "no round was complete after 60 s")
+		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "no round finished within 60 s")
 	})
 	t.Run("its volume is not the claim's any more", func(t *testing.T) {
 		b := newBay(t, "n1")
@@ -506,7 +506,7 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 		for len(b.passes) == 0 {
 			b.pass()
 		}
-		b.resolve = func(r *Trial) { r.Impossible = "the claim has got another volume" }
+		b.resolve = func(r *Trial) { r.Impossible = "the claim is now bound to another volume" }
 		b.runPasses()
 		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible, "another volume")
 	})

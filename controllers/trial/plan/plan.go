@@ -182,9 +182,9 @@ func (s SetOrder) String() string {
 
 func (s SetSample) String() string {
 	if s.Sample == nil {
-		return "take the request back from " + s.NodeName()
+		return "remove the sample request from " + s.NodeName()
 	}
-	return fmt.Sprintf("ask %s for %d s of %s", s.NodeName(), s.Sample.Seconds, s.Sample.Volumes[0])
+	return fmt.Sprintf("request a sample from %s: %d s of %s", s.NodeName(), s.Sample.Seconds, s.Sample.Volumes[0])
 }
 
 func (s CreateClone) String() string { return "clone " + s.Clone.String() }
@@ -207,8 +207,12 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, active: map[types.UID]bool{}, writes: map[types.UID]bool{}, awaitedSamples: map[string]bool{},
-		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{}, PassStates: map[types.UID]PassState{}, LastUsed: map[string]time.Time{}},
+		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, active: map[types.UID]bool{},
+		writes: map[types.UID]bool{}, awaitedSamples: map[string]bool{},
+		memory: Memory{
+			Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{},
+			PassStates: map[types.UID]PassState{}, LastUsed: map[string]time.Time{},
+		},
 	}
 	for _, t := range s.Trials {
 		p.byTrial[t.hash()] = t
@@ -243,7 +247,8 @@ func For(s Snapshot) Plan {
 			p.steps = append(p.steps, SetLabel{Node: n})
 		}
 	}
-	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || len(p.active) > 0 || len(p.memory.PassStates) > 0 || p.isClearing || len(p.steps) > 0}
+	isBusy := len(p.memory.Waiting) > 0 || len(p.active) > 0 || len(p.memory.PassStates) > 0 || p.isClearing || len(p.steps) > 0
+	return Plan{Steps: p.steps, Memory: p.memory, Busy: isBusy}
 }
 
 type planner struct {
@@ -285,7 +290,7 @@ func (p *planner) followOrder(n Node) {
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
 		p.concludeOrder(c, EvaluateProbe(n.Node.Name, describeOrder(order), c.Target.ChangesRequests, *status))
 	case p.Now.After(issued.Add(timeout + overdue)):
-		p.concludeOrder(c, unknown("the agent on "+n.Node.Name+" has not told how a probe ended"))
+		p.concludeOrder(c, unknown("the agent on "+n.Node.Name+" did not report the result of a probe"))
 	default:
 		p.running[c.ProbeKey] = true
 		p.memory.Waiting[c.ProbeKey] = p.waiting(c)
@@ -376,7 +381,7 @@ func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, SetOrder{Node: n, Order: orderFor(c, p.Now)})
 	case !n.Runner.Exists && elapsed > podDelay:
-		p.concludeOrder(c, unknown(fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		p.concludeOrder(c, unknown(fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case elapsed > runnerDelay:
 		p.concludeOrder(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))

@@ -255,11 +255,11 @@ func TestWhatCannotBeProbedIsToldSoAndHoldsNothingUp(t *testing.T) {
 		"no node is free": {candidate("s", "filer"), func(w *world) { w.nodes["n1"].Writable = false },
 			"no node with an agent was free for a probe within 10m0s", maxProbeWait + 10*time.Second},
 		"no trial runner": {candidate("s", "filer"), func(w *world) { w.runners = false },
-			"no Pod of DaemonSet storage-client-trial-runner came to n1", podDelay + 10*time.Second},
+			"DaemonSet storage-client-trial-runner created no Pod for Node n1", podDelay + 10*time.Second},
 		"a trial runner that does not start": {candidate("s", "filer"), func(w *world) { w.stuck = true },
 			"the Pod of DaemonSet storage-client-trial-runner on n1 did not become Ready", runnerDelay + 10*time.Second},
 		"an agent that never answers": {candidate("s", "filer"), func(w *world) { w.answer = nil },
-			"the agent on n1 has not told how a probe ended", timeout + overdue + 10*time.Second},
+			"the agent on n1 did not report the result of a probe", timeout + overdue + 10*time.Second},
 		"an agent that refuses": {candidate("s", "filer"), func(w *world) {
 			w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent: x"}

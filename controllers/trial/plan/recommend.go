@@ -21,7 +21,7 @@ const (
 func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) {
 	mounts, err := MountsOf(status.Samples)
 	if err != nil {
-		p.end(t, status, v1alpha1.TrialReasonVoid, "what nodes have counted cannot be read: "+err.Error(), true)
+		p.end(t, status, v1alpha1.TrialReasonVoid, "the counters of the nodes cannot be read: "+err.Error(), true)
 		return
 	}
 	status.Recommendations = recommendationsOf(mounts)
@@ -52,7 +52,8 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 		first := g.Findings[0]
 		r := v1alpha1.TrialRecommendation{
 			Rule: g.Rule.ID, Cause: v1alpha1.TrialCause(g.Rule.Cause), Text: text.CutBytes(g.Nodes[0]+": "+first.Seen, maxSeen), ByHand: first.ByHand,
-			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote), Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: count(g.Nodes),
+			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote),
+			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: count(g.Nodes),
 		}
 		for _, option := range recommend.ListTexts(g.Findings) {
 			if len(r.Options) < maxOptions {

@@ -39,15 +39,15 @@ func (t Trial) plannedRounds() int32 {
 func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, reason string) {
 	switch {
 	case t.Spec.Rounds > 0:
-		return t.Spec.Rounds, "The trial asks for so many."
+		return t.Spec.Rounds, "Set by spec.rounds."
 	case status.Rounds < firstRounds:
-		return firstRounds, "These tell how many a decision needs."
+		return firstRounds, "The first rounds show how many rounds a decision needs."
 	case t.Status.Rounds >= firstRounds:
 		return status.RoundsWanted, status.RoundsReason
 	}
 	// Orders end with the last of the first rounds: this is the first of the two looks of a verdict.
 	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).evaluate().IsDecidedByCounts() {
-		return status.Rounds, "So clear a difference needs no more."
+		return status.Rounds, "The difference is clear, so no more rounds are needed."
 	}
 	needed, reason := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
 	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(reason, maxNote)
@@ -143,8 +143,9 @@ func roundsIn(passes []v1alpha1.TrialPass) (n int32) {
 
 // units are the units of the workloads.
 var units = map[v1alpha1.TrialWorkloadName]string{
-	v1alpha1.WorkloadMount: "mount", v1alpha1.WorkloadListDirectory: "entry", v1alpha1.WorkloadWalkTree: "entry", v1alpha1.WorkloadReadSequential: "file",
-	v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file", v1alpha1.WorkloadWriteSequential: "block",
+	v1alpha1.WorkloadMount: "mount", v1alpha1.WorkloadListDirectory: "entry", v1alpha1.WorkloadWalkTree: "entry",
+	v1alpha1.WorkloadReadSequential: "file", v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file",
+	v1alpha1.WorkloadWriteSequential: "block",
 }
 
 func passesOf(passes []v1alpha1.TrialPass) []verdict.Pass {

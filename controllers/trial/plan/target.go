@@ -30,7 +30,9 @@ type Trial struct {
 const trialProfileName = "of-this-trial"
 
 // Resolve determines the mounts of a trial. After its start, both mount options are fixed, regardless of changes of volume and profile.
-func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) Trial {
+func Resolve(
+	trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList,
+) Trial {
 	t := Trial{StorageClientTrial: trial}
 	if t.isOver() {
 		return t
@@ -45,7 +47,7 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 	}
 	profile := candidateProfile(trial, profiles)
 	if profile == nil {
-		t.Missing = "there is no profile " + trial.Spec.Profile
+		t.Missing = "StorageClientProfile " + trial.Spec.Profile + " does not exist"
 		return t
 	}
 	t.Volume, t.pv = pv.Name, pv
@@ -56,13 +58,13 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 	status := &trial.Status
 	switch {
 	case status.Volume != "" && status.Volume != t.Volume:
-		t.Impossible = "the claim has got another volume, " + t.Volume
+		t.Impossible = "the claim is now bound to another volume, " + t.Volume
 	case status.Route == v1alpha1.RouteClone:
 		t.Target.Clone.Options, t.Target.Clone.Own = status.After, status.Before
 	case status.Volume != "":
 		t.Target.Options, t.Target.Own = status.After, status.Before
 	case t.Impossible == "" && slices.Equal(t.Target.Options, t.Target.Own):
-		t.Impossible = "the volume has the candidate's list already: " + listText(t.Target.Own)
+		t.Impossible = "the volume already has the mount options of the candidate: " + listText(t.Target.Own)
 	}
 	return t
 }
@@ -70,7 +72,7 @@ func Resolve(trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, pr
 // cloneObstacle explains why the trial cannot use clones. Empty if it can.
 func (t Trial) cloneObstacle() string {
 	if t.Spec.Workload.Name == v1alpha1.WorkloadMount {
-		return "the workload Mount cannot be timed where the kubelet mounts: choose another one"
+		return "the workload Mount cannot be measured when the kubelet mounts; choose another workload"
 	}
 	return t.Target.Clone.Obstacle
 }
@@ -82,7 +84,7 @@ func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
 	case pv == nil && recordedVolume == "":
 		t.Missing = t.unbound()
 	case pv == nil, recordedVolume != "" && recordedVolume != pv.Name:
-		t.Impossible = fmt.Sprintf("the claim is not bound to volume %s any more", recordedVolume)
+		t.Impossible = fmt.Sprintf("the claim is no longer bound to volume %s", recordedVolume)
 	default:
 		t.Volume = pv.Name
 	}
@@ -90,7 +92,7 @@ func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
 }
 
 func (t Trial) unbound() string {
-	return "PersistentVolumeClaim " + t.Spec.ClaimName + " is not there, or not bound to a volume"
+	return "PersistentVolumeClaim " + t.Spec.ClaimName + " does not exist or is not bound to a volume"
 }
 
 // candidateProfile returns the profile that declares the candidate. A trial's mount options are merged like a rule for its claim.

@@ -33,7 +33,8 @@ func (t Trial) hash() string { return hex.EncodeToString(digest(string(t.UID))) 
 
 func (t Trial) isOver() bool {
 	conditions := t.Status.Conditions
-	return meta.IsStatusConditionTrue(conditions, v1alpha1.TrialConditionComplete) || meta.IsStatusConditionTrue(conditions, v1alpha1.TrialConditionFailed)
+	return meta.IsStatusConditionTrue(conditions, v1alpha1.TrialConditionComplete) ||
+		meta.IsStatusConditionTrue(conditions, v1alpha1.TrialConditionFailed)
 }
 
 func (t Trial) isTimedOut(now time.Time) bool {
@@ -93,7 +94,7 @@ func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
 	case status.Phase == v1alpha1.TrialVoid:
 		return v1alpha1.TrialReasonVoid, message
 	case status.Own != nil && status.Own.Succeeded:
-		return v1alpha1.TrialReasonNotMounted, message + "; with the volume's own list it could be mounted"
+		return v1alpha1.TrialReasonNotMounted, message + "; the original mount options work"
 	}
 	return v1alpha1.TrialReasonNotMounted, message
 }
@@ -130,20 +131,20 @@ func (p *planner) advance(t Trial) {
 	switch {
 	case t.isOver(), p.writes[t.UID]:
 	case t.Status.StartTime == nil:
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for its turn")
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for its turn")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
-		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("no round was complete after %d s; it was last told: %s", t.Spec.Timeout(), t.lastMessage()))
+		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("no round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
 	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= wanted):
 		p.finish(t)
 	case p.active[t.UID]:
 	case t.Impossible != "":
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.Impossible)
 	case t.Missing != "":
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waits: "+t.Missing)
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting: "+t.Missing)
 	case t.Status.Volume == "":
 		p.start(t)
 	case len(p.active) >= maxTrials:
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for another trial to end")
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for another trial to finish")
 	case t.Status.Route == v1alpha1.RouteClone:
 		p.startClone(t)
 	default:
@@ -177,12 +178,14 @@ func (p *planner) startWork(t Trial, wanted int32) {
 	n, found := p.nodeOf(choice.Node)
 	if !chosen || !found || !isFree(n) || !t.selects(n) {
 		if n, found = p.findFree(t); !found || !p.hasCapacity() {
-			p.report(t, v1alpha1.TrialReasonWaiting, "Waits for a node: none that it may run on is in service, has an agent and no other trial. A profile that selects a node brings its agent, except in mode Plan")
+			p.report(t, v1alpha1.TrialReasonWaiting,
+				"Waiting for a node that nodeSelector allows, that is in service, and that has an agent and no other trial; "+
+					"a profile that selects a node brings its agent, except in mode Plan")
 			return
 		}
 		choice = Choice{Node: n.Node.Name, At: p.Now}
 	} else if !p.hasCapacity() {
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waits for probes to end")
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for probes to finish")
 		return
 	}
 	p.active[t.UID], p.busy[n.Node.Name] = true, true
@@ -192,7 +195,7 @@ func (p *planner) startWork(t Trial, wanted int32) {
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, SetOrder{Node: n, Order: t.order(wanted, p.Now)})
 	case !n.Runner.Exists && elapsed > podDelay:
-		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name))
+		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case elapsed > runnerDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case !isLabelled(n.Node):
@@ -278,7 +281,8 @@ func setConditions(status *v1alpha1.StorageClientTrialStatus, generation int64, 
 			value = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: kind, Status: value, Reason: reason, Message: text.CutBytes(message, maxCondition), ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
+			Type: kind, Status: value, Reason: reason, Message: text.CutBytes(message, maxCondition),
+			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
 		})
 	}
 }
@@ -287,7 +291,7 @@ func (t Trial) lastMessage() string {
 	if condition := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.TrialConditionComplete); condition != nil {
 		return condition.Message
 	}
-	return "nothing"
+	return "none"
 }
 
 // describeStatus returns the state of a trial in one line.

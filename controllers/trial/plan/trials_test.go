@@ -258,7 +258,7 @@ func TestHowATrialFails(t *testing.T) {
 		"an agent that refuses it":            {answer(v1alpha1.TrialRefused, "refused by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "refused by"},
 		"no candidate":                        {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
 		"a claim that never comes":            {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
-		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "no Pod of DaemonSet"},
+		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},
 		"a trial runner that is never Ready":  {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
 		"an agent that never answers":         {func(l *lab) { l.answer = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},
 	} {

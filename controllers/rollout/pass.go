@@ -84,7 +84,7 @@ type outcome struct {
 	mutex sync.Mutex
 	// notes are the notes of the latest plan, including the results of first drains.
 	notes map[string]v1alpha1.RolloutStatus
-	// skipped are the nodes of which a step was not applied: they are left to the next pass. refused are the errors of some of them.
+	// skipped are the nodes of which a step was not applied: they are left to the next pass. rejections are the errors of some of them.
 	skipped    sets.Set[string]
 	rejections map[string]error
 }
@@ -383,7 +383,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	isSkipped := func(c plan.AddClaim) bool { return p.isSkipped(c.Node) }
 	// No pod is evicted for a drain that would not finish.
 	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
-		if note, passed := p.session.SkipNode(claim.Node, p.lookAhead(ctx, claim)); passed {
+		if note, skipped := p.session.SkipNode(claim.Node, p.lookAhead(ctx, claim)); skipped {
 			p.publishNote(ctx, claim.Node, note)
 			p.skip(claim.Node, nil)
 		}
@@ -414,7 +414,7 @@ func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.Rollo
 }
 
 // noteRefusals adds the errors of the API server to the notes of nodes. An error that the note already contains is not returned again, so that it
-// is not logged repeatedly: the write is only retried, as again requests.
+// is not logged repeatedly: the write is only retried, as needsRetry requests.
 func (p *pass) noteRefusals(ctx context.Context) (needsRetry bool) {
 	for _, node := range slices.Sorted(maps.Keys(p.rejections)) {
 		err := p.rejections[node]

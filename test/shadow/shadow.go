@@ -9,8 +9,8 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// Diff returns how the plan of a session differs from that of a new session of the whole cluster; empty if they are equal. It ignores counts of
-// evictions, which continue during the pass.
+// Diff returns the differences between the plan of a new session of the whole cluster and the plan of this session; empty if there are none. It
+// ignores counts of evictions, which continue during the pass.
 func Diff(session *plan.Session, whole plan.Snapshot) string {
 	plans := [2]plan.Plan{plan.NewSession(whole).Plan(), session.Plan()}
 	for _, p := range plans {

@@ -37,7 +37,7 @@ const (
 type Drainer struct {
 	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
 	Reader client.Reader
-	// Evictor evicts; Trial is a dry run.
+	// Evictor evicts; DryRunEvictor only simulates an eviction.
 	Evictor, DryRunEvictor Evictor
 	// Concurrency is the number of concurrent evictions on a node; 0: 5.
 	Concurrency int

@@ -26,7 +26,7 @@ type Runner struct {
 
 	mutex sync.Mutex
 	// runs is the context of all runs, nil until Start.
-	runs  context.Context //nolint:containedctx // it is that of the manager's leadership, and outlives every pass
+	runs  context.Context //nolint:containedctx // it ends with the manager's leadership, and outlives every pass
 	nodes map[string]*nodeDrain
 	wait  sync.WaitGroup
 }
@@ -56,7 +56,7 @@ func (r *Runner) Start(ctx context.Context) error {
 func (r *Runner) Wait() {
 	// Every start of a run holds the mutex.
 	r.mutex.Lock()
-	r.mutex.Unlock() //nolint:staticcheck,gocritic // what began before has been counted
+	r.mutex.Unlock() //nolint:staticcheck,gocritic // runs that started before have been counted
 	r.wait.Wait()
 }
 
@@ -78,7 +78,7 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 	return r.describe(node, result, evictable), nil
 }
 
-// Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. due is true if Drain has work to do: a pod may be
+// Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. isDrainDue is true if Drain has work to do: a pod may be
 // evicted and no run is in progress, or no pod remains.
 func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, isDrainDue bool, err error) {
 	result, evictable, err := r.sortPods(ctx, node, options, cached)

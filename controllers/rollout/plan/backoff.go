@@ -25,7 +25,7 @@ const SkipPause = time.Minute
 
 // SkipNode returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion
 // postpone the node only once: they may have finished by the next attempt. If every node runs such pods, one node must be first.
-func (s *Session) SkipNode(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, pass bool) {
+func (s *Session) SkipNode(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, skip bool) {
 	n := s.find(node)
 	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false

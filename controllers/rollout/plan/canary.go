@@ -19,7 +19,7 @@ type canaryKey struct {
 // canary is the state of the canary nodes of a group.
 type canary struct {
 	members []string
-	// pending are the members that are not done; failed is the subset of them that has failed. soaked is the time at which the last of the other
+	// pending are the members that are not done; failed is the subset of them that has failed. soakEnd is the time at which the last of the other
 	// members has been healthy for long enough.
 	pending, failed []string
 	soakEnd         time.Time

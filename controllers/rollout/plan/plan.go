@@ -96,7 +96,6 @@ func (p *planner) removeGuards(n *nodeState) {
 	}
 }
 
-// updateMaintenance writes the conditions on the Node if this pass changes them.
 func (p *planner) updateMaintenance(n *nodeState) {
 	if n.reportedMaintenance == n.maintenance || n.Deleting {
 		return

@@ -104,7 +104,7 @@ func (s *Session) find(name string) *nodeState {
 	return nil
 }
 
-// Names returns the names of the nodes for which is returns true.
+// Names returns the names of the nodes for which predicate returns true.
 func (s *Session) Names(predicate func(*Node) bool) sets.Set[string] {
 	names := sets.New[string]()
 	for i := range s.nodes {

@@ -51,7 +51,6 @@ func (c Clone) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// isLeaving reports whether any of its objects is being deleted.
 func (c Clone) isLeaving() bool {
 	return c.Volume.DeletionTimestamp != nil || c.VolumeClaim != nil && c.VolumeClaim.DeletionTimestamp != nil ||
 		c.Pod != nil && c.Pod.DeletionTimestamp != nil

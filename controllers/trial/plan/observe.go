@@ -56,7 +56,6 @@ func (p *planner) clearSamples() {
 	}
 }
 
-// observe advances a trial that makes no mounts.
 func (p *planner) observe(t Trial) {
 	switch {
 	case t.isOver():
@@ -93,7 +92,6 @@ func (p *planner) chooseNodes(t Trial) {
 	p.reportStatus(t, status, v1alpha1.TrialReasonWaiting, "Requesting samples from "+text.List(nodesOf(status.Samples)))
 }
 
-// rank sorts writable nodes before others.
 func rank(n Node) int {
 	if n.Writable {
 		return 0
@@ -128,7 +126,6 @@ func isSettled(s v1alpha1.TrialSample) bool {
 	return s.Phase != "" || s.Message != "" || len(s.Mounts) > 0
 }
 
-// failSample records why a node has no sample.
 func failSample(s *v1alpha1.TrialSample, message string) {
 	s.Phase, s.Message = v1alpha1.SampleFailed, message
 }
@@ -137,10 +134,10 @@ func isCounted(s v1alpha1.TrialSample) bool { return len(s.Mounts) > 0 }
 
 // progress is the progress of the unsettled nodes of a trial.
 type progress struct {
-	// counting are the nodes with a sample in progress, which ends at until. silent are requested nodes that have not started.
+	// counting are the nodes with a sample in progress, which ends at end. silent are requested nodes that have not started.
 	counting, silent []string
 	end              time.Time
-	// waiting are the nodes without a request, why are the reasons by node.
+	// waiting are the nodes without a request, reasons are the reasons by node.
 	waiting []string
 	reasons map[string]string
 }

@@ -159,7 +159,7 @@ func (p *planner) isPassDesired(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 	return clone.Pod == nil || slices.ContainsFunc(p.Nodes, func(n Node) bool { return n.Node.Name == clone.Pod.Spec.NodeName && isFree(n) })
 }
 
-// concludePass reports whether a pass has ended, and records its result. The clone stays until the result is recorded.
+// concludePass reports whether a pass is finished, and records its result. The clone stays until the result is recorded.
 func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s PassState) (isFinished bool) {
 	o := t.originOf(pass)
 	failure, final := clone.failure(p.Now, t.Target.ChangesRequests)

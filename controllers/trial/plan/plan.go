@@ -264,7 +264,7 @@ type planner struct {
 	// byTrial are the StorageClientTrials by hash. active are the trials with an order or a node. writes are the trials with a planned status.
 	byTrial        map[string]Trial
 	active, writes map[types.UID]bool
-	// sampling is the number of nodes with a sample in progress. wanted are the nodes with a sample that a trial waits for.
+	// sampling is the number of nodes with a sample in progress. awaitedSamples are the nodes with a sample that a trial waits for.
 	sampling       int
 	awaitedSamples map[string]bool
 	// starting is the number of trials about to get an order or a clone. isClearing is true while a finished one still exists.

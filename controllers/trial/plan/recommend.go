@@ -65,7 +65,6 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 	return recommendations
 }
 
-// conclusionOf returns the conclusion as a sentence.
 func conclusionOf(mounts []recommend.Mount, recommendations []v1alpha1.TrialRecommendation) string {
 	outcome := recommend.Conclude(mounts)
 	switch outcome {

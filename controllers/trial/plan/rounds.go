@@ -45,7 +45,7 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted i
 	case t.Status.Rounds >= firstRounds:
 		return status.RoundsWanted, status.RoundsReason
 	}
-	// Orders end with the last of the first rounds: this is the first of the two looks of a verdict.
+	// Orders end with the last of the first rounds: this is the first of the two evaluations of a verdict.
 	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).evaluate().IsDecidedByCounts() {
 		return status.Rounds, "The difference is clear, so no more rounds are needed."
 	}
@@ -141,7 +141,6 @@ func roundsIn(passes []v1alpha1.TrialPass) (n int32) {
 	return n
 }
 
-// units are the units of the workloads.
 var units = map[v1alpha1.TrialWorkloadName]string{
 	v1alpha1.WorkloadMount: "mount", v1alpha1.WorkloadListDirectory: "entry", v1alpha1.WorkloadWalkTree: "entry",
 	v1alpha1.WorkloadReadSequential: "file", v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file",
@@ -199,7 +198,6 @@ func (t Trial) evaluate() verdict.Verdict {
 	})
 }
 
-// resultsOf converts results to the API.
 func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
 	out := make([]v1alpha1.TrialResult, 0, min(len(results), maxResults))
 	for _, r := range results[:min(len(results), maxResults)] {

@@ -260,12 +260,10 @@ func (p *planner) end(t Trial, status *v1alpha1.StorageClientTrialStatus, reason
 	p.writeStatus(t, *status)
 }
 
-// report reports the progress of a trial that is not finished.
 func (p *planner) report(t Trial, reason, message string) {
 	p.reportStatus(t, t.Status.DeepCopy(), reason, message)
 }
 
-// reportStatus writes the status of a trial that is not finished.
 func (p *planner) reportStatus(t Trial, status *v1alpha1.StorageClientTrialStatus, reason, message string) {
 	setConditions(status, t.Generation, p.Now, reason, message, map[string]bool{v1alpha1.TrialConditionReconciling: true})
 	p.writeStatus(t, *status)
@@ -294,7 +292,6 @@ func (t Trial) lastMessage() string {
 	return "none"
 }
 
-// describeStatus returns the state of a trial in one line.
 func describeStatus(status *v1alpha1.StorageClientTrialStatus) string {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TrialConditionComplete)
 	if condition == nil {

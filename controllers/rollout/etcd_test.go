@@ -13,7 +13,7 @@ import (
 )
 
 // No node but "labelled" says by a label that it is one of the control plane.
-func TestAMemberOfEtcdIsOneOfTheControlPlane(t *testing.T) {
+func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 	pod := func(name, namespace, node string, static bool, labels map[string]string) *corev1.Pod {
 		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: corev1.PodSpec{NodeName: node}}
 		if static {

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-func TestABusyHostIsAnEventWhenItBeginsAndWhenTheNodeIsGivenUp(t *testing.T) {
+func TestABusyHostCausesAnEventAtItsStartAndAtTheTimeout(t *testing.T) {
 	s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	recorder := events.NewFakeRecorder(10)
 	s.Recorder = recorder
@@ -46,7 +46,7 @@ func TestABusyHostIsAnEventWhenItBeginsAndWhenTheNodeIsGivenUp(t *testing.T) {
 }
 
 // An event a node and step would be a fifth of all that a rollout writes.
-func TestProgressIsToldPerProfileAndAtMostOnceAMinute(t *testing.T) {
+func TestProgressIsReportedPerProfileAtMostOnceAMinute(t *testing.T) {
 	mark := v1alpha1.Disruption{Profile: "eda"}.Encode()
 	objects := []client.Object{&v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {

@@ -21,9 +21,9 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith has a cache that is behind with a Node, with a
+// TestARefreshReadsTheNodesThatAreStaleInTheCache has a cache that is behind with a Node, with a
 // StorageClientNode, with a node that is new and with one that is gone.
-func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
+func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	pair := func(name string) []client.Object {
 		return []client.Object{
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},

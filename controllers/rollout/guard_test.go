@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestGuardsComeAndGoAndLeaveWhatIsNotOurs(t *testing.T) {
+func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 	const list = v1alpha1.DisruptionGuardsAnnotation
 	for name, c := range map[string]struct {
 		before    metav1.ObjectMeta

@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestWhichTaintsSayThatANodeIsLeaving gives a Node one taint beside a harmless one.
-func TestWhichTaintsSayThatANodeIsLeaving(t *testing.T) {
+// TestTaintsOfANodeThatIsLeaving gives a Node one taint beside a harmless one.
+func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 	for key, want := range map[string]bool{
 		"karpenter.sh/disrupted":                                 true,
 		"karpenter.sh/disruption":                                true,
@@ -56,8 +56,8 @@ func TestWhichTaintsSayThatANodeIsLeaving(t *testing.T) {
 	}
 }
 
-// TestTheUntunedTaintNeverSaysThatANodeIsLeaving has somebody choose a strange key for it.
-func TestTheUntunedTaintNeverSaysThatANodeIsLeaving(t *testing.T) {
+// TestTheUntunedTaintNeverMarksANodeAsLeaving has somebody choose a strange key for it.
+func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
 	s := scopeOf(t)
 	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: s.UntunedTaint}}}}
@@ -66,8 +66,8 @@ func TestTheUntunedTaintNeverSaysThatANodeIsLeaving(t *testing.T) {
 	}
 }
 
-// TestSinceWhenANodeIsLeaving is for what forgives nodes that are out of service for long.
-func TestSinceWhenANodeIsLeaving(t *testing.T) {
+// TestTimeSinceWhichANodeIsLeaving is for what forgives nodes that are out of service for long.
+func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		taint corev1.Taint
@@ -94,7 +94,7 @@ func TestSinceWhenANodeIsLeaving(t *testing.T) {
 }
 
 // The soak of a canary ends with the silence of its agent, and starts again after it.
-func TestAPassIsMadeForTheSilenceOfAnAgent(t *testing.T) {
+func TestASilentAgentStartsAPass(t *testing.T) {
 	tuned := func(reason string) *corev1.Node {
 		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: reason}}}}
 	}
@@ -119,7 +119,7 @@ func TestAPassIsMadeForTheSilenceOfAnAgent(t *testing.T) {
 	}
 }
 
-func TestSinceWhenAnAgentAppliesSettings(t *testing.T) {
+func TestTimeSinceWhichAnAgentAppliesSettings(t *testing.T) {
 	const key = "sysctl/net.core.rmem_max"
 	clientNode := func(hash string, release bool, state v1alpha1.SettingState) *v1alpha1.StorageClientNode {
 		return &v1alpha1.StorageClientNode{

@@ -65,7 +65,7 @@ func TestFailuresAreWritten(t *testing.T) {
 	}
 }
 
-func TestFailuresThatSomebodyElseWroteAreAConflict(t *testing.T) {
+func TestFailuresWrittenByAnotherClientAreAConflict(t *testing.T) {
 	stored := failuresConfigMap(map[string]string{"eda": lostNode("a").Encode()})
 	s := scopeOf(t, stored)
 	if _, err := s.readSnapshot(t.Context()); err != nil {
@@ -105,8 +105,8 @@ func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
 	}
 }
 
-// TestAClaimsPermitIsWrittenBesideTheOtherClaims changes one claim of two.
-func TestAClaimsPermitIsWrittenBesideTheOtherClaims(t *testing.T) {
+// TestAClaimsPermitIsWrittenAndOtherClaimsAreKept changes one claim of two.
+func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 	claims := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap},
 		Data:       map[string]string{"a": `{"profile":"eda"}`, "b": `{"profile":"eda"}`},
@@ -135,8 +135,8 @@ func (f *forgetful) writeFailures(context.Context, map[string]v1alpha1.ProfileFa
 	return f.err
 }
 
-// TestNothingIsTakenAwayThatIsNotRemembered loses a node while failures cannot be written down.
-func TestNothingIsTakenAwayThatIsNotRemembered(t *testing.T) {
+// TestNoFactIsRemovedBeforeItsFailureIsRecorded loses a node while failures cannot be written down.
+func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 	for name, failure := range map[string]error{"a conflict": conflict("failures"), "an error": errors.New("immutable")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1)
@@ -171,8 +171,8 @@ func TestNothingIsTakenAwayThatIsNotRemembered(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotReadLiveIsNotWrittenDown has the plan change its mind about which nodes failed.
-func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
+// TestFailuresOfNodesNotReadLiveAreNotRecorded has the plan change its mind about which nodes failed.
+func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 	w := newWorld(1)
 	for name, c := range map[string]struct {
 		live    []string

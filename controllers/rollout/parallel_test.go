@@ -211,7 +211,7 @@ func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
+func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 	var steps []plan.Step
 	for _, name := range []string{"a", "b", "c", "d"} {
 		on := plan.OnNode{Node: name}

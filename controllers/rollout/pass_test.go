@@ -41,8 +41,8 @@ func (c *counting) writeNote(ctx context.Context, node string, status v1alpha1.R
 	return c.manager.writeNote(ctx, node, status)
 }
 
-// TestNodesWhosePodsOnlyHaveToEndAreNotRead looks at a node's drain until its last pod is gone.
-func TestNodesWhosePodsOnlyHaveToEndAreNotRead(t *testing.T) {
+// TestNodesWithOnlyTerminatingPodsAreNotRead looks at a node's drain until its last pod is gone.
+func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
 	n := w.addNode("a")
@@ -87,8 +87,8 @@ func TestNodesWhosePodsOnlyHaveToEndAreNotRead(t *testing.T) {
 	}
 }
 
-// TestAClaimThatWasNotTakenIsNotActedUpon has somebody else write the claims between the read and the write.
-func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
+// TestAClaimThatWasNotAcceptedLeadsToNoSteps has somebody else write the claims between the read and the write.
+func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 	for name, overtaken := range map[string]bool{"taken": false, "overtaken": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1)
@@ -112,9 +112,9 @@ func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
 	}
 }
 
-// TestNoNodeIsClaimedThatWasReadFromTheCache has a cache in which a node is still down, which uses up the budget. Once it
+// TestANodeReadFromTheCacheIsNotClaimed has a cache in which a node is still down, which uses up the budget. Once it
 // has been read, another node could be claimed, which nobody has read: it is down by now.
-func TestNoNodeIsClaimedThatWasReadFromTheCache(t *testing.T) {
+func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
 	a, b := w.addNode("a"), w.addNode("b")
@@ -163,8 +163,8 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	}
 }
 
-// TestWhatANodeHasLeftIsClaimedInTheSamePass has one node at a time, and nobody wait for a second pass once it is back.
-func TestWhatANodeHasLeftIsClaimedInTheSamePass(t *testing.T) {
+// TestBudgetFreedByANodeIsUsedInTheSamePass has one node at a time, and nobody wait for a second pass once it is back.
+func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
 	w.addNode("a")
@@ -200,9 +200,9 @@ func (r *rethinking) news() plan.Snapshot {
 	return r.manager.news()
 }
 
-// TestWhatFollowsFromRulesThatHaveChangedComesBeforeNewClaims has somebody pause a profile, one of whose nodes is drained, in the pass in which
+// TestStepsOfChangedRulesComeBeforeNewClaims has somebody pause a profile, one of whose nodes is drained, in the pass in which
 // another profile's node leaves its place.
-func TestWhatFollowsFromRulesThatHaveChangedComesBeforeNewClaims(t *testing.T) {
+func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly, w.budget = true, true, 2
 	for _, name := range []string{"a", "b", "c"} {
@@ -257,8 +257,8 @@ func TestRestAfterAPass(t *testing.T) {
 	}
 }
 
-// TestNotesOfNodesInServiceAreFewBesideSteps has many nodes that wait while one is claimed.
-func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
+// TestAPassWithStepsWritesFewNotesOfNodesInService has many nodes that wait while one is claimed.
+func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
 	var names []string
@@ -289,8 +289,8 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 	}
 }
 
-// TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten has somebody pause, and a window close, in the middle of a pass.
-func TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten(t *testing.T) {
+// TestRulesAreReadAgainBeforeAClaimACordonAndAPermit has somebody pause, and a window close, in the middle of a pass.
+func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"somebody pauses everything": func(w *world) { w.paused = true },
 		"a window closes":            func(w *world) { w.now = w.now.Add(time.Hour) },
@@ -333,8 +333,8 @@ func TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten(t *testing.T) 
 	}
 }
 
-// TestFewNodesAreLookedAtInOnePass has budget for more.
-func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
+// TestOnePassLooksAheadAtFewNodes has budget for more.
+func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
 	const looked = 24
 	w := newWorld(1)
 	w.quiet, w.calmly, w.budget = true, true, 2*looked
@@ -372,8 +372,8 @@ func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
 	}
 }
 
-// TestTheControlPlaneIsReadAsOne is for steps on one of its nodes: what the cache says of the others may be a second old.
-func TestTheControlPlaneIsReadAsOne(t *testing.T) {
+// TestAllControlPlaneNodesAreReadTogether is for steps on one of its nodes: what the cache says of the others may be a second old.
+func TestAllControlPlaneNodesAreReadTogether(t *testing.T) {
 	session := plan.NewSession(plan.Snapshot{Nodes: []plan.Node{
 		{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "cp-2", ControlPlane: true}, {Name: "worker-2"},
 	}})

@@ -28,8 +28,8 @@ func (f *forbidding) applyStep(ctx context.Context, step plan.Step) error {
 	return f.manager.applyStep(ctx, step)
 }
 
-// TestARefusedWriteIsSaidOnTheNodeOnce has nobody but the node's note, one event and one log line say so.
-func TestARefusedWriteIsSaidOnTheNodeOnce(t *testing.T) {
+// TestARejectedWriteIsReportedOnTheNodeOnce has nobody but the node's note, one event and one log line say so.
+func TestARejectedWriteIsReportedOnTheNodeOnce(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
 	n := w.addNode("a")

@@ -145,7 +145,7 @@ func TestADeletedTrialLeavesNoClone(t *testing.T) {
 }
 
 // The name under which a node has mounted the volume itself is one of its server.
-func TestNoCloneWhereTheKernelHasTheServerUnderAnotherName(t *testing.T) {
+func TestNoCloneIfTheKernelHasTheServerUnderAnotherName(t *testing.T) {
 	b := newBench(t, claimed(share(cluster()))...)
 	clientNode := b.clientNode()
 	clientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "10.0.0.9", Address: "10.0.0.9:445", Protocol: v1alpha1.ServerSMB}}

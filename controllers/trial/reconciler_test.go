@@ -165,7 +165,7 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 	}
 }
 
-func TestANodeThatTheBudgetHoldsGetsNoTrial(t *testing.T) {
+func TestAClaimedNodeGetsNoTrial(t *testing.T) {
 	budget := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{"n1": "{}"}}
 	b := newBench(t, append(cluster(), budget)...)
 	for range 3 {
@@ -335,7 +335,7 @@ func (b bench) tell(pod *corev1.Pod, component, host, message string) {
 }
 
 // What an admission controller of the cluster refuses is said, and asked once.
-func TestAClonedVolumeThatIsRefusedIsSaidSo(t *testing.T) {
+func TestARejectedCloneIsReported(t *testing.T) {
 	b := newBench(t, share(cluster())...)
 	asked := 0
 	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{

@@ -41,9 +41,9 @@ func isWanted() func(seed uint64) bool {
 	}
 }
 
-// TestTheManagersOwnCodeKeepsTheInvariants plays random schedules. One that breaks an invariant is played again, to be told:
+// TestTheManagerKeepsTheInvariants plays random schedules. One that breaks an invariant is played again, to be told:
 // go test ./test/simulation -seed=N -schedules=1
-func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
+func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	var next, compared atomic.Uint64
 	var wait sync.WaitGroup
@@ -66,7 +66,7 @@ func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
 }
 
 // A seed that tells another story each time is of no use to whoever looks for the reason.
-func TestASeedIsPlayedTheSameAgain(t *testing.T) {
+func TestASeedReplaysTheSameSchedule(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		if first, second := play(seed, true), play(seed, true); !slices.Equal(first.log, second.log) {
 			t.Errorf("seed %d: %s", seed, cmp.Diff(first.log, second.log))

@@ -294,7 +294,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestDrainHandsTheGracePeriodOn(t *testing.T) {
+func TestDrainPassesTheGracePeriod(t *testing.T) {
 	for name, c := range map[string]struct {
 		seconds int32
 		want    *int64
@@ -313,7 +313,7 @@ func TestDrainHandsTheGracePeriodOn(t *testing.T) {
 	}
 }
 
-func TestPolicyEvictorEvictsThisVeryPod(t *testing.T) {
+func TestPolicyEvictorEvictsOnlyThePodWithThisUID(t *testing.T) {
 	var got *policyv1.Eviction
 	web := pod("web")
 	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{

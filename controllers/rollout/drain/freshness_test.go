@@ -24,7 +24,7 @@ func (r *askedReader) List(ctx context.Context, list client.ObjectList, given ..
 }
 
 // What a permit rests on is read consistently. How a drain goes on, the API server may tell from its cache.
-func TestOnlyTheLookThatAPermitRestsOnIsConsistent(t *testing.T) {
+func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 	reader := &askedReader{Reader: newReader(t, manyPods(1)...)}
 	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}}}
 	for what, look := range map[string]struct {

@@ -100,7 +100,7 @@ func TestDrainWaitsForNoEvictionAndEvictsFewAtOnce(t *testing.T) {
 	})
 }
 
-func TestAServerThatDoesNotAnswerIsNamedAndEachRunEnds(t *testing.T) {
+func TestATimeoutOfTheAPIServerIsNamedAndEachRunEnds(t *testing.T) {
 	reader := newReader(t, manyPods(70)...)
 	synctest.Test(t, func(t *testing.T) {
 		evictor := &slow{takes: time.Hour}
@@ -120,7 +120,7 @@ func TestAServerThatDoesNotAnswerIsNamedAndEachRunEnds(t *testing.T) {
 	})
 }
 
-func TestNothingIsEvictedOnceNobodyWantsTheDrainOrNobodyLeads(t *testing.T) {
+func TestNoPodIsEvictedAfterTheDrainStopsOrLeadershipIsLost(t *testing.T) {
 	for name, end := range map[string]func(r *Runner, stop context.CancelFunc){
 		"another node alone is drained": func(r *Runner, _ context.CancelFunc) { r.Keep(sets.New("b")) },
 		"the manager no longer leads":   func(_ *Runner, stop context.CancelFunc) { stop() },
@@ -144,7 +144,7 @@ func TestNothingIsEvictedOnceNobodyWantsTheDrainOrNobodyLeads(t *testing.T) {
 	}
 }
 
-func TestNothingIsEvictedBeforeTheManagerLeads(t *testing.T) {
+func TestNoPodIsEvictedBeforeTheManagerLeads(t *testing.T) {
 	evictor := &evictions{}
 	r := &Runner{Drainer: Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}}
 	if _, err := r.Drain(t.Context(), "a", options(nil), 0); err != nil {
@@ -156,7 +156,7 @@ func TestNothingIsEvictedBeforeTheManagerLeads(t *testing.T) {
 	}
 }
 
-func TestEvictionsAreCountedOnFromThoseBefore(t *testing.T) {
+func TestEvictionsContinueThePreviousCount(t *testing.T) {
 	r := newRunner(t, newReader(t, pod("web"), pod("db")), &evictions{refuse: refusals{"db": errors.New("no")}})
 	if _, err := r.Drain(t.Context(), "a", options(nil), 7); err != nil {
 		t.Fatal(err)
@@ -170,8 +170,8 @@ func TestEvictionsAreCountedOnFromThoseBefore(t *testing.T) {
 	}
 }
 
-// TestABudgetThatNobodyHasCountedCostsOneRequest has a server that asks to come back, as it does until a budget's pods are counted.
-func TestABudgetThatNobodyHasCountedCostsOneRequest(t *testing.T) {
+// TestAnUncountedBudgetCostsOneRequest has a server that asks to come back, as it does until a budget's pods are counted.
+func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
 	unseen := budget("web-pdb", "web")
 	unseen.Generation = 1
 	var pods []client.Object
@@ -217,7 +217,7 @@ func TestErrorsAreNamed(t *testing.T) {
 	}
 }
 
-func TestNothingIsEvictedWhileAPodRunsToItsEnd(t *testing.T) {
+func TestNoPodIsEvictedWhileAnotherRunsToCompletion(t *testing.T) {
 	evictor := &evictions{}
 	r := newRunner(t, newReader(t, pod("batch", ownedBy("batch/v1", "Job")), pod("web")), evictor)
 	got := drainOnce(t, r, options(nil))

@@ -41,7 +41,7 @@ func TestIsVacant(t *testing.T) {
 	}
 }
 
-func TestIsVacantIsNotGuessed(t *testing.T) {
+func TestIsVacantReturnsReadErrors(t *testing.T) {
 	silent := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return errors.New("no answer")

@@ -72,7 +72,7 @@ func TestForAcceptance(t *testing.T) {
 	}
 }
 
-func TestForNamesWhatIsInTheWayOfABoot(t *testing.T) {
+func TestForNamesTheObstacleToABoot(t *testing.T) {
 	f := cluster("a")
 	f.addSetting("a", moduleIs(v1alpha1.SettingShadowed, shadowedBy))
 	note := For(f.Snapshot).Notes["a"]
@@ -88,7 +88,7 @@ func TestForNamesWhatIsInTheWayOfABoot(t *testing.T) {
 }
 
 // A boot argument that nobody reboots for since it cannot be had is no reason to call the node up to date.
-func TestForABootArgumentThatNoBootBrings(t *testing.T) {
+func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	f := cluster("a")
 	f.finish("a", time.Hour)
 	f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
@@ -118,7 +118,7 @@ func TestForABootArgumentThatNoBootBrings(t *testing.T) {
 }
 
 // What comes to be in the way during the drain gets no permit: the boot would only bring the failure.
-func TestForADrainEndsOnceTheNodeWouldNotBeAccepted(t *testing.T) {
+func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		want   []string
@@ -181,7 +181,7 @@ func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 
 // A removed boot argument that the boot configuration still has: the agent refuses the permit, so the node is not drained for it. After a boot
 // it is held against no node.
-func TestForARemovedBootArgumentThatCouldNotBeRestored(t *testing.T) {
+func TestForARemovedKernelArgumentThatCouldNotBeRestored(t *testing.T) {
 	unrestored := v1alpha1.SettingStatus{Key: "kernelArgument/dhash_entries", State: v1alpha1.SettingFailed, TakesEffect: v1alpha1.EffectReboot, Message: "cannot restore"}
 	f := cluster("a")
 	c := f.node("a").ClientNode

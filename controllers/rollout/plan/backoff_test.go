@@ -119,7 +119,7 @@ func TestForARetryEndsABackOff(t *testing.T) {
 	}
 }
 
-func TestForTheCanaryGoesToANodeWhoseDrainEnds(t *testing.T) {
+func TestForANodeWhoseDrainTimedOutIsNoCanary(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	note := timeOut(t, f)
@@ -136,7 +136,7 @@ func TestForTheCanaryGoesToANodeWhoseDrainEnds(t *testing.T) {
 	}
 }
 
-func TestPassOver(t *testing.T) {
+func TestSkipNode(t *testing.T) {
 	blocked := DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
 	jobs := DrainProgress{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting for pod a/job to finish"}
 	for name, c := range map[string]struct {
@@ -175,7 +175,7 @@ func TestPassOver(t *testing.T) {
 	}
 }
 
-func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
+func TestForASkippedNodeIsNoCanary(t *testing.T) {
 	f := cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	note, _ := NewSession(f.Snapshot).SkipNode("a", DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})

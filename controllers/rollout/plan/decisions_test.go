@@ -76,7 +76,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 }
 
 // The canary is node a, which soaks for ten minutes; node b is next.
-func TestForACanaryThatIsNotWellIsNoEvidence(t *testing.T) {
+func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 	const soak = 600
 	minute := func(n int) *time.Time { return ptr.To(noon.Add(-time.Duration(n) * time.Minute)) }
 	waits, goes := "b: Waiting WaitingForCanary", "b: Claimed Claimed"

@@ -233,8 +233,8 @@ func TestForANodeThatIsGone(t *testing.T) {
 	}, build)
 }
 
-// TestForClaimsNothingBesideAFailure has a node fail in the very plan that has room for another one.
-func TestForClaimsNothingBesideAFailure(t *testing.T) {
+// TestForClaimsNoNodeInAPlanWithANewFailure has a node fail in the very plan that has room for another one.
+func TestForClaimsNoNodeInAPlanWithANewFailure(t *testing.T) {
 	f := cluster("a", "b")
 	f.permitted("a", 2*time.Hour)
 	p := For(f.Snapshot)
@@ -251,8 +251,8 @@ func TestForClaimsNothingBesideAFailure(t *testing.T) {
 	}
 }
 
-// TestForWhatIsRememberedOfANode has node a fail, recover, and be asked about.
-func TestForWhatIsRememberedOfANode(t *testing.T) {
+// TestForRecordedFailures has node a fail, recover, and be asked about.
+func TestForRecordedFailures(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b")
 		f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour).Attempts = 1
@@ -448,8 +448,8 @@ func TestForNamesTheNodesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestForWhatAClaimSaysOfAPermit has node a with a permit, and others about to take it away.
-func TestForWhatAClaimSaysOfAPermit(t *testing.T) {
+// TestForThePermitInAClaim has node a with a permit, and others about to take it away.
+func TestForThePermitInAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		// want is the permit in the claim as it is to be, "same" where nothing is written.
@@ -512,8 +512,8 @@ func TestForWhatAClaimSaysOfAPermit(t *testing.T) {
 	}
 }
 
-// TestForBoundsWhatIsRemembered loses many nodes at once.
-func TestForBoundsWhatIsRemembered(t *testing.T) {
+// TestForLimitsTheRecordedFailures loses many nodes at once.
+func TestForLimitsTheRecordedFailures(t *testing.T) {
 	count := func(p *FailureChange) (named, all, bytes int) {
 		for name, failures := range p.Profiles {
 			bytes += len(name) + len(failures.Encode())
@@ -617,8 +617,8 @@ func TestForBoundsWhatIsRemembered(t *testing.T) {
 	})
 }
 
-// TestForAFailedNodeWhoseAgentAnswersLate has node a fail, and come back with its old boot.
-func TestForAFailedNodeWhoseAgentAnswersLate(t *testing.T) {
+// TestForAFailedNodeWhoseAgentRespondsLate has node a fail, and come back with its old boot.
+func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		want   []string

@@ -13,8 +13,8 @@ import (
 
 const disrupted = "karpenter.sh/disrupted"
 
-// TestForANodeThatOthersAreAboutToTakeAway has node a with a taint of theirs.
-func TestForANodeThatOthersAreAboutToTakeAway(t *testing.T) {
+// TestForANodeThatOthersAreAboutToRemove has node a with a taint of theirs.
+func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a")
 		f.node("a").Leaving = disrupted

@@ -141,7 +141,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 	}
 }
 
-func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
+func TestForTheCordonExcludesTheNodeFromLoadBalancers(t *testing.T) {
 	for _, seconds := range []int32{0, 30} {
 		f := cluster("a")
 		f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", Since: ago(time.Second)}

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestForANodeThatSomebodyElseMaintains(t *testing.T) {
+func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 	maintained := func() *fixture {
 		f := cluster("a", "b")
 		f.node("a").Maintainer = "KernelUpdate"

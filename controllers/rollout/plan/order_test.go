@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/controllers/internal/order"
 )
 
-// TestTheOrderIsThePlanners plays a rollout with a budget of one node and holds its claims against order.InTurn.
-func TestTheOrderIsThePlanners(t *testing.T) {
+// TestThePlannerFollowsTheSharedOrder plays a rollout with a budget of one node and holds its claims against order.InTurn.
+func TestThePlannerFollowsTheSharedOrder(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](0),

@@ -776,7 +776,7 @@ func (f *fixture) changeHash(name, hash string) {
 	c.DesiredBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
 }
 
-func TestForNamesWhoUsesUpTheBudget(t *testing.T) {
+func TestForNamesTheNodesThatUseUpTheBudget(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e", "f")
 	f.Profiles[0].Rollout.MaxUnavailable = ptr.To(intstr.FromString("50%"))
 	f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](5)
@@ -829,7 +829,7 @@ func TestForFillsTheBudgetInOnePass(t *testing.T) {
 	}
 }
 
-func TestForForgivesNodesThatAreUnavailableForLong(t *testing.T) {
+func TestForDoesNotCountNodesThatAreUnavailableForLong(t *testing.T) {
 	f := cluster("a", "b")
 	f.Budget = 1
 	f.node("a").Ready = false
@@ -1064,7 +1064,7 @@ func TestForControlPlane(t *testing.T) {
 	}, build, "a")
 }
 
-func TestForSaysWhichControlPlaneNodeIsOut(t *testing.T) {
+func TestForNamesTheControlPlaneNodeThatIsOutOfService(t *testing.T) {
 	const advice = "; bring it back, or delete its Node if it will not return"
 	for name, c := range map[string]struct {
 		change func(*fixture)

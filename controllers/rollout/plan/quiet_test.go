@@ -10,7 +10,7 @@ import (
 )
 
 // A note that is over within seconds is a write that nobody reads.
-func TestForLeavesTheNoteOfWhatIsSoonOver(t *testing.T) {
+func TestForWritesNoNoteForAShortState(t *testing.T) {
 	draining := &DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for Pod x/y to terminate"}
 	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod x/y blocked by PodDisruptionBudget x/z"}
 	cordoned := func(f *fixture, since time.Duration, progress *DrainProgress) {

@@ -17,7 +17,7 @@ func silentServer(since time.Time, uids ...string) v1alpha1.ServerStatus {
 	}
 }
 
-func TestNoDrainBeginsWhereStorageDoesNotAnswer(t *testing.T) {
+func TestNoDrainStartsIfStorageDoesNotRespond(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Node)
 		reason string

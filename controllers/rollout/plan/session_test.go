@@ -16,8 +16,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestASessionThatIsUpdatedIsWhatANewOneWouldBe changes something during a pass. Each change makes another plan.
-func TestASessionThatIsUpdatedIsWhatANewOneWouldBe(t *testing.T) {
+// TestAnUpdatedSessionEqualsANewOne changes something during a pass. Each change makes another plan.
+func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, change func(*fixture)
 		// nodes are those that have been read again.

@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestForNotesSinceWhenANodeHasItsSettings asks what becomes of status.rollout.tuned, by which the live gate measures soaks.
-func TestForNotesSinceWhenANodeHasItsSettings(t *testing.T) {
+// TestForRecordsTheTimeSinceWhichANodeHasItsSettings asks what becomes of status.rollout.tuned, by which the live gate measures soaks.
+func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 	hourAgo := func(hash string) *v1alpha1.RolloutTuned {
 		return &v1alpha1.RolloutTuned{Hash: hash, Since: ago(time.Hour)}
 	}

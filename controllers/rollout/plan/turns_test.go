@@ -143,7 +143,7 @@ func TestForWindows(t *testing.T) {
 	}, func() *fixture { return cluster("a") }, "a")
 }
 
-func TestForAsksAgainWhenWindowsOpenAndClose(t *testing.T) {
+func TestForPlansAgainWhenWindowsOpenAndClose(t *testing.T) {
 	f := cluster("a")
 	f.profile("lab").opens("30 12 * * *", 7200)
 	f.Profiles[0].opens("0 13 * * *", 3600)
@@ -429,7 +429,7 @@ func TestForTheLastControlPlaneNode(t *testing.T) {
 	}, build, "a")
 }
 
-func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
+func TestForGuardsOfANodeWithoutTheDisruptionAnnotation(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a")
 		f.permitted("a", time.Minute)

@@ -125,7 +125,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 	}
 }
 
-func TestForNamesWhatKeepsAHostBusy(t *testing.T) {
+func TestForNamesTheReasonOfABusyHost(t *testing.T) {
 	for _, since := range []time.Duration{time.Minute, 15 * time.Minute} {
 		f := cluster("a")
 		f.hostBusy("a", since)
@@ -136,7 +136,7 @@ func TestForNamesWhatKeepsAHostBusy(t *testing.T) {
 }
 
 // A permit that was not used is no attempt, however often what takes it back is decided, as after a crash between two writes.
-func TestForWhatWasNotUsedIsNoAttempt(t *testing.T) {
+func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		want   int32

@@ -108,7 +108,7 @@ func (w *world) create(made Clone) {
 
 const denied = `MountVolume.MountDevice failed for volume "x" : mount error(13): Permission denied`
 
-func TestWhatACloneShows(t *testing.T) {
+func TestResultsOfAClone(t *testing.T) {
 	const invalid = `MountVolume.MountDevice failed for volume "x" : mount error(22): Invalid argument`
 	const down = `MountVolume.MountDevice failed for volume "x" : mount error(112): Host is down`
 	ready := func(clone *Clone, _ *Node) {
@@ -171,7 +171,7 @@ func TestWhatACloneShows(t *testing.T) {
 	}
 }
 
-func TestACloneFromBeginningToEnd(t *testing.T) {
+func TestACloneFromStartToFinish(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, byList(fails("mount error(22): Invalid argument"), mounts)
 	w.run()
@@ -242,7 +242,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 }
 
 // A server that refuses the pod network, with either list, lets the kubelet mount.
-func TestWhatTheOwnNetworkDoesNotShowAClone(t *testing.T) {
+func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 	refuses := func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "mount(2): operation not permitted"}}
 	}
@@ -277,7 +277,7 @@ func TestWhatTheOwnNetworkDoesNotShowAClone(t *testing.T) {
 	})
 }
 
-func TestAManagerThatStartsAnewGoesOnWithClones(t *testing.T) {
+func TestARestartedManagerContinuesWithClones(t *testing.T) {
 	for _, visit := range []func(*Clone, *Node){mounts, byList(fails("mount error(22): Invalid argument"), mounts)} {
 		want := volumeplan.ProbeVerdict("")
 		for passes := range 12 {
@@ -319,7 +319,7 @@ func TestSeveralClonesFewAtATime(t *testing.T) {
 	w.expectClean()
 }
 
-func TestClonesThatCannotBeMadeHoldNothingUp(t *testing.T) {
+func TestClonesThatCannotBeCreatedDelayNothing(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.candidates, w.refused = []volumeplan.ProbeCandidate{c}, "quota exceeded"
 	w.run()
@@ -329,7 +329,7 @@ func TestClonesThatCannotBeMadeHoldNothingUp(t *testing.T) {
 	w.expectClean()
 }
 
-func TestClonesThatNobodyAsksForAreCollected(t *testing.T) {
+func TestClonesThatAreNotNeededAreDeleted(t *testing.T) {
 	w := newWorld(t, "n1")
 	for _, set := range []string{"a", "b"} {
 		c := share(set)
@@ -381,7 +381,7 @@ func compareGolden(t *testing.T, path, got string) {
 }
 
 // The mounts of a clone that has just gone are still told of: they keep no other one from the node for good.
-func TestMountsThatAreAboutToGoAreWaitedFor(t *testing.T) {
+func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
 	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
@@ -399,7 +399,7 @@ func TestMountsThatAreAboutToGoAreWaitedFor(t *testing.T) {
 }
 
 // A node that is busy with something else may try it later: seen on two nodes, one of which had mounts and the other an order.
-func TestANodeThatIsBusyIsWaitedForToo(t *testing.T) {
+func TestACloneWaitsForABusyNode(t *testing.T) {
 	w, c := newWorld(t, "n1", "n2"), share("s")
 	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
 	w.nodes["n2"].Writable = false

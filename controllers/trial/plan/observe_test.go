@@ -91,7 +91,7 @@ func (l *lab) expectEnd(trial *v1alpha1.StorageClientTrial, kind, reason, messag
 	}
 }
 
-func TestObservingAsksTheNodesThatHaveTheVolumeAndRecommends(t *testing.T) {
+func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 	l := newWatch(t, "n1", "n2", "n3")
 	l.nodes["n3"].ClientNode.Status.Mounts[0].Volume = "pv-2"
 	trial := l.observe("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.WindowSeconds = ptr.To[int32](600) })
@@ -121,7 +121,7 @@ func TestObservingAsksTheNodesThatHaveTheVolumeAndRecommends(t *testing.T) {
 	}
 }
 
-func TestWhatANodeIsAsked(t *testing.T) {
+func TestContentOfASampleRequest(t *testing.T) {
 	l := newWatch(t, "n1")
 	l.count = nil
 	trial := l.observe("a", func(s *v1alpha1.StorageClientTrialSpec) { s.TimeoutSeconds = ptr.To[int32](150) })
@@ -208,7 +208,7 @@ func TestHowObservingEnds(t *testing.T) {
 	}
 }
 
-func TestObservingIsNotHeldUpByTrialsThatMountNorHoldsThemUp(t *testing.T) {
+func TestObservingAndMountingTrialsDoNotDelayEachOther(t *testing.T) {
 	l := newWatch(t, "n1")
 	l.answer = nil
 	mounting := l.add("a")
@@ -257,7 +257,7 @@ func TestANodeCountsForOneTrialAtATime(t *testing.T) {
 	l.expectEnd(second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 }
 
-func TestNoMoreNodesCountAtATimeThanMay(t *testing.T) {
+func TestTheNumberOfCountingNodesIsLimited(t *testing.T) {
 	var names []string
 	for i := range 40 {
 		names = append(names, fmt.Sprintf("n%02d", i))
@@ -300,7 +300,7 @@ func TestNoMoreNodesCountAtATimeThanMay(t *testing.T) {
 	}
 }
 
-func TestATrialAsksFewNodesThatCanBeAskedBeforeOthers(t *testing.T) {
+func TestATrialRequestsSamplesFromFewNodesWritableOnesFirst(t *testing.T) {
 	var names []string
 	for i := range 18 {
 		names = append(names, fmt.Sprintf("n%02d", i))
@@ -315,7 +315,7 @@ func TestATrialAsksFewNodesThatCanBeAskedBeforeOthers(t *testing.T) {
 }
 
 // One node answers at once: how long the other is waited for.
-func TestWhatIsNotWaitedFor(t *testing.T) {
+func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		other func(l *lab, n2 *Node)
 		after time.Duration
@@ -368,7 +368,7 @@ func (l *lab) running(name string) {
 	}
 }
 
-func TestWhoWaitsIsToldHowFarItIs(t *testing.T) {
+func TestProgressIsReported(t *testing.T) {
 	l := newWatch(t, "n1", "n2", "n3", "n4")
 	l.nodes["n4"].Writable = false
 	l.count = func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
@@ -394,7 +394,7 @@ func TestWhoWaitsIsToldHowFarItIs(t *testing.T) {
 }
 
 // What a node is told next is decided by what the step before has brought.
-func TestANodeIsNotAskedWhileItIsWritten(t *testing.T) {
+func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l := newWatch(t, "n1")
 	trial := l.observe("a")
 	l.step()
@@ -447,7 +447,7 @@ func TestObservingSurvives(t *testing.T) {
 	}
 }
 
-func TestANodeThatTheRolloutHoldsKeepsItsRequest(t *testing.T) {
+func TestADisruptedNodeKeepsItsRequest(t *testing.T) {
 	l := newWatch(t, "n1")
 	l.count = nil
 	l.observe("a")
@@ -465,7 +465,7 @@ func TestANodeThatTheRolloutHoldsKeepsItsRequest(t *testing.T) {
 	}
 }
 
-func TestWhatIsCountedFitsIntoAStatus(t *testing.T) {
+func TestCountersFitIntoAStatus(t *testing.T) {
 	var names []string
 	for i := range v1alpha1.MaxTrialSamples {
 		names = append(names, fmt.Sprintf("n%02d", i))
@@ -493,7 +493,7 @@ func TestWhatIsCountedFitsIntoAStatus(t *testing.T) {
 	}
 }
 
-func TestEachRuleIsToldOnceWithAllThatItsMountsNeed(t *testing.T) {
+func TestEachRuleIsReportedOnceWithTheOptionsOfAllMounts(t *testing.T) {
 	mount := func(node, rule string, options ...v1alpha1.MountOption) recommend.Mount {
 		f := recommend.Finding{Rule: rule, Cause: recommend.CauseClient, Seen: "seen on " + node, ByHand: rule == "OpenAndClose"}
 		f.Change.MountOptions = options
@@ -508,7 +508,7 @@ func TestEachRuleIsToldOnceWithAllThatItsMountsNeed(t *testing.T) {
 	}
 }
 
-func TestWhoseMountsAreCounted(t *testing.T) {
+func TestVolumeOfAnObservingTrial(t *testing.T) {
 	observing := func(began string) *v1alpha1.StorageClientTrial {
 		trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "a"}}
 		trial.Spec.ClaimName, trial.Spec.Workload.Name, trial.Status.Volume = "tools", v1alpha1.WorkloadObserve, began

@@ -184,7 +184,7 @@ func TestATrialByClones(t *testing.T) {
 }
 
 // The list of each pass is the one of its arm, exactly, and its Pod does what the trial says.
-func TestWhatAPassIsMadeOf(t *testing.T) {
+func TestObjectsOfAPass(t *testing.T) {
 	b := newBay(t, "n1")
 	user := int64(1000)
 	b.add("a", rounds(1), func(s *v1alpha1.StorageClientTrialSpec) {
@@ -213,7 +213,7 @@ func TestWhatAPassIsMadeOf(t *testing.T) {
 	}
 }
 
-func TestWhatReadsHasNoWritableClone(t *testing.T) {
+func TestAReadingWorkloadHasNoWritableClone(t *testing.T) {
 	b := newBay(t, "n1")
 	trial := b.add("a")
 	r := Trial{StorageClientTrial: trial}
@@ -409,7 +409,7 @@ func TestACandidateThatComesFirst(t *testing.T) {
 }
 
 // A pass that counts for nothing is run again, and the voids of the ones before it are forgotten.
-func TestAVoidPassIsRunAgain(t *testing.T) {
+func TestAnInvalidPassRunsAgain(t *testing.T) {
 	b := newBay(t, "n1")
 	trial := b.add("a", rounds(3))
 	tells, voids := b.tells, map[string]int{}
@@ -427,7 +427,7 @@ func TestAVoidPassIsRunAgain(t *testing.T) {
 }
 
 // A mount that is seen beside a clone ends the pass at once, before it gets the clone's connections for long.
-func TestACloneGoesAtOnceWhereSomebodyMounts(t *testing.T) {
+func TestACloneIsDeletedAtOnceAfterAnotherMount(t *testing.T) {
 	b := newBay(t, "n1", "n2")
 	trial := b.add("a", rounds(1))
 	b.theirs["n1"], b.hangs = true, true
@@ -527,7 +527,7 @@ func TestOneTrialAtATimeByClones(t *testing.T) {
 }
 
 // A server that lets nobody in from the pod network, or from ports without a privilege, is asked by the kubelet.
-func TestATrialThatTheOwnNetworkKeepsOut(t *testing.T) {
+func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 	mounted := []v1alpha1.TrialProof{{Type: v1alpha1.ProofTransports, Holds: true}}
 	for name, test := range map[string]struct {
 		status v1alpha1.NodeTrialStatus
@@ -594,7 +594,7 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 }
 
 // What a Pod tells is anybody's words until it is checked.
-func TestWhatAPodMayTell(t *testing.T) {
+func TestValidResultsOfAPod(t *testing.T) {
 	good := measured("QUERY_INFO", 3)
 	if told, err := decodePass(good); err != nil || len(told.Phases) != 2 || told.Phases[0].Operations[0].Count != 3 {
 		t.Fatalf("%+v, %v", told, err)

@@ -222,7 +222,7 @@ func TestFewTrialsAtATimeAndAllInTheEnd(t *testing.T) {
 	w.expectClean()
 }
 
-func TestWhoMayNotHaveATrial(t *testing.T) {
+func TestNodesThatGetNoTrial(t *testing.T) {
 	for name, change := range map[string]func(*Node){
 		"a node that the rollout holds, or without an agent": func(n *Node) { n.Writable = false },
 		"a cordoned node":                       func(n *Node) { n.Node.Spec.Unschedulable = true },
@@ -241,7 +241,7 @@ func TestWhoMayNotHaveATrial(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeProbedIsToldSoAndHoldsNothingUp(t *testing.T) {
+func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 	kerberos := candidate("s", "filer")
 	kerberos.Target.Obstacle = "sec=krb5 needs the node's rpc.gssd"
 	for name, test := range map[string]struct {
@@ -288,7 +288,7 @@ func TestWhatCannotBeProbedIsToldSoAndHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func TestAManagerThatStartsAnewTakesUpWhatIsThere(t *testing.T) {
+func TestARestartedManagerContinuesExistingOrders(t *testing.T) {
 	c := candidate("s", "filer")
 	for passes := range 4 {
 		w := newWorld(t, "n1", "n2")
@@ -305,7 +305,7 @@ func TestAManagerThatStartsAnewTakesUpWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatNobodyWantsAnyMoreGoes(t *testing.T) {
+func TestAnOrderThatIsNotNeededIsRemoved(t *testing.T) {
 	w := newWorld(t, "n1")
 	w.answer = nil
 	w.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
@@ -319,7 +319,7 @@ func TestAnOrderThatNobodyWantsAnyMoreGoes(t *testing.T) {
 	w.expectClean()
 }
 
-func TestNothingIsWrittenToANodeThatTheRolloutHas(t *testing.T) {
+func TestAProbeWritesNothingToADisruptedNode(t *testing.T) {
 	w := newWorld(t, "n1", "n2")
 	w.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
 	w.pass()
@@ -336,7 +336,7 @@ func TestNothingIsWrittenToANodeThatTheRolloutHas(t *testing.T) {
 	w.expectClean()
 }
 
-func TestWhatWasRefusedIsTriedAgainAndStaysRefusedUntilItWorks(t *testing.T) {
+func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	w, c := newWorld(t, "n1"), candidate("s", "filer")
 	w.candidates = []volumeplan.ProbeCandidate{c}
 	good := w.answer

@@ -189,7 +189,7 @@ func TestATrialFromItsFirstStepToItsVerdict(t *testing.T) {
 	}
 }
 
-func TestWhatAnOrderAsksFor(t *testing.T) {
+func TestContentOfAnOrder(t *testing.T) {
 	l := newLab(t, "n1")
 	user := int64(1000)
 	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) {
@@ -300,7 +300,7 @@ func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
 	l.expectClean()
 }
 
-func TestANodeThatTheRolloutHasIsNotWritten(t *testing.T) {
+func TestATrialWritesNothingToADisruptedNode(t *testing.T) {
 	l := newLab(t, "n1")
 	trial := l.add("a")
 	l.answer = nil
@@ -373,7 +373,7 @@ func TestATrialOnSelectedNodesOnly(t *testing.T) {
 	}
 }
 
-func TestWhatIsMeasuredByTheEndOfItsTimeIsJudged(t *testing.T) {
+func TestATimedOutTrialIsEvaluatedByItsRounds(t *testing.T) {
 	l := newLab(t, "n1")
 	timeout := int32(60)
 	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds, s.TimeoutSeconds = 40, &timeout })
@@ -407,7 +407,7 @@ func TestNumbersInAStatus(t *testing.T) {
 	}
 }
 
-func TestHowManyRoundsATrialHasIsSaidAfterTheFirstOnes(t *testing.T) {
+func TestTheNumberOfRoundsIsDecidedAfterTheFirstRounds(t *testing.T) {
 	l := newLab(t, "n1")
 	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Goal.Metric = "GETATTR" })
 	for range 4000 {

@@ -51,7 +51,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 				Annotations: map[string]string{karpenterAnnotation: "false"}, Labels: map[string]string{corev1.LabelNodeExcludeBalancers: ""},
 			},
 		},
-		"what others have changed meanwhile is theirs, and a foreign key in the list is nobody's to remove": {
+		"values that others have changed stay, and a foreign key in the list is not removed": {
 			meddle: func(n *corev1.Node) {
 				n.Annotations[karpenterAnnotation] = "mine"
 				n.Annotations["example.com/x"] = "true"

@@ -292,8 +292,8 @@ func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 // TestRulesAreReadAgainBeforeAClaimACordonAndAPermit has somebody pause, and a window close, in the middle of a pass.
 func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 	for name, change := range map[string]func(w *world){
-		"somebody pauses everything": func(w *world) { w.paused = true },
-		"a window closes":            func(w *world) { w.now = w.now.Add(time.Hour) },
+		"a user pauses everything": func(w *world) { w.paused = true },
+		"a window closes":          func(w *world) { w.now = w.now.Add(time.Hour) },
 	} {
 		for asked, step := range []string{"claim", "cordon a", "permit the reboot of a"} {
 			t.Run(name+", "+step, func(t *testing.T) {

@@ -246,7 +246,7 @@ func TestDrain(t *testing.T) {
 			},
 			asked: []string{"db", "web"},
 		},
-		"a server that only asks for patience blocks nothing": {
+		"a server that only requests a later attempt blocks no drain": {
 			objects: []client.Object{pod("db")},
 			options: options(nil),
 			refuse:  refusals{"db": refused},

@@ -31,10 +31,10 @@ func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 		at   func() error
 		want string
 	}{
-		"how a drain goes on":   {func() error { _, _, err := r.Inspect(t.Context(), "a", options(nil)); return err }, "0"},
-		"what would be drained": {func() error { _, err := r.LookAhead(t.Context(), "a", options(nil)); return err }, "0"},
-		"a drain":               {func() error { _, err := r.Drain(t.Context(), "a", options(nil), 0); return err }, ""},
-		"an empty node":         {func() error { _, err := r.IsVacant(t.Context(), "a"); return err }, ""},
+		"the progress of a drain": {func() error { _, _, err := r.Inspect(t.Context(), "a", options(nil)); return err }, "0"},
+		"what would be drained":   {func() error { _, err := r.LookAhead(t.Context(), "a", options(nil)); return err }, "0"},
+		"a drain":                 {func() error { _, err := r.Drain(t.Context(), "a", options(nil), 0); return err }, ""},
+		"an empty node":           {func() error { _, err := r.IsVacant(t.Context(), "a"); return err }, ""},
 	} {
 		reader.asked = nil
 		if err := look.at(); err != nil || len(reader.asked) != 1 || reader.asked[0] != look.want {

@@ -32,16 +32,16 @@ func TestLookAhead(t *testing.T) {
 		refuse  error
 		want    string
 	}{
-		"every pod may go":                               {[]client.Object{pod("db"), budget("pdb", "db")}, nil, nothing},
-		"a budget does not allow":                        {[]client.Object{pod("db"), budget("pdb", "db")}, errTryLater, blocked},
-		"the server is busy":                             {[]client.Object{pod("db")}, errTryLater, nothing},
-		"nobody has counted the budget's pods":           {[]client.Object{pod("db"), uncounted}, errTryLater, nothing},
-		"a webhook refuses dry runs":                     {[]client.Object{pod("db"), allowing}, sideEffects, nothing},
-		"one refuses them, and the budget allows none":   {[]client.Object{pod("db", ready), budget("pdb", "db")}, sideEffects, blocked},
-		"and it does not count a pod that is not ready":  {[]client.Object{pod("db"), budget("pdb", "db")}, sideEffects, nothing},
-		"the pod has just gone":                          {[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), nothing},
-		"a Job runs":                                     {[]client.Object{pod("db", ownedBy("batch/v1", "Job"))}, nil, "Waiting for pod eda/db to finish"},
-		"a pod that no drain may evict, and what is not": {[]client.Object{pod("db", bare), pod("web", terminating)}, nil, "Pod eda/db has no controller to start it elsewhere (set rollout.drain.force to evict it)"},
+		"every pod may go":                                          {[]client.Object{pod("db"), budget("pdb", "db")}, nil, nothing},
+		"a budget does not allow":                                   {[]client.Object{pod("db"), budget("pdb", "db")}, errTryLater, blocked},
+		"the server is busy":                                        {[]client.Object{pod("db")}, errTryLater, nothing},
+		"the pods of the budget have not been counted":              {[]client.Object{pod("db"), uncounted}, errTryLater, nothing},
+		"a webhook rejects dry runs":                                {[]client.Object{pod("db"), allowing}, sideEffects, nothing},
+		"a webhook rejects them, and the budget allows no eviction": {[]client.Object{pod("db", ready), budget("pdb", "db")}, sideEffects, blocked},
+		"and it does not count a pod that is not ready":             {[]client.Object{pod("db"), budget("pdb", "db")}, sideEffects, nothing},
+		"the pod has just gone":                                     {[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), nothing},
+		"a Job runs":                                                {[]client.Object{pod("db", ownedBy("batch/v1", "Job"))}, nil, "Waiting for pod eda/db to finish"},
+		"a pod that no drain may evict, and what is not":            {[]client.Object{pod("db", bare), pod("web", terminating)}, nil, "Pod eda/db has no controller to start it elsewhere (set rollout.drain.force to evict it)"},
 		"two budgets": {
 			[]client.Object{pod("db"), budget("one", "db"), budget("two", "db")}, apierrors.NewInternalError(errors.New("more than one")),
 			"Eviction of Pod eda/db blocked by PodDisruptionBudget eda/one, eda/two: a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget",

@@ -25,11 +25,11 @@ func TestIsVacant(t *testing.T) {
 		"pods that have run to their end":        {[]client.Object{pod("done", succeeded), pod("failed", failed)}, true},
 		"a pod of another node":                  {[]client.Object{pod("web", elsewhere)}, true},
 		"a pod that runs":                        {[]client.Object{pod("web")}, false},
-		"one that is about to begin":             {[]client.Object{pod("web", pending)}, false},
+		"a pod that is about to start":           {[]client.Object{pod("web", pending)}, false},
 		"one that still terminates":              {[]client.Object{pod("web", terminating)}, false},
 		"one of a Job":                           {[]client.Object{pod("job", ownedBy("batch/v1", "Job"))}, false},
 		"one without a controller":               {[]client.Object{pod("bare", bare)}, false},
-		"a pod that runs beside those that stay": {[]client.Object{pod("agent", ownedBy("apps/v1", "DaemonSet")), pod("web")}, false},
+		"a pod that runs next to pods that stay": {[]client.Object{pod("agent", ownedBy("apps/v1", "DaemonSet")), pod("web")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Drainer{Reader: newReader(t, c.pods...)}

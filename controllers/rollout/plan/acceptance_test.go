@@ -46,7 +46,7 @@ func TestForAcceptance(t *testing.T) {
 		"unsupported":                        {sysctlIs(v1alpha1.SettingUnsupported, ""), claimed, settles},
 		"shadowed, the live value right":     {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), claimed, settles},
 		"shadowed for the next mount":        {v1alpha1.SettingStatus{Key: "nfsmountconf/_all", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectNextMount}, claimed, settles},
-		"drifted and left alone":             {sysctlIs(v1alpha1.SettingDrifted, "left alone"), claimed, settles},
+		"drifted and unchanged":              {sysctlIs(v1alpha1.SettingDrifted, "left alone"), claimed, settles},
 		"failed":                             {sysctlIs(v1alpha1.SettingFailed, "read-only"), refused, failed},
 		"only a boot could, and a file wins": {moduleIs(v1alpha1.SettingShadowed, shadowedBy), refused, failed},
 		"not staged":                         {moduleIs(v1alpha1.SettingDrifted, "not in the boot menu"), refused, waits},
@@ -130,14 +130,14 @@ func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
 				"a: Waiting SettingsFailed",
 			},
 		},
-		"a file comes meanwhile that wins over ours": {
+		"another file that takes precedence appears meanwhile": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy)) },
 			[]string{
 				"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
 				"permit the reboot of a", "a: Rebooting PermitGiven",
 			},
 		},
-		"what is put back is put back": {
+		"a reverted setting is reverted": {
 			func(f *fixture) {
 				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only"))
 				f.node("a").ClientNode.Spec.Release, f.node("a").ClientNode.Status.Restored = true, true
@@ -227,14 +227,14 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 		status v1alpha1.SettingStatus
 		want   []string
 	}{
-		"shadowed is in force": {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"remove the untuned taint of a"}},
+		"shadowed is effective": {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"remove the untuned taint of a"}},
 		"only a boot could, and a file wins": {
 			v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot}, []string{"remove the untuned taint of a"},
 		},
 		"waits for a module that only a mount loads": {
 			v1alpha1.SettingStatus{Key: "module/nfs/x", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, []string{"remove the untuned taint of a"},
 		},
-		"drifted is not in force": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
+		"drifted is not effective": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
 		"a value that new connections have to confirm": {
 			v1alpha1.SettingStatus{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, nil,
 		},
@@ -263,14 +263,14 @@ func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
 		"a file is in the way of the oldest node's boot": {
 			func(f *fixture) { f.addSetting("a", moduleIs(v1alpha1.SettingShadowed, shadowedBy)) }, next,
 		},
-		"its boot argument has failed, so no reboot is due and nothing is proven": {
+		"its kernel argument has failed, so no reboot is due and no setting is proven": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 			},
 			next,
 		},
-		"its boot loader is unproven, so it waits for a boot of somebody else's": {
+		"its boot loader is unproven, so it waits for a boot by another user": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingPending

@@ -74,7 +74,7 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 		"something else of the profile changes": {func(f *fixture) { f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](77) }, false},
 		"other drain options":                   {func(f *fixture) { f.Profiles[0].Rollout.Drain.Force = true }, true},
 		"other live settings":                   {func(f *fixture) { f.node("a").ClientNode.Spec.Hash, f.node("a").ClientNode.Status.Hash = "h9", "h9" }, true},
-		"other boot settings":                   {func(f *fixture) { f.changeHash("a", "h2") }, true},
+		"other settings that require a reboot":  {func(f *fixture) { f.changeHash("a", "h2") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
@@ -150,7 +150,7 @@ func TestSkipNode(t *testing.T) {
 		"one that has not for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
 		"one that has not for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
 		"jobs":                               {func(*fixture) {}, jobs, BackOff},
-		"jobs, and it has been passed over once": {func(f *fixture) {
+		"jobs, and it has been skipped once": {func(f *fixture) {
 			f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, time.Hour)
 		}, jobs, 0},
 	} {

@@ -41,7 +41,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
 		},
-		"a node that waits for nothing but the removal of what is no longer wanted is tuned": {
+		"a node that waits only for the removal of settings that are no longer desired is tuned": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").Untuned = true
@@ -50,7 +50,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"remove the untuned taint of a", "a: UpToDate RestoredAtNextBoot"},
 		},
-		"one that waits for what is wanted, which no boot hash covers, is not": {
+		"a node that waits for desired settings that no boot hash covers is not": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").Untuned = true
@@ -61,7 +61,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"a: UpToDate EffectiveAtNextBoot"},
 		},
-		"an ignored Node is left alone": {
+		"an ignored Node is skipped": {
 			func(f *fixture) { f.node("a").Ignored = true }, []string{"a: Waiting NodeIgnored"},
 		},
 	} {
@@ -94,7 +94,7 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 			f.finish("a", 30*time.Minute)
 			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(25)
 		}, waits},
-		"it is out, nobody knows since when": {func(f *fixture) {
+		"it is out of service, since an unknown time": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
 			f.node("a").Ready = false
 		}, waits},

@@ -115,14 +115,14 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, nil,
 		},
-		"it had a permit: it has failed, and nothing begins": {
+		"it had a permit: it has failed, and no disruption starts": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.take("a", false)
 			},
 			lost, known,
 		},
-		"fewer than the threshold: the rollout goes on": {
+		"fewer than the threshold: the rollout continues": {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
 				f.permitted("a", time.Minute)
@@ -164,7 +164,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, nil,
 		},
-		"the profile asks for other boot settings meanwhile": {
+		"the profile declares other settings that require a reboot meanwhile": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.take("a", false)
@@ -190,7 +190,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, nil,
 		},
-		"several profiles had asked for its reboot": {
+		"several profiles had requested its reboot": {
 			func(f *fixture) {
 				f.profile("lab")
 				f.addProfile("b", "lab")
@@ -271,10 +271,10 @@ func TestForRecordedFailures(t *testing.T) {
 		"it is gone": {
 			func(f *fixture) { f.take("a", false) }, stopped, nil,
 		},
-		"it has been registered anew": {
+		"it has been registered again": {
 			func(f *fixture) { f.take("a", true) }, stopped, nil,
 		},
-		"it has a new StorageClientNode: it has failed all the same": {
+		"it has a new StorageClientNode: it has still failed": {
 			func(f *fixture) {
 				f.Failures["eda"].Boots[0].Nodes[0].Reason = v1alpha1.RolloutReasonRebootTimedOut
 				f.node("a").ClientNode = waiting("a")
@@ -284,7 +284,7 @@ func TestForRecordedFailures(t *testing.T) {
 		"it has no StorageClientNode yet": {
 			func(f *fixture) { f.node("a").ClientNode = nil }, stopped, nil,
 		},
-		"it has the wanted settings after all": {
+		"it has the desired settings after all": {
 			func(f *fixture) {
 				note := *f.node("a").ClientNode.Status.Rollout
 				f.finish("a", 0)
@@ -292,7 +292,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			stopped, []string{},
 		},
-		"somebody uncordoned it, and its note says that": {
+		"a user uncordoned it, and its note reports that": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonCordonLost, time.Minute)
 			}, stopped, nil,
@@ -303,7 +303,7 @@ func TestForRecordedFailures(t *testing.T) {
 		"it has left the profile": {
 			func(f *fixture) { f.node("a").Profiles = nil }, []string{"claim b for eda", "b: Claimed Claimed"}, []string{},
 		},
-		"the profile asks for other boot settings": {
+		"the profile declares other settings that require a reboot": {
 			func(f *fixture) {
 				f.Profiles[0].PlanHash = "p2"
 				for _, name := range []string{"a", "b"} {
@@ -313,7 +313,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			goesOn, []string{},
 		},
-		"it is gone, and the profile asks for other boot settings, which come to the same with another profile's": {
+		"it is gone, and the profile declares other settings that require a reboot, with the same result together with another profile": {
 			func(f *fixture) {
 				f.take("a", false)
 				f.Profiles[0].PlanHash = "p2"
@@ -337,7 +337,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			stopped, nil,
 		},
-		"an entry that cannot be read stops the profile, and is left alone": {
+		"an entry that cannot be read stops the profile, and stays unchanged": {
 			func(f *fixture) {
 				f.Failures, f.UnreadFailures = nil, sets.New("eda")
 				f.node("a").ClientNode.Status.Rollout = nil
@@ -345,7 +345,7 @@ func TestForRecordedFailures(t *testing.T) {
 			stopped, nil,
 		},
 		// A retry.
-		"a retry starts the node anew before anything is forgotten": {
+		"a retry resets the node before any failure is cleared": {
 			func(f *fixture) { f.Profiles[0].Retry = "1" }, []string{"b: Waiting WaitingForBudget"}, nil,
 		},
 		"and is then honoured": {
@@ -478,7 +478,7 @@ func TestForThePermitInAClaim(t *testing.T) {
 			},
 			"same",
 		},
-		"the agent has refused": {
+		"the agent has rejected the permit": {
 			func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, "none",
 		},
 		"it has failed without a permit": {

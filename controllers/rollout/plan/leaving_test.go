@@ -34,7 +34,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} },
 			[]string{"release the claim of a", "a: Waiting NodeLeaving"},
 		},
-		"its drain is left to them, and so is our cordon, on which they may rely": {
+		"the others drain it, and the cordon stays because they may rely on it": {
 			func(f *fixture) { f.cordoned("a", time.Minute) }, left,
 		},
 		"also after the time of a drain": {
@@ -68,7 +68,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			noted,
 		},
-		"somebody took our mark off it, and its permit stays": {
+		"a user removed the annotation, and its permit stays": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("a").Mark = nil
@@ -90,7 +90,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"it is back and not well in time: a failure": {
+		"it is back and not healthy in time: a failure": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
 				f.rebooted("a")
@@ -98,7 +98,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"its agent refused, it booted all the same and is not well in time: a failure": {
+		"its agent rejected the permit, it booted anyway and is not healthy in time: a failure": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
 				f.addAnswer("a", v1alpha1.RebootRefused)
@@ -107,14 +107,14 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"its agent refused in time and it stays: no failure": {
+		"its agent rejected the permit in time and it stays: no failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.addAnswer("a", v1alpha1.RebootRefused)
 			},
 			noted,
 		},
-		"its host refused in time and it stays: no failure": {
+		"its host rejected the reboot in time and it stays: no failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.addAnswer("a", v1alpha1.RebootFailed)
@@ -188,9 +188,9 @@ func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
 	}
 	next, waits := []string{"claim b for eda", "b: Claimed Claimed"}, []string{"b: Waiting WaitingForCanary"}
 	playRows(t, map[string]row{
-		"the next one is":                {func(*fixture) {}, next},
-		"also where its drain has begun": {func(f *fixture) { f.cordoned("a", time.Minute) }, next},
-		"also where it soaks":            {func(f *fixture) { f.finish("a", 30*time.Second) }, next},
+		"the next one is":               {func(*fixture) {}, next},
+		"also if its drain has started": {func(f *fixture) { f.cordoned("a", time.Minute) }, next},
+		"also where it soaks":           {func(f *fixture) { f.finish("a", 30*time.Second) }, next},
 		"it has soaked before: what it shows stays": {
 			func(f *fixture) { f.finish("a", time.Minute) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
@@ -198,7 +198,7 @@ func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
 			func(f *fixture) { f.permitted("a", time.Minute) },
 			append([]string{"claim of a: permit, and leaving (karpenter.sh/disrupted)"}, waits...),
 		},
-		"one that has failed lets nobody go": {
+		"a failed canary stops all other nodes": {
 			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, []string{"b: Waiting CanaryFailed"},
 		},
 	}, build, "b")

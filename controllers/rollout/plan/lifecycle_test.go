@@ -43,7 +43,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				"release the claim of a", "a: Waiting PausedByAnnotation",
 			},
 		},
-		"guards go where somebody has taken the mark off a node that we hold": {
+		"guards are removed if a user removed the annotation of a claimed node": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Guarded, f.node("a").Mark = true, nil
@@ -53,7 +53,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				"a: Waiting CordonedByOthers",
 			},
 		},
-		"guards go where nothing else of ours is left": {
+		"guards are removed if they are the last trace of the operator": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").Guarded = true
@@ -68,7 +68,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: UpToDate EffectiveAtNextBoot"},
 		},
-		"a node that went down after its host had refused settles as after any boot": {
+		"a node that went down after its host rejected the reboot settles as after any boot": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
@@ -76,7 +76,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Settling Settling"},
 		},
-		"and is waited for where it is not well": {
+		"and the rollout waits until it is healthy": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
@@ -97,7 +97,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
-		"nor once something else is wanted that has not reached it yet": {
+		"nor after a change of the desired settings that has not reached it yet": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained

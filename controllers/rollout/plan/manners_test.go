@@ -63,17 +63,17 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-10*time.Minute)) },
 			says: "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it, so it stops counting at 2026-09-01T12:50:00Z",
 		},
-		"then the rollout goes on without it": {
+		"then the rollout continues without it": {
 			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-hour)) }, claims: true,
 		},
 		"a cordon is the same": {
 			countFor: hour, change: func(n *Node) { n.Unschedulable, n.UnavailableSince = true, ptr.To(noon.Add(-hour)) }, claims: true,
 		},
-		"where the manager is told to count it until it is back, it says so": {
+		"if the manager counts it until it is back, the message says so": {
 			change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-100*hour)) },
 			says:   "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; set the manager's --unmanaged-counts-for to continue without it",
 		},
-		"one of which nobody knows since when counts": {
+		"a node counts if the time since which it is out is unknown": {
 			countFor: hour, change: func(n *Node) { n.Ready = false }, says: "c is not Ready",
 		},
 		"one that we hold counts for ever": {

@@ -144,7 +144,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 		"a claim that has been read back is acted upon": {
 			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} }, []string{"conditions of a: Draining", "cordon a", "drain a", "a: Draining Draining"},
 		},
-		"a node that needs no reboot is left alone": {
+		"a node that needs no reboot is skipped": {
 			func(f *fixture) { f.finish("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
 		},
 		"a live change alone never cordons": {
@@ -245,7 +245,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			func(f *fixture) { f.addNote("a", v1alpha1.RolloutUpToDate, "", time.Hour).Attempts = MaxAttempts },
 			[]string{"a: Failed AttemptsUsedUp"},
 		},
-		"a drain that timed out is left alone for a while": {
+		"a node backs off after its drain timed out": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff-time.Second)
 			},
@@ -257,7 +257,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
-		"a claim of a node that must not be disrupted any more is released": {
+		"the claim of a node that must no longer be disrupted is released": {
 			func(f *fixture) {
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
 				f.Paused = true
@@ -295,7 +295,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 		"the last control-plane node is never disrupted": {
 			func(f *fixture) { f.node("a").ControlPlane = true }, []string{"a: Waiting LastControlPlaneNode"},
 		},
-		"conditions that a crash left are taken away": {
+		"conditions that a crash left behind are removed": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceOther
@@ -428,7 +428,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			append(release("PausedByAnnotation"), "a: Waiting PausedByAnnotation"),
 		},
-		"an approval that is taken back releases it": {
+		"a withdrawn approval releases it": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval
@@ -450,7 +450,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: NothingToDo", "release the claim of a", "a:  "},
 		},
-		"its StorageClientNode is gone, and somebody uncordons it": {
+		"its StorageClientNode is gone, and a user uncordons it": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").ClientNode, f.node("a").Unschedulable = nil, false
@@ -464,21 +464,21 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"claim a again for eda", "drain a", "a: Draining Draining"},
 		},
-		"somebody uncordons it in the drain: it is theirs": {
+		"a user uncordons it during the drain: the user owns the node": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Unschedulable = false
 			},
 			[]string{"note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
 		},
-		"somebody takes the mark off: the cordon is theirs": {
+		"a user removes the annotation: the user owns the cordon": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Mark = nil
 			},
 			[]string{"note a: Releasing CordonedByOthers", "conditions of a: none", "release the claim of a", "a: Waiting CordonedByOthers"},
 		},
-		"its Node is being deleted: it is left alone": {
+		"its Node is being deleted: it is skipped": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Deleting = true
@@ -516,14 +516,14 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
 		},
-		"a refused permit is taken back, and the agent is left alone for a while": {
+		"a rejected permit is withdrawn, and the node backs off": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.addAnswer("a", v1alpha1.RebootRefused)
 			},
 			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "claim of a: no permit", "a: Draining PermitRefused"},
 		},
-		"nothing happens while the agent is left alone": {
+		"no step is taken during the back-off": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.addNote("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, RefusalPause-time.Second)
@@ -548,7 +548,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Failed RebootTimedOut", "a: Failed RebootTimedOut"},
 		},
-		"a permit for other settings is taken back once the agent has answered": {
+		"a permit for other settings is withdrawn once the agent has responded": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.changeHash("a", "h2")
@@ -563,7 +563,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Releasing WithdrawingPermit"},
 		},
-		"somebody uncordons it while the agent holds a permit: cordoned until the agent answers": {
+		"a user uncordons it while the agent has a permit: cordoned until the agent responds": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("a").Unschedulable = false
@@ -612,7 +612,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
-		"it is watched anew after another boot that nobody saw": {
+		"the settle time restarts after another boot that was not observed": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -683,7 +683,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
-		"it has booted and is not well in time": {
+		"it has booted and is not healthy in time": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
 				f.rebooted("a")
@@ -691,7 +691,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"it has booted late, is Ready and has not been asked yet": {
+		"it has booted late, is Ready and has not reported yet": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
 				f.rebooted("a")
@@ -744,7 +744,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Settling Settling"},
 		},
-		"the profile changes while it boots: no failure, it goes on with what is asked for now": {
+		"the profile changes while it boots: no failure, it continues with the new settings": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -869,27 +869,27 @@ func TestForCanary(t *testing.T) {
 		"then they go": {
 			func(f *fixture) { f.finish("a", 60*time.Second) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
-		"a canary that has failed lets nobody go, whatever the threshold": {
+		"a failed canary stops all other nodes, regardless of the threshold": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
 			[]string{"b: Waiting CanaryFailed"},
 		},
-		"a canary that is not Ready while it soaks lets nobody go": {
+		"a canary that is not Ready while it soaks stops all other nodes": {
 			func(f *fixture) {
 				f.finish("a", 30*time.Second)
 				f.node("a").Ready = false
 			},
 			[]string{"b: Waiting WaitingForCanary"},
 		},
-		"one that is not Ready and not begun is passed over": {
+		"a canary that is not Ready and not started is skipped": {
 			func(f *fixture) { f.node("a").Ready = false }, []string{"claim b for eda", "b: Claimed Claimed"},
 		},
-		"one that is never to be disrupted is passed over": {
+		"a canary that must never be disrupted is skipped": {
 			func(f *fixture) { f.node("a").NeverDisrupt = true }, []string{"claim b for eda", "b: Claimed Claimed"},
 		},
-		"the manager's own node is no canary where there are others": {
+		"the node of the manager is no canary if there are others": {
 			func(f *fixture) { f.node("a").Manager = true }, []string{"claim b for eda", "b: Claimed Claimed"},
 		},
 		"a canary whose settings have not arrived yet has not proven them": {
@@ -909,7 +909,7 @@ func TestForCanary(t *testing.T) {
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"},
 		},
-		"the manager's own node, where it is the chosen canary, does not wait for those that wait for it": {
+		"the node of the manager, if selected as the canary, does not wait for nodes that wait for it": {
 			func(f *fixture) {
 				f.node("c").Manager, f.node("c").Labels = true, map[string]string{"canary": "yes"}
 				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
@@ -918,7 +918,7 @@ func TestForCanary(t *testing.T) {
 			},
 			[]string{"claim c for eda", "b: Waiting WaitingForCanary"},
 		},
-		"a selector that names nobody lets nobody go": {
+		"a selector without a node stops all nodes": {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
 					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
@@ -1054,7 +1054,7 @@ func TestForControlPlane(t *testing.T) {
 			},
 			release,
 		},
-		"what has its permit goes on": {
+		"a node with a permit continues": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("b").Ready = false
@@ -1070,8 +1070,8 @@ func TestForNamesTheControlPlaneNodeThatIsOutOfService(t *testing.T) {
 		change func(*fixture)
 		want   string
 	}{
-		"it is ours": {func(f *fixture) { f.permitted("b", time.Minute) }, "Another control-plane node is out of service: b is rebooting"},
-		"it is ours and has failed": {
+		"the rollout disrupts it": {func(f *fixture) { f.permitted("b", time.Minute) }, "Another control-plane node is out of service: b is rebooting"},
+		"the rollout disrupted it, and it failed": {
 			func(f *fixture) {
 				f.cordoned("b", time.Hour)
 				f.addNote("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
@@ -1184,10 +1184,10 @@ func TestForRemovals(t *testing.T) {
 		change func(*fixture)
 		want   []string
 	}{
-		"a released node is not rebooted unless a profile asks for it": {
+		"a released node is not rebooted unless a profile requests it": {
 			func(f *fixture) { f.release("a") }, []string{"a: UpToDate RestoredAtNextBoot"},
 		},
-		"a released node is rebooted where a source of its settings asks for it": {
+		"a released node is rebooted if a source of its settings requests it": {
 			func(f *fixture) {
 				f.release("a")
 				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
@@ -1222,14 +1222,14 @@ func TestForRemovals(t *testing.T) {
 			func(f *fixture) { f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/old"} },
 			[]string{"a: UpToDate RestoredAtNextBoot"},
 		},
-		"unless a profile of the node asks for the reboot": {
+		"unless a profile of the node requests the reboot": {
 			func(f *fixture) {
 				f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/old"}
 				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
 			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
-		"a profile that is being deleted asks for its own keys": {
+		"a profile that is being deleted requests a reboot for its own keys": {
 			func(f *fixture) {
 				f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/old"}
 				going := f.profile("going")

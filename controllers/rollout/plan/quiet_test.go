@@ -28,13 +28,13 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 		want   []string
 		next   time.Duration
 	}{
-		"a drain that has just begun": {
+		"a drain that has just started": {
 			func(f *fixture) { cordoned(f, drainNoteDelay-time.Second, draining) }, []string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
 		},
 		"a drain that takes longer": {
 			func(f *fixture) { cordoned(f, drainNoteDelay, draining) }, []string{"a: Draining Draining"}, minTerminationInterval,
 		},
-		"a drain that is held up is told at once": {
+		"a blocked drain is reported at once": {
 			func(f *fixture) { cordoned(f, time.Second, blocked) }, []string{"a: Draining DrainBlocked"}, MinDrainInterval,
 		},
 		"pods that were inspected a moment ago are not inspected again, whatever the note says": {
@@ -50,7 +50,7 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 		"settings that take longer": {
 			func(f *fixture) { applying(f, applyingNoteDelay) }, []string{"a: Applying Applying"}, 0,
 		},
-		"settings of which nobody knows since when": {
+		"settings since an unknown time": {
 			func(f *fixture) {
 				applying(f, 0)
 				f.node("a").ApplyingSince = time.Time{}

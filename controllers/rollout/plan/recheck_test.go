@@ -37,7 +37,7 @@ func TestRecheck(t *testing.T) {
 		"the policy is Never": {
 			func(r *Rules) { r.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever }, v1alpha1.RolloutReasonRebootPolicyNever,
 		},
-		"other boot settings are wanted": {func(r *Rules) { r.DesiredBootHashes["a"] = "h2" }, v1alpha1.RolloutReasonSettingsChanging},
+		"other settings that require a reboot are desired": {func(r *Rules) { r.DesiredBootHashes["a"] = "h2" }, v1alpha1.RolloutReasonSettingsChanging},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a", "b")

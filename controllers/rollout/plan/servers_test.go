@@ -22,11 +22,11 @@ func TestNoDrainStartsIfStorageDoesNotRespond(t *testing.T) {
 		change func(*Node)
 		reason string
 	}{
-		"a server is silent":           {func(*Node) {}, v1alpha1.RolloutReasonStorageUnreachable},
-		"requests are stuck":           {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerStuck }, v1alpha1.RolloutReasonStorageUnreachable},
-		"it is idle":                   {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerIdle }, v1alpha1.RolloutReasonClaimed},
-		"what was said before a boot":  {func(n *Node) { n.BootID = "another" }, v1alpha1.RolloutReasonAgentSilent},
-		"while the node is left alone": {func(n *Node) { n.Paused = true }, v1alpha1.RolloutReasonNodePaused},
+		"a server is silent":          {func(*Node) {}, v1alpha1.RolloutReasonStorageUnreachable},
+		"requests are stuck":          {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerStuck }, v1alpha1.RolloutReasonStorageUnreachable},
+		"it is idle":                  {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerIdle }, v1alpha1.RolloutReasonClaimed},
+		"what was said before a boot": {func(n *Node) { n.BootID = "another" }, v1alpha1.RolloutReasonAgentSilent},
+		"while the Node is paused":    {func(n *Node) { n.Paused = true }, v1alpha1.RolloutReasonNodePaused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")

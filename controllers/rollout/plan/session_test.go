@@ -93,7 +93,7 @@ func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 			f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{{BootHash: "h1", Plan: "p1", Nodes: []v1alpha1.FailedNode{{Name: "b", UID: "node-b"}}}}}}
 		}},
 		"failures cannot be read": {change: func(f *fixture) { f.UnreadFailures = sets.New("eda") }},
-		"somebody asks for a retry": {
+		"a user requests a retry": {
 			before: func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) },
 			change: func(f *fixture) { f.Profiles[0].Retry = "1" },
 		},

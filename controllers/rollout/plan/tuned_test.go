@@ -41,7 +41,7 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 		"one drifted":                             {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingDrifted, "")) }, nil},
 		"one failed":                              {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},
 		"one failed, of others that it holds now": {hourAgo("h0"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},
-		"one overrides ours at each boot":         {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingShadowed, "")) }, hourAgo("h1")},
+		"another file overrides it at each boot":  {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingShadowed, "")) }, hourAgo("h1")},
 		"a removed one was not restored": {hourAgo("h1"), func(f *fixture) {
 			c := f.node("a").ClientNode
 			c.Status.Settings = append(c.Status.Settings, net(v1alpha1.SettingFailed, ""))

@@ -63,13 +63,13 @@ func TestForWindows(t *testing.T) {
 		"a: Waiting WaitingForWindow",
 	}
 	playRows(t, map[string]row{
-		"nothing begins while they are closed": {
+		"no disruption starts while they are closed": {
 			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
 		},
 		"nor in the second in which they close": {
 			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
 		},
-		"a disruption begins while one is open, however short the rest of it": {
+		"a disruption starts while a window is open, regardless of the time left": {
 			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3601) }, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim that was made before they closed is given up": {
@@ -170,7 +170,7 @@ func TestForZonesInTurn(t *testing.T) {
 		return f
 	}
 	playRows(t, map[string]row{
-		"all of a zone go, and nobody else": {
+		"all nodes of a zone are claimed, and no others": {
 			func(*fixture) {}, []string{"claim a for eda", "claim d for eda", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
 		"then those of the next": {
@@ -338,7 +338,7 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 		"count in the cluster's budget as long as one profile minds": {
 			func(f *fixture) { f.profile("lab"); f.node("a").Profiles = []string{"eda", "lab"} }, nil,
 		},
-		"count where nobody can tell since when": {
+		"count if the time since which they are out is unknown": {
 			func(f *fixture) { f.node("a").UnavailableSince = nil }, nil,
 		},
 		"count where no profile is there to say so": {
@@ -376,14 +376,14 @@ func TestForAChosenCanary(t *testing.T) {
 			func(f *fixture) { f.finish("c", time.Minute) },
 			[]string{"claim a for eda", "claim b for eda", "claim d for eda", "a: Claimed Claimed"},
 		},
-		"lets nobody go where it has failed": {
+		"stops all other nodes if it has failed": {
 			func(f *fixture) {
 				f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
 			[]string{"a: Waiting CanaryFailed"},
 		},
-		"cannot go, and nobody has proven anything": {
+		"cannot be rebooted, and no node has proven the settings": {
 			func(f *fixture) { f.node("c").NeverDisrupt = true }, []string{"a: Waiting WaitingForCanary"},
 		},
 		"cannot go, and another node has carried the settings for the soak": {
@@ -394,7 +394,7 @@ func TestForAChosenCanary(t *testing.T) {
 			func(f *fixture) { f.node("c").NeverDisrupt = true; f.finish("b", 59*time.Second) },
 			[]string{"a: Waiting WaitingForCanary"},
 		},
-		"that gets other boot settings proves nothing": {
+		"that gets other settings proves nothing": {
 			func(f *fixture) {
 				f.changeHash("c", "h2")
 				f.finish("c", time.Hour)
@@ -445,14 +445,14 @@ func TestForGuardsOfANodeWithoutTheDisruptionAnnotation(t *testing.T) {
 				unguard, "release the claim of a", "a: Waiting CordonedByOthers",
 			},
 		},
-		"before the agent has answered: they stay": {
+		"before the agent has responded: they stay": {
 			func(f *fixture) { f.node("a").ClientNode.Generation++ }, []string{"a: Releasing WithdrawingPermit"},
 		},
 		"while the node boots: they go once it is back": {
 			func(f *fixture) { f.rebooted("a") },
 			[]string{"conditions of a: none", unguard, "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
-		"and its Node is being deleted: it is left alone": {
+		"and its Node is being deleted: it is skipped": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Spec.RebootPermit, f.Claims = nil, nil

@@ -34,14 +34,14 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 		"its permit waits, and is no failure": {
 			func(f *fixture) { f.hostBusy("a", time.Minute) }, []string{"a: Rebooting HostBusy"},
 		},
-		"it is released in the end, and left alone for a while": {
+		"it is released in the end, and backs off": {
 			func(f *fixture) { f.hostBusy("a", 15*time.Minute) },
 			[]string{
 				"clear the permit of a: HostBusy", "note a: Waiting HostBusy", "conditions of a: none", "uncordon a: HostBusy",
 				"release the claim of a", "a: Waiting HostBusy",
 			},
 		},
-		"nothing begins meanwhile": {
+		"no disruption starts meanwhile": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, BackOff-time.Second)
 			},
@@ -97,7 +97,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			},
 			[]string{"a: Rebooting WaitingForNode"},
 		},
-		"somebody uncordons it: it is theirs": {
+		"a user uncordons it: the user owns the node": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
 				f.node("a").Unschedulable = false
@@ -141,8 +141,8 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 		change func(*fixture)
 		want   int32
 	}{
-		"a refused permit": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, 0},
-		"a refused permit that is taken back a second time": {
+		"a rejected permit": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, 0},
+		"a rejected permit that is withdrawn a second time": {
 			func(f *fixture) {
 				f.addAnswer("a", v1alpha1.RebootRefused)
 				f.node("a").ClientNode.Status.Rollout = new(For(f.Snapshot).Notes["a"])
@@ -155,7 +155,7 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 				f.Paused = true
 			}, 0,
 		},
-		"a permit that waited until somebody uncordoned the node": {
+		"a permit that waited until a user uncordoned the node": {
 			func(f *fixture) {
 				f.addAnswer("a", v1alpha1.RebootWaiting)
 				f.node("a").Unschedulable = false
@@ -167,9 +167,9 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 				f.node("a").Leaving = "karpenter.sh/disrupted"
 			}, 0,
 		},
-		"but a permit that the host refused is used up": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootFailed) }, 1},
-		"and one that nobody answered may have been":    {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
-		"a permit by another name than ours is counted as it was noted": {
+		"but a permit whose reboot the host rejected is used up": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootFailed) }, 1},
+		"and a permit without a response may have been":          {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
+		"a permit with an unknown ID is counted as in the note": {
 			func(f *fixture) {
 				f.node("a").ClientNode.Spec.RebootPermit.ID = "x"
 				f.addAnswer("a", v1alpha1.RebootRefused)

@@ -134,18 +134,18 @@ func TestResultsOfAClone(t *testing.T) {
 		within time.Duration
 	}{
 		"it is mounted, and shows the list": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection", 10 * time.Second},
-		"mount refuses an option, and takes the volume's own list": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
+		"mount rejects an option, and accepts the original mount options": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
 			"a probe on n1 could not mount a clone of pv-s with vers=3.0,actimeo=30: " + invalid, 30 * time.Second},
-		"mount refuses both lists":                         {fails(invalid), volumeplan.ProbeUnknown, "the original mount options do not work either", 30 * time.Second},
-		"it is denied, and the volume's own list is not":   {byList(fails(denied), mounts), volumeplan.ProbeRefused, "the original mount options work", cloneTimeout + 30*time.Second},
-		"both lists are denied":                            {fails(denied), volumeplan.ProbeUnknown, "the original mount options do not work either", 2*cloneTimeout + 30*time.Second},
-		"the server is down":                               {fails(down), volumeplan.ProbeUnknown, "Host is down", cloneTimeout + 10*time.Second},
-		"it is denied, and nobody mounts the own list":     {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
-		"no Pod ever starts":                               {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
-		"the agent reports no mount":                       {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
-		"the agent reports another list":                   {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
-		"somebody mounts from the server beside the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
-		"somebody mounts from the server by hand":          {byHand, volumeplan.ProbeUnknown, "a mount of filer without a PersistentVolume was on n1 next to a clone of pv-s", 10 * time.Second},
+		"mount rejects both": {fails(invalid), volumeplan.ProbeUnknown, "the original mount options do not work either", 30 * time.Second},
+		"it is denied, and the original mount options are not": {byList(fails(denied), mounts), volumeplan.ProbeRefused, "the original mount options work", cloneTimeout + 30*time.Second},
+		"both are denied":    {fails(denied), volumeplan.ProbeUnknown, "the original mount options do not work either", 2*cloneTimeout + 30*time.Second},
+		"the server is down": {fails(down), volumeplan.ProbeUnknown, "Host is down", cloneTimeout + 10*time.Second},
+		"it is denied, and the original mount options are not tried": {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
+		"no Pod ever starts":                                        {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
+		"the agent reports no mount":                                {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
+		"the agent reports another list":                            {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
+		"another volume of the server is mounted next to the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
+		"a user mounts from the server by hand":                     {byHand, volumeplan.ProbeUnknown, "a mount of filer without a PersistentVolume was on n1 next to a clone of pv-s", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")
@@ -201,12 +201,12 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 		// mount is one of the server: pv-s is mounted on n1, pv-t on n3.
 		mount v1alpha1.MountStatus
 	}{
-		"by its name":                      {servers: map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, want: "on n2"},
-		"by an address of its name":        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, want: "on n2"},
-		"by another name":                  {servers: map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, want: "on n2"},
-		"among more than it tells of":      {servers: map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, want: "on n2"},
-		"another protocol does not matter": {servers: map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, want: "on n1"},
-		"other servers do not matter":      {servers: map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, want: "on n1"},
+		"by its name":                        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, want: "on n2"},
+		"by an address of its name":          {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, want: "on n2"},
+		"by another name":                    {servers: map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, want: "on n2"},
+		"among more servers than it reports": {servers: map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, want: "on n2"},
+		"another protocol does not matter":   {servers: map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, want: "on n1"},
+		"other servers do not matter":        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, want: "on n1"},
 		"all nodes have mounts of it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")},
 			text: "all suitable nodes have mounts of filer, and a clone would share their connections"},
 		"by the name under which the kernel mounted it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445")}, want: "on n2",
@@ -247,9 +247,9 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "mount(2): operation not permitted"}}
 	}
 	for name, change := range map[string]func(*world){
-		"the server refuses its ports": func(w *world) { w.answer = refuses },
+		"the server rejects its ports": func(w *world) { w.answer = refuses },
 		"no trial runner comes":        func(w *world) { w.runners = false },
-		"an agent does not answer":     func(w *world) { w.answer = nil },
+		"an agent does not respond":    func(w *world) { w.answer = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")

@@ -166,7 +166,7 @@ func TestHowObservingEnds(t *testing.T) {
 		kind, reason, message string
 		recommends            string
 	}{
-		"nobody has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "no node that has an agent has volume pv-1 mounted", ""},
+		"no node has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "no node that has an agent has volume pv-1 mounted", ""},
 		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
 		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "after 3600 s, PersistentVolumeClaim projects", ""},
@@ -174,12 +174,12 @@ func TestHowObservingEnds(t *testing.T) {
 		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "no node returned a sample: n1: counters cannot be read", ""},
 		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
 		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
-		"another volume is told of":        {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},
+		"another volume is reported":       {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},
 		"the rollout holds the node":       {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: too little time is left for a window", ""},
 		"little was done":                  {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too little was done to say anything", "Too little was done to say anything: measure while the work runs, or for longer."},
 		"nothing stands out":               {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: nothing stands out, and no change is recommended."},
 		"the server is slow":               {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No setting of the client will help (BusyServer): ", ""},
-		"only somebody can tell":           {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "only somebody who knows the programs can tell", ""},
+		"only a user can decide":           {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "only somebody who knows the programs can tell", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newWatch(t, "n1")
@@ -321,12 +321,12 @@ func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 		after time.Duration
 		why   string
 	}{
-		"a node that is gone":                   {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone or no longer has an agent"},
-		"one whose agent has gone":              {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone or no longer has an agent"},
-		"one that has it mounted no more":       {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it no longer has the volume mounted"},
-		"one that the rollout holds":            {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout disrupts it"},
-		"an agent that is silent":               {func(*lab, *Node) {}, sampleGrace + clockTolerance, "its agent did not start in time"},
-		"an agent that begins and does not end": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + clockTolerance + time.Minute, "its agent did not finish in time"},
+		"a node that is gone":                      {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone or no longer has an agent"},
+		"one whose agent has gone":                 {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone or no longer has an agent"},
+		"one that has it mounted no more":          {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it no longer has the volume mounted"},
+		"one that the rollout holds":               {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout disrupts it"},
+		"an agent that is silent":                  {func(*lab, *Node) {}, sampleGrace + clockTolerance, "its agent did not start in time"},
+		"an agent that starts and does not finish": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + clockTolerance + time.Minute, "its agent did not finish in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newWatch(t, "n1", "n2")

@@ -338,29 +338,29 @@ func TestHowATrialByClonesFails(t *testing.T) {
 		reason, words string
 		not           string
 	}{
-		"a candidate that the driver refuses": {func(b *bay) { b.refuses = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "original mount options"},
-		"a candidate that is denied, and the volume's own list is not": {func(b *bay) { b.refuses = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
+		"a candidate that the driver rejects": {func(b *bay) { b.refuses = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "original mount options"},
+		"a candidate that is denied, and the original mount options are not": {func(b *bay) { b.refuses = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
 			"the original mount options work", ""},
-		"a volume's own list that is denied": {func(b *bay) { b.refuses = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
+		"original mount options that are denied": {func(b *bay) { b.refuses = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
 			"a clone could not be mounted with the original mount options: ", "After, round"},
-		"a volume's own list that the driver refuses": {func(b *bay) {
+		"original mount options that the driver rejects": {func(b *bay) {
 			b.refuses = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
 		}, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: ", "After, round"},
-		"a server that is down":               {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
-		"work that fails":                     {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
-		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
-		"a Pod that tells nothing":            {tells(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
-		"a Pod that tells nonsense":           {tells("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
-		"an agent that reports no mount":      {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
-		"a Pod that never starts":             {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "did not start on n1 within 3m0s", ""},
-		"a claim that is never bound":         {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
-		"a Pod that never ends":               {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
-		"somebody mounts beside it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
-		"an API server that refuses a clone":  {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of pv-1: not here", ""},
-		"nodes that all have mounts of it":    {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
-		"a driver that makes no clones":       {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
-		"numbers that cannot be":              {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
-		"connections that nobody has counted": {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
+		"a server that is down":              {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
+		"work that fails":                    {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
+		"a proof that is missing":            {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
+		"a Pod without a result":             {tells(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
+		"a Pod with an unreadable result":    {tells("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
+		"an agent that reports no mount":     {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
+		"a Pod that never starts":            {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "did not start on n1 within 3m0s", ""},
+		"a claim that is never bound":        {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
+		"a Pod that never ends":              {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
+		"another mount next to it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
+		"an API server that rejects a clone": {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of pv-1: not here", ""},
+		"nodes that all have mounts of it":   {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
+		"a driver that makes no clones":      {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
+		"impossible numbers":                 {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
+		"connections that were not counted":  {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -386,8 +386,8 @@ func TestACandidateThatComesFirst(t *testing.T) {
 		own           string
 		reason, words string
 	}{
-		"the volume's own list is mounted":    {"", v1alpha1.TrialReasonNotMounted, "the original mount options work"},
-		"the volume's own list is not either": {denied, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "},
+		"the original mount options work":               {"", v1alpha1.TrialReasonNotMounted, "the original mount options work"},
+		"the original mount options do not work either": {denied, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -535,12 +535,12 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 		clones bool
 		reason string
 	}{
-		"the volume's own list is denied":            {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, clones: true},
+		"the original mount options are denied":      {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, clones: true},
 		"both are denied":                            {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "x"}}, clones: true},
 		"the candidate alone is denied":              {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Succeeded: true}}, reason: v1alpha1.TrialReasonNotMounted},
 		"the work fails":                             {status: v1alpha1.NodeTrialStatus{Message: "Again, round 1: no file to read", Proofs: mounted}, reason: v1alpha1.TrialReasonNotMounted},
 		"the kernel takes no such option":            {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'"}, reason: v1alpha1.TrialReasonNotMounted},
-		"the agent refuses the order":                {status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible},
+		"the agent rejects the order":                {status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible},
 		"denied, and of a driver that is not cloned": {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, change: func(r *Trial) { r.Target.Clone.Obstacle = "no" }, reason: v1alpha1.TrialReasonNotMounted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -605,22 +605,22 @@ func TestValidResultsOfAPod(t *testing.T) {
 	}
 	replace := func(old, by string) string { return strings.Replace(good, old, by, 1) }
 	for name, message := range map[string]string{
-		"nothing":                   "{}",
-		"a field that nobody knows": replace(`{`, `{"verdict":"Better",`),
-		"more than one":             good + good,
-		"a brace more":              good + "}",
-		"one phase":                 replace(`"Repeated"`, `"First"`),
-		"a phase that nobody knows": replace(`"First"`, `"Third"`),
-		"an operation twice":        replace(`"operations":[`, `"operations":[{"name":"QUERY_INFO"},`),
-		"an operation with a tag":   replace(`"QUERY_INFO"`, `"<b>"`),
-		"one that is too long":      replace(`"QUERY_INFO"`, `"`+strings.Repeat("A", 25)+`"`),
-		"too many operations":       replace(`{"name":"QUERY_INFO","count":3}`, strings.Join(many, ",")),
-		"a count below zero":        measured("QUERY_INFO", -1),
-		"a count beyond reason":     measured("QUERY_INFO", maxPassCount+1),
-		"time that runs backwards":  replace("900000", "-1"),
-		"time beyond the Pod's":     replace("900000", fmt.Sprint(int64(maxPassTime)+1)),
-		"a fraction of a unit":      replace(`"units":1000`, `"units":0.5`),
-		"more than Kubernetes":      replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
+		"nothing":                  "{}",
+		"an unknown field":         replace(`{`, `{"verdict":"Better",`),
+		"more than one":            good + good,
+		"a brace more":             good + "}",
+		"one phase":                replace(`"Repeated"`, `"First"`),
+		"an unknown phase":         replace(`"First"`, `"Third"`),
+		"an operation twice":       replace(`"operations":[`, `"operations":[{"name":"QUERY_INFO"},`),
+		"an operation with a tag":  replace(`"QUERY_INFO"`, `"<b>"`),
+		"one that is too long":     replace(`"QUERY_INFO"`, `"`+strings.Repeat("A", 25)+`"`),
+		"too many operations":      replace(`{"name":"QUERY_INFO","count":3}`, strings.Join(many, ",")),
+		"a count below zero":       measured("QUERY_INFO", -1),
+		"a count beyond reason":    measured("QUERY_INFO", maxPassCount+1),
+		"time that runs backwards": replace("900000", "-1"),
+		"time beyond the Pod's":    replace("900000", fmt.Sprint(int64(maxPassTime)+1)),
+		"a fraction of a unit":     replace(`"units":1000`, `"units":0.5`),
+		"more than Kubernetes":     replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
 	} {
 		if told, err := decodePass(message); err == nil {
 			t.Errorf("%s: %+v counts", name, told)

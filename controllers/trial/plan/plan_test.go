@@ -258,9 +258,9 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 			"DaemonSet storage-client-trial-runner created no Pod for Node n1", podDelay + 10*time.Second},
 		"a trial runner that does not start": {candidate("s", "filer"), func(w *world) { w.stuck = true },
 			"the Pod of DaemonSet storage-client-trial-runner on n1 did not become Ready", runnerDelay + 10*time.Second},
-		"an agent that never answers": {candidate("s", "filer"), func(w *world) { w.answer = nil },
+		"an agent that never responds": {candidate("s", "filer"), func(w *world) { w.answer = nil },
 			"the agent on n1 did not report the result of a probe", timeout + overdue + 10*time.Second},
-		"an agent that refuses": {candidate("s", "filer"), func(w *world) {
+		"an agent that rejects the order": {candidate("s", "filer"), func(w *world) {
 			w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent: x"}
 			}
@@ -379,20 +379,20 @@ func TestJudge(t *testing.T) {
 		// asksOtherwise is whether the list has another version, port or number of connections.
 		asksOtherwise bool
 	}{
-		"the kernel does not know an option":                  {unknownParameter, works, volumeplan.ProbeRefused, false},
-		"the kernel does not know it, and the server is shut": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
-		"the volume's own list has the same flaw":             {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown, false},
-		"the server has not that version":                     {"mount(2): protocol not supported", works, volumeplan.ProbeRefused, false},
-		"the server lets the pod network in with neither":     {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown, false},
-		"the server lets it in with the volume's own list":    {"mount(2): permission denied", works, volumeplan.ProbeRefused, false},
-		"no route, and nothing was tried beside it":           {"mount(2): no route to host", nil, volumeplan.ProbeUnknown, false},
-		"the server came up in between":                       {"mount(2): connection refused", works, volumeplan.ProbeUnknown, false},
-		"the server answers the volume's own list only":       {"mount(2): connection refused", works, volumeplan.ProbeRefused, true},
-		"the server answers neither, asked either way":        {"mount(2): connection refused", fails("mount(2): connection refused"), volumeplan.ProbeUnknown, true},
-		"the server did not answer in time":                   {"mount(2): connection timed out", works, volumeplan.ProbeUnknown, false},
-		"the path is not there":                               {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown, false},
-		"a text that nobody knows":                            {"mount(2): input/output error", works, volumeplan.ProbeRefused, false},
-		"a text that nobody knows, and the own list fails":    {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown, false},
+		"the kernel does not know an option":                       {unknownParameter, works, volumeplan.ProbeRefused, false},
+		"the kernel does not know it, and the server is shut":      {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
+		"the original mount options have the same flaw":            {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown, false},
+		"the server has not that version":                          {"mount(2): protocol not supported", works, volumeplan.ProbeRefused, false},
+		"the server lets the pod network in with neither":          {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown, false},
+		"the server accepts the original mount options":            {"mount(2): permission denied", works, volumeplan.ProbeRefused, false},
+		"no route, and the original mount options were not tried":  {"mount(2): no route to host", nil, volumeplan.ProbeUnknown, false},
+		"the server came up in between":                            {"mount(2): connection refused", works, volumeplan.ProbeUnknown, false},
+		"the server responds only with the original mount options": {"mount(2): connection refused", works, volumeplan.ProbeRefused, true},
+		"the server does not respond in either way":                {"mount(2): connection refused", fails("mount(2): connection refused"), volumeplan.ProbeUnknown, true},
+		"the server did not respond in time":                       {"mount(2): connection timed out", works, volumeplan.ProbeUnknown, false},
+		"the path is not there":                                    {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown, false},
+		"an unknown message":                                       {"mount(2): input/output error", works, volumeplan.ProbeRefused, false},
+		"an unknown message, and the original mount options fail":  {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// ailment is what keeps a setting from its wanted value on a machine, as its agent reports it.
+// ailment is the cause that keeps a setting from its desired value on a machine, as its agent reports it.
 type ailment struct {
 	state  v1alpha1.SettingState
 	effect v1alpha1.SettingEffect
@@ -21,7 +21,7 @@ var moduleAilments = []ailment{
 	{v1alpha1.SettingPending, v1alpha1.EffectReboot}, {v1alpha1.SettingPending, v1alpha1.EffectNewTransport},
 }
 
-// argumentAilments are what keeps a boot argument out of the boot menu.
+// argumentAilments are the causes that keep a kernel argument out of the boot menu.
 var argumentAilments = []ailment{
 	{v1alpha1.SettingFailed, v1alpha1.EffectReboot}, {v1alpha1.SettingDrifted, v1alpha1.EffectReboot},
 	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
@@ -53,7 +53,7 @@ func (w *world) ail(n *simNode, key string, a ailment) {
 	n.machine.worsened++
 }
 
-// ailAnything is somebody's file, a tool that fights, a full disk, or the end of one.
+// ailAnything adds or removes a file of a user, a tool that changes values back, or a full disk.
 func (w *world) ailAnything(n *simNode) {
 	p := w.profiles[w.profileNames[w.rng.IntN(len(w.profileNames))]]
 	key, choice := p.moduleKey(), moduleAilments
@@ -111,7 +111,7 @@ func inTheWay(n *plan.Node) []string {
 	return keys
 }
 
-// checkAcceptance is the first half of invariant 16: nothing begins on a node, and none gets a permit, that would not be accepted
+// checkAcceptance is the first half of invariant 16: no disruption starts on a node, and no node gets a permit, that would not be accepted
 // after its boot.
 func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
 	seen := m.seen[n.Name]
@@ -134,7 +134,7 @@ func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
 	}
 }
 
-// checkKept is that nothing goes on being drained that would not be accepted.
+// checkKept checks that no node continues to drain that would not be accepted.
 func (w *world) checkKept() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
@@ -151,19 +151,19 @@ func (w *world) checkKept() {
 	}
 }
 
-// reports tells whether the agent reports a setting of the node in one of these states.
+// reports returns true if the agent reports a setting of the node in one of these states.
 func (n *simNode) reports(key string, states ...v1alpha1.SettingState) bool {
 	return n.ClientNode != nil && slices.ContainsFunc(n.ClientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 		return s.Key == key && slices.Contains(states, s.State)
 	})
 }
 
-// cannotTake tells whether the agent reports a boot argument as one that the machine cannot take.
+// cannotTake reports whether the agent reports a kernel argument as unsupported on the machine.
 func (n *simNode) cannotTake(key string) bool {
 	return n.reports(key, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported)
 }
 
-// keepsTaint tells whether something keeps changing a value of the node: it is in service without the taint only once that is over.
+// keepsTaint reports whether another tool keeps changing a value of the node: it is in service without the taint only once that is over.
 func (w *world) keepsTaint(n *simNode) bool {
 	return slices.ContainsFunc(w.profileNames, func(name string) bool { return n.reports(w.profiles[name].moduleKey(), v1alpha1.SettingDrifted) })
 }

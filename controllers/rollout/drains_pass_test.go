@@ -65,7 +65,7 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 	}
 }
 
-// stuck does not answer before it is told to end.
+// stuck does not respond until its context ends.
 type stuck struct{ asked chan string }
 
 func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
@@ -74,7 +74,7 @@ func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
 	return ctx.Err()
 }
 
-// TestAPassWaitsForNoEviction has an eviction that is never answered, and a step that is asked for meanwhile.
+// TestAPassWaitsForNoEviction has an eviction without a response, and a step that is due meanwhile.
 func TestAPassWaitsForNoEviction(t *testing.T) {
 	pods := &corev1.Pod{}
 	pods.Namespace, pods.Name, pods.UID, pods.Spec.NodeName = "eda", "web", "u", "a"
@@ -102,7 +102,7 @@ func TestAPassWaitsForNoEviction(t *testing.T) {
 	})
 }
 
-// TestPodsThatCannotBeReadAreNotGone has an API server that refuses to list Pods.
+// TestPodsThatCannotBeReadAreNotGone has an API server that rejects lists of Pods.
 func TestPodsThatCannotBeReadAreNotGone(t *testing.T) {
 	s := scopeOf(t) // its reader knows no index of pods by node
 	step := plan.Drain{OnNode: plan.OnNode{Node: "a"}}

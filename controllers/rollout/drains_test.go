@@ -16,10 +16,10 @@ import (
 // simDrain is a node's drain in the background of a manager.
 type simDrain struct {
 	options v1alpha1.Drain
-	// asked is set while there is something to evict, evicted counts what was.
+	// asked is true while pods must be evicted, evicted is the number of evicted pods.
 	asked   bool
 	evicted int32
-	// refused are the pods whose eviction was refused last.
+	// refused are the pods whose latest eviction was rejected.
 	refused sets.Set[string]
 	// nodeRV is the version of the Node that the manager knew when it last wanted the drain.
 	nodeRV int
@@ -48,7 +48,7 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) plan.DrainProgre
 	return progress
 }
 
-// inspectPods tells nothing while there is something to be evicted, and nobody is about it.
+// inspectPods records nothing while pods must be evicted and no run is in progress.
 func (m *manager) inspectPods(_ context.Context, step plan.Drain) {
 	defer m.turnOfWorker()()
 	m.intrudeAt("look")
@@ -156,7 +156,7 @@ func (w *world) evictPods(n *simNode, drain *simDrain) {
 	}
 }
 
-// checkEviction is that pods are evicted from nodes that are ours alone. What others did after the manager's last look, nobody can know.
+// checkEviction checks that pods are evicted only from claimed nodes. Changes by others after the manager's last read do not count.
 func (w *world) checkEviction(n *simNode, drain *simDrain) {
 	wait := time.Duration(drain.options.ExcludeFromLoadBalancersSeconds) * time.Second
 	switch {

@@ -88,7 +88,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	}
 }
 
-// TestAClaimOrMarkThatCannotBeReadCounts has values that somebody wrote by hand.
+// TestAClaimOrMarkThatCannotBeReadCounts has values that a user wrote by hand.
 func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
 	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s := scopeOf(t,

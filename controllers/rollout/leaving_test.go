@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestTaintsOfANodeThatIsLeaving gives a Node one taint beside a harmless one.
+// TestTaintsOfANodeThatIsLeaving gives a Node one taint next to a harmless one.
 func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 	for key, want := range map[string]bool{
 		"karpenter.sh/disrupted":                                 true,
@@ -56,7 +56,7 @@ func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 	}
 }
 
-// TestTheUntunedTaintNeverMarksANodeAsLeaving has somebody choose a strange key for it.
+// TestTheUntunedTaintNeverMarksANodeAsLeaving uses an unusual key for it.
 func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
 	s := scopeOf(t)
 	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"

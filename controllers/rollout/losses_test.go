@@ -142,7 +142,7 @@ func isNamed(failures v1alpha1.ProfileFailures, lost *loss) bool {
 	return false
 }
 
-// checkThreshold is that nothing begins once as many nodes have failed as a profile allows, those that are gone included. What went
+// checkThreshold checks that no disruption starts once as many nodes have failed as a profile allows, including deleted nodes. What went
 // after the last look does not count: nobody can know. Nor can anybody once the claims were lost.
 func (m *manager) checkThreshold(step plan.AddClaim) {
 	if m.lenient {
@@ -168,7 +168,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 	}
 }
 
-// checkClaimedPermit is that the claim tells of a permit before it is given.
+// checkClaimedPermit checks that the claim records a permit before it is given.
 func (m *manager) checkClaimedPermit(n *simNode) {
 	if claim := m.claims[n.Name]; !m.lenient && (claim.Permit == nil || claim.NodeUID != n.UID || claim.Permit.BootHash != target(n.ClientNode)) {
 		m.fail("invariant 17: permit for %s at %q, and its claim says %s", n.Name, target(n.ClientNode), claim.Encode())
@@ -199,7 +199,7 @@ func (w *world) anyTroubled(n *simNode) *simNode {
 	return n
 }
 
-// askForRetry is somebody who asks for a retry, of all nodes or of one.
+// askForRetry is a user who requests a retry, of all nodes or of one.
 func (w *world) askForRetry(node string) {
 	w.serial++
 	value := fmt.Sprint(w.serial)

@@ -87,7 +87,7 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestAClaimThatWasNotAcceptedLeadsToNoSteps has somebody else write the claims between the read and the write.
+// TestAClaimThatWasNotAcceptedLeadsToNoSteps has another client write the claims between the read and the write.
 func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 	for name, overtaken := range map[string]bool{"taken": false, "overtaken": true} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	}
 }
 
-// TestBudgetFreedByANodeIsUsedInTheSamePass has one node at a time, and nobody wait for a second pass once it is back.
+// TestBudgetFreedByANodeIsUsedInTheSamePass has a budget of one node, which must not wait for a second pass.
 func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
@@ -189,7 +189,7 @@ func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 	t.Error("a has not come back")
 }
 
-// rethinking has somebody change something before a pass plans again with what it has written.
+// rethinking changes an object before a pass plans again with its own writes.
 type rethinking struct {
 	*manager
 	change func()
@@ -289,7 +289,7 @@ func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	}
 }
 
-// TestRulesAreReadAgainBeforeAClaimACordonAndAPermit has somebody pause, and a window close, in the middle of a pass.
+// TestRulesAreReadAgainBeforeAClaimACordonAndAPermit pauses the rollout, and closes a window, in the middle of a pass.
 func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"a user pauses everything": func(w *world) { w.paused = true },

@@ -46,7 +46,7 @@ func isWanted() func(seed uint64) bool {
 	}
 }
 
-// TestRandomSchedules plays random schedules with faults, and then asks for an end in which nothing of ours is left.
+// TestRandomSchedules plays random schedules with faults, and then requires an end without any trace of the operator.
 func TestRandomSchedules(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1600))
 	var next atomic.Uint64
@@ -69,7 +69,7 @@ func TestRandomSchedules(t *testing.T) {
 }
 
 // TestSchedulesOfManyWorkers plays schedules in which a pass deals with several nodes at a time. What happens first in a
-// pass is left to chance, so that a seed tells the beginning and not the whole.
+// pass is random, so that a seed determines only the start of the schedule.
 func TestSchedulesOfManyWorkers(t *testing.T) {
 	const played = 400
 	for seed := *firstSeed; seed < *firstSeed+played; seed++ {
@@ -535,7 +535,7 @@ func (w *world) endFaults() {
 	w.reconcilePeople()
 }
 
-// reconcilePeople makes the profiles such that all of them can be done: windows meet, and somebody is the canary.
+// reconcilePeople makes the profiles such that all of them can be done: windows overlap, and at least one node is the canary.
 func (w *world) reconcilePeople() {
 	var sets []windows.Set
 	for _, name := range w.profileNames {
@@ -554,7 +554,7 @@ func (w *world) reconcilePeople() {
 	}
 }
 
-// playCalmly is a turn without faults: what has to follow follows, and time goes on.
+// playCalmly plays a turn without faults: due steps follow, and time passes.
 func (w *world) playCalmly() {
 	before := w.countWrites()
 	m := &manager{world: w, name: "m"}
@@ -569,7 +569,7 @@ func (w *world) playCalmly() {
 		w.followProfiles(n)
 		w.runAgent(n)
 		if w.hasFailed(n) && n.ClientNode.Spec.Release && n.ClientNode.Status.RebootRequired && n.machine.downUntil.IsZero() {
-			// No change of a profile can help a node that none wants any more.
+			// No change of a profile can help a node that no profile selects any longer.
 			w.narrate("somebody reboots %s, which has failed", name)
 			w.makeUnready(n)
 			n.machine.downUntil, n.machine.boot = w.now.Add(time.Minute), bootWell
@@ -649,7 +649,7 @@ func (n *simNode) mayReboot() bool {
 	return permit != nil && !waits
 }
 
-// checkGuards is that no guard of ours outlives our mark, but for a node that is about to be cordoned or may yet go down.
+// checkGuards checks that no guard outlives the disruption annotation, except on a node that is about to be cordoned or may still go down.
 func (w *world) checkGuards() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
@@ -661,7 +661,7 @@ func (w *world) checkGuards() {
 	}
 }
 
-// whyUnfinished says what is still to be done, empty if nothing is.
+// whyUnfinished returns the remaining work, empty if there is none.
 func (w *world) whyUnfinished() string {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]

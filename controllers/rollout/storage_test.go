@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// outage is a time in which a storage server does not answer a machine.
+// outage is a time in which a storage server does not respond to a machine.
 type outage struct{ since, until time.Time }
 
 func (o outage) lastsAt(now time.Time) bool { return now.Before(o.until) }

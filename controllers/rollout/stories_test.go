@@ -284,7 +284,7 @@ func (w *world) expectInVain(want int32) {
 	}
 }
 
-// parseWindows are open at their times, which are in UTC; a story begins at 10:00.
+// parseWindows are open at their times, which are in UTC; a story starts at 10:00.
 func (w *world) parseWindows(list ...v1alpha1.Window) windows.Set {
 	set, err := windows.ParseSet(list)
 	if err != nil {

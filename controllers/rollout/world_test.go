@@ -124,7 +124,7 @@ type machine struct {
 	inForce, staged map[string]string
 	// downUntil is when a boot ends; zero: it is up.
 	downUntil time.Time
-	// registered is true where the kubelet has told of the boot already, as it does before the node is Ready.
+	// registered is true once the kubelet has reported the boot, which is before the node is Ready.
 	registered bool
 	boot       bootKind
 	// always is how boots end where chance plays no part.
@@ -137,11 +137,11 @@ type machine struct {
 	reboots map[string]int
 	// permits are those that were seen for a target.
 	permits map[string]sets.Set[string]
-	// seen is what was in force when the agent reported last.
+	// seen are the effective values at the agent's last report.
 	seen map[string]string
 	// mounted is until when a mount of a pod stays, busyUntil until when a package manager is at work.
 	mounted, busyUntil time.Time
-	// storage is the time in which the machine's storage server does not answer: no pod ends then.
+	// storage is the time in which the machine's storage server does not respond: no pod terminates then.
 	storage outage
 	// ailments are what keeps settings from their values, by key. worsened counts what has become worse, reportedWorse as of the
 	// agent's last report, worsenedThen as of the report that the last permit went by.
@@ -164,7 +164,7 @@ type simPod struct {
 	name string
 	// blockedUntil is when its budget lets it go, goneAt when it is gone once it has been evicted.
 	blockedUntil, goneAt time.Time
-	// unseen is set where no dry run shows what keeps it, as where a webhook refuses dry runs.
+	// unseen is set where no dry run shows what keeps it, for example if a webhook rejects dry runs.
 	unseen bool
 	// runsUntil is when a pod ends that runs to its end, zero for others.
 	runsUntil time.Time
@@ -271,7 +271,7 @@ func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 	w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
 }
 
-// withheld asks the code that the managers ask.
+// withheld calls the same code as the managers.
 func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string {
 	clientNode := v1alpha1.StorageClientNode{Spec: n.ClientNode.Spec, Status: n.ClientNode.Status}
 	return fleet.WithheldSettings(&clientNode, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
@@ -316,7 +316,7 @@ type wish struct {
 	hash     string
 }
 
-// wantedSettings is what the profiles declare for a node. It is asked all the time and changes rarely.
+// wantedSettings are the settings that the profiles declare for a node. They are cached: they are read often and change rarely.
 func (w *world) wantedSettings(n *simNode) ([]v1alpha1.NodeSetting, string) {
 	versions := 0
 	for _, name := range w.profileNames {
@@ -455,7 +455,7 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 }
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
-	// Where somebody has made our cordon theirs, the permit is taken back as soon as the agent answers, and no sooner.
+	// If a user has taken over the cordon, the permit is withdrawn when the agent responds, and not earlier.
 	if n.meddled == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
 		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
 	}
@@ -491,7 +491,7 @@ func (w *world) makeUnready(n *simNode) {
 	n.nodeRV++
 }
 
-// registerBoot has the kubelet tell of the boot a while before the node is Ready.
+// registerBoot has the kubelet report the boot a while before the node is Ready.
 func (w *world) registerBoot(n *simNode) {
 	w.newBoot(n)
 	n.machine.registered, n.machine.downUntil = true, w.now.Add(time.Duration(w.rng.IntN(120))*time.Second)
@@ -619,7 +619,7 @@ func copyNode(n *simNode) *simNode {
 	return &out
 }
 
-// manager is one process of ours: it remembers nothing but what it has read in the pass that it makes.
+// manager is one process of the operator: it keeps only the objects that it has read in its current pass.
 type manager struct {
 	*world
 	// mutex is held while one of its workers reads or writes, dead set once the process has died.
@@ -834,7 +834,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 		return conflict("claims")
 	}
 	for _, step := range steps {
-		// One that has just gone is claimed as nobody can know, and released by the next pass.
+		// A node that has just been deleted may be claimed, and is released by the next pass.
 		if !step.Missing && m.nodes[step.Node] != nil {
 			m.checkBudget(step)
 			m.checkThreshold(step)
@@ -848,7 +848,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-// checkBudget is invariant 1. Who became unavailable after the last look does not count: nobody can know.
+// checkBudget is invariant 1. Nodes that became unavailable after the last read do not count.
 func (m *manager) checkBudget(step plan.AddClaim) {
 	for _, profile := range append(m.nodes[step.Node].budgetsNeeded(m.world), "") {
 		limit, count := m.budget, 0
@@ -934,7 +934,7 @@ func (m *manager) checkLeaving(n *simNode, step plan.Step) {
 }
 
 // checkControlPlane is the part of invariant 18 that is about the control plane: none of its nodes is claimed while another is
-// out. Who went down after the last look does not count: nobody can know.
+// out. Nodes that went down after the last read do not count.
 func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 	if !n.ControlPlane {
 		return
@@ -1003,7 +1003,7 @@ func (m *manager) checkZone(n, other *simNode, profile string) {
 	m.fail("zones: %s of zone %s claimed while %s of zone %s is out of service", n.Name, zone(n), other.Name, zone(other))
 }
 
-// checkCanary is that nobody goes before a chosen canary that could.
+// checkCanary checks that no node is claimed before a selected canary that could be claimed.
 func (m *manager) checkCanary(n, other *simNode, profile string) {
 	if m.rules[profile].Rollout.Canary.NodeSelector == nil || n.Labels["canary"] != "" || other.Labels["canary"] == "" || other.ClientNode == nil {
 		return
@@ -1206,7 +1206,7 @@ func (m *manager) checkAllowed(step plan.Step) {
 	}
 }
 
-// checkClear is the rule by which a permit may be taken back.
+// checkClear is the rule for the withdrawal of a permit.
 func (m *manager) checkClear(n *simNode) {
 	c := n.ClientNode
 	permit := c.Spec.RebootPermit
@@ -1274,7 +1274,7 @@ func (w *world) check() {
 	}
 }
 
-// checkOneControlPlane is that no two control-plane nodes are out through our doing.
+// checkOneControlPlane checks that the rollout takes at most one control-plane node out of service.
 func (w *world) checkOneControlPlane() {
 	if w.lenient {
 		return

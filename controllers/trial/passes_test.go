@@ -119,7 +119,7 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 	}
 }
 
-// anew is a manager that remembers nothing.
+// anew is a manager that has just started.
 func (b bench) anew() *Reconciler {
 	return &Reconciler{
 		Client: b.Client, APIReader: b.APIReader, Clock: b.Clock, ManagerNamespace: b.ManagerNamespace, AgentNamespace: b.AgentNamespace, Results: &Results{},

@@ -334,7 +334,7 @@ func (b bench) tell(pod *corev1.Pod, component, host, message string) {
 	}
 }
 
-// What an admission controller of the cluster refuses is said, and asked once.
+// A rejection by an admission controller of the cluster is reported, and the request is made once.
 func TestARejectedCloneIsReported(t *testing.T) {
 	b := newBench(t, share(cluster())...)
 	asked := 0

@@ -14,12 +14,12 @@ import (
 	"github.com/storageclient/operator/test/memapi"
 )
 
-// app is a workload: pods that are made anew elsewhere, with a budget that is coupled across nodes.
+// app is a workload: pods that are created again on other nodes, with a budget that is coupled across nodes.
 type app struct {
 	name     string
 	owner    string
 	replicas int
-	// atLeast is what its budget asks for, -1: there is no budget.
+	// atLeast is minAvailable of its budget, -1: there is no budget.
 	atLeast int
 	// local gives its pods an emptyDir.
 	local bool
@@ -156,7 +156,7 @@ func (w *world) podEvent(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// endPods is the kubelets: what is to end ends, where the machine is up.
+// endPods acts as the kubelets: terminating pods end if the machine is up.
 func (w *world) endPods() {
 	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
 		pod := o.(*corev1.Pod)

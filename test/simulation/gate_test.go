@@ -36,7 +36,7 @@ func give(w *world, name string, settings []v1alpha1.NodeSetting) *v1alpha1.Stor
 	return w.clientNode(name)
 }
 
-// What was proven before the faults ended is proven, and what began before has begun.
+// Proofs and starts from before the end of the faults still count.
 func TestTheGateCountsTheSettingsThatNodesAlreadyHave(t *testing.T) {
 	for name, test := range map[string]struct {
 		had  string        // what n10 had when the faults ended, where 32768 is declared

@@ -67,7 +67,7 @@ func (o *observer) checkClaims(w memapi.Write, seen *look) {
 	}
 }
 
-// checkClaim is all that has to hold where a disruption begins.
+// checkClaim contains all conditions at the start of a disruption.
 func (o *observer) checkClaim(name string, before, claims map[string]string, seen *look) {
 	now := o.w.present()
 	node, c := now.node(name), now.clientNode(name)
@@ -98,7 +98,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	o.claimedFor[name] = claimed{bootHash: c.Spec.BootHash, needers: needers(c)}
 }
 
-// checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted for its boot settings alone.
+// checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted only for settings that require a reboot.
 func (o *observer) checkNeed(name string, seen *look) {
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return isReported(n, c) && !c.Status.RebootRequired
@@ -112,7 +112,7 @@ func isReported(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return c.Status.Hash == c.Spec.Hash && c.Status.BootID == node.Status.NodeInfo.BootID
 }
 
-// awaitsBoot reports whether boot settings that the node is to have are not in force, since they have drifted or are new.
+// awaitsBoot reports whether desired settings that require a reboot are not effective, because they have drifted or are new.
 func awaitsBoot(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return !c.Spec.Release && isReported(node, c) && len(needers(c)) > 0
 }
@@ -275,7 +275,7 @@ func outSince(node *corev1.Node) time.Time {
 	return since
 }
 
-// checkThreshold is that nothing begins once as many nodes have failed as a profile allows, those that are gone included.
+// checkThreshold checks that no disruption starts once as many nodes have failed as a profile allows, including deleted nodes.
 func (o *observer) checkThreshold(name, profile string, seen *look) {
 	now := o.w.present()
 	p, c := now.profile(profile), now.clientNode(name)
@@ -590,7 +590,7 @@ func mustLeave(pod *corev1.Pod) bool {
 	return !mirror && !daemon && pod.Status.Phase == corev1.PodRunning
 }
 
-// checkClear is that a permit is taken back only once the agent has answered it, and never while it reboots.
+// checkClear checks that a permit is withdrawn only after the agent has responded, and never while the node reboots.
 func (o *observer) checkClear(node *corev1.Node, c *v1alpha1.StorageClientNode, permit *v1alpha1.RebootPermit) {
 	if node.Status.NodeInfo.BootID != permit.BootID {
 		return
@@ -687,7 +687,7 @@ func (w *world) noteLoss(node *corev1.Node) {
 	})
 }
 
-// checkLosses is invariant 17: every machine that was lost is remembered, or its claim tells of it.
+// checkLosses is invariant 17: every lost machine is recorded, or its claim names it.
 func (o *observer) checkLosses() {
 	if len(o.losses) == 0 {
 		return
@@ -747,7 +747,7 @@ func (o *observer) checkNodeController(w memapi.Write, name string, seen *look) 
 	}
 }
 
-// checkTuned is invariant 10: a node is Tuned where every value was read back, exceptions aside.
+// checkTuned is invariant 10: a node is Tuned if every value was read back, exceptions aside.
 func (o *observer) checkTuned(name string, after *corev1.Node, seen *look) {
 	says := slices.ContainsFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == v1alpha1.TunedNodeCondition && c.Status == corev1.ConditionTrue

@@ -66,7 +66,7 @@ const (
 	bootWithoutEffect
 )
 
-// ailment is what keeps a setting from its wanted value on a machine, as its agent reports it.
+// ailment is the cause that keeps a setting from its desired value on a machine, as its agent reports it.
 type ailment struct {
 	state  v1alpha1.SettingState
 	effect v1alpha1.SettingEffect
@@ -228,7 +228,7 @@ func (w *world) answerPermit(m *machine, c *v1alpha1.StorageClientNode, status *
 	return answer(v1alpha1.RebootStarted, "")
 }
 
-// goDown is a reboot that the agent asked for.
+// goDown is a reboot that the agent requested.
 func (w *world) goDown(m *machine) {
 	permit := m.going
 	m.going = ""
@@ -344,7 +344,7 @@ func readyCondition(ready bool) []corev1.PodCondition {
 	return []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 }
 
-// ailAnything is somebody's file, a tool that fights, a full disk, or the end of one.
+// ailAnything adds or removes a file of a user, a tool that changes values back, or a full disk.
 func (w *world) ailAnything(m *machine) {
 	c := w.clientNode(m.name)
 	if c == nil || len(c.Spec.Settings) == 0 {

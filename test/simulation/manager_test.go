@@ -43,12 +43,12 @@ type process struct {
 	// dirty are the nodes that something was written of, due is set where the rollout has something to look at.
 	dirty map[string]bool
 	due   bool
-	// rolloutAt and nodeAt are when the controllers asked to be called again.
+	// rolloutAt and nodeAt are the times of the next passes that the controllers requested.
 	rolloutAt time.Time
 	nodeAt    map[string]time.Time
 	// nodesBusy is set while the node controller is at work: it takes one node at a time.
 	nodesBusy bool
-	// began is what the manager's clock showed at the beginning of a pass.
+	// began is the time of the manager's clock at the start of a pass.
 	began time.Time
 	// blind are the nodes whose agent was not Ready, as far as the cache knew at the beginning of a pass.
 	blind map[string]bool
@@ -65,7 +65,7 @@ type fenced struct{}
 
 func (fenced) Missing(context.Context) (string, error) { return "", nil }
 
-// deaf takes events for nobody.
+// deaf discards events.
 type deaf struct{}
 
 func (deaf) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
@@ -109,14 +109,14 @@ func (w *world) compareSessions(session *rolloutplan.Session, whole rolloutplan.
 	}
 }
 
-// lead lets the drains begin, and returns once they may.
+// lead lets the drains start, and returns once they may.
 func (p *process) lead(drains *drain.Runner) {
 	ctx := &leadership{Context: p.ctx, asked: make(chan struct{})}
 	go func() { _ = drains.Start(ctx) }()
 	<-ctx.asked
 }
 
-// leadership tells when somebody waits for its end.
+// leadership shows when a caller waits for its end.
 type leadership struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -129,7 +129,7 @@ func (l *leadership) Done() <-chan struct{} {
 	return l.Context.Done()
 }
 
-// runEvictions does what the drains have begun.
+// runEvictions runs the evictions that the drains have started.
 func (p *process) runEvictions() {
 	evictions := p.evictions
 	p.evictions = nil
@@ -217,7 +217,7 @@ func (p *process) unreadyAgents() map[string]bool {
 	return out
 }
 
-// wake tells the controllers of a write, as their watches would: what those leave out wakes nobody here either.
+// wake notifies the controllers of a write, as their watches would, with the same filters.
 func (p *process) wake(w memapi.Write) {
 	object := w.After
 	if object == nil {

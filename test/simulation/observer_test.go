@@ -25,9 +25,9 @@ type observer struct {
 	// writes counts all changes, touched holds the last two of them that were not the manager's, by what was changed.
 	writes  int
 	touched map[string][2]int
-	// uncordoned is the last write by which somebody else uncordoned a node.
+	// uncordoned is the last write by which another client uncordoned a node.
 	uncordoned map[string]int
-	// unmarked is the last write that took our mark off a node.
+	// unmarked is the last write that removed the disruption annotation of a node.
 	unmarked map[string]int
 	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
 	steps int
@@ -52,11 +52,11 @@ type observer struct {
 	permittedAt map[string]int
 	// backOff is when a drain of a node was given up, for which boot hash.
 	backOff map[string]moment
-	// rulesChanged is when somebody last changed which profiles act on which nodes.
+	// rulesChanged is the time of the last change of the profiles that act on nodes.
 	rulesChanged time.Time
 }
 
-// moment is when something began, and for what.
+// moment is the start of an event, and its subject.
 type moment struct {
 	of string
 	at time.Time
@@ -276,7 +276,7 @@ func (o *observer) follow(name string) {
 	}
 }
 
-// isWell reports whether an agent that has seen all that it is told reports that its node has its settings.
+// isWell reports whether an agent that has seen its spec reports that its node has its settings.
 func isWell(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return c.Status.ObservedGeneration >= c.Generation && hasSettings(node, c)
 }
@@ -322,7 +322,7 @@ func isControlPlane(node *corev1.Node) bool {
 	return is
 }
 
-// isOut reports whether a node is out of service through no doing of ours.
+// isOut reports whether a node is out of service for a reason other than the rollout.
 func isOut(node *corev1.Node) bool {
 	return !isReadyNode(node) || isLeaving(node) || node.Spec.Unschedulable && !hasMark(node)
 }

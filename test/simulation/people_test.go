@@ -250,7 +250,7 @@ func (w *world) replaceNode(node *corev1.Node, forGood bool) {
 	})
 }
 
-// askForRetry is somebody who asks for a retry, of all nodes or of one.
+// askForRetry is a user who requests a retry, of all nodes or of one.
 func (w *world) askForRetry(node string) {
 	names := w.names(memapi.Profiles)
 	if len(names) == 0 {

@@ -41,7 +41,7 @@ func isWanted() func(seed uint64) bool {
 	}
 }
 
-// TestTheManagerKeepsTheInvariants plays random schedules. One that breaks an invariant is played again, to be told:
+// TestTheManagerKeepsTheInvariants plays random schedules. A schedule that breaks an invariant is played again with a log:
 // go test ./test/simulation -seed=N -schedules=1
 func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
@@ -65,7 +65,7 @@ func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	t.Logf("played %d schedules, seeds %d to %d; %d sessions compared", played, *firstSeed, *firstSeed+played-1, compared.Load())
 }
 
-// A seed that tells another story each time is of no use to whoever looks for the reason.
+// A seed must always play the same schedule, so that a failure can be investigated.
 func TestASeedReplaysTheSameSchedule(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		if first, second := play(seed, true), play(seed, true); !slices.Equal(first.log, second.log) {
@@ -74,7 +74,7 @@ func TestASeedReplaysTheSameSchedule(t *testing.T) {
 	}
 }
 
-// whyUnfinished says what is still to be done, empty if nothing is.
+// whyUnfinished returns the remaining work, empty if there is none.
 func (w *world) whyUnfinished() string {
 	if claims := w.claims(); len(claims) > 0 {
 		return "claims are left"
@@ -91,7 +91,7 @@ func (w *world) whyUnfinished() string {
 
 func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNode) string {
 	wanted := w.declared(node)
-	// Nothing would stand in for it: it is not rebooted.
+	// No other node would take over its work: it is not rebooted.
 	last := isControlPlane(node) && w.countControlPlanes() == 1 &&
 		c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode
 	switch {
@@ -117,7 +117,7 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 	return w.whyWithoutSettings(node, c, wanted, last)
 }
 
-// whyWithoutSettings says which setting a node has not been given, or has not in force though a boot would bring it.
+// whyWithoutSettings returns a setting that is missing in the node's spec, or that is not effective although a boot would apply it.
 func (w *world) whyWithoutSettings(node *corev1.Node, c *v1alpha1.StorageClientNode, wanted map[string]string, last bool) string {
 	m := w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
@@ -128,7 +128,7 @@ func (w *world) whyWithoutSettings(node *corev1.Node, c *v1alpha1.StorageClientN
 	return whyOtherSettings(c, wanted)
 }
 
-// whyOtherSettings says which setting a node is to get or to lose, empty if none. Where profiles disagree it keeps what it has.
+// whyOtherSettings returns a setting that a node must get or lose, empty if none. If profiles disagree, the node keeps its value.
 func whyOtherSettings(c *v1alpha1.StorageClientNode, wanted map[string]string) string {
 	given := map[string]string{}
 	for _, s := range c.Spec.Settings {

@@ -379,7 +379,7 @@ func play(seed uint64, verbose bool) *world {
 	return w
 }
 
-// tidy lets the manager forget what nobody needs to remember any more: it may rest when the last node is done.
+// tidy lets the manager clear records that are no longer needed: it may rest when the last node is done.
 func (w *world) tidy() {
 	for range 3 {
 		w.playCalmly()
@@ -445,7 +445,7 @@ func (w *world) replaceManager() {
 	}
 }
 
-// playCalmly is a turn without faults: what has to follow follows, and time goes on.
+// playCalmly plays a turn without faults: due steps follow, and time passes.
 func (w *world) playCalmly() {
 	before := w.writes
 	w.manager.cache.Sync()

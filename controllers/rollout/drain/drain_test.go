@@ -79,7 +79,7 @@ func budget(name, app string) *policyv1.PodDisruptionBudget {
 // refusals answers evictions by the pod's name; nil, for the others, evicts.
 type refusals map[string]error
 
-// evictions records what was asked for.
+// evictions records the requests.
 type evictions struct {
 	refuse refusals
 	mutex  sync.Mutex

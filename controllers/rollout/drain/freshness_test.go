@@ -23,7 +23,7 @@ func (r *askedReader) List(ctx context.Context, list client.ObjectList, given ..
 	return r.Reader.List(ctx, list, given...)
 }
 
-// What a permit rests on is read consistently. How a drain goes on, the API server may tell from its cache.
+// The read before a permit is consistent. The API server may return the progress of a drain from its cache.
 func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 	reader := &askedReader{Reader: newReader(t, manyPods(1)...)}
 	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}}}

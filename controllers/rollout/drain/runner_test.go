@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// slow answers an eviction after a while, and not at all where that is longer than it is waited for.
+// slow responds to an eviction after a while, and not at all if that is longer than the timeout.
 type slow struct {
 	takes time.Duration
 
@@ -63,7 +63,7 @@ func start(t *testing.T, reader client.Reader, evictor Evictor) (r *Runner, stop
 	return r, cancel
 }
 
-// mustDrain asks for a drain of node a, and reports how long the answer took.
+// mustDrain drains node a, and returns the time that the call took.
 func mustDrain(t *testing.T, r *Runner) (Result, time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -170,7 +170,7 @@ func TestEvictionsContinueThePreviousCount(t *testing.T) {
 	}
 }
 
-// TestAnUncountedBudgetCostsOneRequest has a server that asks to come back, as it does until a budget's pods are counted.
+// TestAnUncountedBudgetCostsOneRequest has a server that requests a later attempt, as it does until a budget's pods are counted.
 func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
 	unseen := budget("web-pdb", "web")
 	unseen.Generation = 1

@@ -87,7 +87,7 @@ func TestForNamesTheObstacleToABoot(t *testing.T) {
 	}
 }
 
-// A boot argument that nobody reboots for since it cannot be had is no reason to call the node up to date.
+// A kernel argument that is unavailable causes no reboot, but the node is not up to date either.
 func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	f := cluster("a")
 	f.finish("a", time.Hour)
@@ -107,7 +107,7 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Error(diff)
 	}
-	// What is being put back is not looked at.
+	// Settings that are being restored are not evaluated.
 	f = cluster("a")
 	f.finish("a", time.Hour)
 	c := f.node("a").ClientNode

@@ -142,7 +142,7 @@ func TestSkipNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*fixture)
 		outlook DrainProgress
-		// until is how long it is left alone, zero: not at all.
+		// until is the length of the pause, zero: none.
 		until time.Duration
 	}{
 		"nothing is known against it":        {func(*fixture) {}, DrainProgress{}, 0},

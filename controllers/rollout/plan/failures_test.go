@@ -251,7 +251,7 @@ func TestForClaimsNoNodeInAPlanWithANewFailure(t *testing.T) {
 	}
 }
 
-// TestForRecordedFailures has node a fail, recover, and be asked about.
+// TestForRecordedFailures has node a fail and recover, and checks the record.
 func TestForRecordedFailures(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b")

@@ -50,7 +50,7 @@ func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 	})
 }
 
-// Three nodes with a budget of one: the third is out, and nothing of ours.
+// Three nodes with a budget of one: the third is out of service, and no profile selects it.
 func TestForNodesOutsideAnyProfile(t *testing.T) {
 	const hour = time.Hour
 	for name, c := range map[string]struct {

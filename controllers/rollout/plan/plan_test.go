@@ -19,7 +19,7 @@ var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
 
-// fixture is a snapshot under construction: nodes a, b, c... that all wait for one boot argument of profile eda.
+// fixture is a snapshot under construction: nodes a, b, c... that all wait for one kernel argument of profile eda.
 type fixture struct{ Snapshot }
 
 func cluster(nodes ...string) *fixture {
@@ -34,7 +34,7 @@ func cluster(nodes ...string) *fixture {
 	return f
 }
 
-// waiting is a StorageClientNode whose agent has staged a boot argument.
+// waiting is a StorageClientNode whose agent has staged a kernel argument.
 func waiting(name string) *ClientNode {
 	key := "kernelArgument/ihash_entries"
 	return &ClientNode{
@@ -770,7 +770,7 @@ func (f *fixture) addAnswer(name string, phase v1alpha1.RebootPhase) {
 	c.Status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: phase, Message: "busy"}
 }
 
-// changeHash gives a node other boot settings, which its agent has staged.
+// changeHash gives a node other settings that require a reboot, which its agent has staged.
 func (f *fixture) changeHash(name, hash string) {
 	c := f.node(name).ClientNode
 	c.DesiredBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash

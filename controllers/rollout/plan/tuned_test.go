@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestForRecordsTheTimeSinceWhichANodeHasItsSettings asks what becomes of status.rollout.tuned, by which the live gate measures soaks.
+// TestForRecordsTheTimeSinceWhichANodeHasItsSettings checks status.rollout.tuned, by which the live gate measures soaks.
 func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 	hourAgo := func(hash string) *v1alpha1.RolloutTuned {
 		return &v1alpha1.RolloutTuned{Hash: hash, Since: ago(time.Hour)}

@@ -187,7 +187,7 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 	}
 }
 
-// TestForRefusalsEndInService plays an agent that refuses every permit: each is followed by a pause, no node fails, and after as
+// TestForRefusalsEndInService plays an agent that rejects every permit: each is followed by a pause, no node fails, and after as
 // long as a drain may take the node returns to service.
 func TestForRefusalsEndInService(t *testing.T) {
 	f := cluster("a")

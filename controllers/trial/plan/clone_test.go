@@ -241,7 +241,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 	}
 }
 
-// A server that refuses the pod network, with either list, lets the kubelet mount.
+// A server that rejects the pod network, with any options, accepts the kubelet's mount.
 func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 	refuses := func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "mount(2): operation not permitted"}}
@@ -380,7 +380,7 @@ func compareGolden(t *testing.T, path, got string) {
 	}
 }
 
-// The mounts of a clone that has just gone are still told of: they keep no other one from the node for good.
+// The mounts of a deleted clone are reported for a while: they block the node only for that time.
 func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}

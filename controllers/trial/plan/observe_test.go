@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// countAll has the agents answer what they are asked.
+// countAll has the agents respond to their requests.
 func (l *lab) countAll() {
 	for name, n := range l.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && l.count != nil {
@@ -74,7 +74,7 @@ func (l *lab) untilItEnds(trial *v1alpha1.StorageClientTrial, most int) {
 	l.t.Fatalf("it has not ended: %+v", trial.Status.Conditions)
 }
 
-// expectEnd says how a trial has ended, and that no node is asked any more.
+// expectEnd checks the end of a trial, and that no node has a request left.
 func (l *lab) expectEnd(trial *v1alpha1.StorageClientTrial, kind, reason, message string) {
 	l.t.Helper()
 	condition := meta.FindStatusCondition(trial.Status.Conditions, kind)
@@ -314,7 +314,7 @@ func TestATrialRequestsSamplesFromFewNodesWritableOnesFirst(t *testing.T) {
 	}
 }
 
-// One node answers at once: how long the other is waited for.
+// One node responds at once; the cases check how long the trial waits for the other.
 func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		other func(l *lab, n2 *Node)
@@ -357,7 +357,7 @@ func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 	}
 }
 
-// running has the agent of a node begin, and not end.
+// running has the agent of a node start, and not finish.
 func (l *lab) running(name string) {
 	counts := l.count
 	l.count = func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
@@ -393,7 +393,7 @@ func TestProgressIsReported(t *testing.T) {
 	}
 }
 
-// What a node is told next is decided by what the step before has brought.
+// The next step of a node depends on the result of the step before.
 func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l := newWatch(t, "n1")
 	trial := l.observe("a")
@@ -407,7 +407,7 @@ func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 }
 
-// A manager of the release before wrote no phase. What it has is not asked for again, and what it lacks is.
+// A manager of the release before wrote no phase. Existing results are not requested again, missing ones are.
 func TestASampleWithoutAPhase(t *testing.T) {
 	for name, test := range map[string]struct {
 		sample v1alpha1.TrialSample
@@ -424,7 +424,7 @@ func TestASampleWithoutAPhase(t *testing.T) {
 	}
 }
 
-// A trial that is deleted, a write that is lost and a manager that starts anew leave no node asked, and nothing is counted twice.
+// A deleted trial, a lost write and a restarted manager leave no request behind, and no sample is counted twice.
 func TestObservingSurvives(t *testing.T) {
 	l := newWatch(t, "n1", "n2")
 	l.count = nil

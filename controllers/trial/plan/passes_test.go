@@ -98,7 +98,7 @@ func (b *bay) mount(clone *Clone, n *Node) {
 	}
 }
 
-// report has an agent tell of the mounts of its node.
+// report has an agent report the mounts of its node.
 func (b *bay) report(n *Node, volume string, list []string) {
 	seconds := "1"
 	if slices.Contains(list, "actimeo=30") {
@@ -111,7 +111,7 @@ func (b *bay) report(n *Node, volume string, list []string) {
 	}
 }
 
-// unmount has agents tell of the end of what was mounted a while ago.
+// unmount has agents report the end of mounts that ended a while ago.
 func (b *bay) unmount() {
 	for name, last := range b.mounted {
 		if status := &b.nodes[name].ClientNode.Status; b.now.Sub(last) >= 8*time.Second {
@@ -380,7 +380,7 @@ func TestHowATrialByClonesFails(t *testing.T) {
 	}
 }
 
-// A candidate whose pass is the first of all is mounted before the volume's own list.
+// A candidate whose pass is the first one is mounted before the original mount options.
 func TestACandidateThatComesFirst(t *testing.T) {
 	for name, test := range map[string]struct {
 		own           string
@@ -426,7 +426,7 @@ func TestAnInvalidPassRunsAgain(t *testing.T) {
 	}
 }
 
-// A mount that is seen beside a clone ends the pass at once, before it gets the clone's connections for long.
+// A mount that is reported next to a clone ends the pass at once, before it gets the clone's connections for long.
 func TestACloneIsDeletedAtOnceAfterAnotherMount(t *testing.T) {
 	b := newBay(t, "n1", "n2")
 	trial := b.add("a", rounds(1))
@@ -526,7 +526,7 @@ func TestOneTrialAtATimeByClones(t *testing.T) {
 	expectStatus(t, second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 }
 
-// A server that lets nobody in from the pod network, or from ports without a privilege, is asked by the kubelet.
+// If a server rejects the pod network, or ports above 1023, the kubelet mounts.
 func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 	mounted := []v1alpha1.TrialProof{{Type: v1alpha1.ProofTransports, Holds: true}}
 	for name, test := range map[string]struct {
@@ -593,7 +593,7 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 	}
 }
 
-// What a Pod tells is anybody's words until it is checked.
+// The result of a Pod is not trusted until it is validated.
 func TestValidResultsOfAPod(t *testing.T) {
 	good := measured("QUERY_INFO", 3)
 	if told, err := decodePass(good); err != nil || len(told.Phases) != 2 || told.Phases[0].Operations[0].Count != 3 {

@@ -28,7 +28,7 @@ type world struct {
 	candidates []volumeplan.ProbeCandidate
 	// runners is false where no Pod of a trial runner comes, stuck where it does not become Ready.
 	runners, stuck bool
-	// answer is how an agent answers an order; nil: it does not.
+	// answer returns an agent's response to an order; nil: none.
 	answer func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
 	// clones are those that there are, visit is what becomes of one whose Pod has come to its node, refused says why none can be made.
 	clones  map[string]*Clone

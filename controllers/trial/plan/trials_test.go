@@ -29,7 +29,7 @@ type lab struct {
 	// fails has a write fail, or the manager die before it; nil: none does.
 	fails  func() bool
 	writes int
-	// count is how an agent answers that is asked for a sample; nil: it does not.
+	// count returns an agent's response to a sample request; nil: none.
 	count func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus
 }
 
@@ -39,7 +39,7 @@ func newLab(t *testing.T, names ...string) *lab {
 	return l
 }
 
-// measure answers an order: GETATTR by list, the same time for all.
+// measure responds to an order: GETATTR by mount options, the same time for all.
 func (l *lab) measure(order v1alpha1.NodeTrial, before, after int64) *v1alpha1.NodeTrialStatus {
 	if order.Kind == v1alpha1.TrialProbe {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true}

@@ -162,10 +162,10 @@ func (w *world) checkEviction(n *simNode, drain *simDrain) {
 	switch {
 	case drain.nodeRV != n.nodeRV:
 	case !n.Unschedulable || n.Mark == nil:
-		w.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
+		w.fail("invariant 5: node %s is drained and not cordoned by the rollout", n.Name)
 	case w.now.Before(n.Mark.Since.Add(wait)):
 		w.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, w.now.Sub(n.Mark.Since.Time), wait)
 	case n.Leaving != "":
-		w.fail("invariant 18: node %s is drained, which others are about to take away (taint %s)", n.Name, n.Leaving)
+		w.fail("invariant 18: node %s is drained, which others are about to remove (taint %s)", n.Name, n.Leaving)
 	}
 }

@@ -121,7 +121,7 @@ func (w *world) checkLosses() {
 				continue
 			}
 			if claim := w.claims[lost.name]; claim.NodeUID != lost.uid && !isNamed(w.failures[profile], lost) {
-				w.fail("invariant 17: nothing remembers %s (%s), lost to profile %s at %q", lost.name, lost.uid, profile, lost.target)
+				w.fail("invariant 17: no record names %s (%s), lost to profile %s at %q", lost.name, lost.uid, profile, lost.target)
 			}
 			if lost.held {
 				counts[profile+" "+lost.target]++
@@ -171,7 +171,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 // checkClaimedPermit checks that the claim records a permit before it is given.
 func (m *manager) checkClaimedPermit(n *simNode) {
 	if claim := m.claims[n.Name]; !m.lenient && (claim.Permit == nil || claim.NodeUID != n.UID || claim.Permit.BootHash != target(n.ClientNode)) {
-		m.fail("invariant 17: permit for %s at %q, and its claim says %s", n.Name, target(n.ClientNode), claim.Encode())
+		m.fail("invariant 17: permit for %s at %q, and its claim is %s", n.Name, target(n.ClientNode), claim.Encode())
 	}
 }
 

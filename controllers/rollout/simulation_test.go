@@ -656,7 +656,7 @@ func (w *world) checkGuards() {
 		_, claimed := w.claims[name]
 		permitted := n.ClientNode != nil && n.ClientNode.Spec.RebootPermit != nil
 		if n.Guarded && n.Mark == nil && !claimed && !permitted && !n.Deleting {
-			w.fail("invariant 5: guards of ours are left on %s", name)
+			w.fail("invariant 5: guards are left on %s", name)
 		}
 	}
 }
@@ -670,9 +670,9 @@ func (w *world) whyUnfinished() string {
 		case n.Mark != nil || n.Unschedulable:
 			return name + " is cordoned"
 		case n.Guarded:
-			return name + " has guards of ours"
+			return name + " has guards"
 		case n.Maintenance != plan.MaintenanceNone:
-			return name + " has conditions of ours"
+			return name + " has conditions of the operator"
 		case len(settings) == 0 && n.ClientNode != nil:
 			return name + " is not released"
 		case n.ClientNode == nil:

@@ -929,7 +929,7 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 // the last look.
 func (m *manager) checkLeaving(n *simNode, step plan.Step) {
 	if seen := m.seen[n.Name]; seen != nil && seen.Leaving != "" && n.Leaving != "" {
-		m.fail("invariant 18: %s, which others are about to take away (taint %s)", step, n.Leaving)
+		m.fail("invariant 18: %s, which others are about to remove (taint %s)", step, n.Leaving)
 	}
 }
 
@@ -1083,7 +1083,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		n.Unschedulable, n.Mark, n.Guarded = false, nil, false
 	case plan.RemoveGuards:
 		if n.Mark != nil {
-			m.fail("guards of %s are taken off while it is ours", n.Name)
+			m.fail("guards of %s are removed while the rollout disrupts it", n.Name)
 		}
 		n.Guarded = false
 	case plan.SetMaintenance:
@@ -1138,7 +1138,7 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 	if m.seen[n.Name].meddled == n.meddled {
 		switch {
 		case !n.Unschedulable || n.Mark == nil:
-			m.fail("invariant 2: permit for %s, which is not cordoned by us", n.Name)
+			m.fail("invariant 2: permit for %s, which is not cordoned by the rollout", n.Name)
 		case len(n.pods) > 0:
 			m.fail("invariant 2: permit for %s with %d pods", n.Name, len(n.pods))
 		}
@@ -1166,7 +1166,7 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 func (m *manager) checkRules(n *simNode) {
 	seen := m.seen[n.Name]
 	if m.pausedThen || seen.Paused || seen.NeverDisrupt {
-		m.fail("invariant 2: permit for %s, which is to be left alone", n.Name)
+		m.fail("invariant 2: permit for %s, which must be skipped", n.Name)
 	}
 	for _, name := range n.budgetsNeeded(m.world) {
 		if rule := m.rules[name]; rule.Paused != "" || rule.Inert != "" || rule.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
@@ -1215,7 +1215,7 @@ func (m *manager) checkClear(n *simNode) {
 	}
 	answer := c.Status.Reboot
 	if answer != nil && answer.PermitID == permit.ID && answer.Phase == v1alpha1.RebootStarted {
-		m.fail("permit of %s taken back although the reboot has started", n.Name)
+		m.fail("permit of %s withdrawn although the reboot has started", n.Name)
 	}
 	answered := answer != nil && answer.PermitID == permit.ID
 	if answered && (answer.Phase == v1alpha1.RebootRefused || answer.Phase == v1alpha1.RebootWaiting) {
@@ -1225,14 +1225,14 @@ func (m *manager) checkClear(n *simNode) {
 		}
 	}
 	if !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != n.BootID) {
-		m.fail("permit of %s taken back before the agent has answered", n.Name)
+		m.fail("permit of %s withdrawn before the agent has responded", n.Name)
 	}
 }
 
 // checkUncordon is invariants 4 and 5, and that nothing is returned to service that may still go down.
 func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if n.Mark == nil {
-		m.fail("invariant 5: uncordon of %s, which is not ours", n.Name)
+		m.fail("invariant 5: uncordon of %s, which the rollout has not cordoned", n.Name)
 	}
 	c := n.ClientNode
 	if c == nil {
@@ -1254,7 +1254,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 		})
 	}
 	if !n.Ready || c.Status.BootID != n.BootID || due {
-		m.fail("invariant 4: %s is accepted and is not well", n.Name)
+		m.fail("invariant 4: %s is accepted and is not healthy", n.Name)
 	}
 	for _, s := range c.Spec.Settings {
 		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !n.cannotTake(s.Key) {
@@ -1269,7 +1269,7 @@ func (w *world) check() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {
-			w.fail("invariant 1: %s is cordoned by us without a claim", name)
+			w.fail("invariant 1: %s is cordoned by the rollout without a claim", name)
 		}
 	}
 }

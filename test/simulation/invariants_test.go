@@ -62,7 +62,7 @@ func (o *observer) checkClaims(w memapi.Write, seen *look) {
 		if after[name] == "" && o.nodeStood(seen, name, func(n *corev1.Node) bool {
 			return hasMark(n) && n.Spec.Unschedulable && claim.NodeUID == string(n.UID)
 		}) {
-			o.w.fail("invariant 1: the claim of %s is released while the node is cordoned by us", name)
+			o.w.fail("invariant 1: the claim of %s is released while the node is cordoned by the rollout", name)
 		}
 	}
 }
@@ -120,13 +120,13 @@ func awaitsBoot(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 // checkMayBegin is what has to hold for a claim and for a permit alike.
 func (o *observer) checkMayBegin(what, name string, seen *look) {
 	if o.nodeStood(seen, name, isLeaving) {
-		o.w.fail("invariant 18: %s for %s, which others are about to take away", what, name)
+		o.w.fail("invariant 18: %s for %s, which others are about to remove", what, name)
 	}
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return len(inTheWay(n, c)) > 0 }) {
 		o.w.fail("invariant 16: %s for %s, which would not be accepted", what, name)
 	}
 	if o.stood(seen, name, func(s *state) bool { return !o.mayDisrupt(s, name) }) {
-		o.w.fail("invariant 2: %s for %s against the rules of people", what, name)
+		o.w.fail("invariant 2: %s for %s against the rules of users", what, name)
 	}
 	if seen.blind[name] && o.stood(seen, name, func(s *state) bool { return !isAgentReady(s, name) }) {
 		o.w.fail("invariant 2: %s for %s, whose agent is not Ready", what, name)
@@ -335,14 +335,14 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 		}
 	}
 	if soaked+atBest < canaries && soaked+begun > canaries {
-		o.w.fail("invariant 14: claim of %s while %d of %d of the canary of %s have soaked, and %d have begun", name, soaked, canaries, profile, begun)
+		o.w.fail("invariant 14: claim of %s while %d of %d of the canary of %s have soaked, and %d have started", name, soaked, canaries, profile, begun)
 	}
 }
 
 // checkBackOff is that a node whose drain was given up is left alone for a while.
 func (o *observer) checkBackOff(name string, c *v1alpha1.StorageClientNode) {
 	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.managerTime().Before(last.at.Add(5*time.Minute-slack)) {
-		o.w.fail("invariant 18: claim of %s %s after a drain that was given up", name, o.w.managerTime().Sub(last.at))
+		o.w.fail("invariant 18: claim of %s %s after a drain that finished without a reboot", name, o.w.managerTime().Sub(last.at))
 	}
 }
 
@@ -363,7 +363,7 @@ func (o *observer) checkNodeWrite(before, after *corev1.Node, seen *look) {
 			o.w.fail("invariant 1: %s is cordoned without a claim", name)
 		}
 		if before.Spec.Unschedulable && !permitted {
-			o.w.fail("invariant 5: %s is cordoned by us, and was by others", name)
+			o.w.fail("invariant 5: %s is cordoned by the rollout, and was by others", name)
 		}
 		if !permitted {
 			o.checkMayBegin("cordon", name, seen)
@@ -410,7 +410,7 @@ func (o *observer) checkOnlyOurs(before, after *corev1.Node) {
 func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.StorageClientNode, seen *look) {
 	name := after.Name
 	if o.nodeStood(seen, name, isLeaving) {
-		o.w.fail("invariant 18: %s is returned to service, which others are about to take away", name)
+		o.w.fail("invariant 18: %s is returned to service, which others are about to remove", name)
 	}
 	if c == nil {
 		return
@@ -435,7 +435,7 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return !isReadyNode(n) || !isWell(n, c) && c.Spec.RebootPermit != nil && c.Status.Rollout != nil && c.Status.Rollout.BootHash == target(c)
 	}) {
-		o.w.fail("invariant 4: %s is accepted and is not well", name)
+		o.w.fail("invariant 4: %s is accepted and is not healthy", name)
 	}
 	o.checkAccepted(after, c, mark.Profile, seen)
 }
@@ -474,7 +474,7 @@ func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNod
 	}
 	well := o.wellSince[node.Name]
 	if end := well.at.Add(time.Duration(settle)*time.Second - slack); well.of == node.Status.NodeInfo.BootID && o.w.now.Before(end) {
-		o.w.fail("invariant 4: %s is accepted %s after it was well, and was to be watched for %ds", node.Name, o.w.now.Sub(well.at), settle)
+		o.w.fail("invariant 4: %s is accepted %s after it was healthy, and the settle time is %ds", node.Name, o.w.now.Sub(well.at), settle)
 	}
 }
 
@@ -517,7 +517,7 @@ func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode,
 	m := o.w.machines[name]
 	o.permittedAt[permit.ID] = o.writes
 	if m.foulThen = m.foulSeen; o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) || !n.Spec.Unschedulable }) {
-		o.w.fail("invariant 2: permit for %s, which is not cordoned by us", name)
+		o.w.fail("invariant 2: permit for %s, which is not cordoned by the rollout", name)
 	}
 	s := &c.Status
 	switch {
@@ -526,16 +526,16 @@ func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode,
 	case len(s.BusyMounts) > 0:
 		o.w.fail("invariant 2: permit for %s with a mount", name)
 	case !hasSeenSettings(c, seen.clientNode(name)):
-		o.w.fail("invariant 2: permit for %s, whose agent has not seen what it is to do", name)
+		o.w.fail("invariant 2: permit for %s, whose agent has not seen its spec", name)
 	case s.Rollout == nil || s.Rollout.Phase != v1alpha1.RolloutRebooting || s.Rollout.BootHash != target(c) || s.Rollout.Attempts < 1:
-		o.w.fail("invariant 9: permit for %s, and its note does not tell of it", name)
+		o.w.fail("invariant 9: permit for %s, and its note does not record it", name)
 	}
 	if pod := o.keptPod(name, seen); pod != "" {
 		o.w.fail("invariant 2: permit for %s with pod %s", name, pod)
 	}
 	claim, err := v1alpha1.DecodeDisruption(o.w.claims()[name])
 	if err != nil || claim.Permit == nil || claim.NodeUID != string(node.UID) || claim.Permit.BootHash != target(c) {
-		o.w.fail("invariant 17: permit for %s, and its claim does not tell of it: %s", name, o.w.claims()[name])
+		o.w.fail("invariant 17: permit for %s, and its claim does not record it: %s", name, o.w.claims()[name])
 	}
 	o.checkMayBegin("permit", name, seen)
 	o.checkAttempts(m, c, permit)
@@ -599,9 +599,9 @@ func (o *observer) checkClear(node *corev1.Node, c *v1alpha1.StorageClientNode, 
 	answered := answer != nil && answer.PermitID == permit.ID
 	switch {
 	case answered && answer.Phase == v1alpha1.RebootStarted:
-		o.w.fail("invariant 3: the permit of %s is taken back although the reboot has started", node.Name)
+		o.w.fail("invariant 3: the permit of %s is withdrawn although the reboot has started", node.Name)
 	case !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != node.Status.NodeInfo.BootID):
-		o.w.fail("invariant 3: the permit of %s is taken back before the agent has answered", node.Name)
+		o.w.fail("invariant 3: the permit of %s is withdrawn before the agent has responded", node.Name)
 	}
 }
 
@@ -637,7 +637,7 @@ func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 		return // Somebody has taken the mark off while the eviction was on its way.
 	}
 	if (cached == nil || !hasMark(cached)) && o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
-		o.w.fail("invariant 18: pod %s is evicted from %s, which we have not cordoned", pod.Name, name)
+		o.w.fail("invariant 18: pod %s is evicted from %s, which the rollout has not cordoned", pod.Name, name)
 	}
 	if !mustLeave(pod) {
 		o.w.fail("invariant 18: pod %s is evicted, which stays", pod.Name)
@@ -711,7 +711,7 @@ func (o *observer) checkLosses() {
 				return b.BootHash == lost.target && slices.ContainsFunc(b.Nodes, func(f v1alpha1.FailedNode) bool { return f.UID == lost.uid })
 			})
 			if !named {
-				o.w.fail("invariant 17: nothing remembers %s (%s), lost to profile %s", lost.name, lost.uid, profile)
+				o.w.fail("invariant 17: no record names %s (%s), lost to profile %s", lost.name, lost.uid, profile)
 			}
 		}
 	}

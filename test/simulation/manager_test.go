@@ -315,10 +315,10 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 		p.end()
 		return unheard, context.Canceled
 	case 1, 2:
-		p.narrate("%s %s %s is refused", call.Verb, call.Kind, call.Name)
+		p.narrate("%s %s %s is rejected", call.Verb, call.Kind, call.Name)
 		return memapi.Refused, errRefused[p.rng.IntN(len(errRefused))]
 	case 3, 4:
-		p.narrate("%s %s %s is not answered", call.Verb, call.Kind, call.Name)
+		p.narrate("%s %s %s gets no response", call.Verb, call.Kind, call.Name)
 		return unheard, errTimeout
 	case 5, 6, 7:
 		p.passTime(p.seconds(30))

@@ -39,10 +39,10 @@ func (w *world) causeMishap() {
 	name := node.Name
 	switch w.rng.IntN(27) {
 	case 0, 1:
-		w.narrate("somebody cordons or uncordons %s", name)
+		w.narrate("a user cordons or uncordons %s", name)
 		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
 	case 2:
-		w.narrate("somebody takes the mark off %s", name)
+		w.narrate("a user removes the annotation of %s", name)
 		w.changeNode(byPeople, name, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.DisruptionAnnotation) })
 	case 3, 4:
 		w.narrate("the agent of %s falls silent", name)
@@ -52,7 +52,7 @@ func (w *world) causeMishap() {
 		w.narrate("the agent of %s starts again", name)
 		m.going = ""
 	case 6:
-		w.narrate("somebody reboots %s", name)
+		w.narrate("a user reboots %s", name)
 		m.ends = bootWell
 		w.takeDown(m, time.Minute)
 	case 7:
@@ -81,7 +81,7 @@ func (w *world) causeMishap() {
 		}
 	case 19:
 		if w.chance(3) {
-			w.narrate("%s is taken away without a word", name)
+			w.narrate("%s is removed without notice", name)
 			w.replaceNode(node, w.chance(3))
 		}
 	case 20:
@@ -136,7 +136,7 @@ func (w *world) failAgain(write memapi.Write) {
 
 // toggle sets an annotation, or takes it away.
 func (w *world) toggle(object memObject, key string) {
-	w.narrate("somebody sets or removes %s on %s", key, object.GetName())
+	w.narrate("a user sets or removes %s on %s", key, object.GetName())
 	change := func(o memObject) {
 		all := o.GetAnnotations()
 		if all == nil {
@@ -161,7 +161,7 @@ func (w *world) editProfile() {
 	}
 	name := names[w.rng.IntN(len(names))]
 	what := w.rng.IntN(12)
-	w.narrate("somebody edits profile %s (%d)", name, what)
+	w.narrate("a user edits profile %s (%d)", name, what)
 	p := w.profile(name)
 	if what <= 4 || what == 8 {
 		w.forgetBackOffs()
@@ -262,7 +262,7 @@ func (w *world) askForRetry(node string) {
 		value += "/" + node
 	}
 	p := w.profile(names[w.rng.IntN(len(names))])
-	w.narrate("somebody asks %s to retry %s", p.Name, value)
+	w.narrate("a user requests a retry of %s: %s", p.Name, value)
 	memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) {
 		p.Annotations = map[string]string{v1alpha1.RetryAnnotation: value}
 	})
@@ -330,7 +330,7 @@ func (w *world) repair(name string) {
 	w.setAgentReady(name, m.up)
 	c := w.present().clientNode(name)
 	if m.up && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Phase == v1alpha1.RolloutFailed && c.Status.Rollout.Reason == v1alpha1.RolloutReasonRebootTimedOut {
-		w.narrate("somebody reboots %s by hand, as its note says", name)
+		w.narrate("a user reboots %s by hand, as its note says", name)
 		// Nobody reboots it before the agent has staged what was mended.
 		m.stage(c)
 		m.ends = bootWell

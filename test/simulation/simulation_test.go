@@ -98,15 +98,15 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 	case node.Spec.Unschedulable || hasMark(node):
 		return "is cordoned"
 	case node.Annotations[v1alpha1.DisruptionGuardsAnnotation] != "":
-		return "has guards of ours"
+		return "has guards"
 	case slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == "StorageClientRollout" }):
-		return "has conditions of ours"
+		return "has conditions of the operator"
 	case wanted == nil && (!last || !c.Spec.Release) && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
 		return "is not released"
 	case wanted == nil:
 		return ""
 	case c == nil || c.Spec.Release:
-		return "has not what it is to have"
+		return "lacks its settings"
 	case c.Spec.RebootPermit != nil:
 		return "has a permit"
 	case !last && (c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutUpToDate):
@@ -136,12 +136,12 @@ func whyOtherSettings(c *v1alpha1.StorageClientNode, wanted map[string]string) s
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		if wanted[key] != "" && given[key] != wanted[key] {
-			return "is to have another " + key
+			return "must get another " + key
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if _, declared := wanted[key]; !declared {
-			return "is to lose " + key
+			return "must lose " + key
 		}
 	}
 	return ""

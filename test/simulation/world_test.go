@@ -389,7 +389,7 @@ func (w *world) tidy() {
 // upgrade is invariant 13: another manager finds all done, and does nothing.
 func (w *world) upgrade() {
 	before := w.steps
-	w.narrate("another version of the manager begins")
+	w.narrate("another version of the manager starts")
 	w.manager.end()
 	w.manager = w.startManager()
 	for range 4 {
@@ -440,7 +440,7 @@ func (w *world) takeBusyTurn() {
 
 func (w *world) replaceManager() {
 	if w.manager.dead() {
-		w.narrate("another manager begins")
+		w.narrate("another manager starts")
 		w.manager = w.startManager()
 	}
 }

@@ -284,7 +284,7 @@ var _ = Describe("A trial by clones", func() {
 				return "Output: mount error(22): Invalid argument"
 			}
 			return ""
-		}, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "),
+		}, v1alpha1.TrialReasonNotPossible, "A clone could not be mounted with the original mount options: "),
 		Entry("the driver's volumes cannot be cloned", "file.csi.azure.com", func([]string) string { return "" }, v1alpha1.TrialReasonNotPossible, "file.csi.azure.com cannot be cloned"),
 	)
 })

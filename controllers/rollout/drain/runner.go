@@ -78,8 +78,8 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 	return r.describe(node, result, evictable), nil
 }
 
-// Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. isDrainDue is true if Drain has work to do: a pod may be
-// evicted and no run is in progress, or no pod remains.
+// Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. isDrainDue is true if Drain has work to do: a pod
+// may be evicted and no run is in progress, or no pod remains.
 func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, isDrainDue bool, err error) {
 	result, evictable, err := r.sortPods(ctx, node, options, cached)
 	if err != nil {

@@ -62,7 +62,7 @@ func (p *planner) observe(t Trial) {
 	case t.Impossible != "":
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.Impossible)
 	case t.Missing != "" && t.isTimedOut(p.Now):
-		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("after %d s, %s", t.Spec.Timeout(), t.Missing))
+		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("After %d s, %s", t.Spec.Timeout(), t.Missing))
 	case t.Missing != "":
 		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting: "+t.Missing)
 	case len(t.Status.Samples) == 0:
@@ -104,7 +104,7 @@ func (t Trial) describeNoNode() string {
 	if len(t.Spec.NodeSelector) > 0 {
 		selected = " and that nodeSelector selects"
 	}
-	return fmt.Sprintf("no node that has an agent%s has volume %s mounted; start a pod that uses the volume and keep it busy "+
+	return fmt.Sprintf("No node that has an agent%s has volume %s mounted; start a pod that uses the volume and keep it busy "+
 		"(agents report NFS, SMB and XFS)", selected, t.Volume)
 }
 
@@ -167,7 +167,7 @@ func (p *planner) gather(t Trial) {
 		p.recommend(t, status)
 	default:
 		failPendingSamples(status.Samples, now)
-		p.end(t, status, v1alpha1.TrialReasonTimedOut, "no node returned a sample: "+reasonsOf(status.Samples), true)
+		p.end(t, status, v1alpha1.TrialReasonTimedOut, "No node returned a sample: "+reasonsOf(status.Samples), true)
 	}
 }
 

@@ -166,12 +166,12 @@ func TestHowObservingEnds(t *testing.T) {
 		kind, reason, message string
 		recommends            string
 	}{
-		"no node has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "no node that has an agent has volume pv-1 mounted", ""},
+		"no node has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "No node that has an agent has volume pv-1 mounted", ""},
 		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
-		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "after 3600 s, PersistentVolumeClaim projects", ""},
+		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "After 3600 s, PersistentVolumeClaim projects", ""},
 		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "not bound to volume pv-1 any more", ""},
-		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "no node returned a sample: n1: counters cannot be read", ""},
+		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "No node returned a sample: n1: counters cannot be read", ""},
 		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
 		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
 		"another volume is reported":       {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},

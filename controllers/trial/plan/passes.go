@@ -69,7 +69,7 @@ func (p *planner) startClone(t Trial) {
 	n, found := p.findNodeFor(t)
 	switch {
 	case p.Rejections[t.hash()] != "":
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of "+t.Volume+": "+p.Rejections[t.hash()])
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of "+t.Volume+": "+p.Rejections[t.hash()])
 	case s.Voids >= maxVoids:
 		p.fail(t, v1alpha1.TrialReasonVoid, fmt.Sprintf("%d passes in a row were invalid; the last one: %s", s.Voids, s.Void))
 	case !found:
@@ -165,7 +165,7 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 	failure, final := clone.failure(p.Now, t.Target.ChangesRequests)
 	switch {
 	case p.Rejections[o.Hash] != "":
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of "+t.Volume+": "+p.Rejections[o.Hash])
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of "+t.Volume+": "+p.Rejections[o.Hash])
 		return true
 	case clone.Pod == nil && !final:
 		p.continuePass(clone, t, o)
@@ -263,7 +263,7 @@ func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s PassSt
 	case cause == mountfailures.Elsewhere:
 		p.voidPass(t, s, "the clone could not be mounted: "+failed)
 	case pass.Arm != v1alpha1.ArmAfter:
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "+failed)
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "A clone could not be mounted with the original mount options: "+failed)
 	case cause == mountfailures.Options:
 		p.fail(t, v1alpha1.TrialReasonNotMounted, failed)
 	case len(t.Status.Passes) > 0:

@@ -342,10 +342,10 @@ func TestHowATrialByClonesFails(t *testing.T) {
 		"a candidate that is denied, and the original mount options are not": {func(b *bay) { b.refuses = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
 			"the original mount options work", ""},
 		"original mount options that are denied": {func(b *bay) { b.refuses = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
-			"a clone could not be mounted with the original mount options: ", "After, round"},
+			"A clone could not be mounted with the original mount options: ", "After, round"},
 		"original mount options that the driver rejects": {func(b *bay) {
 			b.refuses = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
-		}, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: ", "After, round"},
+		}, v1alpha1.TrialReasonNotPossible, "A clone could not be mounted with the original mount options: ", "After, round"},
 		"a server that is down":              {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
 		"work that fails":                    {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
 		"a proof that is missing":            {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
@@ -356,7 +356,7 @@ func TestHowATrialByClonesFails(t *testing.T) {
 		"a claim that is never bound":        {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
 		"a Pod that never ends":              {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
 		"another mount next to it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
-		"an API server that rejects a clone": {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "the API server rejected a clone of pv-1: not here", ""},
+		"an API server that rejects a clone": {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of pv-1: not here", ""},
 		"nodes that all have mounts of it":   {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
 		"a driver that makes no clones":      {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
 		"impossible numbers":                 {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
@@ -387,7 +387,7 @@ func TestACandidateThatComesFirst(t *testing.T) {
 		reason, words string
 	}{
 		"the original mount options work":               {"", v1alpha1.TrialReasonNotMounted, "the original mount options work"},
-		"the original mount options do not work either": {denied, v1alpha1.TrialReasonNotPossible, "a clone could not be mounted with the original mount options: "},
+		"the original mount options do not work either": {denied, v1alpha1.TrialReasonNotPossible, "A clone could not be mounted with the original mount options: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -498,7 +498,7 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 			t.Errorf("after its end: %d clones, passes %+v", len(b.clones), trial.Status.Passes)
 		}
 		b.runPasses()
-		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "no round finished within 60 s")
+		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "No round finished within 60 s")
 	})
 	t.Run("its volume is not the claim's any more", func(t *testing.T) {
 		b := newBay(t, "n1")

@@ -21,7 +21,7 @@ const (
 func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) {
 	mounts, err := MountsOf(status.Samples)
 	if err != nil {
-		p.end(t, status, v1alpha1.TrialReasonVoid, "the counters of the nodes cannot be read: "+err.Error(), true)
+		p.end(t, status, v1alpha1.TrialReasonVoid, "The counters of the nodes cannot be read: "+err.Error(), true)
 		return
 	}
 	status.Recommendations = recommendationsOf(mounts)

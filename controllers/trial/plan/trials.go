@@ -133,7 +133,7 @@ func (p *planner) advance(t Trial) {
 	case t.Status.StartTime == nil:
 		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for its turn")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
-		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("no round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
+		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("No round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
 	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= wanted):
 		p.finish(t)
 	case p.active[t.UID]:
@@ -197,7 +197,7 @@ func (p *planner) startWork(t Trial, wanted int32) {
 	case !n.Runner.Exists && elapsed > podDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case elapsed > runnerDelay:
-		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name))
+		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("The Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case !isLabelled(n.Node):
 		p.steps = append(p.steps, SetLabel{Node: n, Labelled: true})
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 // EvaluateProbe returns the result of a mount on a node; subject describes the mount. A failure counts against the options in two cases. The
-// kernel or the server rejects the options, and does not reject the original ones in the same way. Or the cause is unknown, and the same mount with the
-// original options works. All other failures have no result: the server may be unavailable, or reject the pod network. asksOtherwise is true
-// if the options change the requests to the server, compared with the original ones.
+// kernel or the server rejects the options, and does not reject the original ones in the same way. Or the cause is unknown, and the same mount
+// with the original options works. All other failures have no result: the server may be unavailable, or reject the pod network. asksOtherwise
+// is true if the options change the requests to the server, compared with the original ones.
 func EvaluateProbe(node, subject string, asksOtherwise bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
 	switch {
 	case status.Phase != v1alpha1.TrialFinished:

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the table into docs/security-refe
 
 // Stops, as the answers tell them apart. That of a policy is its name.
 const (
-	nobody          = "nobody: possible"
+	nobody          = "not stopped"
 	byRBAC          = "RBAC"
 	byToken         = "authentication"
 	byAgentFence    = "policy storage-client-node-agent"

@@ -33,7 +33,7 @@ const (
 	nodeOne       = "kubelet of node-1"
 	scraper       = "metrics reader"
 	anonymous     = "anonymous"
-	specWriter    = "who writes node-1's spec"
+	specWriter    = "spec writer for node-1"
 )
 
 const (

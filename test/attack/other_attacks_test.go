@@ -30,7 +30,7 @@ func otherAttacks() []attack {
 			stop: byRBAC, says: `cannot list resource "storageclientprofiles"`, try: read, twin: raw("GET", "/metrics")},
 		attack{id: "scraper-secrets", by: scraper, tries: "read Secrets of its namespace",
 			stop: byRBAC, says: `cannot list resource "secrets"`, try: list(&corev1.SecretList{}, client.InNamespace(otherNamespace)), twin: raw("GET", "/metrics")},
-		attack{id: "scraper-profiler", by: scraper, tries: "read another path of the server than its metrics",
+		attack{id: "scraper-profiler", by: scraper, tries: "read another path of the metrics server",
 			stop: byRBAC, says: `cannot get path "/debug/pprof/heap"`, try: raw("GET", "/debug/pprof/heap"), twin: raw("GET", "/metrics")},
 		attack{id: "anonymous-reads", by: anonymous, tries: "read profiles",
 			stop: byRBAC, says: `cannot list resource "storageclientprofiles"`, try: read, twin: raw("GET", "/healthz")},
@@ -50,7 +50,7 @@ func viewerAttacks(read func(*actor) error) []attack {
 			stop: byRBAC, says: `cannot delete resource "storageclientprofiles"`, try: remove(profile("fleet")), twin: read},
 		{id: "viewer-reports", by: viewer, tries: "report for a node",
 			stop: byRBAC, says: `cannot patch resource "storageclientnodes/status"`, try: reportOf("node-1"), twin: read},
-		{id: "viewer-spec", by: viewer, tries: "write a client node",
+		{id: "viewer-spec", by: viewer, tries: "write a StorageClientNode",
 			stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, try: merge(clientNode("node-1"), `{"spec":{"release":true}}`), twin: read},
 	}
 }
@@ -75,16 +75,16 @@ func tenantAttacks(ownConfigMap func(*actor) error) []attack {
 				event.Namespace, event.InvolvedObject.Namespace = otherNamespace, otherNamespace
 				return a.client.Create(a.ctx, event)
 			}},
-		{id: "tenant-event-without-pod", by: tenant, tries: "stop a rollout by the event of a Pod that is not there",
+		{id: "tenant-event-without-pod", by: tenant, tries: "stop a rollout by the event of a Pod that does not exist",
 			stop: byManager, says: "not believed", try: forge("no-such-pod"), twin: forge("web-1"), twinBy: nodeOne},
 		{id: "tenant-event-of-other-pod", by: tenant, tries: "stop a rollout by the event of a Pod without that volume",
 			stop: byManager, says: "not believed", try: forge("web-2"), twin: forge("web-1"), twinBy: nodeOne},
-		{id: "tenant-event-of-earlier-pod", by: tenant, tries: "stop a rollout by the event of an earlier Pod of that name",
+		{id: "tenant-event-of-earlier-pod", by: tenant, tries: "stop a rollout by the event of an earlier Pod with the same name",
 			stop: byManager, says: "not believed", try: forge("web-1", func(e *corev1.Event) { e.InvolvedObject.UID = "earlier" }), twin: forge("web-1"), twinBy: nodeOne},
-		{id: "tenant-event-of-other-node", by: tenant, tries: "stop a rollout by the event of a node that the Pod is not on",
+		{id: "tenant-event-of-other-node", by: tenant, tries: "stop a rollout by an event from a node that does not run the Pod",
 			stop: byManager, says: "not believed", twin: forge("web-1"), twinBy: nodeOne,
 			try: forge("web-1", func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "node-2", "node-2" })},
-		{id: "tenant-volume-label", by: tenant, tries: "have a rule take its volume or leave it, by a label or our annotation of its claim", stop: nobody,
+		{id: "tenant-volume-label", by: tenant, tries: "decide whether a rule selects its volume, by a label or the operator's annotation of its claim", stop: nobody,
 			try: merge(volumeClaimOf("data", ""), `{"metadata":{"labels":{"tier":"gold"},"annotations":{"`+v1alpha1.IgnoreAnnotation+`":"true"}}}`)},
 		{id: "tenant-event-of-own-pod", by: tenant, tries: "stop the rollout of options to its volume by an event of a Pod that uses it", stop: nobody,
 			try: forge("web-1")},
@@ -96,7 +96,7 @@ func nodeAttacks() []attack {
 	return []attack{
 		{id: "kubelet-other-node", by: nodeOne, tries: "write another Node",
 			stop: byNodeAdmission, says: "is not allowed to modify node", try: mergeStatus(node("node-2"), `{"status":{"nodeInfo":{"bootID":"x"}}}`), twin: own},
-		{id: "kubelet-client-node", by: nodeOne, tries: "report in the place of its agent",
+		{id: "kubelet-client-node", by: nodeOne, tries: "report instead of its agent",
 			stop: byNodeAuthz, says: `cannot patch resource "storageclientnodes/status"`, try: reportOf("node-1"), twin: own},
 		{id: "kubelet-other-client-node", by: nodeOne, tries: "write another node's spec",
 			stop: byNodeAuthz, says: `cannot patch resource "storageclientnodes"`, try: merge(clientNode("node-2"), `{"spec":{"release":true}}`), twin: own},
@@ -109,11 +109,11 @@ func nodeAttacks() []attack {
 		{id: "kubelet-managers-token", by: nodeOne, tries: "get the token of a manager that runs elsewhere",
 			stop: byNodeAuthz, says: "no relationship found", twin: requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, "agent-node-1"),
 			try: requestToken(v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, "")},
-		{id: "kubelet-untunes", by: nodeOne, tries: "take the taint of an untuned node off itself",
+		{id: "kubelet-untunes", by: nodeOne, tries: "remove the startup taint from its own Node",
 			stop: byNodeAdmission, says: "is not allowed to modify taints", try: merge(node("node-1"), `{"spec":{"taints":[]}}`), twin: own},
 		{id: "kubelet-reads-secret", by: nodeOne, tries: "read the webhook's key",
 			stop: byNodeAuthz, says: "no relationship found", try: get(secret(v1alpha1.ManagerNamespace, "storage-client-webhook")), twin: own},
-		{id: "kubelet-managed", by: nodeOne, tries: "call an agent onto its own Node by our label", stop: nobody,
+		{id: "kubelet-managed", by: nodeOne, tries: "bring an agent to its own Node by the operator's label", stop: nobody,
 			try: merge(node("node-1"), `{"metadata":{"labels":{"`+v1alpha1.ManagedLabel+`":"true"}}}`)},
 	}
 }

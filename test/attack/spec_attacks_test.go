@@ -34,14 +34,14 @@ func specAttacks() []attack {
 	}
 	return []attack{
 		refuse("spec-init", "boot the node into a shell", "kernelArgument/init", "/bin/sh", "refused by this node's agent"),
-		refuse("spec-argument-quote", "leave the quotes of GRUB's file", "kernelArgument/ihash_entries", `1"; reboot; "`, "refused by this node's agent"),
+		refuse("spec-argument-quote", "break out of the quotes in GRUB's file", "kernelArgument/ihash_entries", `1"; reboot; "`, "refused by this node's agent"),
 		refuse("spec-argument-newline", "write a second line into GRUB's file", "kernelArgument/ihash_entries", "1\nGRUB_CMDLINE_LINUX=init=/bin/sh", "refused by this node's agent"),
-		refuse("spec-argument-substitution", "run a command when the boot menu is made", "kernelArgument/ihash_entries", "$(reboot)", "refused by this node's agent"),
+		refuse("spec-argument-substitution", "run a command when the boot menu is generated", "kernelArgument/ihash_entries", "$(reboot)", "refused by this node's agent"),
 		refuse("spec-core-pattern", "have the kernel run a program", "sysctl/kernel.core_pattern", "|/bin/sh", "refused by this node's agent"),
 		refuse("spec-sysctl-traversal", "write outside of /proc/sys", "sysctl/net.core/../../../etc/passwd", "x", "refused by this node's agent"),
 		refuse("spec-sysctl-path", "write an absolute path", "sysctl//etc/passwd", "x", "refused by this node's agent"),
 		refuse("spec-sysctl-newline", "write a second line into sysctl.d", "sysctl/net.core.rmem_max", "1\nkernel.core_pattern = |/bin/sh", "refused by this node's agent"),
-		refuse("spec-sysctl-range", "set a value out of the catalogue's range", "sysctl/net.core.rmem_max", "1", "must be"),
+		refuse("spec-sysctl-range", "set a value outside the catalogue's range", "sysctl/net.core.rmem_max", "1", "must be"),
 		refuse("spec-module-install", "write an install line into modprobe.d", "module/nfs/max_session_slots\ninstall", "1", "refused by this node's agent"),
 		refuse("spec-module-value", "write an install line into modprobe.d by a value", "module/nfs/max_session_slots", "1\ninstall nfs /bin/sh", "refused by this node's agent"),
 		refuse("spec-module-traversal", "write outside of /sys/module", "module/../x", "1", "refused by this node's agent"),
@@ -49,15 +49,15 @@ func specAttacks() []attack {
 		refuse("spec-filesystem-options", "allow set-user-ID programs on a host file system", "filesystem/mnt/data", "xfs:suid", "refused by this node's agent"),
 		refuse("spec-filesystem-traversal", "remount a file system by way of ..", "filesystem/mnt/../etc", "xfs:noatime", "refused by this node's agent"),
 		refuse("spec-host-mounts", "allow devices on the host's NFS mounts", "nfsMountDefaults/filer1", "dev", "refused by this node's agent"),
-		refuse("spec-unknown", "name a kind of setting that there is not", "file/etc/passwd", "x", "refused by this node's agent"),
-		refuse("spec-journal-key", "name a key of the agent's own journal", "volumeReadAhead/pv-1", "4096", "refused by this node's agent"),
+		refuse("spec-unknown", "name an unknown kind of setting", "file/etc/passwd", "x", "refused by this node's agent"),
+		refuse("spec-journal-key", "name a key of the agent's journal", "volumeReadAhead/pv-1", "4096", "refused by this node's agent"),
 		{id: "spec-volume-size", by: specWriter, tries: "read ahead by gigabytes", stop: byAgent, says: "must be 4 to 1048576 KiB", try: readAhead("pv-1", 1<<30), twin: readAheadTaken},
 		{id: "spec-volume-name", by: specWriter, tries: "name a volume that is a path", stop: byAgent, says: "no mount of that name", try: readAhead("../../etc", 4096), twin: readAheadTaken},
 		{id: "spec-permit-other-boot", by: specWriter, tries: "replay a permit of an earlier boot", stop: byAgent, says: "the permit is for boot", twin: good,
 			try: permit(v1alpha1.RebootPermit{ID: "p", BootID: "earlier"})},
-		{id: "spec-permit-for-nothing", by: specWriter, tries: "reboot a node where nothing waits for it", stop: byAgent, says: "no setting is waiting for a reboot", twin: good,
+		{id: "spec-permit-for-nothing", by: specWriter, tries: "reboot a node without a setting that waits for a reboot", stop: byAgent, says: "no setting is waiting for a reboot", twin: good,
 			try: permit(v1alpha1.RebootPermit{ID: "p", BootID: ""})},
-		{id: "spec-value", by: specWriter, tries: "set any value that the agent's catalogue takes", stop: nobody, try: good},
+		{id: "spec-value", by: specWriter, tries: "set any value that the agent's catalogue accepts", stop: nobody, try: good},
 	}
 }
 

@@ -36,23 +36,23 @@ func trialAttacks() []attack {
 	out := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Path = "../other" }
 	writes := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Name = v1alpha1.WorkloadWriteSequential }
 	return []attack{
-		{id: "tenant-tries-options", by: tenant, tries: "have a node mount its volume with options of its own", stop: byTryPolicy, says: "may not try mount options", twin: mine,
+		{id: "tenant-tries-options", by: tenant, tries: "have a node mount its volume with any options", stop: byTryPolicy, says: "may not try mount options", twin: mine,
 			try: create(trialOf(tenantNamespace, "own", own))},
 		{id: "tenant-trial-elsewhere", by: tenant, tries: "try a claim of another namespace", stop: byRBAC, says: `cannot create resource "storageclienttrials"`, twin: mine,
 			try: create(trialOf(v1alpha1.ManagerNamespace, "mine"))},
 		{id: "tenant-trial-as-root", by: tenant, tries: "have a trial work as root", stop: byCRD, says: "spec.workload.runAsUser", twin: mine, try: create(trialOf(tenantNamespace, "root", root))},
 		{id: "tenant-trial-leads-out", by: tenant, tries: "have a trial work outside of the volume", stop: byCRD, says: "spec.workload.path", twin: mine, try: create(trialOf(tenantNamespace, "out", out))},
-		{id: "tenant-trial-writes", by: tenant, tries: "have a trial write without saying so", stop: byCRD, says: "spec.workload.allowWrites", twin: mine, try: create(trialOf(tenantNamespace, "writes", writes))},
-		{id: "tenant-orders-work", by: tenant, tries: "order work of a node", stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, twin: mine, try: ordered},
-		{id: "agent-orders-work", by: agentOne, tries: "order work of its own node", stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, try: ordered,
+		{id: "tenant-trial-writes", by: tenant, tries: "have a trial write without allowWrites", stop: byCRD, says: "spec.workload.allowWrites", twin: mine, try: create(trialOf(tenantNamespace, "writes", writes))},
+		{id: "tenant-orders-work", by: tenant, tries: "order work from a node", stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, twin: mine, try: ordered},
+		{id: "agent-orders-work", by: agentOne, tries: "order work from its node", stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, try: ordered,
 			twin: mergeStatus(clientNode("node-1"), `{"status":{"rebootRequired":false,"trial":{"id":"a-1","phase":"Finished"}}}`)},
 		{id: "manager-work-as-root", by: manager, tries: "have a node's trial work as root", stop: byCRD, says: "spec.trial", twin: ordered,
 			try: merge(clientNode("node-1"), workOrder(0, `"name":"ListDirectory"`))},
 		{id: "manager-work-leads-out", by: manager, tries: "have a node's trial work outside of the volume", stop: byCRD, says: "spec.trial.work.path", twin: ordered,
 			try: merge(clientNode("node-1"), workOrder(1000, `"name":"ListDirectory","path":"../a"`))},
-		{id: "manager-creates-trial", by: manager, tries: "make a trial itself", stop: byRBAC, says: `cannot create resource "storageclienttrials"`, twin: ordered,
+		{id: "manager-creates-trial", by: manager, tries: "create a trial", stop: byRBAC, says: `cannot create resource "storageclienttrials"`, twin: ordered,
 			try: create(trialOf(tenantNamespace, "forged"))},
-		{id: "tenant-trial", by: tenant, tries: "have a node list its own volume again and again, beside its pods", stop: nobody, try: mine},
-		{id: "manager-orders-work", by: manager, tries: "have a node read any volume as any user but root, for up to ten minutes", stop: nobody, try: ordered},
+		{id: "tenant-trial", by: tenant, tries: "have a node list its own volume repeatedly, next to its Pods", stop: nobody, try: mine},
+		{id: "manager-orders-work", by: manager, tries: "have a node read any volume as any user except root, for up to ten minutes", stop: nobody, try: ordered},
 	}
 }

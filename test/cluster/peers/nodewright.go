@@ -39,7 +39,7 @@ func (*nodewright) name() string { return "NodeWright" }
 func (*nodewright) users() []string { return []string{"nodewright"} }
 
 func (*nodewright) describe() string {
-	return "its operator, without its webhooks and with all rights; a package whose steps take a second each, with the interrupt reboot; interruptionBudget.count as the budget; its pods are played"
+	return "its operator, without its webhooks and with all rights; a package whose steps take a second each, with the interrupt reboot; interruptionBudget.count as the budget; its pods are simulated"
 }
 
 func (n *nodewright) stop() {

@@ -29,7 +29,7 @@ func (*ours) users() []string { return []string{controlplane.Manager, controlpla
 func (*ours) stop() {}
 
 func (*ours) describe() string {
-	return "the manager; a boot argument needs the reboot, by approval; a canary of one node first; nothing soaks or settles; agents' writes are played"
+	return "the manager; a kernel argument requires the reboot, which is approved; a canary of one node first; no soak and no settle time; agents' writes are simulated"
 }
 
 func (o *ours) prepare(ctx context.Context, w *world) error {

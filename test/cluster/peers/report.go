@@ -22,7 +22,7 @@ func (r report) write(output, markdown string) error {
 
 func (r report) markdown() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "`make bench-peers` on %s, %d CPUs, Linux %s, %s, commit %s. %d nodes need one reboot each, %d may be out at a time; a drain takes 10 s, a boot %.0f s.\n\n",
+	fmt.Fprintf(&out, "`make bench-peers` on %s, %d CPUs, Linux %s, %s, commit %s. %d nodes need one reboot each, %d may be out of service at a time; a drain takes 10 s, a boot %.0f s.\n\n",
 		r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go, r.Machine.Commit, r.Nodes, r.Budget, r.BootSeconds)
 	head, line := "| |", "|---|"
 	for _, c := range r.Results {
@@ -36,13 +36,13 @@ func (r report) markdown() string {
 		{"nodes done", func(c result) string { return fmt.Sprintf("%d of %d", c.Done, r.Nodes) }},
 		{"makespan", func(c result) string { return fmt.Sprintf("%.0f s", c.Seconds) }},
 		{"over the lower bound", func(c result) string { return fmt.Sprintf("%.2f (of %.0f s)", c.Seconds/c.Bound, c.Bound) }},
-		{"nodes out at the worst moment", func(c result) string { return fmt.Sprint(c.MostOut) }},
+		{"maximum of nodes out of service at a time", func(c result) string { return fmt.Sprint(c.MostOut) }},
 		{"boots", func(c result) string { return fmt.Sprint(c.Boots) }},
 		{"evictions", func(c result) string { return fmt.Sprint(c.Evictions) }},
 		{"API writes a node, evictions apart", func(c result) string { return fmt.Sprintf("%.1f", float64(c.Writes)/float64(r.Nodes)) }},
 		{"dry runs a node", func(c result) string { return fmt.Sprintf("%.1f", float64(c.DryRuns)/float64(r.Nodes)) }},
 		{"API reads a node", func(c result) string { return fmt.Sprintf("%.1f", float64(c.Reads)/float64(r.Nodes)) }},
-		{"the first node does not come back: done after", func(c result) string {
+		{"the first node does not come back: nodes done", func(c result) string {
 			return fmt.Sprintf("%d of %d, %.0f s, %d still out, at most %d", c.Loss.Done, c.Loss.Nodes, c.Loss.Seconds, c.Loss.StillOut, c.Loss.MostOut)
 		}},
 		{"load before", func(c result) string { return c.Load }},
@@ -66,7 +66,7 @@ func (r report) markdown() string {
 			fmt.Fprintf(&out, " Seen: %s.", strings.Join(c.Problems[:min(len(c.Problems), 3)], "; "))
 		}
 		if c.Loss.Says != "" {
-			fmt.Fprintf(&out, " What is told of a node that does not come back: %s.", c.Loss.Says)
+			fmt.Fprintf(&out, " Report on a node that does not come back: %s.", c.Loss.Says)
 		}
 	}
 	out.WriteString("\n")

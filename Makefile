@@ -11,9 +11,9 @@ COMPONENTS ?=
 # Further flags for "go test", or for the tests themselves: TESTFLAGS="-race -v", TESTFLAGS="-ginkgo.focus=fight". They
 # come last, for go test hands on what it does not know only behind the packages.
 TESTFLAGS ?=
-# How long "make fuzz" takes for each target.
+# Duration of "make fuzz" for each target.
 FUZZTIME ?= 60s
-# How often "make powercut" cuts the power.
+# Number of power cuts of "make powercut".
 CUTS ?= 50
 
 XDG_CACHE_HOME ?= $(HOME)/.cache
@@ -71,11 +71,11 @@ fmt: ## Format the code
 	gofmt -s -w agent api cmd controllers hack test tuning
 
 .PHONY: vet
-vet: ## Run go vet alone, on all tests behind build tags too; "make lint" includes it
+vet: ## Run only go vet, also on tests behind build tags; "make lint" includes it
 	go vet -tags attack,chart,e2e,footprint,kwok,promtool ./...
 
 .PHONY: lint
-lint: tool-golangci-lint prose ## Run the linters: go vet, golangci-lint, and prose
+lint: tool-golangci-lint prose ## Run the linters, including go vet and make prose
 	$(GOLANGCI_LINT) run --timeout 0
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 
@@ -86,7 +86,7 @@ prose: tool-vale ## Lint the English of documentation, comments, messages and na
 
 # BASE is the revision to compare with.
 .PHONY: check
-check: tool-golangci-lint ## Check what changed before a commit: formatting, linters, unit tests of it and of what imports it; BASE=REVISION
+check: tool-golangci-lint ## Check changes before a commit: formatting, linters, unit tests of changed packages and of their importers; BASE=REVISION
 	@GOLANGCI_LINT=$(GOLANGCI_LINT) hack/check.sh $(BASE)
 
 .PHONY: verify
@@ -105,7 +105,7 @@ site: ## Build the documentation's site into dist/site, and check its links and 
 docs: site ## The same as "make site"
 
 .PHONY: alerts
-alerts: ## Hold the alert rules against their test, and every query of the dashboards against the metrics; needs promtool (Debian: prometheus), or PROMTOOL=PATH
+alerts: ## Run the test of the alert rules, and check that every dashboard query uses an existing metric; needs promtool (Debian: prometheus), or PROMTOOL=PATH
 	hack/alerts.sh
 
 ##@ Tests
@@ -118,21 +118,21 @@ test: ## Run unit and integration tests, attacks and a short kwok run; needs Go 
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests
-	@[ "$$(id -u)" = 0 ] || echo "SKIPPED, as it needs root: TestRunChangesTheRoot in agent/host (host commands in another root)"
+	@[ "$$(id -u)" = 0 ] || echo "SKIPPED because it needs root: TestRunChangesTheRoot in agent/host (host commands in another root)"
 	@hack/progress.sh compile_imports ./...
 	@hack/progress.sh watch 'unit tests' $(GOTEST) unit $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
 	cd hack/images && $(GOTEST) images ./... $(TESTFLAGS)
 	cd test/gitops && $(GOTEST) gitops ./... $(TESTFLAGS)
 
-# The packages that run goroutines (hack/goroutines.sh): the detector can find nothing in the others. Of the simulations only a few schedules
-# are played: all of them would take many minutes.
+# The packages that run goroutines (hack/goroutines.sh): the others cannot have races. Only a few schedules of the simulations run: all
+# would take many minutes.
 .PHONY: test-race
-test-race: ## Run the unit tests of what has goroutines with the race detector; needs a C compiler
+test-race: ## Run the unit tests of packages with goroutines under the race detector; needs a C compiler
 	CGO_ENABLED=1 $(GOTEST) race -race $$(hack/goroutines.sh ./agent/... ./cmd/... ./controllers/... ./test/memapi | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) $(TESTFLAGS)
 	CGO_ENABLED=1 $(GOTEST) race-schedules -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
 	CGO_ENABLED=1 $(GOTEST) race-simulation -race ./test/simulation -schedules=20 $(TESTFLAGS)
 
-# Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
+# Go fuzzes one target of one package at a time. Findings are stored in testdata/fuzz, and "make test" runs them.
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (default 60s)
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' agent tuning | sed 's|/[^/]*:func | |' | \
@@ -141,7 +141,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 60s)
 	    go test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) < /dev/null || exit 1; \
 	  done
 
-# KUBEBUILDER_ASSETS, where it is set, names a directory with etcd, kube-apiserver and kubectl to use instead of our own.
+# KUBEBUILDER_ASSETS, if set, is a directory with etcd, kube-apiserver and kubectl to use instead of the built ones.
 .PHONY: test-integration test-attack
 ifdef KUBEBUILDER_ASSETS
 test-integration test-attack: export KUSTOMIZE := $(KUSTOMIZE)
@@ -155,11 +155,11 @@ test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh compile_imports ./test/integration
 	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -timeout 20m -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
 
-test-attack: ## Play attacks with real credentials against a real API server; TESTFLAGS=-update writes their table into docs/security-reference.md
+test-attack: ## Run attacks with real credentials against a real API server; TESTFLAGS=-update writes the results into docs/security-reference.md
 	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-chart
-test-chart: ## Compare the Helm chart with kustomize's manifests, value by value, and install, upgrade and uninstall it on a real API server
+test-chart: ## Compare the Helm chart with the kustomize manifests; install, upgrade and uninstall it on a real API server
 	@hack/tools.sh chart
 	SCO_BINARIES=$(SETS)/chart $(GOTEST) chart -tags chart -count=1 ./hack/chart $(TESTFLAGS)
 
@@ -169,7 +169,7 @@ test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real c
 	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
 
 .PHONY: test-uninstall
-test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one of them cut off, and look for what is left, about three minutes
+test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one node unreachable, and check for leftovers, about three minutes
 	@hack/tools.sh uninstall
 	@$(DEVBUILD) ./cmd/manager
 	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) uninstall -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster
@@ -188,17 +188,17 @@ demo: ## Show the main job on simulated nodes; KEEP=1 leaves them running
 	@bin/demo -binaries $(SETS)/sandbox -manager bin/manager
 
 .PHONY: e2e
-e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, and root or a user who may run QEMU
+e2e: images install-manifest ## Run the end-to-end test on virtual nodes; needs Linux, and root or a user with access to QEMU
 	@hack/tools.sh e2e
 	$(KUSTOMIZE) build test/e2e/operator -o dist/e2e.yaml
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
 .PHONY: e2e-all
-e2e-all: ## The same with the specs that "make e2e" leaves out for their length, two to three hours more
+e2e-all: ## Run "make e2e" with its long specs, two to three hours more
 	SCO_E2E_LABELS= $(MAKE) --no-print-directory e2e
 
 .PHONY: mutate
-mutate: ## Play 20,000 schedules of the manager's own code, then take each decision of hack/mutate/mutations.yaml out of the code and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some (decision, invariant, or package.Func) and leaves the other rows
+mutate: ## Run 20,000 schedules of the manager's code, then remove each decision of hack/mutate/mutations.yaml and expect a failing test; writes docs/mutations.md. ONLY=REGEXP selects rows (decision, invariant, or package.Func)
 	@$(if $(ONLY),,go test ./test/simulation -schedules=20000 -timeout=60m)
 	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)') -page docs/mutations.md
 
@@ -213,7 +213,7 @@ bench: ## Run the benchmarks
 	@$(MAKE) --no-print-directory bench-footprint
 
 .PHONY: bench-footprint
-bench-footprint: ## Measure the node agent beside sysctl and tuned, and hold its image and memory to their limits, about two minutes
+bench-footprint: ## Measure the node agent next to sysctl and tuned, and check the limits of its image and memory, about two minutes
 	@hack/tools.sh footprint
 	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/node-agent
 	SCO_BINARIES=$(SETS)/footprint SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
@@ -240,8 +240,8 @@ PEERS ?=
 BENCH_PEERS ?=
 
 .PHONY: bench-peers
-bench-peers: tool-sandbox ## Have this operator and peers do the same job, PEERS=DIR with kured and nodewright in it; Linux, root, about an hour; writes dist/peers.json and dist/peers.md
-	@[ -d "$(PEERS)/kured" ] && [ -d "$(PEERS)/nodewright" ] || { echo "PEERS=DIR must hold the source trees kured and nodewright" >&2; exit 2; }
+bench-peers: tool-sandbox ## Compare this operator with kured and nodewright from PEERS=DIR on the same reboots; Linux, root, about an hour; writes dist/peers.json and dist/peers.md
+	@[ -d "$(PEERS)/kured" ] && [ -d "$(PEERS)/nodewright" ] || { echo "PEERS=DIR must contain the source trees kured and nodewright" >&2; exit 2; }
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/peers
 	cd $(PEERS)/kured && go build -o $(CURDIR)/bin/peer-kured ./cmd/kured
 	cd $(PEERS)/nodewright/operator && go build -o $(CURDIR)/bin/peer-nodewright ./cmd/manager
@@ -249,12 +249,12 @@ bench-peers: tool-sandbox ## Have this operator and peers do the same job, PEERS
 
 # The page is written by hand around what the measurements leave in dist.
 .PHONY: bench-alone
-bench-alone: ## Measure CPU and memory of the manager alone, beside an API server that is played; BENCH_ALONE="-nodes=1000 -pprof=DIR" plays others
+bench-alone: ## Measure CPU and memory of only the manager, with a simulated API server; BENCH_ALONE="-nodes=1000 -pprof=DIR" sets flags
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/alone
 	@bin/alone -manager bin/manager $(BENCH_ALONE)
 
 .PHONY: scale-page
-scale-page: ## Bring the figures of dist/scale.json and dist/peers.json into docs/scale.md, with its plots
+scale-page: ## Write the figures of dist/scale.json and dist/peers.json into docs/scale.md, and its plots
 	go run ./test/cluster/page -scale dist/scale.json -peers dist/peers.json -page docs/scale.md -plots docs/scale
 
 ##@ Build
@@ -285,21 +285,21 @@ images: ## Build dist/images/manager.tar and dist/images/node-agent.tar for linu
 	  -image $(AGENT_IMAGE) -version $(VERSION) -user 0
 
 .PHONY: install-manifest
-install-manifest: tool-kustomize ## Write dist/install.yaml: all that a cluster needs
+install-manifest: tool-kustomize ## Write dist/install.yaml, the complete manifest
 	@mkdir -p dist/overlay
 	@printf 'resources: [../../config/default]\ncomponents: [%s]\n' '$(foreach c,$(COMPONENTS),../../config/components/$(c),)' > dist/overlay/kustomization.yaml
 	$(KUSTOMIZE) build dist/overlay -o dist/install.yaml
 	sed -i -e 's|storageclient/manager:dev|$(MANAGER_IMAGE)|' -e 's|storageclient/node-agent:dev|$(AGENT_IMAGE)|' dist/install.yaml
 
 .PHONY: chart
-chart: tool-kustomize tool-helm ## Write the Helm chart dist/chart/storage-client-operator-VERSION.tgz, made of config, with the same images
+chart: tool-kustomize tool-helm ## Write the Helm chart dist/chart/storage-client-operator-VERSION.tgz, from config, with the same images
 	$(HELM) lint --strict $$(go run ./hack/chart -kustomize $(KUSTOMIZE) -version $(VERSION) -manager-image $(MANAGER_IMAGE) -agent-image $(AGENT_IMAGE) -components '$(COMPONENTS)')
 
 # What the names of a release's images begin with.
 REGISTRY ?= ghcr.io/storageclient
 
 .PHONY: release
-release: ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, on a commit with the tag VERSION=v1.2.3
+release: ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, for a commit with the tag VERSION=v1.2.3
 	@VERSION="$(VERSION)" KEY="$(KEY)" REGISTRY="$(REGISTRY)" hack/release.sh
 
 ##@ Cluster

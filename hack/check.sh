@@ -93,10 +93,10 @@ while ((position < ${#tested[@]} && SECONDS < limit)); do
 done
 printf '\n%d packages tested in %d s\n' "$((position < ${#tested[@]} ? position : ${#tested[@]}))" "$SECONDS"
 if ((position < ${#tested[@]})); then
-  echo "LEFT OUT after $limit s (CHECK_SECONDS): the tests of ${#tested[@]} packages less $position, furthest from the change:"
+  echo "SKIPPED after $limit s (CHECK_SECONDS): the tests of $((${#tested[@]} - position)) packages, the furthest from the change:"
   printf '  %s\n' "${tested[@]:position}"
 fi
 if ((${#others[@]} > 0)); then
-  printf 'LEFT OUT: no unit test belongs to %s\n' "$(printf '%s, ' "${others[@]}" | sed 's/, $//')"
+  printf 'SKIPPED: no unit test covers %s\n' "$(printf '%s, ' "${others[@]}" | sed 's/, $//')"
 fi
-echo 'LEFT OUT: integration tests, attacks and simulated nodes: make test'
+echo 'SKIPPED: integration tests, attacks and simulated nodes; run: make test'

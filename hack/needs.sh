@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says what a command needs before it begins, and stops where it cannot be had.
+# Prints the requirements of a command before it starts, and fails if they are not met.
 #
 #   hack/needs.sh SET COLD WARM      SET: the command's set of hack/tools.sh. COLD, WARM: minutes that it takes on two cores with
 #                                    nothing built, and with everything built
@@ -14,11 +14,11 @@ if ! command -v go >/dev/null; then
   exit 1
 fi
 if [[ -d ${SCO_SETS:-$cache/sets}/$1 ]]; then
-  echo "About $3 minutes on two cores; tools and control plane are built already"
+  echo "This takes about $3 minutes on two cores; tools and control plane are already built"
   exit
 fi
 
-# free_gigabytes PATH tells the free space of the file system that PATH is or would be on.
+# free_gigabytes PATH prints the free space of the file system of PATH, which may not exist yet.
 free_gigabytes() {
   local path=$1
   while [[ ! -e $path ]]; do path=$(dirname "$path"); done

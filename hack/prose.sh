@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lints the English of Markdown, Go comments, Go messages and declared names with Vale and the style of hack/prose. No file may get worse:
-# hack/prose/baseline.txt has the number of findings of each file that has any. A file that it does not name may have none.
+# hack/prose/baseline.txt has the number of findings of each file. All other files must have none.
 #
 #   VALE=PROGRAM hack/prose.sh                  fails if a file has more findings than the baseline
 #   VALE=PROGRAM hack/prose.sh -update          writes the baseline

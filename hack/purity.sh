@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the linter keeps pure rooms pure: each gets a file with a client, a clock, files, the network, programs and
-# randomness in it, in a copy of the tree, and the linter has to refuse every one of them. A room that is pure by its name
-# and that no rule covers fails here too. Run by "make lint", which sets GOLANGCI_LINT.
+# Checks that the linter keeps pure packages pure. In a copy of the tree, each gets a file with a client, a clock, files, the network,
+# programs and randomness, and the linter must reject every one of them. A package that is pure by its name and that no rule covers fails too. Run by "make lint", which sets GOLANGCI_LINT.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,7 +12,7 @@ git ls-files -z --cached --others --exclude-standard -- '*.go' go.mod go.sum .go
   done | xargs -0 cp --parents -t "$copy"
 cd "$copy"
 
-# All of controllers/internal is pure but what reads, writes, watches and runs side by side. Whoever adds a client or a clock to one of these meets the linter, not a reviewer.
+# All of controllers/internal is pure except read, write, watch and parallel.
 mapfile -t rooms < <(find tuning controllers agent/bounds -name '*.go' -not -name '*_test.go' -printf '%h\n' | sort -u |
   grep -E '^tuning/|/(plan|judge|ledger|optionset)(/|$)|^controllers/internal/|^controllers/(overview|profile/status|store)$|^agent/bounds$' |
   grep -vE '^controllers/internal/(read|write|watch|parallel)$')
@@ -67,7 +66,7 @@ for room in "${rooms[@]}"; do
 done
 if ((failed)); then
   head -n 20 findings
-  echo 'Add the room to the rules "pure" of depguard and forbidigo in .golangci.yaml'
+  echo 'Add the package to the rules "pure" of depguard and forbidigo in .golangci.yaml'
   exit 1
 fi
-echo "${#rooms[@]} pure rooms: the linter refuses a client, a clock, files, network and programs in each"
+echo "${#rooms[@]} pure packages: the linter rejects clients, clocks, files, network and programs in each"

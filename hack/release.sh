@@ -34,7 +34,7 @@ check_vulnerabilities() {
   said=$("$said" ./cmd/... 2>&1) || code=$?
   case $code in
     0) checked='govulncheck found nothing' ;;
-    3) echo "$said" && refuse 'govulncheck knows vulnerabilities that the code reaches' ;;
+    3) echo "$said" && refuse 'govulncheck reports vulnerabilities in reachable code' ;;
     *) checked="NOT CHECKED FOR KNOWN VULNERABILITIES: $(tail -n 1 <<<"$said")" ;;
   esac
 }

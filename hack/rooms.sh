@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Draws who imports whom, as a Mermaid diagram, from the source. "make verify" compares it with the one in docs/development/packages.md, and
-# fails on a circle or an arrow that runs up from a room into the one that it is a part of.
+# Prints the imports between packages as a Mermaid diagram. "make verify" compares it with docs/development/packages.md, and fails on a
+# circle or an import of a parent package.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 module=$(go list -m)
 
-# Arrows between the rooms: agent/host and controllers/internal with all that is in them are one room each, tuning and api too.
+# arrows prints the imports between packages. agent/host, controllers/internal, tuning and api count as one package each.
 arrows() {
   go list -f '{{$from := .ImportPath}}{{range .Imports}}{{$from}} {{.}}{{"\n"}}{{end}}' ./api/... ./tuning/... ./controllers/... ./agent/... ./cmd/... |
     awk -v module="$module/" '
@@ -25,22 +25,22 @@ arrows() {
 
 all=$(arrows)
 if ! circle=$(tsort <<<"$all" 2>&1 >/dev/null); then
-  printf 'Rooms import each other in a circle:\n%s\n' "$circle" >&2
+  printf 'Packages import each other in a circle:\n%s\n' "$circle" >&2
   exit 1
 fi
 if up=$(awk '$1 != $2 && index($1, $2 "/") == 1' <<<"$all") && [[ -n $up ]]; then
-  printf 'Arrows run up:\n%s\n' "$up" >&2
+  printf 'Packages import a parent package:\n%s\n' "$up" >&2
   exit 1
 fi
 
-# All rooms import api and most import tuning: these arrows are left out but for one from each house.
+# All packages import api and most import tuning: the diagram has one of these arrows for each program.
 echo 'flowchart LR'
 echo '  cmd --> controllers --> tuning --> api'
 echo '  cmd --> agent --> tuning'
 for house in controllers agent; do
   echo "  subgraph $house"
   awk -v house="$house" '
-    # Mermaid knows a box by its name, which is the same for rooms of two houses, and shows its label.
+    # Mermaid identifies a box by its name, which must differ between the two programs, and shows its label.
     function box(room,   name, label) {
       name = room; gsub("/", "_", name)
       label = room; sub("^" house "/", "", label)

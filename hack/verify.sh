@@ -82,7 +82,7 @@ overlay() {
 # The diagram of docs/development/packages.md, between its two marks.
 rooms() {
   diff <(sed -n '/^<!-- rooms -->$/,/^<!-- \/rooms -->$/p' docs/development/packages.md | grep -v -e '^<!--' -e '^```') <(hack/rooms.sh) ||
-    { echo 'Put what hack/rooms.sh prints between the marks in docs/development/packages.md'; return 1; }
+    { echo 'Copy the output of hack/rooms.sh between the marks in docs/development/packages.md'; return 1; }
 }
 
 scripts() {

@@ -90,7 +90,7 @@ func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
 	}
 	before := fingerprints(t, s.Fleet.Machine(cutOff).Root())
 	output, err := uninstall(t, s, "TIMEOUT=20", "FORCE=1")
-	if err != nil || !strings.Contains(output, "FORCE=1: leaving them as they are") {
+	if err != nil || !strings.Contains(output, "FORCE=1: leaving nodes and volumes unchanged") {
 		t.Fatalf("%v:\n%s", err, output)
 	}
 	if diff := cmp.Diff(before, fingerprints(t, s.Fleet.Machine(cutOff).Root())); diff != "" {

@@ -37,7 +37,7 @@ func expectClamped(ctx SpecContext) {
 		HaveField("Type", corev1.NodeConditionType(v1alpha1.TunedNodeCondition)),
 		HaveField("Reason", v1alpha1.NodeReasonTunedWithExceptions))))
 
-	By("asking the machine itself: neither booted nor staged, and with everything else in force")
+	By("checking on the machine: the argument is neither booted nor staged, and all other settings are effective")
 	f := factsOf(ctx, m)
 	for _, section := range []string{"cmdline", "inodeHash", "grub", "menu"} {
 		Expect(f[section]).To(Equal(was[section]), "%s of %s", section, m.Name)

@@ -46,7 +46,7 @@ func expectConfirmed(ctx SpecContext) {
 	}
 	waitForManagers(ctx, 2)
 	before := allFacts(ctx)
-	eventually(ctx, podStart, "no manager without the flag refuses the profile", func(g Gomega) {
+	eventually(ctx, podStart, "no manager without the flag rejects the profile", func(g Gomega) {
 		_, err := kubectl(ctx, "create", "-f", "testdata/confirm.yaml")
 		g.Expect(err).NotTo(HaveOccurred())
 	})
@@ -61,7 +61,7 @@ func expectConfirmed(ctx SpecContext) {
 		}
 		g.Expect(m).NotTo(BeNil())
 	}
-	eventually(ctx, podStart, "the value is in force on one node", isTried)
+	eventually(ctx, podStart, "the value is effective on one node", isTried)
 	first := m
 	By(m.Name + " has it: its power is cut")
 	Expect(nodes.PowerCycle(m)).To(Succeed())
@@ -74,10 +74,10 @@ func expectConfirmed(ctx SpecContext) {
 	By("it cannot reach the API server: " + m.Name)
 	_, err := m.Run(ctx, "timeout 3 bash -c 'exec 3<>/dev/tcp/$(ip route show default | cut -d\" \" -f3)/22'")
 	Expect(err).To(HaveOccurred(), "new connections work")
-	eventually(ctx, putBackWithin, "it has put the old value back by itself", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
+	eventually(ctx, putBackWithin, "it has restored the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
 	By("after " + time.Since(tried).Round(time.Second).String())
 
-	eventually(ctx, podStart, "the setting has failed, and says why", func(g Gomega) {
+	eventually(ctx, podStart, "the setting has failed, with a reason", func(g Gomega) {
 		setting := settingOf(getSCN(ctx, g, m.Name), "sysctl/"+reservedPorts)
 		g.Expect(setting.State).To(Equal(v1alpha1.SettingFailed), setting.Message)
 		g.Expect(setting.Message).To(ContainSubstring("took new connections away, put back: "))

@@ -197,7 +197,7 @@ func driverMounts(ctx context.Context, m *cluster.Machine, fsType, at string) st
 func expectShownByClones(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
 	seen := map[string]bool{}
-	eventually(ctx, probedWithin, "all volumes have their lists", func(g Gomega) {
+	eventually(ctx, probedWithin, "all volumes have their mount options", func(g Gomega) {
 		for _, clone := range clonesOf(ctx, g) {
 			seen[clone.Spec.CSI.Driver+" "+clone.Spec.CSI.VolumeAttributes["server"]] = true
 			g.Expect(clone.Spec.CSI.VolumeHandle).NotTo(BeElementOf("smb-old", "smb-older", "nfs-closed"))
@@ -228,7 +228,7 @@ func clonesOf(ctx context.Context, g Gomega) []corev1.PersistentVolume {
 func expectNoClone(ctx context.Context) {
 	GinkgoHelper()
 	expectNoTrial(ctx)
-	eventually(ctx, podStart, "nothing of a clone is left", func(g Gomega) {
+	eventually(ctx, podStart, "no object of a clone is left", func(g Gomega) {
 		g.Expect(clonesOf(ctx, g)).To(BeEmpty())
 		var volumeClaims corev1.PersistentVolumeClaimList
 		var pods corev1.PodList
@@ -273,7 +273,7 @@ func expectRefusedByDriver(ctx context.Context, pods map[string]string) {
 		mustKubectl(ctx, "patch", "storageclientprofile", csiDrivers, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/1/mountOptions", "value": `+options+`}]`)
 	}
 	declareForSMB(`["retrans=3"]`)
-	eventually(ctx, probedWithin, "the profile is stalled by a clone, with the driver's own words", func(g Gomega) {
+	eventually(ctx, probedWithin, "a clone stalls the profile, with the driver's error", func(g Gomega) {
 		stalled := conditionOf(g, getProfile(ctx, g, csiDrivers), v1alpha1.ConditionStalled)
 		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue), stalled.Message)
 		g.Expect(stalled.Message).To(And(ContainSubstring("a clone of "), ContainSubstring("retrans=3")))
@@ -291,7 +291,7 @@ func expectRefusedByDriver(ctx context.Context, pods map[string]string) {
 	})
 
 	declareForSMB(`["actimeo=60"]`)
-	eventually(ctx, probedWithin, "both volumes of SMB have another list that works", func(g Gomega) {
+	eventually(ctx, probedWithin, "both SMB volumes have other mount options that work", func(g Gomega) {
 		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
 			g.Expect(list).To(Equal("vers=3.0,uid=1000,actimeo=60"), name)
 		}

@@ -239,7 +239,7 @@ func expectFirstWaits(ctx context.Context, pods map[string]string) {
 	By(conditionOf(Default, getProfile(ctx, Default, evident), v1alpha1.ConditionReconciling).Message)
 	Consistently(waits).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
 
-	By("the pod of " + first + " starts anew")
+	By("the pod of " + first + " starts again")
 	mustKubectl(ctx, "delete", "pod", "-n", evident, first)
 	createPod(ctx, first, nodes.Nodes[slices.Index([]string{"a", "b", "c"}, first)%2].Name)
 	waitUntilAllRun(ctx, first)
@@ -345,7 +345,7 @@ func expectAcquitted(ctx context.Context, pods map[string]string) {
 		g.Expect(seen).To(HaveKey("other-file-system"))
 	}
 	eventually(ctx, 4*time.Minute, "the two failures whose texts leave it open are tried with the volumes' own lists", suspected)
-	eventually(ctx, acquittedWithin, "every volume has its list again, and the profile goes on", func(g Gomega) {
+	eventually(ctx, acquittedWithin, "every volume has its mount options again, and the profile continues", func(g Gomega) {
 		untouched(g)
 		for _, m := range mishaps() {
 			volume := getVolume(ctx, g, m.name)
@@ -393,7 +393,7 @@ func expectCured(ctx context.Context) {
 		g.Expect(stalled.Message).To(And(ContainSubstring("late"), ContainSubstring("incorrect mount option")))
 	})
 	By(conditionOf(Default, getProfile(ctx, Default, evident), v1alpha1.ConditionStalled).Message)
-	By("and it is remembered beside the volumes, too")
+	By("the failure is also recorded outside the volumes")
 	Expect(mustKubectl(ctx, "get", "configmap", "-n", v1alpha1.ManagerNamespace, "-o", "yaml")).To(ContainSubstring("failed."))
 }
 

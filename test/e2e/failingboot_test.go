@@ -68,7 +68,7 @@ func expectStopped(ctx SpecContext) {
 
 	untouched := func(g Gomega) { expectOthersUntouched(ctx, g, began, boots) }
 	// The agent may have come to the last of them only while the first one was booting.
-	eventually(ctx, podStart, "every other node tells why it does not follow", untouched)
+	eventually(ctx, podStart, "every other node reports why it waits", untouched)
 	Consistently(untouched).WithContext(ctx).WithTimeout(20 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
 }
 

@@ -55,10 +55,10 @@ type outage struct {
 	unasked time.Duration
 }
 
-var _ = Describe("Storage that does not answer", Ordered, ContinueOnFailure, Label(unhealthy), func() {
+var _ = Describe("Storage that does not respond", Ordered, ContinueOnFailure, Label(unhealthy), func() {
 	BeforeAll(setUpStorage, NodeTimeout(patience.Of(20*time.Minute)))
 
-	It("is told within two minutes where a service is stopped, of NFS and of SMB, and is over once it is back", func(ctx SpecContext) {
+	It("is reported within two minutes if an NFS or SMB service stops, and is cleared when the service returns", func(ctx SpecContext) {
 		playOutages(ctx, outage{
 			name: "the NFS service is stopped", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
 			begin: "systemctl stop nfs-server", end: "systemctl start nfs-server",
@@ -70,7 +70,7 @@ var _ = Describe("Storage that does not answer", Ordered, ContinueOnFailure, Lab
 		})
 	})
 
-	It("is told where a firewall drops what goes to NFS", func(ctx SpecContext) {
+	It("is reported if a firewall drops packets to NFS", func(ctx SpecContext) {
 		playOutages(ctx, outage{
 			name: "a firewall drops what goes to NFS", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
 			begin: "iptables -I INPUT -p tcp --dport 2049 -j DROP", end: "iptables -D INPUT -p tcp --dport 2049 -j DROP",
@@ -78,7 +78,7 @@ var _ = Describe("Storage that does not answer", Ordered, ContinueOnFailure, Lab
 		})
 	})
 
-	It("is told where the server's disk is frozen: the network is not blamed", func(ctx SpecContext) {
+	It("is reported if the server's disk is frozen, and the network is not named as the cause", func(ctx SpecContext) {
 		playOutages(ctx, outage{
 			name: "the server's disk is frozen", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
 			begin: "fsfreeze -f /srv/nfs/disk", end: "fsfreeze -u /srv/nfs/disk",
@@ -87,7 +87,7 @@ var _ = Describe("Storage that does not answer", Ordered, ContinueOnFailure, Lab
 		})
 	})
 
-	It("is told where one of four connections is cut, and where a tunnel's process is gone", func(ctx SpecContext) {
+	It("is reported if one of four connections is cut, and if a tunnel's process is gone", func(ctx SpecContext) {
 		playOutages(ctx, outage{
 			name: "one of four connections is cut", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Nodes[0],
 			begin: `port=$(ss -Htn state established dst ` + cluster.ServerAddress + ` dport = :2049 | awk '{print $3}' | sed 's/.*://' | head -n 1)
@@ -102,7 +102,7 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 		})
 	})
 
-	It("is told where a server answers and does not know the files of a mount any more", func(ctx SpecContext) {
+	It("is reported if a server responds but no longer knows the files of a mount", func(ctx SpecContext) {
 		playOutages(ctx, outage{
 			name: "an export is another one", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
 			begin: "sed -i s/fsid=78/fsid=79/ /etc/exports; exportfs -ra; exportfs -f", end: "sed -i s/fsid=79/fsid=78/ /etc/exports; exportfs -ra; exportfs -f",
@@ -128,11 +128,11 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 		})
 	})
 
-	It("names two nodes of one host name, and the server that keeps forgetting them", expectFlapping)
+	It("names two nodes with the same host name, and the server that repeatedly loses their state", expectFlapping)
 
-	It("is named by the drain that it holds up, and an NFSv4 identity of the node's own ends the flapping", expectIdentity)
+	It("is named by the drain that it blocks, and a unique NFSv4 client ID of the node ends the flapping", expectIdentity)
 
-	It("leaves nothing of the identity once the profile is gone", expectIdentityUndone)
+	It("leaves no client ID when the profile is gone", expectIdentityUndone)
 })
 
 // startTunnel passes on what comes to a port of the node, as the tunnels of EFS and Azure Files do; its end is that of all connections.
@@ -197,7 +197,7 @@ mkdir -p /srv/moved
 echo '/srv/nfs/disk *(rw,no_root_squash,no_subtree_check,insecure,fsid=77)
 /srv/moved *(rw,no_root_squash,no_subtree_check,insecure,fsid=78)' >>/etc/exports
 exportfs -ra`)
-	eventually(ctx, podStart, "the webhook takes the profile", func(g Gomega) {
+	eventually(ctx, podStart, "the webhook accepts the profile", func(g Gomega) {
 		_, err := kubectl(ctx, "apply", "-f", "testdata/health.yaml")
 		g.Expect(err).NotTo(HaveOccurred())
 	})
@@ -220,7 +220,7 @@ mount -t nfs4 -o vers=4.1,hard,port=20049 `+tunnelAddress+`:/srv/nfs /mnt/tunnel
 `+work+`
 systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/tunnel
 `+watchAgent)
-	eventually(ctx, podStart, "the nodes have their servers, and all of them answer", func(g Gomega) {
+	eventually(ctx, podStart, "the nodes have their servers, and all servers respond", func(g Gomega) {
 		for node, count := range map[string]int{node.Name: 2, other.Name: 1} {
 			servers := getSCN(ctx, g, node).Status.Servers
 			g.Expect(servers).To(HaveLen(count), node)
@@ -293,7 +293,7 @@ mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
 systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk
 `)
 	began := time.Now()
-	eventually(ctx, flappingWithin, "both nodes are named, and the server keeps forgetting both", func(g Gomega) {
+	eventually(ctx, flappingWithin, "both nodes are named, and the server repeatedly loses the state of both", func(g Gomega) {
 		forgetting := 0
 		for _, m := range nodes.Nodes {
 			scn := getSCN(ctx, g, m.Name)
@@ -316,7 +316,7 @@ func expectIdentity(ctx SpecContext) {
 	node := nodes.Nodes[0]
 	mustKubectl(ctx, "apply", "-f", "testdata/identity.yaml")
 	mustKubectl(ctx, "label", "node", node.Name, identityLabel+"=true", "--overwrite")
-	eventually(ctx, podStart, "the identity waits for a boot", func(g Gomega) {
+	eventually(ctx, podStart, "the client ID waits for a boot", func(g Gomega) {
 		var pods corev1.PodList
 		g.Expect(api.List(ctx, &pods, client.InNamespace(unhealthy), client.MatchingLabels{"app": "slow"})).To(Succeed())
 		g.Expect(pods.Items).To(ContainElement(HaveField("Status.Phase", corev1.PodRunning)))
@@ -351,7 +351,7 @@ func expectIdentity(ctx SpecContext) {
 	})
 	run(ctx, node, `mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
 systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk`)
-	eventually(ctx, podStart, "the client introduces itself by it, in the server's own words", func(g Gomega) {
+	eventually(ctx, podStart, "the server shows the client ID", func(g Gomega) {
 		g.Expect(getSCN(ctx, g, node.Name).Status.NFS4ClientName).To(Equal(name + "/" + node.Name))
 		out, err := nodes.Server.Run(ctx, "cat /proc/fs/nfsd/clients/*/info")
 		g.Expect(err).NotTo(HaveOccurred())
@@ -389,7 +389,7 @@ func expectIdentityUndone(ctx SpecContext) {
 	node := nodes.Nodes[0]
 	mustKubectl(ctx, "delete", "storageclientprofile", identity, "--wait=false")
 	waitUntilGone(ctx, rebootAll, identity)
-	eventually(ctx, podStart, "it is in service without an identity", func(g Gomega) {
+	eventually(ctx, podStart, "it is in service without a client ID", func(g Gomega) {
 		g.Expect(stateOf(getNode(ctx, g, node.Name)).available()).To(BeTrue())
 		g.Expect(readIdentity(ctx, g, node)).To(BeEmpty())
 	})
@@ -430,8 +430,8 @@ func run(ctx context.Context, m *cluster.Machine, script string) {
 // recorded labels the spec that writes down minutes of servers that are well.
 const recorded = "healthy-minutes"
 
-var _ = Describe("Storage that is well", Label(recorded), func() {
-	It("is written down for tests of the agent: many mounts, busy and idle, near and far", expectRecorded)
+var _ = Describe("Healthy storage", Label(recorded), func() {
+	It("is recorded for tests of the agent: many mounts, busy and idle, near and far", expectRecorded)
 })
 
 // recordedMounts is how many servers each node mounts beside the pods', each an address of the one server: NFSv3 and 4.0 make a client of

@@ -45,7 +45,7 @@ func expectFirstMountTuned(ctx SpecContext) {
 // expectCaughtUp creates a volume together with its pod while no manager runs.
 func expectCaughtUp(ctx SpecContext) {
 	scaleManagers(ctx, 0)
-	By("a profile is not let in unseen, and a volume is")
+	By("a profile is not admitted without validation, but a volume is")
 	_, err := kubectl(ctx, "create", "-f", "testdata/failing-boot.yaml")
 	Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
 	mustKubectl(ctx, "create", "-f", "testdata/late.yaml")
@@ -55,7 +55,7 @@ func expectCaughtUp(ctx SpecContext) {
 	waitUntilRunning(ctx, lateName)
 	expectPlainMount(ctx)
 
-	By("the managers come back, with leave for the boot argument of the last profile")
+	By("the managers return, with permission for the kernel argument of the last profile")
 	admitFailingArgument(ctx)
 	scaleManagers(ctx, 2)
 	eventually(ctx, 3*time.Minute, "the volume has its options, and the running pod's mount is told to be stale", func(g Gomega) {
@@ -67,7 +67,7 @@ func expectCaughtUp(ctx SpecContext) {
 	})
 	expectPlainMount(ctx)
 
-	By("the pod starts anew")
+	By("the pod starts again")
 	mustKubectl(ctx, "delete", "pod", "-n", appSpace, lateName)
 	mustKubectl(ctx, "create", "-f", "testdata/late.yaml", "--selector=app="+lateName)
 	waitUntilRunning(ctx, lateName)

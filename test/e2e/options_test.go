@@ -160,7 +160,7 @@ losetup --find --show one >one.device
 	mountByKubelet(ctx, node, xfsTogether)
 	judged = append(judged, judge(xfs, xfsTogether))
 
-	By("SMB, mounted by hand alone: the kubelet has no plugin of its own for it")
+	By("SMB, only mounted by hand: the kubelet has no plugin for it")
 	serveSMB(ctx)
 	smb := variantsOf(mountoptions.SMB)
 	try(ctx, node, smb, func(v *variant) string {

@@ -46,7 +46,7 @@ func expectProbed(ctx SpecContext) {
 	}
 
 	mustKubectl(ctx, "create", "-f", "testdata/probe.yaml")
-	eventually(ctx, probedWithin, "the profile is stalled by a probe, with the kernel's own text", func(g Gomega) {
+	eventually(ctx, probedWithin, "a probe stalls the profile, with the kernel's error", func(g Gomega) {
 		stalled := conditionOf(g, getProfile(ctx, g, probed), v1alpha1.ConditionStalled)
 		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue), stalled.Message)
 		g.Expect(stalled.Message).To(And(ContainSubstring("a probe on node"), ContainSubstring("alignwrite"), ContainSubstring("Unknown parameter")))
@@ -65,7 +65,7 @@ func expectProbed(ctx SpecContext) {
 	mustKubectl(ctx, "patch", "storageclientprofile", probed, "--type=json",
 		`-p=[{"op": "replace", "path": "/spec/volumes/0/mountOptions", "value": ["actimeo=30", "nconnect=4"]}]`)
 	var tried *v1alpha1.NodeTrialStatus
-	eventually(ctx, probedWithin, "both volumes have the list that works", func(g Gomega) {
+	eventually(ctx, probedWithin, "both volumes have the mount options that work", func(g Gomega) {
 		for _, member := range nodes.Nodes {
 			if trial := getSCN(ctx, g, member.Name).Status.Trial; trial != nil && trial.Succeeded {
 				tried = trial
@@ -110,7 +110,7 @@ func appPods(ctx context.Context) map[types.UID]int32 {
 // expectNoTrial waits until nothing of a trial is left: no order, no label, no runner.
 func expectNoTrial(ctx context.Context) {
 	GinkgoHelper()
-	eventually(ctx, podStart, "nothing of a trial is left", func(g Gomega) {
+	eventually(ctx, podStart, "no object of a trial is left", func(g Gomega) {
 		for _, member := range nodes.Nodes {
 			g.Expect(getSCN(ctx, g, member.Name).Spec.Trial).To(BeNil(), member.Name)
 			g.Expect(getNode(ctx, g, member.Name).Labels).NotTo(HaveKey(v1alpha1.TrialLabel), member.Name)

@@ -28,7 +28,7 @@ func expectRemembered(ctx SpecContext) {
 	}
 	mustKubectl(ctx, "create", "-f", "testdata/re-registered.yaml")
 	var lost *cluster.Machine
-	eventually(ctx, rebootAll, "a node panics with its boot argument", func(g Gomega) {
+	eventually(ctx, rebootAll, "a node panics with its kernel argument", func(g Gomega) {
 		for _, m := range nodes.Members() {
 			if panics(m) > hung[m.Name] {
 				lost = m

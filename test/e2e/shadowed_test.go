@@ -61,7 +61,7 @@ func expectShadowed(ctx SpecContext) {
 	Expect(getSCN(ctx, Default, m.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
 	Expect(watched.outOfService(m.Name, began)).NotTo(BeEmpty(), "the node was drained for the boot argument")
 
-	By("the file goes, and with it the exception: nothing is rebooted for that")
+	By("the file is removed, and with it the exception: no node reboots for that")
 	_, err = m.Run(ctx, "rm "+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 	eventually(ctx, 3*time.Minute, "the profile is up to date", func(g Gomega) {

@@ -58,9 +58,9 @@ var original struct {
 const oneByOne = "drains and reboots one node, then the other, and returns them to service; a package manager at work is waited for"
 
 var _ = Describe("A profile for large directories", Ordered, func() {
-	It("outlives an upgrade of the operator while a node is rebooted for it, a downgrade and another upgrade, and is removed with it", Label(upgraded), expectUpgraded)
+	It("survives an upgrade of the operator during a reboot, a downgrade and another upgrade, and is removed with the operator", Label(upgraded), expectUpgraded)
 
-	It("is applied by an operator that Helm has installed, which leaves nothing but the definitions", Label(charted), expectChart)
+	It("is applied by an operator that Helm installed, which leaves only the definitions", Label(charted), expectChart)
 
 	It("is preceded by the operator with its components, from dist/e2e.yaml", func(ctx SpecContext) {
 		installOperator(ctx)
@@ -143,21 +143,21 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("gives a new volume its options before its first mount", expectFirstMountTuned)
 
-	It("leaves a new volume to the reconciler while the webhook is down", expectCaughtUp)
+	It("leaves a new volume to the controller while the webhook is down", expectCaughtUp)
 
-	It("does not let bad input in", expectRefused)
+	It("rejects bad input", expectRefused)
 
-	It("stalls bad input that came in past the webhook, and changes nothing by it", expectInvalid)
+	It("stalls on bad input that bypassed the webhook, and makes no change", expectInvalid)
 
-	It("stays in force where another one of its priority disagrees", expectConflict)
+	It("stays effective if another profile of equal priority disagrees", expectConflict)
 
-	It("is beside all that the documents recommend, row by row, which the reboot has kept", expectDocumentsPersisted)
+	It("has kept every row of the documents across the reboot", expectDocumentsPersisted)
 
-	It("is beside it while drift made by hand is put right", expectDocumentsHealed)
+	It("restores the documents' values after drift caused by hand", expectDocumentsHealed)
 
-	It("is beside it with all 16 connections of document C's example, whose table of slots then changes nothing", expectSixteen)
+	It("needs no limit of slots with all 16 connections of document C's example", expectSixteen)
 
-	It("is deleted with the other one, and both nodes are rebooted once to be rid of the boot argument of both", func(ctx SpecContext) {
+	It("is deleted with the documents' profile, and each node is rebooted once to remove the kernel arguments", func(ctx SpecContext) {
 		mustKubectl(ctx, "delete", "storageclientprofile", profileName, documents, "--wait=false")
 		waitUntilGone(ctx, rebootAll, profileName)
 		waitUntilGone(ctx, rebootAll, documents)
@@ -194,35 +194,35 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		rememberHosts(ctx)
 	})
 
-	It("is followed by one that leaves a node alone whose memory is too small for the hash, and says what would fit", Label(clamped), expectClamped)
+	It("skips a node whose memory is too small for the hash, and reports the largest value that fits", Label(clamped), expectClamped)
 
-	It("is followed by every mount option that is known, compared with what the kernel shows of it", Label(mountOptions), expectMountOptions)
+	It("is followed by every known mount option, compared with the option that the kernel shows", Label(mountOptions), expectMountOptions)
 
 	It("is followed by one whose sysctl another file of the node overrides at each boot: an exception, and no failed reboot", Label(shadowed), expectShadowed)
 
-	It("is followed by one whose options are probed: what the kernel refuses reaches no volume, and what it takes all of them", Label(probed), expectProbed)
+	It("is followed by one whose options are probed: options that the kernel rejects reach no volume, accepted options reach all", Label(probed), expectProbed)
 
-	It("is followed by trials of a volume that pods use: a known effect is found, and none where there is none", Label(tried), expectTrials)
+	It("is followed by trials of a volume that pods use: they find a known effect, and report no difference without an effect", Label(tried), expectTrials)
 
-	It("is followed by trials by clones through the driver of SMB, beside a pod that has the volume mounted", Label(tried), expectCloneTrials)
+	It("is followed by trials by clones through the SMB driver, next to a pod that has the volume mounted", Label(tried), expectCloneTrials)
 
-	It("says of planted bottlenecks which setting would help, or that none will, and of a mount that is well nothing", Label(sampled), expectSamples)
+	It("reports the setting that helps against each planted bottleneck, or that none helps, and makes no report about a healthy mount", Label(sampled), expectSamples)
 
-	It("is preceded by what the source documents claim of effects, measured", Label(effects), expectEffects)
+	It("is preceded by measurements of the effects that the source documents claim", Label(effects), expectEffects)
 
 	It("is followed by one for volumes of the CSI drivers of NFS and SMB", Label(csiDrivers), expectDrivers)
 
-	It("is followed by one without a probe: a mount by a pod is waited for, and only what is to blame for a failed one is taken back", Label(evident), expectEvidence)
+	It("is followed by one without a probe: it waits for a mount by a pod, and reverts only options that caused a failed mount", Label(evident), expectEvidence)
 
-	It("is followed by one that a budget never lets drain the node whose turn is first: it is passed over, and nothing is evicted in vain", Label(inVain), expectPassedOver)
+	It("is followed by one whose first node a PodDisruptionBudget blocks: the node is skipped, and no pod is evicted in vain", Label(inVain), expectPassedOver)
 
-	It("is followed by one whose live value takes new connections away: the node puts it back by itself", Label(confirmed), expectConfirmed)
+	It("is followed by one whose live value breaks new connections: the node reverts it", Label(confirmed), expectConfirmed)
 
-	It("is followed by one whose boot argument keeps a node from coming up: it goes no further", Label(failingBoot), expectStopped)
+	It("is followed by one whose kernel argument prevents a node from booting: the rollout stops", Label(failingBoot), expectStopped)
 
-	It("gets that node back with its old boot entry once its power is cut, and in service once the profile is gone", Label(failingBoot), expectRecovered)
+	It("boots that node with its old boot entry after a power cut, and returns it to service when the profile is gone", Label(failingBoot), expectRecovered)
 
-	It("is followed by one whose node is deleted while it panics, and registers anew: the failure is remembered, and no node follows", Label(reRegistered), expectRemembered)
+	It("is followed by one whose node is deleted while it panics, and registers again: the failure stays recorded, and no other node is rebooted", Label(reRegistered), expectRemembered)
 })
 
 // failingBoot labels the specs that end with a node that panics. run.sh leaves them out unless it is told otherwise.

@@ -79,7 +79,7 @@ dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
 	}
 	expectFewerGetAttrs(ctx)
 
-	By("nothing is left, no pod has restarted, and no mount of the nodes has changed")
+	By("no object is left, no pod has restarted, and no mount of the nodes has changed")
 	expectNoTrial(ctx)
 	Expect(appPods(ctx)).To(Equal(pods))
 	for _, member := range nodes.Nodes {
@@ -105,7 +105,7 @@ func deleteTrialProfiles(ctx context.Context) {
 // the volume: that attributes are kept for longer, on that node, and nothing else anywhere. What it proposes can be applied.
 func expectObserved(ctx context.Context) {
 	GinkgoHelper()
-	By("the plugin says what would help a pod that lists a large directory again and again")
+	By("the plugin recommends an option for a pod that lists a large directory repeatedly")
 	busy, idle := nodes.Nodes[0].Name, nodes.Nodes[1].Name
 	lister := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lister", Namespace: appSpace}, Spec: corev1.PodSpec{
 		NodeName: busy, TerminationGracePeriodSeconds: ptr.To(int64(10)),
@@ -144,7 +144,7 @@ func expectObserved(ctx context.Context) {
 	Expect(api.Create(ctx, proposed, client.DryRunAll)).To(Succeed())
 
 	Expect(api.Delete(ctx, lister)).To(Succeed())
-	eventually(ctx, podStart, "the lister and what was asked of the nodes are gone", func(g Gomega) {
+	eventually(ctx, podStart, "the lister and the sample requests are gone", func(g Gomega) {
 		g.Expect(apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(lister), lister))).To(BeTrue())
 		for _, member := range nodes.Nodes {
 			g.Expect(getSCN(ctx, g, member.Name).Spec.Sample).To(BeNil(), member.Name)
@@ -177,7 +177,7 @@ func waitUntilManaged(ctx context.Context) {
 // expectFewerGetAttrs uses the plugin as people do: attributes that are kept for 30 s are not asked for again after 5.
 func expectFewerGetAttrs(ctx context.Context) {
 	GinkgoHelper()
-	By("the plugin compares the volume's list with the profile's, which keeps attributes for 30 s")
+	By("the plugin compares the volume's options with the profile's options, which cache attributes for 30 s")
 	html := plugin(ctx, "trial", appName, "-n", appSpace, "--profile", tried, "--path", "many", "--metric", "GETATTR", "--keep", "-o", "html")
 	Expect(string(html)).To(And(HavePrefix("<!doctype html>"), ContainSubstring("actimeo=30"), ContainSubstring("GETATTR")))
 	keepRecord("fewer-getattrs.html", html)

@@ -49,13 +49,13 @@ func expectUpgraded(ctx SpecContext) {
 	installVersion(ctx, formerManifest, true)
 	watched.watchRollouts()
 	mustKubectl(ctx, "apply", "-f", "testdata/upgrade.yaml")
-	eventually(ctx, rebootAll, "a node is out of service to be rebooted", func(g Gomega) {
+	eventually(ctx, rebootAll, "a node is out of service for its reboot", func(g Gomega) {
 		g.Expect(slices.ContainsFunc(nodes.Nodes, func(m *cluster.Machine) bool { return stateOf(getNode(ctx, g, m.Name)).disrupted })).To(BeTrue())
 	})
 	daemonSet := agentDaemonSet(ctx).UID
 	hashes := hashesNow(ctx)
 
-	By("the operator is upgraded while a rollout is under way")
+	By("the operator is upgraded during a rollout")
 	installVersion(ctx, manifest, false)
 	waitUntilUpgradedReady(ctx)
 	waitForAgents(ctx, false)
@@ -130,7 +130,7 @@ func expectChart(ctx SpecContext) {
 	before := bootsNow()
 	began := time.Now()
 
-	By("helm upgrade changes nothing")
+	By("helm upgrade makes no change")
 	hashes := hashesNow(ctx)
 	helm(ctx, "upgrade", "storage-client-operator", chartFile, "--namespace", "kube-system")
 	waitForManagers(ctx, 2)

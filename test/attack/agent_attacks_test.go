@@ -14,7 +14,7 @@ const (
 	managerUser = "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment
 )
 
-// reportOf is what an agent writes of a node.
+// reportOf returns the status write of an agent for a node.
 func reportOf(name string) func(*actor) error {
 	return mergeStatus(clientNode(name), `{"status":{"hash":"0123456789abcdef","rebootRequired":false}}`)
 }

@@ -1,11 +1,11 @@
 //go:build attack
 
-// Package attack plays attacks on a cluster with the operator: a real API server with the manifests as they are installed, the
-// guardrails, the webhooks that the manager serves, and the credentials that each attacker would have. No kubelet and no
-// controller runs. "make test-attack" runs it.
+// Package attack runs attacks on a cluster with the operator: a real API server with the installed manifests, the guardrails, the
+// webhooks of the manager, and the credentials that each attacker would have. No kubelet and no controller runs.
+// "make test-attack" runs it.
 //
-// An attack has a harmless twin: what the same identity may do, or another may, so that a broken client, a missing object or a server that refuses
-// everything cannot pass for a defence. What nobody stops stands in the table, too.
+// An attack has a harmless twin, a request that must succeed. So a broken client, a missing object or a server that rejects
+// everything does not count as a defense. The table also contains attacks that are not stopped.
 package attack
 
 import (
@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table into docs/security-reference.md")
 
-// Stops, as the answers tell them apart. That of a policy is its name.
+// Defenses, derived from the API server's response. The defense of a policy is its name.
 const (
 	nobody          = "not stopped"
 	byRBAC          = "RBAC"
@@ -53,30 +53,30 @@ type attack struct {
 	id string
 	// by is the attacker.
 	by string
-	// tries says what.
+	// tries describes the attack, after the words "tries to".
 	tries string
-	// stop is what is to stop it; a policy may be given by the beginning of its name, with the hyphen.
+	// stop is the expected defense. A policy can be given by a prefix of its name that ends with a hyphen.
 	stop string
-	// says is a part of the answer, so that the stop is the one that is meant.
+	// says is a part of the expected error.
 	says string
 	try  func(*actor) error
-	// twin is harmless and has to succeed; the reason why there is none stands in alone.
+	// twin is harmless and must succeed. If there is none, alone has the reason.
 	twin func(*actor) error
-	// twinBy is who does it, where that is not the attacker.
+	// twinBy is the identity that runs the twin. The attacker if empty.
 	twinBy string
 	alone  string
 }
 
-// actor is an identity at work.
+// actor is an identity with its client.
 type actor struct {
 	t      *testing.T
-	ctx    context.Context //nolint:containedctx // it is handed to one function
+	ctx    context.Context //nolint:containedctx // it is passed to one function
 	client client.WithWatch
 	config *rest.Config
 	world  *world
 }
 
-// allAttacks are those on the installation without ceilings, with them, and with a component that gives the webhooks their certificate.
+// allAttacks returns the attacks on the installation without limits, with limits, and with a component that provides the webhooks' certificate.
 func allAttacks() []attack {
 	return slices.Concat(attacks(), guardrailAttacks(), certificateAttacks())
 }
@@ -95,7 +95,7 @@ func TestAttacks(t *testing.T) {
 	for name, config := range c.identities(t) {
 		people[name] = w.newActor(t, config)
 	}
-	w.dirty.Store(true) // a Pod is gone whose token is to be worth nothing
+	w.dirty.Store(true) // a Pod was deleted, and its token must be invalid
 	w.reset(t)
 	awaitPolicies(t, people)
 
@@ -120,7 +120,7 @@ func TestAttacks(t *testing.T) {
 	play(certificateAttacks())
 	fmt.Print(table.String())
 	if left > 0 {
-		t.Logf("-run has left out %d attacks, so the table is not compared", left)
+		t.Logf("-run skipped %d attacks, so the table is not compared", left)
 		return
 	}
 	compareTable(t, table.String())
@@ -138,14 +138,14 @@ func (w *world) newActor(t *testing.T, config *rest.Config) *actor {
 	return &actor{client: w.recording(c), config: config, world: w}
 }
 
-// as is the actor in one test.
+// as returns the actor for one test.
 func (a *actor) as(t *testing.T) *actor {
 	b := *a
 	b.t, b.ctx = t, t.Context()
 	return &b
 }
 
-// play plays an attack and its twin and returns who stopped it.
+// play runs an attack and its twin and returns the defense that stopped it.
 func (w *world) play(t *testing.T, people map[string]*actor, a attack) string {
 	t.Helper()
 	defer w.reset(t)
@@ -155,11 +155,11 @@ func (w *world) play(t *testing.T, people map[string]*actor, a attack) string {
 	case !isStop(seen, a.stop):
 		t.Errorf("%s %s: stopped by %q, want %q: %v", a.by, a.tries, seen, a.stop, err)
 	case err != nil && (a.says == "" || !strings.Contains(err.Error(), a.says)):
-		t.Errorf("%s %s: the answer is to say %q: %v", a.by, a.tries, a.says, err)
+		t.Errorf("%s %s: the error must contain %q: %v", a.by, a.tries, a.says, err)
 	}
 	switch {
 	case a.twin == nil && a.alone == "" && a.stop != nobody:
-		t.Error("neither a twin nor a reason why there is none")
+		t.Error("no twin, and no reason in alone")
 	case a.twin != nil:
 		w.reset(t)
 		by := a.twinBy
@@ -176,8 +176,8 @@ func (w *world) play(t *testing.T, people map[string]*actor, a attack) string {
 	return seen
 }
 
-// isStop tells whether the stop that was seen is the wanted one. A policy may be wanted by the beginning of its name, and of two that
-// both refuse, the API server names either.
+// isStop reports whether the observed defense is the expected one. A policy can be given by a prefix of its name. If two policies
+// deny a request, the API server names either.
 func isStop(seen, wanted string) bool {
 	if first, second, ok := strings.Cut(wanted, either); ok {
 		return seen == first || seen == "policy "+second
@@ -189,12 +189,12 @@ const either = " or "
 
 var policyName = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding`)
 
-// stopped is an error of ours that names who stopped an attack which reached no API server.
+// stopped is the error of an attack that was stopped before the API server. by is the defense.
 type stopped struct{ by, message string }
 
 func (s stopped) Error() string { return s.message }
 
-// stoppedBy tells from an answer who gave it. What is no refusal is told as it is.
+// stoppedBy returns the defense that caused an error. For any other error it returns its text.
 func stoppedBy(err error) string {
 	var ours stopped
 	if err == nil {
@@ -218,7 +218,7 @@ func stoppedBy(err error) string {
 	case apierrors.IsInvalid(err):
 		return byKubernetes
 	}
-	return "no refusal: " + text
+	return "no denial: " + text
 }
 
 func forbiddenBy(text string) string {
@@ -232,7 +232,7 @@ func forbiddenBy(text string) string {
 	case strings.Contains(text, `User "`) && strings.Contains(text, " cannot "), strings.Contains(text, "attempting to grant RBAC permissions"):
 		return byRBAC
 	}
-	return "no known refusal: " + text
+	return "unknown denial: " + text
 }
 
 func compareTable(t *testing.T, table string) {
@@ -247,17 +247,17 @@ func compareTable(t *testing.T, table string) {
 		return
 	}
 	if !*update {
-		t.Error(`the security reference has another table: run "make test-attack TESTFLAGS=-update" and read what has changed`)
+		t.Error(`docs/security-reference.md has another table: run "make test-attack TESTFLAGS=-update" and review the difference`)
 		return
 	}
 	if t.Failed() {
-		t.Error("not written: an attack was not stopped as it is to be")
+		t.Error("not written: an attack was not stopped by its expected defense")
 		return
 	}
 	must(t, os.WriteFile(securityFile, []byte(before+beginMark+table+endMark+after), 0o600))
 }
 
-// raw sends a request that no typed client has.
+// raw sends a request that typed clients do not support.
 func (a *actor) raw(method, path string) error {
 	c, err := kubernetes.NewForConfig(a.config)
 	if err != nil {
@@ -266,10 +266,10 @@ func (a *actor) raw(method, path string) error {
 	return c.Discovery().RESTClient().Verb(method).AbsPath(path).Do(a.ctx).Error()
 }
 
-// admin writes as the administrator.
+// admin returns the administrator's client.
 func (a *actor) admin() client.WithWatch { return a.world.recording(a.world.cluster.admin) }
 
-// get reads an object as the administrator sees it.
+// get reads an object as the administrator.
 func (a *actor) get(object client.Object) {
 	a.t.Helper()
 	must(a.t, a.world.cluster.admin.Get(a.ctx, client.ObjectKeyFromObject(object), object))

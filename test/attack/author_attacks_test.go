@@ -54,7 +54,7 @@ func hostMounts(server string, options ...v1alpha1.MountOption) func(*actor) err
 	})
 }
 
-// rule is one for the tenant's NFS volumes.
+// rule creates a profile with a rule for the tenant's NFS volumes.
 func rule(change func(*v1alpha1.VolumeRule)) func(*actor) error {
 	return declare(func(s *v1alpha1.StorageClientProfileSpec) {
 		r := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{

@@ -184,11 +184,11 @@ func managerAttacksOnClones() []attack {
 	}
 }
 
-// What the manager's own code makes for a probe and for a pass of a trial (its golden files) is what it may create and delete.
+// playClone creates and deletes the manager's objects for a probe and for a pass of a trial, from its golden files.
 func (w *world) playClone(t *testing.T, a *actor) {
 	t.Helper()
 	for _, name := range []string{"clone", "pass"} {
-		t.Run("the manager makes a "+name+" of a volume", func(t *testing.T) {
+		t.Run("the manager creates a "+name+" of a volume", func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata", name+".golden.json"))
 			must(t, err)
 			pv, volumeClaim, pod := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// ceilings are the administrator's, while the attacks on them are played.
+// ceilings are the limits during the attacks on them.
 var ceilings = map[string]string{
 	"node.sysctls.allowed":                          "net.*\nvm.*",
 	"node.sysctls.maximum":                          "net.core.rmem_max: 33554432",
@@ -46,17 +46,17 @@ var ceilings = map[string]string{
 	"rollout.reboot.restoreReboot.allowed":          "false",
 }
 
-// beyondCeilings is what the policy is asked, to learn whether it has the ceilings already.
+// beyondCeilings is a profile beyond the limits. Its denial shows that the limits are effective.
 var beyondCeilings = profileOf("beyond", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = sysctls("net.core.rmem_max", "2147483647") })
 
-// setCeilings is the administrator's part. None is as if there were no guardrails.
+// setCeilings sets the limits as the administrator. Without entries there are no limits.
 func setCeilings(t *testing.T, c *cluster, wanted map[string]string) {
 	t.Helper()
 	object := configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")
 	must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 	object.Data = wanted
 	must(t, c.admin.Update(t.Context(), object))
-	await(t, "the ceilings to count", func() bool {
+	await(t, "the limits to be effective", func() bool {
 		return apierrors.IsForbidden(c.admin.Create(t.Context(), beyondCeilings.DeepCopy(), client.DryRunAll)) == (len(wanted) > 0)
 	})
 }
@@ -162,8 +162,7 @@ func guardrailAttacks() []attack {
 	}
 }
 
-// awaitPolicies waits until the API server has compiled the policies: it does so some time after they were created. That one
-// never comes shows in the attacks.
+// awaitPolicies waits until the API server has compiled the policies, which takes some time. If one is missing, the attacks fail.
 func awaitPolicies(t *testing.T, people map[string]*actor) {
 	t.Helper()
 	for _, stops := range []struct {
@@ -176,7 +175,7 @@ func awaitPolicies(t *testing.T, people map[string]*actor) {
 		{by: author, try: onlyTry(approve("boots")), stop: byApproval},
 	} {
 		if !waitFor(t, func() bool { return isStop(stoppedBy(stops.try(people[stops.by].as(t))), stops.stop) }) {
-			t.Logf("%s has not come", stops.stop)
+			t.Logf("%s is not effective yet", stops.stop)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/webhook"
 )
 
-// Two that stand for all that the manager is there for.
+// Two harmless writes of the manager.
 var (
 	cordon  = merge(node("node-1"), `{"metadata":{"annotations":{"`+v1alpha1.DisruptionAnnotation+`":"{}"}},"spec":{"unschedulable":true}}`)
 	options = merge(volume("pv-1"), `{"metadata":{"annotations":{"`+v1alpha1.AppliedMountOptionsAnnotation+`":"[]"}},"spec":{"mountOptions":["hard","nconnect=4"]}}`)
@@ -345,12 +345,12 @@ func managerAttacksOnIdentities() []attack {
 	}
 }
 
-// askedAboutPods has the manager's mutating webhook asked about every new Pod.
+// askedAboutPods registers the manager's mutating webhook for every new Pod.
 var askedAboutPods = jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
 	`[{"op":"replace","path":"/webhooks/0/rules","value":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},`+
 		`{"op":"remove","path":"/webhooks/0/matchConditions"}]`)
 
-// certificateAttacks are played with the roles of a component that takes the webhooks' certificate out of the manager's hands.
+// certificateAttacks run with the roles of a component that removes the manager's right on the webhooks' certificate.
 func certificateAttacks() []attack {
 	validating := jsonPatch(thing("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "", webhook.Name), `[{"op":"remove","path":"/webhooks"}]`)
 	key := merge(secret(v1alpha1.ManagerNamespace, webhook.Name), `{"data":{"tls.key":"eA=="}}`)

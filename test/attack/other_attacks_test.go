@@ -118,7 +118,7 @@ func nodeAttacks() []attack {
 	}
 }
 
-// eventOf is what a kubelet writes of a mount that fails.
+// eventOf returns the event of a kubelet about a failed mount.
 func eventOf(name, pod, volume string) *corev1.Event {
 	now := metav1.Now()
 	return &corev1.Event{

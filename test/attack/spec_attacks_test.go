@@ -23,9 +23,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// specAttacks stand for whoever can write a client node's spec: the manager, an administrator, a stolen backup. What the
-// CustomResourceDefinition refuses is handed to the agent all the same: the agent is the last fence. It is the agent's own loop, on a copy of a
-// Debian host.
+// specAttacks are attacks by writers of a StorageClientNode's spec: the manager, an administrator, a stolen backup. The agent also gets
+// specs that the CustomResourceDefinition would reject, because it makes the final check. Its loop runs on a copy of a Debian host.
 func specAttacks() []attack {
 	readAheadTaken := readAhead("pv-1", 4096)
 	good := apply("sysctl/net.core.rmem_max", "16777216")
@@ -61,7 +60,7 @@ func specAttacks() []attack {
 	}
 }
 
-// What the copied host has mounted for the tenant's Pod, and its boot.
+// The mount for the tenant's Pod on the copied host, and the boot ID.
 const (
 	mountLine = "40 25 0:47 / /var/lib/kubelet/pods/3a6c2a80-0d5e-4a52-9a39-8e0f6f0c8b02/volumes/kubernetes.io~nfs/pv-1 " +
 		"rw,relatime shared:9 - nfs4 filer.example.com:/export rw,vers=4.1\n"
@@ -72,8 +71,7 @@ const (
 
 const goodKey = "sysctl/net.core.wmem_max"
 
-// apply hands a setting to an agent, beside one that is good. It is stopped where the agent says so and nothing but the good one is
-// on the host.
+// apply passes a setting to an agent, next to a good one. It is stopped if the agent rejects it and only the good one is on the host.
 func apply(key, value string) func(*actor) error {
 	return func(a *actor) error {
 		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
@@ -97,7 +95,7 @@ func settingOf(key, value string) v1alpha1.NodeSetting {
 	return v1alpha1.NodeSetting{Key: key, Value: value, Profile: "p", OnRemoval: v1alpha1.DeletionRestore}
 }
 
-// readAhead hands a volume to an agent whose node has pv-1 mounted. It is stopped where the mount's window stays.
+// readAhead passes a volume to an agent whose node has pv-1 mounted. It is stopped if the mount's window does not change.
 func readAhead(name string, size int32) func(*actor) error {
 	return func(a *actor) error {
 		files, status := a.runAgent(v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{{Name: name, ReadAheadKiB: ptr.To(size)}}})
@@ -114,7 +112,7 @@ func readAhead(name string, size int32) func(*actor) error {
 	}
 }
 
-// permit hands a permit to an agent; without a boot ID it is for the running boot.
+// permit passes a permit to an agent. Without a boot ID it is for the current boot.
 func permit(permit v1alpha1.RebootPermit) func(*actor) error {
 	return func(a *actor) error {
 		if permit.BootID == "" {
@@ -128,7 +126,7 @@ func permit(permit v1alpha1.RebootPermit) func(*actor) error {
 	}
 }
 
-// runAgent lets the agent's loop have a spec on a host of its own, until it reports. The journal is not among the files.
+// runAgent runs the agent's loop with a spec on a new host until it reports. It returns the files, without the journal, and the status.
 func (a *actor) runAgent(spec v1alpha1.StorageClientNodeSpec) (map[string]string, v1alpha1.StorageClientNodeStatus) {
 	a.t.Helper()
 	machine := newMachine(a.t, "debian-12")
@@ -142,7 +140,7 @@ func (a *actor) runAgent(spec v1alpha1.StorageClientNodeSpec) (map[string]string
 type machine struct {
 	dir      string
 	commands *hosttest.Commands
-	// seen are the files as each was after the last run that had it.
+	// seen has the last content of each file.
 	seen map[string]string
 }
 
@@ -164,7 +162,7 @@ func (m *machine) tree(t *testing.T) map[string]string {
 	return hosttest.ReadTree(t, m.dir, "/")
 }
 
-// run starts the agent with a spec and ends it when it has reported.
+// run starts the agent with a spec and stops it when it has reported.
 func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha1.StorageClientNodeStatus {
 	t.Helper()
 	files, err := host.OpenFS(m.dir)
@@ -172,7 +170,7 @@ func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha
 	defer files.Close()
 	api := &oneSpec{clientNode: clientNode("node-1"), reported: make(chan v1alpha1.StorageClientNodeStatus, 16)}
 	api.clientNode.UID, api.clientNode.Generation, api.clientNode.Spec = "u", 1, spec
-	// Its first attempt to prove what it sets is at once.
+	// A canary proves its values at once.
 	api.clientNode.Spec.Canary = true
 	machine := agent.NewHost(files, m.commands, noReboot{t}, mounts.DefaultKubeletDir)
 	machine.AskServer = func(context.Context, connect.Server) error { return nil }
@@ -189,7 +187,7 @@ func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha
 	return status
 }
 
-// oneSpec is an API server that has one client node and takes whatever an agent reports. It implements agent.API.
+// oneSpec is an API server with one StorageClientNode that accepts any status. It implements agent.API.
 type oneSpec struct {
 	clientNode *v1alpha1.StorageClientNode
 	reported   chan v1alpha1.StorageClientNodeStatus
@@ -204,7 +202,7 @@ func (o *oneSpec) Follow(ctx context.Context, changed func(*v1alpha1.StorageClie
 	<-ctx.Done()
 }
 
-// Prove says that a new connection works, and keeps what only helps to prove that.
+// Prove reports a working connection.
 func (o *oneSpec) Prove(context.Context, int64, v1alpha1.StorageClientNodeStatus) error { return nil }
 
 func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, _ string) (*v1alpha1.StorageClientNode, error) {
@@ -212,7 +210,7 @@ func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNo
 	return o.clientNode.DeepCopy(), nil
 }
 
-// noReboot is a logind that must not be asked. It implements permit.Rebooter.
+// noReboot is a logind that fails the test on a reboot. It implements permit.Rebooter.
 type noReboot struct{ t *testing.T }
 
 func (n noReboot) FindHolders(context.Context) ([]string, error) { return nil, nil }

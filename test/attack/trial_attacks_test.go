@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// trialOf is a trial of the tenant's claim.
+// trialOf returns a trial of the tenant's claim.
 func trialOf(namespace, name string, changes ...func(*v1alpha1.StorageClientTrialSpec)) *v1alpha1.StorageClientTrial {
 	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	trial.Spec = v1alpha1.StorageClientTrialSpec{ClaimName: "data", Profile: "p", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadListDirectory}}
@@ -20,13 +20,13 @@ func trialOf(namespace, name string, changes ...func(*v1alpha1.StorageClientTria
 	return trial
 }
 
-// workOrder is a patch that orders work of a node.
+// workOrder returns a patch that orders work from a node.
 func workOrder(user int, work string) string {
 	return fmt.Sprintf(`{"spec":{"trial":{"id":"a-1","kind":"Trial","volume":"pv-1","server":"filer","path":"/e","fsType":"nfs","runAsUser":%d,"timeoutSeconds":60,`+
 		`"work":{%s},"passes":[{"round":1,"arm":"Before"}]}}}`, user, work)
 }
 
-// trialAttacks are on what nodes are asked to try, and on what it has shown.
+// trialAttacks are attacks on trials and their results.
 func trialAttacks() []attack {
 	mine, ordered := create(trialOf(tenantNamespace, "mine")), merge(clientNode("node-1"), workOrder(1000, `"name":"ListDirectory"`))
 	own := func(s *v1alpha1.StorageClientTrialSpec) {

@@ -33,7 +33,7 @@ import (
 const (
 	guardrails    = "storage-client-guardrails"
 	guardrailsDir = "components/guardrails"
-	whoMayEdit    = "ask whoever may edit ConfigMap storage-client-system/storage-client-guardrails"
+	whoMayEdit    = "ask an administrator who can edit ConfigMap storage-client-system/storage-client-guardrails"
 )
 
 // attack is a profile that goes beyond one ceiling of testdata/ceilings.yaml. Its twin differs in the one value.
@@ -512,7 +512,7 @@ func malformedEntries() []TableEntry {
 		numbers = "must hold lines of a name, a colon, a blank and whole numbers"
 		number  = "must hold a whole number of at least 0"
 		share   = "must hold a number of at least 1, a percentage from 1% to 100%, or one of each"
-		unknown = "is no ceiling, see docs/guardrails.md"
+		unknown = "is not a known limit; see docs/guardrails.md"
 	)
 	return []TableEntry{
 		Entry("a name that no ceiling has", "rollout.maxUnavailible.maximum", "1", unknown),
@@ -580,7 +580,7 @@ func setCeilings(data map[string]string) {
 	marks++
 	mark := fmt.Sprintf("written.%d.times", marks)
 	writeCeilings(map[string]string{mark: "1"})
-	expectBeyond(with(``), mark+" is no ceiling")
+	expectBeyond(with(``), mark+" is not a known limit")
 	writeCeilings(data)
 }
 

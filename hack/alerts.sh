@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the alert rules against their test, and the dashboards against the metrics that are served. promtool is in Debian's package
-# prometheus; PROMTOOL names another one.
+# Runs the test of the alert rules, and checks that the dashboards use existing metrics. promtool is in Debian's package prometheus;
+# PROMTOOL names another one.
 set -euo pipefail
 
 cd "$(dirname "$0")/../config/components/prometheus"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs targets of make as somebody would who has just cloned the repository: a clone of the commit that is checked out, with an
-# empty cache and empty Go caches. Prints how long each took and how much disk they used. Takes about twenty minutes on two idle cores, and 8 GB.
+# Runs targets of make in a fresh clone of the current commit, with empty caches of tools and Go. Prints the time and the disk space of
+# each. Takes about twenty minutes on two idle cores, and 8 GB.
 #
 #   hack/fresh.sh [TARGET...]      by default: demo test test-chart
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command that may be silent for minutes, and shows that it works. hack/tools.sh sources its functions.
 #
-#   hack/progress.sh compile NAME COMMAND...   COMMAND is a "go build -v": shows how much it has fetched and compiled, and
-#                                              its output only where it fails; a build that takes no time says nothing
+#   hack/progress.sh compile NAME COMMAND...   COMMAND is a "go build -v": shows the progress of downloads and compilation,
+#                                              and its output only if it fails; a build that takes no time prints nothing
 #   hack/progress.sh compile_imports PACKAGE...   compiles all that these packages and their tests import
 #   hack/progress.sh watch NAME COMMAND...     shows the output as it comes, and after 15 s of silence how long it takes
 
@@ -43,7 +43,7 @@ show_progress() {
   return "$code"
 }
 
-# describe_build LOG tells how much "go build -v" has fetched and compiled.
+# describe_build LOG prints the progress of "go build -v".
 describe_build() {
   if [[ -s $1 ]]; then
     printf '%5d modules and packages, now %s' "$(wc -l <"$1")" "$(tail -n 1 "$1" | cut -c 1-60)"
@@ -60,7 +60,7 @@ watch() {
   return "${PIPESTATUS[0]}"
 }
 
-# pass_on NAME START prints what it reads. What came without an end of line is printed when a silence begins.
+# pass_on NAME START prints its input. It prints an unfinished line when the input pauses.
 pass_on() {
   local line code
   while true; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes a release of the commit that is checked out: images, plugin, manifest, chart, and what vouches for them. "make release" runs
-# it; docs/versions.md says what it makes and how others check it.
+# Builds a release of the current commit: images, plugin, manifest, chart, signatures and provenance. Run by "make release";
+# docs/versions.md describes the contents and how to verify them.
 #
 #   VERSION=v1.2.3 KEY=cosign.key REGISTRY=registry.example.com/storageclient hack/release.sh
 #
-# KEY is the private key to sign with; without one nothing is signed, and the last line says so. BUILDER is a URI that says who built it.
+# KEY is the private key for signatures; without it the release is not signed, and the last line reports that. BUILDER is the URI of the
+# builder.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -26,7 +27,7 @@ commit=$(git rev-parse HEAD)
 [[ $(git rev-parse --verify --quiet "refs/tags/$version^{commit}") == "$commit" ]] || refuse "this commit has no tag $version: git tag $version"
 grep -q "^## ${version#v}" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## ${version#v}\""
 
-# A known vulnerability ends the release. Where the database cannot be reached, the release is made, and says so in its last lines.
+# A known vulnerability stops the release. If the database is unreachable, the release is built, and its last lines report that.
 checked=''
 check_vulnerabilities() {
   local code=0 said

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that what is generated, formatted or derived is current. It changes no file of the tree: everything is
-# regenerated in a copy and compared. Run by "make verify", which sets CONTROLLER_GEN and KUSTOMIZE.
+# Checks that generated and formatted files are current. It changes no file of the tree: it generates everything in a copy and
+# compares. Run by "make verify", which sets CONTROLLER_GEN and KUSTOMIZE.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,7 +9,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 failed=()
 
-# check NAME COMMAND... runs a command, shows how long it took, and its output only where it fails.
+# check NAME COMMAND... runs a command and prints its time, and its output only if it fails.
 check() {
   local name=$1 start=$SECONDS
   shift

@@ -16,8 +16,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Identities that attack. Each has the credentials that a cluster gives it: tokens that the API server signed for a Pod, and
-// client certificates.
+// The attackers. Each has the credentials that a cluster would give it: tokens that the API server signed for a Pod, or client
+// certificates.
 const (
 	agentOne      = "agent of node-1"
 	agentUnbound  = "agent's account, no Pod"
@@ -41,7 +41,7 @@ const (
 	otherNamespace  = "other"
 )
 
-// identities gives each its access.
+// identities returns the client configuration of each attacker.
 func (c *cluster) identities(t *testing.T) map[string]*rest.Config {
 	t.Helper()
 	all := map[string]*rest.Config{

@@ -9,12 +9,12 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// sampleOrder is a patch that asks a node for a sample.
+// sampleOrder returns a patch that requests a sample from a node.
 func sampleOrder(seconds int) string {
 	return fmt.Sprintf(`{"spec":{"sample":{"id":"s1","seconds":%d,"volumes":["pv-1"],"startBefore":"2099-01-01T00:00:00Z"}}}`, seconds)
 }
 
-// sampleAnswer is a patch that reports a sample of so many mounts.
+// sampleAnswer returns a patch that reports a sample with this number of mounts.
 func sampleAnswer(mounts int) string {
 	list := make([]string, 0, mounts)
 	for i := range mounts {
@@ -23,7 +23,7 @@ func sampleAnswer(mounts int) string {
 	return `{"status":{"rebootRequired":false,"sample":{"id":"s1","phase":"Finished","mounts":[` + strings.Join(list, ",") + `]}}}`
 }
 
-// sampleAttacks are on what nodes are asked of their mounts, and what they answer.
+// sampleAttacks are attacks on requests for samples and on their results.
 func sampleAttacks() []attack {
 	own, asked := mergeStatus(clientNode("node-1"), sampleAnswer(1)), merge(clientNode("node-1"), sampleOrder(60))
 	observing := func(name string, window int32) func(*actor) error {

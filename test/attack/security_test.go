@@ -47,7 +47,7 @@ func section(t *testing.T, name string) string {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// quotedIn lists what stands in backticks.
+// quotedIn returns the texts in backticks.
 func quotedIn(text string) []string {
 	var all []string
 	for _, match := range quoted.FindAllStringSubmatch(text, -1) {
@@ -56,7 +56,7 @@ func quotedIn(text string) []string {
 	return all
 }
 
-func TestEveryAttackHasANameOfItsOwn(t *testing.T) {
+func TestAttackNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range allAttacks() {
 		if seen[a.id] || a.id == "" || a.by == "" || a.tries == "" || a.stop == "" || a.try == nil {
@@ -69,8 +69,8 @@ func TestEveryAttackHasANameOfItsOwn(t *testing.T) {
 	}
 }
 
-// The threats name attacks and tests that there are, and every attack; what nobody stops by its own name.
-func TestThreatsNameWhatHoldsThem(t *testing.T) {
+// The threats name only existing attacks and tests, and every attack. An attack that is not stopped is named in full.
+func TestThreatsNameTheirDefenses(t *testing.T) {
 	tests := testNames(t)
 	named := map[string]bool{}
 	for line := range strings.Lines(section(t, "threats")) {
@@ -97,7 +97,7 @@ func TestThreatsNameWhatHoldsThem(t *testing.T) {
 	}
 }
 
-// testNames are the names of all tests and fuzz targets of the tree.
+// testNames returns the names of all tests and fuzz targets of the tree.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -115,8 +115,8 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// The tests that SECURITY.md and its reference name.
-func TestSecurityNamesTestsThatThereAre(t *testing.T) {
+// SECURITY.md and its reference name only existing tests.
+func TestSecurityPagesNameExistingTests(t *testing.T) {
 	names := testNames(t)
 	summary, err := os.ReadFile(root + "/SECURITY.md")
 	must(t, err)
@@ -127,7 +127,7 @@ func TestSecurityNamesTestsThatThereAre(t *testing.T) {
 	}
 }
 
-// agentSource calls visit for each function, and each declaration outside of functions, of what runs as the agent.
+// agentSource calls visit for each function of the agent's source, and for each declaration outside of functions.
 func agentSource(t *testing.T, visit func(position string, of ast.Node)) {
 	t.Helper()
 	for _, dir := range []string{"agent", "cmd/node-agent"} {
@@ -148,7 +148,7 @@ func agentSource(t *testing.T, visit func(position string, of ast.Node)) {
 	}
 }
 
-// stringsIn lists the string literals below a node.
+// stringsIn returns the string literals below a node.
 func stringsIn(of ast.Node) []string {
 	var all []string
 	ast.Inspect(of, func(n ast.Node) bool {
@@ -162,7 +162,7 @@ func stringsIn(of ast.Node) []string {
 	return all
 }
 
-// hostPath is an absolute path of a host, and not of an API.
+// hostPath matches an absolute path of a host, not of an API.
 var hostPath = regexp.MustCompile(`^/(bin|boot|dev|etc|home|lib|lib64|media|mnt|opt|proc|root|run|sbin|srv|sys|sysroot|tmp|usr|var)(/[^ ]*)?$`)
 
 func TestTheAgentNamesNoOtherPath(t *testing.T) {
@@ -184,7 +184,7 @@ func TestTheAgentNamesNoOtherPath(t *testing.T) {
 	}
 }
 
-// covers tells whether an entry is the path, holds it, or is in the directory that it names.
+// covers reports whether an entry is the path, contains it, or is in the directory that the path names.
 func covers(entry, name string) bool {
 	if matched, _ := path.Match(entry, name); matched {
 		return true
@@ -193,7 +193,7 @@ func covers(entry, name string) bool {
 	return entry == name || strings.HasPrefix(name, entry+"/")
 }
 
-// Every command is handed over by its argv. Where that is a variable, its literals stand in the same function.
+// Every command runs by its argv. If that is a variable, its literals are in the same function.
 func TestTheAgentRunsNoOtherCommand(t *testing.T) {
 	listed := quotedIn(section(t, "commands"))
 	found := map[string]bool{}
@@ -213,7 +213,7 @@ func TestTheAgentRunsNoOtherCommand(t *testing.T) {
 	}
 }
 
-// commandsIn lists the literal beginnings of what a function runs, or hands back as an argv.
+// commandsIn returns the literal prefixes of the commands that a function runs or returns as an argv.
 func commandsIn(of ast.Node) [][]string {
 	var all [][]string
 	ast.Inspect(of, func(n ast.Node) bool {
@@ -237,7 +237,7 @@ func commandsIn(of ast.Node) [][]string {
 	return slices.DeleteFunc(all, func(argv []string) bool { return len(argv) == 0 })
 }
 
-// programs are what a list of strings has to begin with to be taken for an argv.
+// programs are the first words by which a list of strings counts as an argv.
 var programs = []string{
 	"clevis", "cryptsetup", "dmesg", "grub-mkconfig", "grub-probe", "grub2-mkconfig", "grubby", "journalctl", "systemctl", "systemd-run", "tuned-adm", "xfs_info",
 }
@@ -250,7 +250,7 @@ func commandsOf(list *ast.CompositeLit) [][]string {
 	return [][]string{argv}
 }
 
-// leading are the literals that expressions begin with.
+// leading returns the literal prefixes of expressions.
 func leading(expressions []ast.Expr) []string {
 	var all []string
 	for _, expression := range expressions {
@@ -267,7 +267,7 @@ func leading(expressions []ast.Expr) []string {
 	return all
 }
 
-// A setting of each kind, on hosts with either boot loader: what the agent changes and runs is in the lists.
+// The lists contain all files and commands of the agent for a setting of each kind, on hosts with each boot loader.
 func TestTheAgentChangesNoOtherFile(t *testing.T) {
 	writes, commands := quotedIn(section(t, "writes")), quotedIn(section(t, "commands"))
 	for name, least := range map[string]int{"debian-12": 4, "rocky-9": 3, "ubuntu-24.04-cloudimg": 4} {
@@ -299,7 +299,7 @@ func TestTheAgentChangesNoOtherFile(t *testing.T) {
 	}
 }
 
-// fits tells whether a command line is one of an entry, whose words in capitals stand for others.
+// fits reports whether a command line matches an entry, whose words in capitals are placeholders.
 func fits(entry, command string) bool {
 	pattern := regexp.MustCompile(`[A-Z]{4,}`).ReplaceAllString(regexp.QuoteMeta(entry), ".*")
 	return regexp.MustCompile(`^` + pattern + `( .*)?$`).MatchString(command)

@@ -48,11 +48,11 @@ const configDir = "../../config"
 
 var scheme = runtime.NewScheme()
 
-// cluster is a real API server with everything of config/default and the guardrails, and nothing that runs but the webhooks.
+// cluster is a real API server with config/default and the guardrails. Only the webhooks run.
 type cluster struct {
 	environment *envtest.Environment
 	config      *rest.Config
-	// admin may do everything. It prepares and looks; it is nobody's attacker.
+	// admin has all rights. It prepares and reads; it is no attacker.
 	admin client.WithWatch
 }
 
@@ -126,7 +126,7 @@ func (c *cluster) install(t *testing.T) {
 	c.serveWebhooks(t, site)
 }
 
-// aggregateRoles does the part of kube-controller-manager that fills the roles edit and view, ours among them.
+// aggregateRoles fills the roles edit and view, as kube-controller-manager does.
 func (c *cluster) aggregateRoles(t *testing.T) {
 	t.Helper()
 	var roles rbacv1.ClusterRoleList

@@ -24,18 +24,18 @@ import (
 
 const planHash = "0123456789abcdef"
 
-// world is what the attackers find. What one of them changes is put back before the next.
+// world has the objects of the cluster. Changes of an attack are reverted before the next one.
 type world struct {
 	cluster *cluster
 	objects []*kept
 
-	// dirty is true where something was changed since the last reset.
+	// dirty is true if an object has changed since the last reset.
 	dirty   atomic.Bool
 	mu      sync.Mutex
 	created []client.Object
 }
 
-// kept is an object as it is to be, and the version that it had when it was last so.
+// kept is the desired object, with the version of its last write.
 type kept struct {
 	object  client.Object
 	version string
@@ -73,8 +73,8 @@ func (k *kept) create(t *testing.T, c client.Client) {
 	k.putBack(t, c)
 }
 
-// putBack makes the object what it is to be. Admission adds a taint to a new Node, so that even that takes an update. What the API
-// server lets nobody change back is made anew.
+// putBack restores the object. Admission adds a taint to a new Node, so even a new Node needs an update. An object that the API server
+// does not let change back is created again.
 func (k *kept) putBack(t *testing.T, c client.Client) {
 	t.Helper()
 	live := k.object.DeepCopyObject().(client.Object)
@@ -107,7 +107,7 @@ func hasStatus(object client.Object) bool {
 	return false
 }
 
-// reset puts everything back.
+// reset restores all objects.
 func (w *world) reset(t *testing.T) {
 	t.Helper()
 	if !w.dirty.Swap(false) {
@@ -139,7 +139,7 @@ func (w *world) reset(t *testing.T) {
 	}
 }
 
-// recording notes what an actor creates, and that it has changed something.
+// recording returns a client that records the objects that an actor creates, and that it changed an object.
 func (w *world) recording(c client.WithWatch) client.WithWatch {
 	note := func(err error) error {
 		if err == nil {
@@ -175,7 +175,7 @@ func (w *world) recording(c client.WithWatch) client.WithWatch {
 	})
 }
 
-// deleteNow deletes an object as if its finalizers had been served.
+// deleteNow deletes an object together with its finalizers.
 func deleteNow(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	without := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
@@ -187,7 +187,7 @@ func named(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// cast is two nodes with their client nodes and agents, a manager, a tenant with a volume and a workload, two profiles.
+// cast returns two Nodes with StorageClientNodes and agents, a manager, a tenant with a volume and a workload, and two profiles.
 func cast() []client.Object {
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: named("", tenantNamespace)},
@@ -254,7 +254,7 @@ func podOf(namespace, name, node, account string) *corev1.Pod {
 	pod.Labels = map[string]string{"app": name}
 	pod.Spec.NodeName, pod.Spec.ServiceAccountName = node, account
 	pod.Spec.Containers = []corev1.Container{containerOf()}
-	if account != "" { // as admission adds it, or no kubelet may ask for a token
+	if account != "" { // as admission adds it; otherwise no kubelet can request a token
 		pod.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
 		}}}}
@@ -316,7 +316,7 @@ func volumeClaimOf(name, volume string) *corev1.PersistentVolumeClaim {
 	return volumeClaim
 }
 
-// foreignWebhook is somebody else's. It asks about nothing that exists.
+// foreignWebhook is another user's webhook. It matches no existing kind.
 func foreignWebhook() *admissionregistrationv1.ValidatingWebhookConfiguration {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: named("", "somebodys-webhook"),

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// The ways in which an actor writes and reads. Each returns what can stand in a row of the table.
+// Writes and reads of an actor, for the fields try and twin of an attack.
 
 func merge(object client.Object, patch string) func(*actor) error {
 	return func(a *actor) error {
@@ -87,7 +87,7 @@ func evict(namespace, name string) func(*actor) error {
 	}
 }
 
-// inTurn is for what takes more than one write.
+// inTurn runs several writes one after the other.
 func inTurn(steps ...func(*actor) error) func(*actor) error {
 	return func(a *actor) error {
 		for _, step := range steps {
@@ -123,7 +123,7 @@ func configMap(namespace, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: named(namespace, name)}
 }
 
-// thing is an object of a kind that needs no type here.
+// thing returns an unstructured object.
 func thing(group, version, kind, namespace, name string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
@@ -140,7 +140,7 @@ func admissionBinding(name string) *unstructured.Unstructured {
 	return thing("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "", name)
 }
 
-// impersonating does something as somebody else.
+// impersonating runs a request as another user.
 func impersonating(user string, groups []string, extra map[string][]string, do func(*actor) error) func(*actor) error {
 	return func(a *actor) error {
 		other := *a.world.newActor(a.t, a.config)
@@ -159,7 +159,7 @@ func onlyTry(do func(*actor) error) func(*actor) error {
 	}
 }
 
-// dryRun is a client whose writes are dry runs.
+// dryRun returns a client whose writes are dry runs.
 type dryRun struct {
 	client.WithWatch
 	dry client.Client
@@ -175,7 +175,7 @@ func (d dryRun) Patch(ctx context.Context, object client.Object, patch client.Pa
 
 func (d dryRun) Status() client.SubResourceWriter { return d.dry.Status() }
 
-// requestToken asks for a token of a service account.
+// requestToken requests a token of a service account.
 func requestToken(namespace, account, pod string) func(*actor) error {
 	return func(a *actor) error {
 		request := tokenRequest(nil)
@@ -186,7 +186,7 @@ func requestToken(namespace, account, pod string) func(*actor) error {
 	}
 }
 
-// unchanged is the stop where the API server says yes and does nothing: the value of an object before and after is the same.
+// unchanged stops a write that the API server accepts but ignores: the value of the object is the same before and after.
 func unchanged[T client.Object](object T, valueOf func(T) string, do func(*actor) error) func(*actor) error {
 	return func(a *actor) error {
 		before, after := copyOf(object).(T), copyOf(object).(T)

@@ -36,7 +36,7 @@ pv1      -             UpToDate    VolumeUpToDate            nocto     as now
 pv2      eda/scratch   Pending     VolumeOptionsMerged       ro,hard   ro,hard,nocto
 pv3      -             Exception   VolumeDeclaredElsewhere   -         nocto
 
-pv2: VolumeOptionsMerged: profile eda: no pod has mounted pv1 since it got these options; then mountOptions become ["ro","hard","nocto"] (were ["ro","hard"]) by eda
+pv2: VolumeOptionsMerged: StorageClientProfile eda: no pod has mounted PersistentVolume pv1 since it got these options; then mountOptions become ["ro","hard","nocto"] (were ["ro","hard"]) by eda
 
 pv3: VolumeDeclaredElsewhere: Not changed: managed by Flux`
 	if r.err != nil || !strings.HasPrefix(r.out, want) {

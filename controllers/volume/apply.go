@@ -57,7 +57,7 @@ func patchFor(step plan.Step) ([]byte, error) {
 	case plan.RecordSet:
 		annotations, err = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	default:
-		err = fmt.Errorf("step %q is not one that writes", step)
+		err = fmt.Errorf("build patch: unexpected step %q", step)
 	}
 	if err != nil || !wouldChange(step) {
 		return nil, err

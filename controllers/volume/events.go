@@ -27,7 +27,7 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 	case plan.RecordSet:
 		action = judge.ActionNone
 	}
-	log.FromContext(ctx).Info("Wrote volume", "PersistentVolume", note.Volume, "action", action, "reason", note.Reason, "message", note.Message)
+	log.FromContext(ctx).Info("Updated PersistentVolume", "PersistentVolume", note.Volume, "action", action, "reason", note.Reason, "message", note.Message)
 	s.sendEvent(note, action)
 }
 
@@ -44,7 +44,7 @@ func (s *scope) reportNotes(ctx context.Context, notes map[string]plan.Note) {
 			continue
 		}
 		s.reported[name] = content
-		log.FromContext(ctx).Info("Volume differs from what is declared", "PersistentVolume", name, "reason", note.Reason, "message", note.Message)
+		log.FromContext(ctx).Info("PersistentVolume differs from its profiles", "PersistentVolume", name, "reason", note.Reason, "message", note.Message)
 		s.sendEvent(note, judge.ActionNone)
 	}
 }

@@ -70,7 +70,7 @@ func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[typ
 	writes, rejected := s.ledger.Apply(changes)
 	failed := make(map[types.UID]error, len(rejected))
 	for uid, reason := range rejected {
-		failed[uid] = fmt.Errorf("cannot remember the PersistentVolume with UID %s: %w", uid, errors.New(reason))
+		failed[uid] = fmt.Errorf("record PersistentVolume with UID %s: %w", uid, errors.New(reason))
 	}
 	var mutex sync.Mutex
 	var written []*corev1.ConfigMap

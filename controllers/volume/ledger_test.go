@@ -167,7 +167,7 @@ func TestAnImmutablePageIsNamed(t *testing.T) {
 	}
 	r.pace = store.Pace{}
 	_, err := r.Reconcile(ctx, reconcile.Request{})
-	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable: delete it") {
+	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") {
 		t.Errorf("the pass says %v", err)
 	}
 	var pv corev1.PersistentVolume

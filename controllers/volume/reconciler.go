@@ -39,7 +39,7 @@ const (
 )
 
 // errNoLedger means that the records of volumes cannot be read. The reconciler does not write without them.
-var errNoLedger = errors.New("cannot list ConfigMaps, which hold what is remembered of PersistentVolumes: the role storage-client-manager is incomplete")
+var errNoLedger = errors.New("list ConfigMaps with the records of PersistentVolumes: not permitted; check the Role storage-client-manager")
 
 // Reconciler writes declared mount options to all PersistentVolumes. There is one request for the whole cluster.
 type Reconciler struct {
@@ -150,10 +150,10 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 // that the ledger no longer has.
 func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
 	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
-		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
+		return plan.Snapshot{}, false, fmt.Errorf("read records from the API server: %w", err)
 	}
 	if cached.Volumes, newer, err = s.refreshVolumes(ctx, cached.Volumes); err != nil {
-		return plan.Snapshot{}, false, fmt.Errorf("read live: %w", err)
+		return plan.Snapshot{}, false, fmt.Errorf("read PersistentVolumes from the API server: %w", err)
 	}
 	newer = newer || !s.ledger.IsSame(cached.Ledger)
 	cached.Ledger, s.compared = s.ledger, s.now

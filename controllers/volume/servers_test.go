@@ -44,8 +44,8 @@ func TestVolumesOfOneServer(t *testing.T) {
 		return builders.NFSVolume(options, append([]builders.VolumeOption{builders.Named(name), builders.Labelled("tier", tier)}, more...)...)
 	}
 	four, eight := byLabel("four", "nconnect=4"), byLabel("eight", "nconnect=8")
-	const fourAndEight = "volumes of server filer would have different nconnect: nconnect=4 (a), nconnect=8 (b): " +
-		"the first mount on a node fixes it for all: give all volumes of the server one value"
+	const fourAndEight = "nconnect differs between volumes of server filer: nconnect=4 (a), nconnect=8 (b); " +
+		"the first mount on a node sets it for all; use one value for all volumes of the server"
 	for name, test := range map[string]struct {
 		volumes []*corev1.PersistentVolume
 		want    map[string]string // message, "" for none
@@ -105,7 +105,7 @@ func TestVolumesOfOneServer(t *testing.T) {
 			for _, v := range test.volumes {
 				want, asked := test.want[v.Name]
 				note := r.noteOf(t, v.Name)
-				if asked && (want == "") == strings.Contains(note.Message, "different nconnect") || !strings.Contains(note.Message, want) {
+				if asked && (want == "") == strings.Contains(note.Message, "nconnect differs") || !strings.Contains(note.Message, want) {
 					t.Errorf("%s is noted %q, want %q", v.Name, note.Message, want)
 				}
 				if want == "" {

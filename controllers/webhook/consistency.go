@@ -30,7 +30,7 @@ func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 		}
 		for j, option := range rule.MountOptions {
 			if losesConsistency(string(option)) {
-				warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].mountOptions[%d]: %q: clients may see old data for a long time: "+
+				warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].mountOptions[%d]: %q: clients may see old data for a long time; "+
 					"select PersistentVolumeClaims or volumes by label, or only accessModes [%s]", i, j, option, corev1.ReadOnlyMany))
 			}
 		}

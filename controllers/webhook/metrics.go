@@ -15,7 +15,7 @@ const (
 // volumesSeen counts the requests of all API servers. Each replica counts the requests that it handles.
 var volumesSeen = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "storageclient_webhook_volumes_total",
-	Help: "New PersistentVolumes that the webhook was asked about, dry runs included: options merged, left unchanged, or left to the reconciler after an error.",
+	Help: "Admission requests for new PersistentVolumes, including dry runs: options merged, unchanged, or left to the reconciler after an error.",
 }, []string{"result"})
 
 func init() {

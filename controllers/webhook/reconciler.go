@@ -94,12 +94,12 @@ func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *c
 	if err != nil {
 		log.FromContext(ctx).Info("Creating a new CA for the webhooks", "reason", err.Error())
 		if authority, err = maker.CreateCACert(now.Add(-startBefore), now.Add(caLifetime)); err != nil {
-			return fmt.Errorf("create the webhooks' CA: %w", err)
+			return fmt.Errorf("create CA of the webhooks: %w", err)
 		}
 	}
 	certificate, key, err := maker.CreateCertPEM(authority, now.Add(-startBefore), now.Add(serverLifetime))
 	if err != nil {
-		return fmt.Errorf("create the webhooks' certificate: %w", err)
+		return fmt.Errorf("create certificate of the webhooks: %w", err)
 	}
 	before := client.MergeFromWithOptions(secret.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	secret.Data = map[string][]byte{
@@ -108,7 +108,7 @@ func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *c
 	if err := r.Patch(ctx, secret, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	log.FromContext(ctx).Info("Renewed the webhooks' certificate", "until", now.Add(serverLifetime))
+	log.FromContext(ctx).Info("Renewed the certificate of the webhooks", "until", now.Add(serverLifetime))
 	return nil
 }
 
@@ -124,18 +124,18 @@ func (r *CertificateReconciler) newRotator() *rotator.CertRotator {
 func (r *CertificateReconciler) readAuthority(data map[string][]byte) (*rotator.KeyPairArtifacts, error) {
 	certificate, key := data[caCertificateKey], data[caPrivateKeyKey]
 	if len(certificate) == 0 || len(key) == 0 {
-		return nil, errors.New("there is none yet")
+		return nil, errors.New("the Secret has no CA")
 	}
 	if !r.isGood(certificate, certificate, key, caName, nil) {
-		return nil, errors.New("it is damaged or near its end")
+		return nil, errors.New("the CA is invalid or expires soon")
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, fmt.Errorf("read it: %w", err)
+		return nil, fmt.Errorf("read CA: %w", err)
 	}
 	private, ok := pair.PrivateKey.(*rsa.PrivateKey)
 	if !ok {
-		return nil, errors.New("its key is not an RSA key")
+		return nil, errors.New("the CA key is not an RSA key")
 	}
 	return &rotator.KeyPairArtifacts{Cert: pair.Leaf, Key: private, CertPEM: certificate, KeyPEM: key}, nil
 }

@@ -27,7 +27,7 @@ type volumeHandler struct {
 func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (response admission.Response) {
 	defer func() {
 		if r := recover(); r != nil {
-			log.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Left a new volume to the reconciler")
+			log.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Left a new PersistentVolume to the reconciler")
 			volumesSeen.WithLabelValues(resultError).Inc()
 			response = admission.Allowed("")
 		}
@@ -35,7 +35,7 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 	response = admission.Allowed("")
 	patch, warning, err := h.patch(ctx, req)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "Left a new volume to the reconciler")
+		log.FromContext(ctx).Error(err, "Left a new PersistentVolume to the reconciler")
 		volumesSeen.WithLabelValues(resultError).Inc()
 		return response
 	}
@@ -65,7 +65,8 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	if err != nil || stopped != "" || verdict.Action != judge.ActionWrite {
 		return nil, stopped, err
 	}
-	log.FromContext(ctx).Info("Merged options into a new volume", "dryRun", ptr.Deref(req.DryRun, false), "message", verdict.Message, "profiles", verdict.Profiles)
+	log.FromContext(ctx).Info("Merged mount options into a new PersistentVolume", "dryRun", ptr.Deref(req.DryRun, false),
+		"message", verdict.Message, "profiles", verdict.Profiles)
 	patch, err = patchFor(pv, verdict)
 	return patch, "", err
 }

@@ -376,7 +376,7 @@ func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
 		want    []string
 		warned  string
 	}{
-		"the same rules": {fast, []string{"hard"}, "PersistentVolume bad could not be mounted with [\"nconnect=4\"] (driver kubernetes.io/nfs): the event says \"exit status 32\""},
+		"the same rules": {fast, []string{"hard"}, "PersistentVolume bad could not be mounted with [\"nconnect=4\"] (driver kubernetes.io/nfs, event: \"exit status 32\")"},
 		"other rules":    {changed, []string{"hard", "nconnect=4", "nocto"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

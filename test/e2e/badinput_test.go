@@ -126,7 +126,7 @@ func expectConflict(ctx SpecContext) {
 			g.Expect(conflict.Reason).To(Equal(v1alpha1.ReasonSettingConflict))
 			g.Expect(conflict.Message).To(And(ContainSubstring("vm.dirty_background_ratio"),
 				ContainSubstring("profiles "+profileName+", rival want 5 and 10 (keeping 5)"),
-				ContainSubstring("volumes: "+appName+": VolumeConflict: profiles of equal priority disagree: actimeo=30")))
+				ContainSubstring("volumes: "+appName+": VolumeConflict: Profiles of equal priority disagree: actimeo=30")))
 			g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
 		})
 	}

@@ -169,11 +169,11 @@ var _ = Describe("The ledger of volumes", func() {
 		Expect(readLedger().EntryOf(pv.UID)).To(BeNil(), "the record goes with the profile")
 	},
 		Entry("kubectl replace", reportOnly, kubectlReplace("soft"), 1, "soft", `kubectl replace (field manager "kubectl-replace")`, "in the manifest: spec: {mountOptions: "),
-		Entry("somebody who replaces volumes", reportOnly, replaceWhole("curl", unsigned), 1, "soft", "somebody else replaced the volume", "kubectl annotate --overwrite pv pv "),
-		Entry("somebody who takes annotations off", reportOnly, stripAnnotations("curl", unsigned), 2, "soft", "put the annotations back", "removed again"),
+		Entry("somebody who replaces volumes", reportOnly, replaceWhole("curl", unsigned), 1, "soft", "Another user or controller replaced the volume", "kubectl annotate --overwrite pv pv "),
+		Entry("somebody who takes annotations off", reportOnly, stripAnnotations("curl", unsigned), 2, "soft", "Restored the operator's annotations", "removed again"),
 		Entry("Argo CD with Replace=true", reportOnly, replaceWhole("argocd-controller", annotated("argocd.argoproj.io/tracking-id", "a")), 0, "soft", "Argo CD", "jsonPointers: [/spec/mountOptions]"),
 		Entry("Argo CD with Replace=true and no sign", reportOnly, replaceWhole("argocd-controller", unsigned), 0, "soft", "Argo CD", "jsonPointers: [/spec/mountOptions]"),
-		Entry("Argo CD with Replace=true, written all the same", patched, replaceWhole("argocd-controller", annotated("argocd.argoproj.io/tracking-id", "a")), 1, "soft", "Argo CD", "take Replace=true out"),
+		Entry("Argo CD with Replace=true, written all the same", patched, replaceWhole("argocd-controller", annotated("argocd.argoproj.io/tracking-id", "a")), 1, "soft", "Argo CD", "remove Replace=true from"),
 		Entry("Argo CD's server-side apply, written all the same", patched, applyForced("argocd-controller", annotated("argocd.argoproj.io/tracking-id", "a")), 1, "soft", "Argo CD"),
 		Entry("Argo CD's client-side apply, written all the same", patched, func(name string) {
 			kubectlApply(newVolume(name).Options("soft").Annotate("argocd.argoproj.io/tracking-id", "a").volume)
@@ -186,7 +186,7 @@ var _ = Describe("The ledger of volumes", func() {
 		Entry("Crossplane, written all the same", patched, replaceWhole("crossplane-kubernetes-provider", unsigned), 1, "soft", "Crossplane", "in the Object's spec.forProvider.manifest"),
 		Entry("Terraform", reportOnly, stripAnnotations("HashiCorp", unsigned), 0, "soft", "Terraform", "metadata[0].annotations"),
 		Entry("Terraform, written all the same", patched, replaceWhole("HashiCorp", unsigned), 1, "soft", "Terraform", "metadata[0].annotations"),
-		Entry("Terraform that ignores the list and not annotations", patched, stripAnnotations("HashiCorp", unsigned), 2, "soft", "put the annotations back", "Terraform"),
+		Entry("Terraform that ignores the list and not annotations", patched, stripAnnotations("HashiCorp", unsigned), 2, "soft", "Restored the operator's annotations", "Terraform"),
 	)
 
 	It("lets kubectl replace declare our list", func() {

@@ -175,7 +175,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		stalled := findProfile("fast")
 		Expect(stalled).To(And(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold), haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonFailureThreshold)))
 		Expect(meta.FindStatusCondition(stalled.Status.Conditions, "Stalled").Message).To(ContainSubstring(
-			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "MountVolume.SetUp failed for volume 'pv2' : mount failed: exit status 32 Output: mount.nfs: an incorrect`))
+			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "MountVolume.SetUp failed for volume 'pv2' : mount failed: exit status 32`))
 
 		By("other options")
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) {

@@ -36,7 +36,7 @@ func share(set string) volumeplan.ProbeCandidate {
 	}
 	return volumeplan.ProbeCandidate{
 		ProbeKey: volumeplan.ProbeKey{Set: set, Server: "filer"}, Volume: pv, Profiles: []string{"p"},
-		Target: judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a network of its own", Clone: judge.CloneTarget{
+		Target: judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a separate network namespace", Clone: judge.CloneTarget{
 			Options: []string{"vers=3.0", "actimeo=30"}, Own: []string{"vers=3.0"}, Declared: []string{"actimeo=30"}, Protocol: v1alpha1.ProtocolSMB,
 		}},
 	}

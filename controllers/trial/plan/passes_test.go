@@ -40,7 +40,7 @@ func newBay(t *testing.T, names ...string) *bay {
 	b := &bay{lab: newLab(t, names...), mounted: map[string]time.Time{}, theirs: map[string]bool{}}
 	b.runners = false
 	b.resolve = func(r *Trial) {
-		r.pv, r.Target = share("a").Volume, judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a network of its own", Clone: judge.CloneTarget{
+		r.pv, r.Target = share("a").Volume, judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a separate network namespace", Clone: judge.CloneTarget{
 			Own: []string{"vers=3.0", "actimeo=1"}, Options: []string{"vers=3.0", "actimeo=30"}, Protocol: v1alpha1.ProtocolSMB,
 		}}
 		if r.Status.Route == v1alpha1.RouteClone {

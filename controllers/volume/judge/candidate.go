@@ -16,7 +16,7 @@ func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue
 		return nil, message
 	}
 	if p.Deleting {
-		return nil, "profile " + p.Name + " is being deleted"
+		return nil, "StorageClientProfile " + p.Name + " is being deleted"
 	}
 	p.hold = nil
 	alone := []*Profile{p}
@@ -27,7 +27,7 @@ func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue
 	case v.Desired == nil && v.Reason == v1alpha1.VolumeReasonIgnored:
 		return nil, v.Message
 	case v.Desired == nil:
-		return nil, "no rule of profile " + p.Name + " selects the volume"
+		return nil, "no rule of StorageClientProfile " + p.Name + " selects the volume"
 	case slices.Contains(unusable, v.Reason):
 		return nil, v.Message
 	}

@@ -69,13 +69,14 @@ func (s *scope) blockClass() (Verdict, bool) {
 	name := s.rules[at].profile.Name + "/" + s.rules[at].Name
 	switch class := s.Volume.Spec.StorageClassName; {
 	case class == "":
-		return blockedFor(v1alpha1.VolumeReasonNoClass, fmt.Sprintf("the volume has no StorageClass, from which rule %s takes its options: leave it out of the rule's selector", name)), true
+		return blockedFor(v1alpha1.VolumeReasonNoClass, fmt.Sprintf(
+			"Not changed: rule %s uses the options of the StorageClass, and the volume has no StorageClass; exclude it from the rule's selector", name)), true
 	case !s.HasClass:
-		return blockedFor(v1alpha1.VolumeReasonNoClass, fmt.Sprintf("StorageClass %s does not exist, from which rule %s takes its options: "+
-			"mountOptions stay %s until it does", class, name, listText(s.current))), true
+		return blockedFor(v1alpha1.VolumeReasonNoClass, fmt.Sprintf("StorageClass %s does not exist; rule %s uses its options; "+
+			"mountOptions stay %s until it exists", class, name, listText(s.current))), true
 	}
 	if problems := s.classProblems(); len(problems) > 0 {
-		return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("StorageClass %s has options that rule %s may not bring to its volumes: %s",
+		return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("StorageClass %s has options that rule %s must not set: %s",
 			s.Volume.Spec.StorageClassName, name, text.Join(problems, "; "))), true
 	}
 	return Verdict{}, false

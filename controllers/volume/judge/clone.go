@@ -24,11 +24,11 @@ func cloneObstacle(pv *corev1.PersistentVolume) string {
 	t := describeSource(pv)
 	switch {
 	case !t.MayBeCloned():
-		return "volumes of driver " + t.Driver + " cannot be cloned: it is not known to mount a second one of the same source beside the first"
+		return "volumes of driver " + t.Driver + " cannot be cloned: support for two volumes of one source is unknown"
 	case t.Source().Server == "":
 		return "the volume does not name its server"
 	case pv.Spec.NodeAffinity != nil:
-		return "the volume is for certain nodes only"
+		return "the volume has node affinity"
 	}
 	return ""
 }

@@ -226,7 +226,7 @@ func (s *scope) leaveIgnored() (Verdict, bool) {
 	}
 	s.rules = nil
 	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored,
-		Message: "the volume is being deleted, or it or its PersistentVolumeClaim has the annotation " + v1alpha1.IgnoreAnnotation}, true
+		Message: "Ignored: the volume is being deleted, or it or its PersistentVolumeClaim has the annotation " + v1alpha1.IgnoreAnnotation}, true
 }
 
 func (s *scope) holdBack() (Verdict, bool) {
@@ -241,7 +241,7 @@ func (s *scope) leaveUnselected() (Verdict, bool) {
 	if len(s.rules) > 0 || s.record.Present {
 		return Verdict{}, false
 	}
-	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "no rule selects the volume"}, true
+	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "No rule selects the volume"}, true
 }
 
 // restoreUnselected restores a volume that no rule selects any longer.
@@ -250,10 +250,11 @@ func (s *scope) restoreUnselected() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	if reason := s.keepOptions(); reason != "" {
-		return Verdict{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased, Message: "mountOptions left unchanged: " + reason}, true
+		return Verdict{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased,
+			Message: "mountOptions stay unchanged: " + reason}, true
 	}
 	return Verdict{Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonRestored, Options: s.record.Original,
-		Message: "restored the original mountOptions: " + listText(s.record.Original)}, true
+		Message: "Restored the original mountOptions: " + listText(s.record.Original)}, true
 }
 
 // keepOptions explains why the options of a volume that no rule selects stay. Empty if they are restored.
@@ -268,9 +269,9 @@ func (s *scope) keepOptions() string {
 	case s.Profiles.isRetained(s.record.Profiles):
 		return "deletionPolicy is Retain"
 	case !slices.Equal(s.current, s.record.Applied):
-		return "somebody else changed them"
+		return "another user or controller changed them"
 	case declared:
-		return declarer.String() + " has come to declare them"
+		return declarer.String() + " now manages them"
 	}
 	return ""
 }
@@ -319,15 +320,15 @@ func (s *scope) keptValues() map[string][]string {
 func (s *scope) managedElsewhereText(manager owner) string {
 	current := mountoptions.SplitOptions(s.current)
 	missing := slices.DeleteFunc(slices.Clone(s.merged.options), func(o string) bool { return slices.Contains(current, o) })
-	remedy := fmt.Sprintf("Add %s there", listText(missing))
+	remedy := fmt.Sprintf("add %s there", listText(missing))
 	if len(missing) == 0 || len(missing)+len(current) != len(s.merged.options) {
-		remedy = fmt.Sprintf("Set mountOptions to %s there", listText(s.merged.options))
+		remedy = fmt.Sprintf("set mountOptions to %s there", listText(s.merged.options))
 	}
 	declare, cede := manager.blocks(s.Volume.Name, s.merged.options)
 	if declare != "" {
 		remedy += ", " + declare
 	}
-	message := fmt.Sprintf("Not changed: managed by %s, with mountOptions %s. %s, or set gitOpsOwned: Patch", manager, listText(s.current), remedy)
+	message := fmt.Sprintf("Not changed: managed by %s; mountOptions are %s; %s, or set gitOpsOwned: Patch", manager, listText(s.current), remedy)
 	if cede != "" {
 		message += " with this " + cede
 	}
@@ -338,8 +339,8 @@ func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
 	if _, ok := s.Volume.Annotations[corev1.MountOptionAnnotation]; !ok {
 		return Verdict{}, false
 	}
-	return blockedFor(v1alpha1.VolumeReasonLegacyAnnotation, fmt.Sprintf("annotation %s overrides spec.mountOptions: move its options there and remove it",
-		corev1.MountOptionAnnotation)), true
+	return blockedFor(v1alpha1.VolumeReasonLegacyAnnotation, fmt.Sprintf(
+		"Not changed: annotation %s overrides spec.mountOptions; move its options there and remove the annotation", corev1.MountOptionAnnotation)), true
 }
 
 func (s *scope) blockChanged() (Verdict, bool) {
@@ -347,7 +348,7 @@ func (s *scope) blockChanged() (Verdict, bool) {
 	case !s.record.Present || s.hasAddedOptions():
 		return Verdict{}, false
 	case s.record.Broken != "":
-		return blockedFor(v1alpha1.VolumeReasonConflict, s.record.Broken+": "+s.adoptText()), true
+		return blockedFor(v1alpha1.VolumeReasonConflict, "Not changed: "+s.record.Broken+"; "+s.adoptText()), true
 	case !s.hasAppliedOptions():
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.changedText()), true
 	case s.record.Recalled && s.isReplaced():
@@ -361,10 +362,11 @@ func (s *scope) blockChanged() (Verdict, bool) {
 // blockUnmounted blocks volumes that are not mounted with options.
 func (s *scope) blockUnmounted() (Verdict, bool) {
 	if isRawBlock(s.Volume) {
-		return blockedFor(v1alpha1.VolumeReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
+		return blockedFor(v1alpha1.VolumeReasonNoMount,
+			"Not changed: volumeMode is Block, and mount options have no effect on devices; exclude the volume from the rule's selector"), true
 	}
 	if reason := s.target.UnsupportedReason(); reason != "" {
-		return blockedFor(v1alpha1.VolumeReasonNoMount, reason+": leave the volume out of the rule's selector"), true
+		return blockedFor(v1alpha1.VolumeReasonNoMount, "Not changed: "+reason+"; exclude the volume from the rule's selector"), true
 	}
 	return Verdict{}, false
 }
@@ -374,7 +376,8 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 	source := s.target.Source()
 	vouched := func(r rule) bool { return source.Driver != "" && slices.Contains(r.Selector.Drivers, source.Driver) }
 	if source.Protocol == "" && slices.ContainsFunc(s.rules, func(r rule) bool { return !vouched(r) }) {
-		return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf("unknown driver %q: name it in the rule's selector.drivers if it mounts NFS, or XFS and the volume's fsType is xfs", source.Driver)), true
+		return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf(
+			"Not changed: unknown driver %q; name it in the rule's selector.drivers if it mounts NFS, or XFS with fsType xfs", source.Driver)), true
 	}
 	var foreign []string
 	for _, r := range s.rules {
@@ -388,19 +391,19 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	slices.Sort(foreign)
-	return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf("not for this volume, which is %s: %s: name protocols or fsTypes in the rule's selector",
-		describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
+	return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf(
+		"Not supported by the volume, which is %s: %s; name protocols or fsTypes in the rule's selector", describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
 }
 
 // describeKind returns the kind of a volume, in the words of a selector.
 func describeKind(source Source, options mountoptions.Protocol) string {
 	switch {
 	case source.Protocol == v1alpha1.ProtocolBlock && source.FSType == "":
-		return fmt.Sprintf("Block (driver %s) and names no fsType", source.Driver)
+		return fmt.Sprintf("Block without fsType (driver %s)", source.Driver)
 	case source.Protocol == v1alpha1.ProtocolBlock:
 		return fmt.Sprintf("Block with fsType %s (driver %s)", source.FSType, source.Driver)
 	case source.Protocol == "":
-		return fmt.Sprintf("taken for %s (driver %s)", options, source.Driver)
+		return fmt.Sprintf("treated as %s (driver %s)", options, source.Driver)
 	}
 	return fmt.Sprintf("%s (driver %s)", source.Protocol, source.Driver)
 }
@@ -411,15 +414,16 @@ func (s *scope) blockBackendList() (Verdict, bool) {
 	if missing == "" {
 		return Verdict{}, false
 	}
-	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("%s mounts with its backend's options as long as the volume has none, "+
-		"and drops them all for the volume's: declare %s too, and whatever else the backend has", s.target.Driver, missing)), true
+	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("Not changed: driver %s uses the options of its backend only if the volume has none; "+
+		"also declare %s and all other options of the backend", s.target.Driver, missing)), true
 }
 
 func (s *scope) blockInvalid() (Verdict, bool) {
 	if len(s.merged.problems) == 0 {
 		return Verdict{}, false
 	}
-	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, "mount would refuse the merged list, or not get it unchanged: "+text.Join(s.merged.problems, "; ")), true
+	return blockedFor(v1alpha1.VolumeReasonInvalidOptions,
+		"Not changed: mount would reject the merged options, or the driver would change them: "+text.Join(s.merged.problems, "; ")), true
 }
 
 func (s *scope) writeMerged() (Verdict, bool) {
@@ -429,10 +433,10 @@ func (s *scope) writeMerged() (Verdict, bool) {
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s%s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)), s.classText())
 	if s.record.Recalled && slices.Equal(s.current, wanted) {
-		return s.writeVerdict("put the annotations back that somebody removed; mountOptions stay " + listText(wanted)), true
+		return s.writeVerdict("Restored the operator's annotations; mountOptions stay " + listText(wanted)), true
 	}
 	if !s.target.MountsPerPod() {
-		message += "; a node mounts with them once no pod there uses the volume any more"
+		message += "; effective on a node once no pod there uses the volume"
 	}
 	return s.writeVerdict(message), true
 }
@@ -452,7 +456,7 @@ func (s *scope) keepCurrent() (Verdict, bool) {
 	}
 	if len(s.merged.conflicts) > 0 {
 		v.State, v.Reason, v.Exceptions = StateBlocked, v1alpha1.VolumeReasonConflict, nil
-		v.Message = fmt.Sprintf("profiles of equal priority disagree: %s: nothing is changed; give one a higher priority", text.List(s.merged.conflicts))
+		v.Message = fmt.Sprintf("Profiles of equal priority disagree: %s; not changed; give one of them a higher priority", text.List(s.merged.conflicts))
 	}
 	return v, true
 }

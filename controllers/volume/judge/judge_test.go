@@ -204,7 +204,7 @@ func TestVerdict(t *testing.T) {
 		"changed by somebody else: left alone": {
 			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want:    leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
-			message: `somebody else changed mountOptions to ["soft"]; last written: ["hard","nconnect=4","nocto"]`,
+			message: `Another user or controller changed mountOptions to ["soft"]; last written: ["hard","nconnect=4","nocto"]`,
 		},
 		"put back to the original by somebody else: left alone, not written again": {
 			volume: builders.NFSVolume(hard, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},

@@ -229,7 +229,7 @@ func TestADriverWhoseBackendHasAListOfItsOwn(t *testing.T) {
 	}{
 		"an empty list of NFS stays empty where the rule names no version": {
 			volume: builders.NFSVolume(nil, of("file", "")), with: rule("nconnect=8", "hard"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
-			message: "csi.trident.netapp.io mounts with its backend's options as long as the volume has none, and drops them all for the volume's: declare nfsvers too",
+			message: "driver csi.trident.netapp.io uses the options of its backend only if the volume has none; also declare nfsvers and all other options of the backend",
 		},
 		"and is written where it does": {
 			volume: builders.NFSVolume(nil, of("file", "")), with: rule("nfsvers=3", "hard"), want: written(nil, []string{"nfsvers=3", "hard"}, "fast"),
@@ -238,7 +238,7 @@ func TestADriverWhoseBackendHasAListOfItsOwn(t *testing.T) {
 			volume: builders.NFSVolume([]string{"hard"}, of("file", "")), with: rule("nconnect=8"), want: written([]string{"hard"}, []string{"hard", "nconnect=8"}, "fast"),
 		},
 		"an empty list of XFS stays empty without nouuid": {
-			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"), message: "declare nouuid too",
+			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"), message: "also declare nouuid",
 		},
 		"and is written with it": {
 			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime", "nouuid"), want: written(nil, []string{"noatime", "nouuid"}, "fast"),
@@ -284,7 +284,7 @@ func TestTheRemedyIsTheTools(t *testing.T) {
 		"Terraform's typed resource": {managedBy("HashiCorp", metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:nfs":{}}}`), []string{"Terraform",
 			"in the resource: lifecycle { ignore_changes = [spec[0].mount_options, metadata[0].annotations] }"}},
 		"Terraform's manifest": {apply("Terraform"), []string{"Terraform", `in the kubernetes_manifest: computed_fields = ["spec.mountOptions", "metadata.annotations"]`}},
-		"kapp": {builders.Labelled("kapp.k14s.io/app", "1"), []string{"kapp", "beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [[spec, mountOptions], " +
+		"kapp": {builders.Labelled("kapp.k14s.io/app", "1"), []string{"kapp", "next to the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [[spec, mountOptions], " +
 			"[metadata, annotations, tuning.storageclient.dev/original-mount-options], [metadata, annotations, tuning.storageclient.dev/applied-mount-options], " +
 			"[metadata, annotations, tuning.storageclient.dev/profiles], [metadata, annotations, tuning.storageclient.dev/mount-options-step], " +
 			"[metadata, annotations, tuning.storageclient.dev/failed-mount-options]], " +

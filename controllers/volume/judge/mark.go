@@ -108,9 +108,10 @@ func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 	}
 	condition := "until a rule that declares them changes"
 	if b.Unclear {
-		condition = "until a pod shows whether it mounts with these"
+		condition = "until a pod shows whether the original options work"
 	}
-	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", BlameText(set, b), listText(out.Options), condition)
+	out.Message = fmt.Sprintf("A pod could not mount the volume with %s; restored %s; no other volume gets these options %s",
+		BlameText(set, b), listText(out.Options), condition)
 	return out
 }
 
@@ -120,12 +121,12 @@ func BlameText(set *optionset.Record, b optionset.Blame) string {
 	if len(b.Options) > 0 {
 		list = listText(b.Options)
 	}
-	return fmt.Sprintf("%s (driver %s): the event says %s", list, set.Driver, quote(b.Text))
+	return fmt.Sprintf("%s (driver %s, event: %s)", list, set.Driver, quote(b.Text))
 }
 
 // RestoredText returns the message for a volume that is restored because another one could not be mounted with the declared options.
 func RestoredText(failed string, original []string) string {
-	return fmt.Sprintf("%s could not be mounted with the declared options, and no mount has shown them to work: restored %s", failed, listText(original))
+	return fmt.Sprintf("PersistentVolume %s could not be mounted with the declared options, which no mount has proven; restored %s", failed, listText(original))
 }
 
 // releaseFailedMount removes the failed mount from a volume when no profile declares the options any longer.
@@ -144,7 +145,7 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 			return v
 		}
 	}
-	v.Action, v.Reason, v.Message = ActionRelease, v1alpha1.VolumeReasonReleased, "no profile declares the options any more that could not be mounted"
+	v.Action, v.Reason, v.Message = ActionRelease, v1alpha1.VolumeReasonReleased, "Cleared the failed mount: no profile declares its options anymore"
 	return v
 }
 

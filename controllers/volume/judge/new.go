@@ -18,7 +18,7 @@ func EvaluateNew(volume *Evaluation, index *VolumeIndex, find func(set, server s
 	if reason == "" {
 		return v, ""
 	}
-	return v, fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped: %s", text.List(v.Profiles), reason)
+	return v, fmt.Sprintf("mountOptions stay unchanged; the options of %s are stopped: %s", text.List(v.Profiles), reason)
 }
 
 // RejectionText explains why no further volume of a server gets an option set, regardless of other evidence. Empty if volumes may get it.

@@ -34,7 +34,7 @@ var (
 	}}
 	helm = &tool{name: "Helm", declare: func(_ string, list []string) string { return "in the chart's template: " + specBlock(list) }}
 	kapp = &tool{name: "kapp", cede: func(volume string) string {
-		return fmt.Sprintf(`beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [%s], type: copy, `+
+		return fmt.Sprintf(`next to the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [%s], type: copy, `+
 			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`, kappPaths(), volume)
 	}}
 	pulumi     = &tool{name: "Pulumi", cede: func(string) string { return `in the resource's options: ignoreChanges: ["spec.mountOptions"]` }}

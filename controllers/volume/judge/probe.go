@@ -51,18 +51,18 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 func probeObstacle(source Source, t ProbeTarget) string {
 	switch {
 	case source.Protocol != v1alpha1.ProtocolNFS:
-		return "only NFS can be mounted in a network of its own"
+		return "only NFS can be mounted in a separate network namespace"
 	case t.Server == "":
 		return "the volume does not name its server"
 	case t.Path == "":
-		return "driver " + source.Driver + " does not say what it mounts"
+		return "the path that driver " + source.Driver + " mounts is unknown"
 	case !probedServer.MatchString(t.Server) || len(t.Path) > maxProbedPath || !probedPath.MatchString(t.Path):
-		return "server or path holds characters that the agent does not accept"
+		return "server or path contains characters that the agent rejects"
 	}
 	for _, list := range [][]string{t.Options, t.Own} {
 		for _, problem := range mountoptions.Validate(mountoptions.NFS, list) {
 			if !problem.Warning {
-				return "the agent does not accept the volume's option " + problem.Option + ": " + problem.Message
+				return "the agent rejects mount option " + problem.Option + ": " + problem.Message
 			}
 		}
 	}

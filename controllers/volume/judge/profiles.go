@@ -17,7 +17,7 @@ import (
 )
 
 // pausedAllMessage reports the only pause that no profile shows.
-const pausedAllMessage = "the annotation on the manager's namespace pauses everything"
+const pausedAllMessage = "Everything is paused by the annotation on the manager's namespace"
 
 // hold is a reason why a profile does not act.
 type hold struct {
@@ -135,18 +135,18 @@ func holdOf(p *v1alpha1.StorageClientProfile, standing match.Standing, allow cat
 		return nil
 	}
 	if pause.IsProfilePaused(p) {
-		return &hold{wouldAct: true, message: fmt.Sprintf("profile %s is paused", p.Name)}
+		return &hold{wouldAct: true, message: fmt.Sprintf("StorageClientProfile %s is paused", p.Name)}
 	}
 	if standing != match.Held {
 		return nil
 	}
 	if reason, _ := match.Check(p, allow); reason != "" {
-		return &hold{message: fmt.Sprintf("profile %s is stalled: %s", p.Name, reason)}
+		return &hold{message: fmt.Sprintf("StorageClientProfile %s is stalled: %s", p.Name, reason)}
 	}
 	if p.Spec.Mode == v1alpha1.ModePlan {
-		return &hold{wouldAct: true, message: fmt.Sprintf("profile %s is in mode Plan", p.Name)}
+		return &hold{wouldAct: true, message: fmt.Sprintf("StorageClientProfile %s is in mode Plan", p.Name)}
 	}
-	return &hold{wouldAct: true, message: fmt.Sprintf("profile %s has no finalizer yet", p.Name)}
+	return &hold{wouldAct: true, message: fmt.Sprintf("StorageClientProfile %s has no finalizer yet", p.Name)}
 }
 
 // rulesSelecting returns the rules of acting profiles that select the volume and declare something, by precedence.

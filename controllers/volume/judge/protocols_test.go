@@ -49,7 +49,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		"SMB options are written to an SMB volume, behind its own": {
 			volume: sourced([]string{"dir_mode=0777", "vers=3.1.1"}, smb), profiles: one(onClass("p", "actimeo=30", "mfsymlinks")),
 			want:    written([]string{"dir_mode=0777", "vers=3.1.1"}, []string{"dir_mode=0777", "vers=3.1.1", "actimeo=30", "mfsymlinks"}, "p"),
-			message: "a node mounts with them once no pod there uses the volume any more",
+			message: "effective on a node once no pod there uses the volume",
 		},
 		"Azure Files speaks SMB by default": {
 			volume: sourced(nil, azureSMB), profiles: one(onClass("p", "nosharesock", "actimeo=60")),
@@ -107,7 +107,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		},
 		"options of XFS stay away from a disk that names no file system": {
 			volume: sourced(nil, byCSI("ebs.csi.aws.com", "", nil)), profiles: one(onClass("p", "logbsize=256k")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
-			message: "Block (driver ebs.csi.aws.com) and names no fsType",
+			message: "Block without fsType (driver ebs.csi.aws.com)",
 		},
 		"what every file system takes reaches ext4": {
 			volume: sourced([]string{"commit=30"}, ext4), profiles: one(onClass("p", "noatime")),

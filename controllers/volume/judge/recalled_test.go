@@ -28,7 +28,7 @@ func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
 	putBack := func(e *ledger.Entry) { e.AnnotationsRestored = true }
 	retained := builders.NFSProfile("fast", []string{"nconnect=4", "nocto"}, builders.Deleted, builders.Retaining)
 	replaces := managedBy("kubectl-replace", metav1.ManagedFieldsOperationUpdate, ownsOptions)
-	const adopt = `to have the volume adopted as it is, run: kubectl annotate --overwrite pv pv1 tuning.storageclient.dev/original-mount-options='["soft"]' ` +
+	const adopt = `to adopt the current mountOptions as the original ones, run: kubectl annotate --overwrite pv pv1 tuning.storageclient.dev/original-mount-options='["soft"]' ` +
 		`tuning.storageclient.dev/applied-mount-options='["soft"]' --field-manager=storageclient-plugin`
 	conflict := leftAlone(v1alpha1.VolumeReasonConflict, "fast")
 	for name, test := range map[string]struct {
@@ -38,28 +38,28 @@ func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
 		want     outcome
 		message  string
 	}{
-		"annotations that are gone are put back":       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "put the annotations back"},
-		"and those that are broken":                    {builders.NFSVolume(merged, builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "{")), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "put the annotations back"},
+		"annotations that are gone are put back":       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "Restored the operator's annotations"},
+		"and those that are broken":                    {builders.NFSVolume(merged, builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "{")), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "Restored the operator's annotations"},
 		"but not a second time":                        {builders.NFSVolume(merged), entry(putBack), []v1alpha1.StorageClientProfile{fast}, conflict, "removed again"},
 		"later changes are laid over the original":     {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, written(hard, []string{"hard", "noresvport"}, "fast"), ""},
 		"and the original comes back":                  {builders.NFSVolume(merged), entry(), nil, restored("hard"), ""},
 		"also where we stand back":                     {builders.NFSVolume(merged), entry(putBack), nil, restored("hard"), ""},
 		"Retain leaves the list":                       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{retained}, released, "Retain"},
-		"a volume that was replaced is left alone":     {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, `somebody else replaced the volume: mountOptions are ["soft"], and our annotations are gone`},
+		"a volume that was replaced is left alone":     {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, `Another user or controller replaced the volume: mountOptions are ["soft"], and the operator's annotations are gone`},
 		"with its own list, too":                       {builders.NFSVolume(hard), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, "replaced the volume"},
-		"and nothing is put back there":                {builders.NFSVolume(soft), entry(), nil, released, "somebody else changed them"},
+		"and nothing is put back there":                {builders.NFSVolume(soft), entry(), nil, released, "another user or controller changed them"},
 		"it can be adopted as it is":                   {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, adopt},
 		"and then is":                                  {builders.NFSVolume(soft, builders.Carrying(soft, soft)), entry(putBack), []v1alpha1.StorageClientProfile{fast}, written(soft, []string{"soft", "nconnect=4", "nocto"}, "fast"), ""},
 		"whole annotations have the last word":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), entry(), nil, restored("soft"), ""},
 		"also against an entry that is broken":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), &ledger.Entry{Broken: "key 1 cannot be read"}, nil, restored("soft"), ""},
-		"one that is broken is named":                  {builders.NFSVolume(merged), &ledger.Entry{Broken: "key 1 cannot be read"}, []v1alpha1.StorageClientProfile{fast}, conflict, "key 1 cannot be read: to have the volume adopted"},
+		"one that is broken is named":                  {builders.NFSVolume(merged), &ledger.Entry{Broken: "key 1 cannot be read"}, []v1alpha1.StorageClientProfile{fast}, conflict, "Not changed: key 1 cannot be read; to adopt the current mountOptions"},
 		"a first write that did not come to pass":      {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Pending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
 		"one that did":                                 {builders.NFSVolume(merged), entry(func(e *ledger.Entry) { e.Pending = true }), nil, restored("hard"), ""},
 		"a volume that has its own list back":          {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Ending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
 		"kubectl replace declares our list":            {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
 		"again and again":                              {builders.NFSVolume(merged, replaces), entry(putBack), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
 		"and no longer the one that is declared":       {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, conflict, `kubectl replace (field manager "kubectl-replace") writes the whole volume`},
-		"which then stays there":                       {builders.NFSVolume(merged, replaces), entry(), nil, released, "has come to declare them"},
+		"which then stays there":                       {builders.NFSVolume(merged, replaces), entry(), nil, released, "now manages them"},
 		"a volume of another kind of ours is as it is": {builders.NFSVolume(merged), nil, nil, outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestWhoReplacesAVolumeIsNamed(t *testing.T) {
 		want []string
 	}{
 		"kubectl replace": {replaced("kubectl-replace"), []string{`kubectl replace (field manager "kubectl-replace") replaced the volume`, "in the manifest: spec: {mountOptions: " + list + "}"}},
-		"Argo CD":         {replaced("argocd-controller"), []string{`Argo CD (field manager "argocd-controller")`, "ignoreDifferences", "take Replace=true out"}},
-		"Argo CD's label": {builders.Labelled("argocd.argoproj.io/instance", "app"), []string{"Argo CD (argocd.argoproj.io/instance)", "take Replace=true out"}},
+		"Argo CD":         {replaced("argocd-controller"), []string{`Argo CD (field manager "argocd-controller")`, "ignoreDifferences", "remove Replace=true from"}},
+		"Argo CD's label": {builders.Labelled("argocd.argoproj.io/instance", "app"), []string{"Argo CD (argocd.argoproj.io/instance)", "remove Replace=true from"}},
 		"Flux":            {replaced("kustomize-controller"), []string{"Flux", "in the Kustomization's spec"}},
 		"Flux's releases": {replaced("helm-controller"), []string{"Flux", "in the HelmRelease's spec"}},
 		"Helm":            {replaced("helm"), []string{"Helm", "in the chart's template"}},
@@ -94,7 +94,7 @@ func TestWhoReplacesAVolumeIsNamed(t *testing.T) {
 		"Pulumi":          {replaced("pulumi-resource-kubernetes"), []string{"Pulumi", "ignoreChanges"}},
 		"Crossplane":      {replaced("crossplane-kubernetes-provider"), []string{"Crossplane", "in the Object's spec.forProvider.manifest"}},
 		"Terraform":       {replaced("HashiCorp"), []string{"Terraform", "metadata[0].annotations"}},
-		"nobody known":    {replaced("curl"), []string{"somebody else replaced the volume", "set that again"}},
+		"nobody known":    {replaced("curl"), []string{"Another user or controller replaced the volume", "set these again"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			written := &ledger.Entry{Written: []ledger.Lists{{Original: []string{"hard"}, Applied: []string{"hard", "nconnect=4", "nocto"}}}}

@@ -48,7 +48,7 @@ func (s *scope) keepReplaced() Verdict {
 		return v
 	}
 	replacer, _ := replacerOf(s.Volume)
-	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("Not changed: %s writes the whole volume, with mountOptions %s. %s",
+	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("Not changed: %s writes the whole volume; mountOptions are %s; %s",
 		replacer, listText(s.current), s.remedyText(replacer)))
 }
 
@@ -63,28 +63,28 @@ func (s *scope) changerOf() (changer owner, known bool) {
 // changedText is the message for mount options that are neither the applied nor the original ones.
 func (s *scope) changedText() string {
 	changer, known := s.changerOf()
-	actor := "somebody else"
+	actor := "Another user or controller"
 	if known {
 		actor = changer.String()
 	}
-	change, remedy := "changed mountOptions to "+listText(s.current), "set that again"
+	change, remedy := "changed mountOptions to "+listText(s.current), "set these again"
 	if s.record.Recalled {
-		change = fmt.Sprintf("replaced the volume: mountOptions are %s, and our annotations are gone", listText(s.current))
+		change = fmt.Sprintf("replaced the volume: mountOptions are %s, and the operator's annotations are gone", listText(s.current))
 	}
 	if known {
 		remedy = s.remedyText(changer)
 	}
-	return fmt.Sprintf("%s %s; last written: %s: %s, or %s", actor, change, listText(s.record.Applied), remedy, s.adoptText())
+	return fmt.Sprintf("%s %s; last written: %s; %s, or %s", actor, change, listText(s.record.Applied), remedy, s.adoptText())
 }
 
 // removedText is the message for annotations that were restored once and removed again.
 func (s *scope) removedText() string {
 	changer, known := s.changerOf()
-	out := "our annotations were removed again after they had been put back, and are left so: "
+	out := "The operator's annotations were removed again after it restored them; "
 	if known {
-		out += fmt.Sprintf("%s may do it: %s, and ", changer, s.remedyText(changer))
+		out += fmt.Sprintf("%s may remove them: %s, and ", changer, s.remedyText(changer))
 	} else {
-		out += "keep whoever removes them from it, and "
+		out += "stop the user or controller that removes them, and "
 	}
 	return out + s.adoptText()
 }
@@ -96,9 +96,9 @@ func (s *scope) remedyText(manager owner) string {
 		return fmt.Sprintf("set mountOptions to %s there, %s", listText(s.merged.options), declare)
 	}
 	if manager.tool == argoCD && s.record.Recalled {
-		cede += ", and take Replace=true out of its sync options"
+		cede += ", and remove Replace=true from its sync options"
 	}
-	return "have it leave them, " + cede
+	return "configure it to leave them unchanged, " + cede
 }
 
 // adoptText returns the command that makes the current mount options the original ones. Declared options are merged into them from then on.
@@ -108,6 +108,6 @@ func (s *scope) adoptText() string {
 		list = listText(s.current)
 	}
 	list = "'" + strings.ReplaceAll(list, "'", `'\''`) + "'"
-	return fmt.Sprintf("to have the volume adopted as it is, run: kubectl annotate --overwrite pv %s %s=%s %s=%s --field-manager="+v1alpha1.PluginFieldManager,
-		s.Volume.Name, v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
+	return fmt.Sprintf("to adopt the current mountOptions as the original ones, run: "+
+		"kubectl annotate --overwrite pv %s %s=%s %s=%s --field-manager="+v1alpha1.PluginFieldManager, s.Volume.Name, v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
 }

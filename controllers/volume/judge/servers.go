@@ -75,7 +75,7 @@ func (v Verdict) contestedBy(message string) Verdict {
 	v.Contested = true
 	switch {
 	case v.Action == ActionWrite:
-		v.Message += "; nconnect is left as it is: " + message
+		v.Message += "; nconnect unchanged: " + message
 	case v.State == StateUpToDate:
 		v.State, v.Reason, v.Message, v.Exceptions = StateBlocked, v1alpha1.VolumeReasonConflict, message, nil
 	}
@@ -96,8 +96,8 @@ func (s *Servers) messageFor(server string) string {
 	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
 		parts = append(parts, fmt.Sprintf("nconnect=%d (%s)", n, text.List(byNumber[n])))
 	}
-	s.messages[server] = fmt.Sprintf("volumes of server %s would have different nconnect: %s: the first mount on a node fixes it for all: "+
-		"give all volumes of the server one value", server, strings.Join(parts, ", "))
+	s.messages[server] = fmt.Sprintf("nconnect differs between volumes of server %s: %s; the first mount on a node sets it for all; "+
+		"use one value for all volumes of the server", server, strings.Join(parts, ", "))
 	return s.messages[server]
 }
 
@@ -117,9 +117,10 @@ func (s *Servers) silentMessageFor(d demand) string {
 	case 0:
 		s.silent[d] = ""
 	case 1:
-		s.silent[d] = fmt.Sprintf("%s of server %s has no nconnect: where it is mounted first, a node has one connection for all", volumes[0], d.server)
+		s.silent[d] = fmt.Sprintf("PersistentVolume %s of server %s has no nconnect; a node that mounts it first uses one connection for all", volumes[0], d.server)
 	default:
-		s.silent[d] = fmt.Sprintf("%s of server %s have no nconnect: where one of them is mounted first, a node has one connection for all", text.List(volumes), d.server)
+		s.silent[d] = fmt.Sprintf("PersistentVolumes %s of server %s have no nconnect; a node that mounts one of them first uses one connection for all",
+			text.List(volumes), d.server)
 	}
 	return s.silent[d]
 }

@@ -23,8 +23,8 @@ func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
 		return pv
 	}
 	all := []string{"hard", "nconnect=8", "actimeo=600", "nocto"}
-	const dispute = "volumes of server filer would have different nconnect: nconnect=2 (other-team), nconnect=8 (pv1): " +
-		"the first mount on a node fixes it for all: give all volumes of the server one value"
+	const dispute = "nconnect differs between volumes of server filer: nconnect=2 (other-team), nconnect=8 (pv1); " +
+		"the first mount on a node sets it for all; use one value for all volumes of the server"
 	for name, test := range map[string]struct {
 		volume, other *corev1.PersistentVolume
 		with          v1alpha1.StorageClientProfile
@@ -33,7 +33,7 @@ func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
 	}{
 		"the other options are written": {
 			volume: builders.NFSVolume([]string{"hard"}), other: foreign("nconnect=2"), with: eight,
-			want: written([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast"), message: "nconnect is left as it is: " + dispute,
+			want: written([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast"), message: "nconnect unchanged: " + dispute,
 		},
 		"once they are, nconnect is what is missing": {
 			volume: builders.NFSVolume([]string{"hard", "actimeo=600", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast")),
@@ -48,7 +48,7 @@ func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
 		},
 		"a volume that does not say is named, and in nobody's way": {
 			volume: builders.NFSVolume([]string{"hard"}), other: foreign("vers=4.1"), with: eight, want: written([]string{"hard"}, all, "fast"),
-			message: "other-team of server filer has no nconnect: where it is mounted first, a node has one connection for all",
+			message: "PersistentVolume other-team of server filer has no nconnect; a node that mounts it first uses one connection for all",
 		},
 		"it is named as long as that may happen": {
 			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("vers=4.1"), with: eight,

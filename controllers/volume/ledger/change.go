@@ -123,7 +123,8 @@ func (w *writer) change(uid types.UID, change Change) {
 	}
 	for _, number := range numbers {
 		if object := w.ledger.pages[number].object; object.Immutable != nil && *object.Immutable {
-			w.rejected[uid] = fmt.Sprintf("ConfigMap %s/%s is immutable: delete it, and it is written again from the volumes' annotations", object.Namespace, object.Name)
+			w.rejected[uid] = fmt.Sprintf("ConfigMap %s/%s is immutable; delete it: the manager creates it again from the annotations of the volumes",
+				object.Namespace, object.Name)
 			return
 		}
 	}
@@ -139,7 +140,8 @@ func (w *writer) change(uid types.UID, change Change) {
 		if len(numbers) > 0 {
 			w.draft(numbers[0]).add(uid, before)
 		}
-		w.rejected[uid] = fmt.Sprintf("the ConfigMaps %sN have no room for it: %d volumes are remembered, on %d of %d pages", v1alpha1.VolumesConfigMapPrefix, len(w.ledger.at), len(w.ledger.pages), maxPages)
+		w.rejected[uid] = fmt.Sprintf("no space left in ConfigMaps %sN: they contain %d volumes on %d of %d pages",
+			v1alpha1.VolumesConfigMapPrefix, len(w.ledger.at), len(w.ledger.pages), maxPages)
 	}
 }
 

@@ -140,17 +140,17 @@ func (e *Entry) encode() (text string, lists map[string]string) {
 func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	var in encoded
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
-		return nil, fmt.Errorf("decode: %w", err)
+		return nil, fmt.Errorf("decode entry: %w", err)
 	}
 	if len(in.Written) == 0 && in.Set == "" {
-		return nil, errors.New("no lists are named")
+		return nil, errors.New("entry without lists")
 	}
 	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, AnnotationsRestored: in.AnnotationsRestored, Pending: in.Pending, Ending: in.Ending, Set: in.Set, text: text}
 	for _, keys := range in.Written {
 		original, known := lists[keys[0]]
 		applied, alsoKnown := lists[keys[1]]
 		if !known || !alsoKnown {
-			return nil, errors.New("a list is missing, or was edited")
+			return nil, errors.New("a list is missing or was edited")
 		}
 		e.Written = append(e.Written, Lists{original, applied})
 	}

@@ -155,7 +155,7 @@ func TestWhatFindsNoRoomIsNamed(t *testing.T) {
 		t.Errorf("%d volumes are kept and %d are not, want %d and 5", len(l.at), len(unkept), maxPages*maxVolumes)
 	}
 	for _, why := range unkept {
-		if !strings.Contains(why, "no room") || !strings.Contains(why, "30000 volumes") && !strings.Contains(why, "0 volumes") {
+		if !strings.Contains(why, "no space left") || !strings.Contains(why, "30000 volumes") && !strings.Contains(why, "0 volumes") {
 			t.Errorf("it says %q", why)
 		}
 	}
@@ -200,7 +200,7 @@ func TestADamagedPageIsNamed(t *testing.T) {
 	}
 	l := edit(func(c *corev1.ConfigMap) { c.Immutable = ptr.To(true) })
 	l, unkept := tryWrite(t, l, Changes{uid(1): Settle("pv1", next, nil), uid(3): Settle("pv3", written, nil)})
-	if !strings.Contains(unkept[uid(1)], "ConfigMap storage-client-system/storage-client-volumes-0 is immutable: delete it") || len(unkept) != 1 {
+	if !strings.Contains(unkept[uid(1)], "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") || len(unkept) != 1 {
 		t.Errorf("an immutable page: %v", unkept)
 	}
 	if !l.EntryOf(uid(1)).IsSettled(written, nil) || l.EntryOf(uid(3)) == nil {

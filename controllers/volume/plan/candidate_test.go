@@ -33,7 +33,7 @@ func TestWhatATrialOfAProfileWouldMount(t *testing.T) {
 		"one that would write to read-only": {builders.NFSProfile("p", []string{"rw", "nocto"}), created("a", 0, own("ro")), []string{"nocto", "ro"}, ""},
 		"one whose rules mean other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: "/a"}
-		}), nil, "no rule of profile p selects the volume"},
+		}), nil, "no rule of StorageClientProfile p selects the volume"},
 		"one with an option that nobody may": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
 		"a volume that is to be left alone": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.IgnoreAnnotation, v1alpha1.True)

@@ -75,19 +75,20 @@ func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message str
 	if !known || !p.isInRollbackCheck(j) {
 		return "", ""
 	}
-	b, observation := *p.blameOf(j), "it mounts with its own options"
+	b, observation := *p.blameOf(j), "The volume mounts with its original options"
 	switch cure {
 	case RollbackFailed:
-		return optionset.OwnFailed, "a pod cannot mount it with its own options either: the declared ones are not to blame, and come again"
+		return optionset.OwnFailed, "A pod cannot mount the volume with its original options either; " +
+			"the declared options are not the cause and are applied again"
 	case RollbackUntested:
 		if b.Unclear {
-			return optionset.NoPodWaits, "no pod waits for it any more, and nothing was learned: the declared options come again"
+			return optionset.NoPodWaits, "No pod waits for the volume anymore; cause unknown; the declared options are applied again"
 		}
-		kind, observation = optionset.NoPodWaits, "no pod waits for it any more"
+		kind, observation = optionset.NoPodWaits, "No pod waits for the volume anymore"
 	case RollbackWorked:
 		kind = optionset.OwnMounted
 	}
-	return kind, fmt.Sprintf("%s, and could not be mounted with %s; no other volume gets these options until a rule that declares them changes",
+	return kind, fmt.Sprintf("%s; it could not be mounted with %s; no other volume gets these options until a rule that declares them changes",
 		observation, judge.BlameText(p.blamed[j.Volume.Name], b))
 }
 
@@ -96,7 +97,7 @@ func (p *planner) recordRollbackResult(j evaluation, target OnVolume, kind optio
 	r := p.blamed[j.Volume.Name]
 	p.later = append(p.later, func() { r.Next(p.eventOn(j.Volume.Name, kind)) })
 	target.Note.Reason, target.Note.Message = v1alpha1.VolumeReasonFailedMount, message
-	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("judge %s: %s", j.Volume.Name, message)}
+	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("end rollback check of %s: %s", j.Volume.Name, message)}
 	if j.FailedMount != nil && j.verdict.State != judge.StateUnselected {
 		out.FailedMount = j.FailedMount.WithResult(kind)
 	}

@@ -206,7 +206,7 @@ func TestAFailureOfALongListIsExplained(t *testing.T) {
 	}
 	_, warned := judgeNew(b.snapshot(), created("new", 0))
 	for _, message := range []string{Summarize("p", b.snapshot()).Stopped, warned} {
-		if !strings.Contains(message, "a could not be mounted with the declared options (driver kubernetes.io/nfs)") {
+		if !strings.Contains(message, "a could not be mounted with the declared options (driver kubernetes.io/nfs, event: ") {
 			t.Errorf("the message is %q", message)
 		}
 	}
@@ -277,7 +277,7 @@ func TestAGuiltyListGoesFromAllThatCarryIt(t *testing.T) {
 					continue
 				}
 				back = append(back, step.Target().Name)
-				if note := next.Notes[step.Target().Name]; note.Reason != v1alpha1.VolumeReasonFailedMount || !strings.HasPrefix(note.Message, "a could not be mounted with the declared options") {
+				if note := next.Notes[step.Target().Name]; note.Reason != v1alpha1.VolumeReasonFailedMount || !strings.HasPrefix(note.Message, "PersistentVolume a could not be mounted with the declared options") {
 					t.Errorf("%s is noted %+v", step.Target().Name, note)
 				}
 			}

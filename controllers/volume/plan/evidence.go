@@ -86,8 +86,8 @@ func (p *planner) mayRecordEvidence(j evaluation) bool {
 
 func (p *planner) recordEvidence(j evaluation, target OnVolume) RecordSet {
 	r := p.sets[j.verdict.Set]
-	target.Note.Message = "its options work: " + r.Evidence.Text
-	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("note on %s: %s", j.Volume.Name, r.Evidence.Text)}
+	target.Note.Message = "Options work: " + r.Evidence.Text
+	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("record evidence on %s: %s", j.Volume.Name, r.Evidence.Text)}
 	if j.Mark != nil {
 		out.Mark = j.Mark.WithEvidence(r.Evidence.Text)
 	}

@@ -69,7 +69,7 @@ func TestEvidence(t *testing.T) {
 	canary := created("a", 9, written(wait, 400, unproven))
 	others := []*corev1.PersistentVolume{created("b", 3), created("c", 2), created("d", 1)}
 	with := func(first ...*corev1.PersistentVolume) []*corev1.PersistentVolume { return append(first, others...) }
-	const unmounted, another = "profile p: no pod has mounted a since it got these options", "profile p: another batch comes first"
+	const unmounted, another = "StorageClientProfile p: no pod has mounted PersistentVolume a since it got these options", "StorageClientProfile p: another batch comes first"
 	tests := map[string]struct {
 		volumes  []*corev1.PersistentVolume
 		profile  *v1alpha1.StorageClientProfile
@@ -100,11 +100,11 @@ func TestEvidence(t *testing.T) {
 		},
 		"but not before the soak is over": {
 			volumes: with(created("a", 9, written(wait, 100, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 50)},
-			message: "profile p: the canary a soaks until 2026-11-21T12:03:20Z", kept: "a",
+			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:03:20Z", kept: "a",
 		},
 		"nor does a volume join the canary then": {
 			volumes: with(created("a", 9, written(wait, 20, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 10)},
-			message: "profile p: the canary a soaks until 2026-11-21T12:04:40Z", kept: "a",
+			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:40Z", kept: "a",
 		},
 		"a kubelet's mount does": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-400 * time.Second)}},

@@ -80,7 +80,7 @@ func TestListTellsWhyAVolumeCouldNotBeMounted(t *testing.T) {
 	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9, failedFor(fast)), created("b", 5)}, fast)
 	s.Now = noon
 	listed, _ := List("fast", s)
-	if want := `; it could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "exit status 32"`; len(listed) != 2 || !strings.HasSuffix(listed[0].Message, want) {
+	if want := `; it could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`; len(listed) != 2 || !strings.HasSuffix(listed[0].Message, want) {
 		t.Errorf("%+v, want %q", listed, want)
 	}
 	if strings.Contains(listed[1].Message, "exit status 32") {

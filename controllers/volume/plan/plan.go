@@ -132,7 +132,7 @@ func (p *planner) isRejected(volume string) bool {
 	}
 	p.planAgain(retryAt)
 	note := p.plan.Notes[volume]
-	note.Message = "the last write was refused, the next is tried at " + retryAt.UTC().Format(time.RFC3339) + "; then " + note.Message
+	note.Message = "The API server rejected the last write; next attempt at " + retryAt.UTC().Format(time.RFC3339) + ": " + note.Message
 	p.plan.Notes[volume] = note
 	return true
 }
@@ -152,7 +152,7 @@ func (p *planner) stepInBatch(j evaluation) {
 		case start.IsZero():
 			start = at
 		case !start.Equal(at):
-			wait = cmp.Or(wait, "profile "+name+": another batch comes first")
+			wait = cmp.Or(wait, "StorageClientProfile "+name+": another batch comes first")
 		}
 	}
 	note := p.plan.Notes[j.Volume.Name]
@@ -175,7 +175,7 @@ func (p *planner) stepInBatch(j evaluation) {
 // noteHeldFailure notes that a held volume cannot be mounted. A user holds it, and must decide about a restore.
 func (p *planner) noteHeldFailure(j evaluation, message string) {
 	note := p.plan.Notes[j.Volume.Name]
-	note.Message = fmt.Sprintf("a pod could not mount it with %s: %s; its own options stay away as long as %s",
+	note.Message = fmt.Sprintf("A pod could not mount the volume with %s: %s; original options not restored: %s",
 		strings.Join(j.Volume.Spec.MountOptions, ","), text.Line(message), note.Message)
 	p.plan.Notes[j.Volume.Name] = note
 }

@@ -112,20 +112,20 @@ func TestBatches(t *testing.T) {
 	}{
 		"the oldest volume is the canary, and goes alone": {
 			volumes: []*corev1.PersistentVolume{created("a", 0), created("b", 2), created("c", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
-			want: []string{"b"}, message: "profile p: another batch comes first", next: 10,
+			want: []string{"b"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"names decide between volumes of one age": {
-			volumes: []*corev1.PersistentVolume{created("b", 0), created("a", 0)}, profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"a"}, message: "profile p: another batch comes first", next: 10,
+			volumes: []*corev1.PersistentVolume{created("b", 0), created("a", 0)}, profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"a"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"volumes that nobody can mount come last, however old": {
 			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased)), created("available", 8, ofPhase(corev1.VolumeAvailable)),
 				created("bound", 1, ofPhase(corev1.VolumeBound))},
-			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"bound"}, message: "profile p: another batch comes first", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"bound"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"and their soak shows nothing for others": {
 			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeBound)),
 				created("c", 4, ofPhase(corev1.VolumeBound))},
-			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b"}, message: "profile p: another batch comes first", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"but among themselves a batch may follow": {
 			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeAvailable)),
@@ -134,32 +134,32 @@ func TestBatches(t *testing.T) {
 		},
 		"nothing goes on while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},
-			message: "profile p: the canary a soaks until 2026-11-21T12:00:01Z", next: 1,
+			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:00:01Z", next: 1,
 		},
 		"the soak over, a step goes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3), created("c", 2), created("d", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
-			want: []string{"b", "c"}, message: "profile p: another batch comes first", next: 10,
+			want: []string{"b", "c"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"what was proven for other rules is not for these": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 900, anotherTime)), created("b", 3), created("c", 2)}, profiles: []v1alpha1.StorageClientProfile{p},
-			want: []string{"b"}, message: "profile p: another batch comes first", next: 10,
+			want: []string{"b"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"a percentage counts matched volumes, and leaves blocked ones out": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(share, 300)), created("x", 8, foreign), created("y", 7, foreign), created("b", 3), created("c", 2), created("d", 1), created("e", 0)},
-			profiles: []v1alpha1.StorageClientProfile{share}, want: []string{"b", "c"}, message: "profile p: another batch comes first", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{share}, want: []string{"b", "c"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"another set of options has a canary of its own": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("s", 5, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"})), created("b", 3)},
-			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"s"}, message: "profile p: another batch comes first", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"s"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"and does not join a step of another": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 5),
 				created("s", 4, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"})), created("c", 3)},
-			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, message: "profile p: another batch comes first", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"a volume of two profiles waits for both": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1)), created("s", 5, shared)},
-			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:59Z", next: 10,
 		},
 		"volumes that carry the list need no step": {
 			volumes:  []*corev1.PersistentVolume{created("a", 1, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })},
@@ -168,44 +168,44 @@ func TestBatches(t *testing.T) {
 		"a failed mount takes the list back and stops the rest": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"a": "exit status 32"},
-			taken: []string{"a"}, message: "profile p: these options are stopped: a could not be mounted with them", next: 60,
+			taken: []string{"a"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them", next: 60,
 		},
 		"one that was taken back stops it too": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: these options are stopped: a could not be mounted with them",
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them",
 		},
 		"until the rules change": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto", "actimeo=30"})}, want: []string{"a"},
-			message: "profile p: another batch comes first", next: 10,
+			message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
 		"a batch that was not written whole is joined": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2), created("d", 1)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"c"}, since: 20,
-			message: "profile p: b soaks until 2026-11-21T12:04:40Z", next: 10,
+			message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
 		"but not by more than its share, whatever became of its volumes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("d", 1),
 				created("c", 3, written(p, 20), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
 		"nor after a minute": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 60)), created("c", 2)},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:00Z", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:00Z", next: 10,
 		},
 		"nor by another set of options": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)),
 				created("s", 4, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"}))},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
 		"nor where one of its volumes could not be mounted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"b": "exit status 32"},
-			taken: []string{"b"}, message: "profile p: these options are stopped: b could not be mounted with them", next: 10,
+			taken: []string{"b"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume b could not be mounted with them", next: 10,
 		},
 		"two batches do not begin in one second": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 0)), created("b", 3)},
-			profiles: []v1alpha1.StorageClientProfile{hasty}, message: "profile p: another batch comes first", next: 1,
+			profiles: []v1alpha1.StorageClientProfile{hasty}, message: "StorageClientProfile p: another batch comes first", next: 1,
 		},
 		"what somebody else changed is not taken back": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
@@ -313,7 +313,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 			failed := For(snapshot)
 			_, taken := stepsOf(failed)
 			held := test.profile.Spec.Paused
-			if held != (len(taken) == 0) || held && !strings.Contains(failed.Notes["a"].Message, `a pod could not mount it with hard,nocto: an incorrect mount option was specified`) {
+			if held != (len(taken) == 0) || held && !strings.Contains(failed.Notes["a"].Message, `A pod could not mount the volume with hard,nocto: an incorrect mount option was specified`) {
 				t.Errorf("taken back are %q, and the note is %q", taken, failed.Notes["a"].Message)
 			}
 		})
@@ -341,7 +341,7 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	if batch, _ := stepsOf(got); !slices.Equal(batch, []string{"g"}) {
 		t.Errorf("%q are written, want only that of the other rule", batch)
 	}
-	if note := got.Notes["b"].Message; !strings.HasPrefix(note, "profile p: these options are stopped: a could not be mounted with them") {
+	if note := got.Notes["b"].Message; !strings.HasPrefix(note, "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them") {
 		t.Errorf("b is noted %q", note)
 	}
 	edited := *p.DeepCopy()
@@ -478,12 +478,12 @@ func TestSummaryTellsHowBatchesStand(t *testing.T) {
 		batch, stopped string
 	}{
 		"a canary soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10)), created("b", 1)},
-			batch: "the canary a soaks until 2026-11-21T12:04:50Z"},
+			batch: "canary PersistentVolume a soaks until 2026-11-21T12:04:50Z"},
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
 			batch: "b, c soak until 2026-11-21T12:04:50Z"},
 		"nothing is left to write": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
-			stopped: `a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "exit status 32"`},
+			stopped: `PersistentVolume a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -155,7 +155,7 @@ func (p *planner) waitsForProbe(j evaluation) string {
 	}
 	switch probing, rejection := p.describeProbe(j); {
 	case rejection != "":
-		return "these options are stopped: " + rejection
+		return "These options are stopped: " + rejection
 	case probing != "":
 		return probing
 	}
@@ -171,7 +171,7 @@ func (p *planner) waitsForProbe(j evaluation) string {
 func (p *planner) describeProbe(j evaluation) (probing, rejection string) {
 	r, server := p.sets[j.verdict.Set], j.Source.Server
 	if r.State(server) == optionset.Probing {
-		return "these options are probed on a node first, by a mount from " + server + " that no pod uses", ""
+		return "Waiting for a probe of these options: an isolated mount from server " + server, ""
 	}
 	if r != nil {
 		if b, found := r.Rejected[server]; found {

@@ -98,7 +98,7 @@ func TestNoVolumeGetsWhatIsNotProbedYet(t *testing.T) {
 		note   string
 	}{
 		"where nothing is probed, the canary goes":       {nil, []string{"a"}, "then"},
-		"without a result, nothing goes":                 {map[ProbeKey]Probe{}, nil, "these options are probed on a node first, by a mount from filer that no pod uses; then "},
+		"without a result, nothing goes":                 {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
 		"a result on one server is none on another one":  {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
 		"what is refused goes nowhere":                   {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
 		"where there is no verdict, a mount has to show": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},
@@ -186,7 +186,7 @@ func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
 	if plan = For(s); len(plan.Steps) > 0 || len(awaited) != 1 || awaited[0].Volume.Name != "b" {
 		t.Errorf("steps %v, awaited %+v", targets(plan), awaited)
 	}
-	if want := "no pod has mounted b"; !strings.Contains(plan.Notes["c"].Message, want) {
+	if want := "no pod has mounted PersistentVolume b"; !strings.Contains(plan.Notes["c"].Message, want) {
 		t.Errorf("note is %q, want %q in it", plan.Notes["c"].Message, want)
 	}
 	s.ClientNodes = []*v1alpha1.StorageClientNode{mountOf("b", -3700)}
@@ -222,7 +222,7 @@ func TestWhatTheProfileTellsOfProbes(t *testing.T) {
 	s := probedBy(p, created("a", 0), created("b", 1))
 	key := ProbeCandidates(s)[0].ProbeKey
 	s.Probes = map[ProbeKey]Probe{}
-	want := "these options are probed on a node first, by a mount from " + key.Server + " that no pod uses"
+	want := "Waiting for a probe of these options: an isolated mount from server " + key.Server
 	if got := Summarize("p", s); got.Batch != want || got.Stopped != "" {
 		t.Errorf("while it is probed: batch %q, stopped %q", got.Batch, got.Stopped)
 	}

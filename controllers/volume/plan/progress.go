@@ -142,21 +142,22 @@ func (p *progress) waitsFor(j evaluation, unmounted []string, now time.Time) str
 	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
 	case p.sets[set].Stops():
-		return fmt.Sprintf("profile %s: these options are stopped: %s could not be mounted with them", p.profile.Name, p.sets[set].BlamedVolume())
+		return fmt.Sprintf("StorageClientProfile %s: these options are stopped: PersistentVolume %s could not be mounted with them",
+			p.profile.Name, p.sets[set].BlamedVolume())
 	case p.joined != nil && isProven && p.joined.marked+p.planned < p.share():
 		return ""
 	case len(p.busy) > 0:
 		if p.soakMessage == "" {
-			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.batchCount == 1, p.busy[0].end))
+			p.soakMessage = fmt.Sprintf("StorageClientProfile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.batchCount == 1, p.busy[0].end))
 		}
 		return p.soakMessage
 	case !isProven && len(unmounted) > 0 && p.profile.Rollout.OnNoEvidence != v1alpha1.NoEvidenceProceed:
 		if p.awaitMessages[set] == "" {
-			p.awaitMessages[set] = fmt.Sprintf("profile %s: %s", p.profile.Name, awaitText(unmounted))
+			p.awaitMessages[set] = fmt.Sprintf("StorageClientProfile %s: %s", p.profile.Name, awaitText(unmounted))
 		}
 		return p.awaitMessages[set]
 	case p.canary, p.planned > 0 && !isProven, p.planned >= p.share(), p.batches[now.Unix()] != nil:
-		return fmt.Sprintf("profile %s: another batch comes first", p.profile.Name)
+		return fmt.Sprintf("StorageClientProfile %s: another batch comes first", p.profile.Name)
 	}
 	return ""
 }
@@ -206,16 +207,16 @@ func soakText(volumes []string, first bool, endTime time.Time) string {
 	end := "until " + endTime.UTC().Format(time.RFC3339)
 	switch {
 	case len(volumes) > 1:
-		return text.List(volumes) + " soak " + end
+		return "PersistentVolumes " + text.List(volumes) + " soak " + end
 	case first:
-		return "the canary " + volumes[0] + " soaks " + end
+		return "canary PersistentVolume " + volumes[0] + " soaks " + end
 	}
-	return volumes[0] + " soaks " + end
+	return "PersistentVolume " + volumes[0] + " soaks " + end
 }
 
 func awaitText(volumes []string) string {
 	if len(volumes) == 1 {
-		return "no pod has mounted " + volumes[0] + " since it got these options"
+		return "no pod has mounted PersistentVolume " + volumes[0] + " since it got these options"
 	}
-	return "no pod has mounted any of " + text.List(volumes) + " since they got these options"
+	return "no pod has mounted any of PersistentVolumes " + text.List(volumes) + " since they got these options"
 }

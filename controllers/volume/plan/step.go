@@ -176,7 +176,7 @@ func (s WriteOptions) options() string { return strings.Join(s.Verdict.Options, 
 
 func (s RestoreOptions) String() string {
 	if s.FailedMount != nil {
-		return fmt.Sprintf("take back %s: %s", s.Note.Volume, s.FailedMount.Text)
+		return fmt.Sprintf("revert %s: %s", s.Note.Volume, s.FailedMount.Text)
 	}
 	return fmt.Sprintf("restore %s: %s", s.Note.Volume, strings.Join(s.Options, ","))
 }

@@ -152,11 +152,11 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 			continue
 		}
 		for _, b := range r.Blames {
-			message := fmt.Sprintf("%s could not be mounted with %s", b.Volume, judge.BlameText(r, b))
+			message := fmt.Sprintf("PersistentVolume %s could not be mounted with %s", b.Volume, judge.BlameText(r, b))
 			if b.Settled || !b.Unclear {
 				closed = append(closed, message)
 			} else {
-				open = append(open, message+", and has its own options back until a pod shows whether it mounts with these")
+				open = append(open, message+"; original options restored until a pod shows whether they work")
 			}
 		}
 	}

@@ -116,7 +116,7 @@ func TestExceptionsAreNamedWithBothValues(t *testing.T) {
 		"a value that is kept": {builders.NFSVolume([]string{"nconnect=2", "nocto"}), "pv1: nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"},
 		"a list in Git": {
 			builders.NFSVolume([]string{"hard"}, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")),
-			`pv1: Not changed: managed by Flux (kustomize.toolkit.fluxcd.io/name), with mountOptions ["hard"]. Add ["nconnect=4","nocto"] there, `,
+			`pv1: Not changed: managed by Flux (kustomize.toolkit.fluxcd.io/name); mountOptions are ["hard"]; add ["nconnect=4","nocto"] there, `,
 		},
 	}
 	for name, test := range tests {

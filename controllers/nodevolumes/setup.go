@@ -51,7 +51,8 @@ type digest struct {
 
 func digestOf(clientNode *v1alpha1.StorageClientNode) digest {
 	d := digest{
-		Told: clientNode.Spec.Volumes, Release: clientNode.Spec.Release, Seen: clientNode.Status.ObservedGeneration >= clientNode.Generation, BootID: clientNode.Status.BootID,
+		Told: clientNode.Spec.Volumes, Release: clientNode.Spec.Release, BootID: clientNode.Status.BootID,
+		Seen: clientNode.Status.ObservedGeneration >= clientNode.Generation,
 		Held: fleet.IsDisrupted(&corev1.Node{}, clientNode), ReadKiBs: map[string][]int32{},
 	}
 	for _, m := range clientNode.Status.Mounts {

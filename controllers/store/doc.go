@@ -20,7 +20,7 @@
 //	profile clusterReader           one read for all profiles         a change reported by the watches, after the pause that follows a read
 //	profile pass                    pods of awaited volumes           a minute: Pods are read without the cache
 //	volume/judge Memory.last        difference between two versions   another two versions: without it, an edit causes an evaluation of all volumes
-//	volume/judge Others             volumes by server, for webhooks   an event of the volume watch
+//	volume/judge VolumeIndex        volumes by server, for webhooks   an event of the volume watch
 //	volume Reconciler               rejections, inspections, events   minutes; no write since
 //	nodevolumes Reconciler          start of the current windows      other windows on the node
 //	trial Reconciler, Results       trials in progress, probes        the trial or the declared mount options are gone

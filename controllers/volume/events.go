@@ -27,7 +27,8 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 	case plan.RecordSet:
 		action = judge.ActionNone
 	}
-	log.FromContext(ctx).Info("Updated PersistentVolume", "PersistentVolume", note.Volume, "action", action, "reason", note.Reason, "message", note.Message)
+	log.FromContext(ctx).Info("Updated PersistentVolume", "PersistentVolume", note.Volume, "action", action,
+		"reason", note.Reason, "message", note.Message)
 	s.sendEvent(note, action)
 }
 

@@ -47,7 +47,8 @@ func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (ma
 			return nil, err
 		}
 		if key != (types.NamespacedName{}) {
-			out[a.Set] = plan.Evidence{Volume: a.Volume.Name, Written: a.Written, Text: fmt.Sprintf("Pod %s on %s has started with %s", key, w.pods[key].node, a.Volume.Name)}
+			text := fmt.Sprintf("Pod %s on %s has started with %s", key, w.pods[key].node, a.Volume.Name)
+			out[a.Set] = plan.Evidence{Volume: a.Volume.Name, Written: a.Written, Text: text}
 		}
 	}
 	return out, nil
@@ -108,7 +109,8 @@ func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentV
 	for range maxPendingPages {
 		var page corev1.PodList
 		pending := fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))
-		if err := s.APIReader.List(ctx, &page, client.MatchingFieldsSelector{Selector: pending}, client.Limit(pageSize), client.Continue(token)); err != nil {
+		err := s.APIReader.List(ctx, &page, client.MatchingFieldsSelector{Selector: pending}, client.Limit(pageSize), client.Continue(token))
+		if err != nil {
 			return nil, fmt.Errorf("list pending Pods: %w", err)
 		}
 		for i := range page.Items {

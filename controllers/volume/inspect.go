@@ -45,7 +45,8 @@ var (
 	unmountedVolumes = regexp.MustCompile(`unmounted volumes=\[([^\]]*)\]`)
 	// varying matches the parts that differ between messages of one failure. These are the pod's UID, the mount options, the systemd unit of the
 	// mount, and the prefix of combined events. It also matches the hint to dmesg(1), since a message may have no space for it.
-	varying = regexp.MustCompile(`(?s)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|Mounting arguments: .*?(Output:|$)|run-[0-9a-z-]+\.scope|^\(combined from similar events\): |\s*dmesg\(1\).*$`)
+	varying = regexp.MustCompile(`(?s)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|Mounting arguments: .*?(Output:|$)|run-[0-9a-z-]+\.scope|` +
+		`^\(combined from similar events\): |\s*dmesg\(1\).*$`)
 )
 
 // failedMount holds the relevant fields of an event about a failed mount: there may be many.

@@ -112,7 +112,9 @@ func (r *Reconciler) fillDefaults() {
 	if r.reader != nil {
 		return
 	}
-	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
+	r.reader = &snapshot.Reader{
+		Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory()),
+	}
 	r.rejected, r.reported = map[string]time.Time{}, map[string]string{}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

@@ -87,7 +87,8 @@ func (r *CertificateReconciler) Reconcile(ctx context.Context, req reconcile.Req
 func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *corev1.Secret) error {
 	maker := r.newRotator()
 	authority, err := r.readAuthority(secret.Data)
-	if err == nil && r.isGood(secret.Data[caCertificateKey], secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], maker.DNSName, maker.ExtKeyUsages) {
+	if err == nil && r.isGood(secret.Data[caCertificateKey], secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey],
+		maker.DNSName, maker.ExtKeyUsages) {
 		return nil
 	}
 	now := r.Clock.Now()

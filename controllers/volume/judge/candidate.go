@@ -9,8 +9,10 @@ import (
 )
 
 // Candidate returns the mount options of a volume for an isolated test mount, by the rules of one profile. They count even if the profile does
-// not act. why explains why there are none. Empty if there are.
-func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string) (list []string, obstacle string) {
+// not act. obstacle explains why there are none. Empty if there are.
+func Candidate(
+	in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string,
+) (list []string, obstacle string) {
 	p := compileProfile(profile, allow)
 	if reason, message := match.Check(profile, allow); reason != "" {
 		return nil, message
@@ -22,7 +24,9 @@ func Candidate(in Input, profile *v1alpha1.StorageClientProfile, allow catalogue
 	alone := []*Profile{p}
 	in.Profiles = newProfiles(alone, false, followedClasses(alone, classes))
 	v := Volume(in)
-	unusable := []string{v1alpha1.VolumeReasonNoMount, v1alpha1.VolumeReasonNoClass, v1alpha1.VolumeReasonWrongProtocol, v1alpha1.VolumeReasonInvalidOptions}
+	unusable := []string{
+		v1alpha1.VolumeReasonNoMount, v1alpha1.VolumeReasonNoClass, v1alpha1.VolumeReasonWrongProtocol, v1alpha1.VolumeReasonInvalidOptions,
+	}
 	switch {
 	case v.Desired == nil && v.Reason == v1alpha1.VolumeReasonIgnored:
 		return nil, v.Message

@@ -36,7 +36,9 @@ func (s *scope) followRules() []rule {
 // knownOfClass returns the options of the class without unknown options that are already in the original mount options: these stay there.
 func (s *scope) knownOfClass() []string {
 	original := mountoptions.SplitOptions(s.base)
-	return slices.DeleteFunc(mountoptions.SplitOptions(s.Class), func(o string) bool { return !s.target.options.Knows(o) && slices.Contains(original, o) })
+	return slices.DeleteFunc(mountoptions.SplitOptions(s.Class), func(o string) bool {
+		return !s.target.options.Knows(o) && slices.Contains(original, o)
+	})
 }
 
 // withoutFormerClass returns the original mount options without options that the class no longer has. For a provisioned volume, these are all

@@ -40,7 +40,9 @@ func CloneSpec(pv *corev1.PersistentVolume, name string, list []string) corev1.P
 	spec := corev1.PersistentVolumeSpec{
 		Capacity: of.Capacity, AccessModes: of.AccessModes, VolumeMode: of.VolumeMode, MountOptions: slices.Clone(list),
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: v1alpha1.TrialNamespace, Name: name},
+		ClaimRef: &corev1.ObjectReference{
+			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: v1alpha1.TrialNamespace, Name: name,
+		},
 	}
 	if of.NFS != nil {
 		spec.NFS = of.NFS

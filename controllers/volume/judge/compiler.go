@@ -29,11 +29,14 @@ func (d declaration) IsSame(newer declaration) bool {
 
 // IsSame reports whether both result in the same verdicts.
 func (ps *Profiles) IsSame(newer *Profiles) bool {
-	return ps.pausedAll == newer.pausedAll && maps.EqualFunc(ps.classes, newer.classes, slices.Equal) && slices.Equal(ps.byPrecedence, newer.byPrecedence)
+	return ps.pausedAll == newer.pausedAll && maps.EqualFunc(ps.classes, newer.classes, slices.Equal) &&
+		slices.Equal(ps.byPrecedence, newer.byPrecedence)
 }
 
 // Compile is the function Compile with a cache. classes maps each StorageClass to its mount options.
-func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string) *Profiles {
+func (c *Compiler) Compile(
+	profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string,
+) *Profiles {
 	c.compiled.Limit(len(profiles))
 	compiled := make([]*Profile, len(profiles))
 	for i := range profiles {

@@ -123,8 +123,8 @@ func Volume(in Input) Verdict {
 	var v Verdict
 	for _, answer := range []func(*scope) (Verdict, bool){
 		(*scope).leaveIgnored, (*scope).holdBack, (*scope).leaveUnselected, (*scope).restoreUnselected, (*scope).blockUnmounted,
-		(*scope).blockClass, (*scope).blockProtocol, (*scope).blockManagedElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockBackendList,
-		(*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
+		(*scope).blockClass, (*scope).blockProtocol, (*scope).blockManagedElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged,
+		(*scope).blockBackendList, (*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
 	} {
 		var final bool
 		if v, final = answer(s); final {
@@ -190,7 +190,10 @@ func (s *scope) adoptRetained() {
 // keepOrder keeps the current mount options if only their order would change, which has no effect. Options may have become original ones since
 // the last write.
 func (s *scope) keepOrder() {
-	if (s.hasAppliedOptions() || s.hasAddedOptions()) && slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
+	if !s.hasAppliedOptions() && !s.hasAddedOptions() {
+		return
+	}
+	if slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
 		s.merged.options = s.current
 	}
 }
@@ -217,7 +220,8 @@ func (s *scope) replaceableOptions() []string {
 }
 
 func (s *scope) isIgnored() bool {
-	return !s.Volume.DeletionTimestamp.IsZero() || match.IsIgnored(s.Volume) || match.IsClone(s.Volume) || (s.VolumeClaim != nil && match.IsIgnored(s.VolumeClaim))
+	return !s.Volume.DeletionTimestamp.IsZero() || match.IsIgnored(s.Volume) || match.IsClone(s.Volume) ||
+		(s.VolumeClaim != nil && match.IsIgnored(s.VolumeClaim))
 }
 
 func (s *scope) leaveIgnored() (Verdict, bool) {
@@ -392,7 +396,8 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 	}
 	slices.Sort(foreign)
 	return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf(
-		"Not supported by the volume, which is %s: %s; name protocols or fsTypes in the rule's selector", describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
+		"Not supported by the volume, which is %s: %s; name protocols or fsTypes in the rule's selector",
+		describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
 }
 
 // describeKind returns the kind of a volume, in the words of a selector.
@@ -414,8 +419,9 @@ func (s *scope) blockBackendList() (Verdict, bool) {
 	if missing == "" {
 		return Verdict{}, false
 	}
-	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("Not changed: driver %s uses the options of its backend only if the volume has none; "+
-		"also declare %s and all other options of the backend", s.target.Driver, missing)), true
+	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf(
+		"Not changed: driver %s uses the options of its backend only if the volume has none; "+
+			"also declare %s and all other options of the backend", s.target.Driver, missing)), true
 }
 
 func (s *scope) blockInvalid() (Verdict, bool) {
@@ -428,10 +434,12 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
-	if slices.Equal(s.current, wanted) && !s.record.Recalled && (!s.record.Present || s.hasAppliedOptions() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+	if slices.Equal(s.current, wanted) && !s.record.Recalled &&
+		(!s.record.Present || s.hasAppliedOptions() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
-	message := fmt.Sprintf("mountOptions become %s (were %s) by %s%s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)), s.classText())
+	message := fmt.Sprintf("mountOptions become %s (were %s) by %s%s",
+		listText(wanted), listText(s.current), text.List(profileNames(s.rules)), s.classText())
 	if s.record.Recalled && slices.Equal(s.current, wanted) {
 		return s.writeVerdict("Restored the operator's annotations; mountOptions stay " + listText(wanted)), true
 	}

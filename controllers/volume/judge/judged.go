@@ -25,7 +25,7 @@ type Evaluation struct {
 	FailedMount *optionset.Failed
 	// Record is the record of the volume.
 	Record Record
-	// HasAppliedOptions is true if the operator wrote the current mount options.
+	// CarriesOurs is true if the operator wrote the current mount options.
 	CarriesOurs bool
 	// Source is the source of the volume's data.
 	Source Source
@@ -110,7 +110,7 @@ func versionOf(o metav1.Object) version {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory { return &Memory{} }
 
-// Evaluate is the function Judge with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
+// Evaluate is the function Evaluate with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
 // server.
 func (m *Memory) Evaluate(in Input) *Evaluation {
 	now := remembered{volume: versionOf(in.Volume), class: in.Class, hasClass: in.HasClass, profiles: in.Profiles, entry: in.Entry}
@@ -118,7 +118,8 @@ func (m *Memory) Evaluate(in Input) *Evaluation {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
 	return m.known.Update(in.Volume.Name, func(previous remembered, known bool) remembered {
-		if known && previous.hasSameInput(now) && (previous.profiles == now.profiles || m.difference(previous.profiles, now.profiles).skipsReevaluation(previous.Evaluation, in)) {
+		if known && previous.hasSameInput(now) && (previous.profiles == now.profiles ||
+			m.difference(previous.profiles, now.profiles).skipsReevaluation(previous.Evaluation, in)) {
 			previous.profiles = now.profiles
 			return previous
 		}

@@ -126,7 +126,8 @@ func BlameText(set *optionset.Record, b optionset.Blame) string {
 
 // RestoredText returns the message for a volume that is restored because another one could not be mounted with the declared options.
 func RestoredText(failed string, original []string) string {
-	return fmt.Sprintf("PersistentVolume %s could not be mounted with the declared options, which no mount has proven; restored %s", failed, listText(original))
+	return fmt.Sprintf("PersistentVolume %s could not be mounted with the declared options, which no mount has proven; restored %s",
+		failed, listText(original))
 }
 
 // releaseFailedMount removes the failed mount from a volume when no profile declares the options any longer.

@@ -16,7 +16,7 @@ type VolumeIndex struct {
 	requests map[string]map[connection][]string
 }
 
-// NewVolumeIndex returns Others with the given volumes.
+// NewVolumeIndex returns a VolumeIndex of the given volumes.
 func NewVolumeIndex(volumes []*corev1.PersistentVolume) *VolumeIndex {
 	o := &VolumeIndex{volumes: map[string]demand{}, requests: map[string]map[connection][]string{}}
 	for _, pv := range volumes {

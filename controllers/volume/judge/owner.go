@@ -23,8 +23,8 @@ type tool struct {
 
 var (
 	argoCD = &tool{name: "Argo CD", cede: func(volume string) string {
-		return fmt.Sprintf(`in the Application's spec: {ignoreDifferences: [{group: "", kind: PersistentVolume, name: %s, jsonPointers: [/spec/mountOptions]}], `+
-			`syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`, volume)
+		return fmt.Sprintf(`in the Application's spec: {ignoreDifferences: [{group: "", kind: PersistentVolume, name: %s, `+
+			`jsonPointers: [/spec/mountOptions]}], syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`, volume)
 	}}
 	flux = &tool{name: "Flux", declare: func(volume string, list []string) string {
 		return fmt.Sprintf("in the Kustomization's spec: {%s}", fluxPatch(volume, list))
@@ -35,7 +35,8 @@ var (
 	helm = &tool{name: "Helm", declare: func(_ string, list []string) string { return "in the chart's template: " + specBlock(list) }}
 	kapp = &tool{name: "kapp", cede: func(volume string) string {
 		return fmt.Sprintf(`next to the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [%s], type: copy, `+
-			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`, kappPaths(), volume)
+			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`,
+			kappPaths(), volume)
 	}}
 	pulumi     = &tool{name: "Pulumi", cede: func(string) string { return `in the resource's options: ignoreChanges: ["spec.mountOptions"]` }}
 	crossplane = &tool{name: "Crossplane", declare: func(_ string, list []string) string {

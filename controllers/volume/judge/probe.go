@@ -42,7 +42,8 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 	}
 	out.ChangesRequests = t.options.ChangesTransport(out.Own, out.Options)
 	out.Obstacle, out.Clone = probeObstacle(source, out), CloneTarget{
-		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol, Obstacle: cloneObstacle(pv),
+		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol,
+		Obstacle: cloneObstacle(pv),
 	}
 	return out
 }

@@ -52,7 +52,10 @@ func recallRecord(pv *corev1.PersistentVolume, e *ledger.Entry) Record {
 		r.Present, r.Broken = true, e.Broken
 	default:
 		if lists, written := e.Recall(pv.Spec.MountOptions); written {
-			return Record{Present: true, Original: lists.Original, Applied: lists.Applied, Profiles: e.Profiles, Recalled: true, AnnotationsRestored: e.AnnotationsRestored}
+			return Record{
+				Present: true, Original: lists.Original, Applied: lists.Applied, Profiles: e.Profiles, Recalled: true,
+				AnnotationsRestored: e.AnnotationsRestored,
+			}
 		}
 	}
 	return r

@@ -109,5 +109,6 @@ func (s *scope) adoptText() string {
 	}
 	list = "'" + strings.ReplaceAll(list, "'", `'\''`) + "'"
 	return fmt.Sprintf("to adopt the current mountOptions as the original ones, run: "+
-		"kubectl annotate --overwrite pv %s %s=%s %s=%s --field-manager="+v1alpha1.PluginFieldManager, s.Volume.Name, v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
+		"kubectl annotate --overwrite pv %s %s=%s %s=%s --field-manager="+v1alpha1.PluginFieldManager,
+		s.Volume.Name, v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
 }

@@ -42,7 +42,7 @@ func NewServers() *Servers {
 	return &Servers{demands: map[string]map[connection][]string{}, messages: map[string]string{}, silent: map[demand]string{}}
 }
 
-// Add adds a volume by its own verdict. Callers add all volumes before they call Judge.
+// Add adds a volume by its own verdict. Callers add all volumes before they call Evaluate.
 func (s *Servers) Add(volume *Evaluation) {
 	d := volume.demand
 	if d.server == "" {
@@ -117,7 +117,8 @@ func (s *Servers) silentMessageFor(d demand) string {
 	case 0:
 		s.silent[d] = ""
 	case 1:
-		s.silent[d] = fmt.Sprintf("PersistentVolume %s of server %s has no nconnect; a node that mounts it first uses one connection for all", volumes[0], d.server)
+		s.silent[d] = fmt.Sprintf("PersistentVolume %s of server %s has no nconnect; a node that mounts it first uses one connection for all",
+			volumes[0], d.server)
 	default:
 		s.silent[d] = fmt.Sprintf("PersistentVolumes %s of server %s have no nconnect; a node that mounts one of them first uses one connection for all",
 			text.List(volumes), d.server)

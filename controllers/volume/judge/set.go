@@ -47,7 +47,9 @@ func profilesOfRules(ruleNames []string) []string {
 
 // SetOf returns an empty record of an option set.
 func SetOf(source Source, set string, rules []string) *optionset.Record {
-	return &optionset.Record{Identity: optionset.Identity{Set: set, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType}}
+	return &optionset.Record{Identity: optionset.Identity{
+		Set: set, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType,
+	}}
 }
 
 // Declare reports whether rules still declare an option set, for any volume.

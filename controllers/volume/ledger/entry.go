@@ -64,7 +64,8 @@ func (e *Entry) Recall(current []string) (Lists, bool) {
 
 // IsSettled reports whether the entry contains exactly this one write.
 func (e *Entry) IsSettled(lists Lists, profiles []string) bool {
-	return e != nil && e.Broken == "" && !e.Pending && !e.Ending && len(e.Written) == 1 && e.Written[0].isSame(lists) && slices.Equal(e.Profiles, profiles)
+	return e != nil && e.Broken == "" && !e.Pending && !e.Ending && len(e.Written) == 1 && e.Written[0].isSame(lists) &&
+		slices.Equal(e.Profiles, profiles)
 }
 
 // IsSame reports whether two entries are equal. Nil means no entry.
@@ -73,7 +74,8 @@ func (e *Entry) IsSame(other *Entry) bool {
 		return e == other
 	}
 	return e.Volume == other.Volume && slices.EqualFunc(e.Written, other.Written, Lists.isSame) && slices.Equal(e.Profiles, other.Profiles) &&
-		e.Set == other.Set && e.AnnotationsRestored == other.AnnotationsRestored && e.Pending == other.Pending && e.Ending == other.Ending && e.Broken == other.Broken
+		e.Set == other.Set && e.AnnotationsRestored == other.AnnotationsRestored && e.Pending == other.Pending && e.Ending == other.Ending &&
+		e.Broken == other.Broken
 }
 
 // with adds lists that the volume may have from now on.
@@ -95,7 +97,8 @@ func (e *Entry) unite(other *Entry) *Entry {
 	}
 	united := *out
 	united.Profiles = union(e.Profiles, other.Profiles)
-	united.AnnotationsRestored, united.Pending, united.Ending = e.AnnotationsRestored || other.AnnotationsRestored, e.Pending && other.Pending, e.Ending || other.Ending
+	united.AnnotationsRestored = e.AnnotationsRestored || other.AnnotationsRestored
+	united.Pending, united.Ending = e.Pending && other.Pending, e.Ending || other.Ending
 	return &united
 }
 
@@ -145,7 +148,10 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	if len(in.Written) == 0 && in.Set == "" {
 		return nil, errors.New("entry without lists")
 	}
-	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, AnnotationsRestored: in.AnnotationsRestored, Pending: in.Pending, Ending: in.Ending, Set: in.Set, text: text}
+	e := &Entry{
+		Volume: in.Volume, Profiles: in.Profiles, AnnotationsRestored: in.AnnotationsRestored, Pending: in.Pending, Ending: in.Ending,
+		Set: in.Set, text: text,
+	}
 	for _, keys := range in.Written {
 		original, known := lists[keys[0]]
 		applied, alsoKnown := lists[keys[1]]

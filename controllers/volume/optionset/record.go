@@ -69,7 +69,7 @@ type Record struct {
 	Identity
 	// Evidence is the mount by a pod that shows that the options work. Nil if there is none.
 	Evidence *Evidence `json:"evidence,omitempty"`
-	// Worked are the successful probes, Refused the rejected ones, by server.
+	// Worked are the successful probes, Rejected the rejected ones, by server.
 	Worked   map[string]Evidence `json:"probes,omitempty"`
 	Rejected map[string]Blame    `json:"-"`
 	// Blames are failed mounts of unknown cause, or the failed mount that the options caused.

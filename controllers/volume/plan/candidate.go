@@ -25,9 +25,11 @@ func (s Snapshot) VolumeBoundTo(volumeClaim types.NamespacedName) *corev1.Persis
 	return s.Volumes[i]
 }
 
-// TrialTarget returns the mount that a trial of a profile's rules would make for a volume. why explains why there is none. Empty if there is
+// TrialTarget returns the mount that a trial of a profile's rules would make for a volume. obstacle explains why there is none. Empty if there is
 // one.
-func (s Snapshot) TrialTarget(pv *corev1.PersistentVolume, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (t judge.ProbeTarget, obstacle string) {
+func (s Snapshot) TrialTarget(
+	pv *corev1.PersistentVolume, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList,
+) (t judge.ProbeTarget, obstacle string) {
 	in := judge.Input{Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Entry: s.Ledger.EntryOf(pv.UID)}
 	in.Class, in.HasClass = s.Classes[pv.Spec.StorageClassName]
 	list, obstacle := judge.Candidate(in, profile, allow, s.Classes)

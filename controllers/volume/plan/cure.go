@@ -29,7 +29,8 @@ func (p *planner) noteFailures() {
 
 func blameFor(j evaluation, failure Failure) optionset.Blame {
 	return optionset.Blame{
-		Volume: j.Volume.Name, UID: j.Volume.UID, Options: j.Volume.Spec.MountOptions, Failure: failure.Kind, Text: failure.Text, Unclear: !failure.NamesOptions,
+		Volume: j.Volume.Name, UID: j.Volume.UID, Options: j.Volume.Spec.MountOptions,
+		Failure: failure.Kind, Text: failure.Text, Unclear: !failure.NamesOptions,
 	}
 }
 
@@ -42,7 +43,10 @@ func (p *planner) revert(j evaluation, failure Failure) Step {
 		blame = *known
 	}
 	verdict := judge.Reverted(j.verdict, set, blame)
-	step := RestoreOptions{OnVolume: OnVolume{Note: p.noteFor(j.Volume, verdict)}, Options: verdict.Options, FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame}}
+	step := RestoreOptions{
+		OnVolume: OnVolume{Note: p.noteFor(j.Volume, verdict)}, Options: verdict.Options,
+		FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame},
+	}
 	if known != nil {
 		step.Set = set
 	}

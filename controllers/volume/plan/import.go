@@ -7,7 +7,9 @@ import "github.com/storageclient/operator/controllers/volume/optionset"
 func (p *planner) importAnnotations(j evaluation) {
 	if m := j.Mark; m != nil && j.CarriesOurs {
 		if m.Evidence != "" && j.carriesSet() {
-			p.sets.carried(j).Import(optionset.Earlier{Volume: j.Volume.Name, Server: j.Source.Server, Evidence: m.Evidence, Probed: m.Probed, At: j.writtenAt()})
+			p.sets.carried(j).Import(optionset.Earlier{
+				Volume: j.Volume.Name, Server: j.Source.Server, Evidence: m.Evidence, Probed: m.Probed, At: j.writtenAt(),
+			})
 		}
 		if m.Cleared != "" {
 			p.sets.carried(j).Import(optionset.Earlier{Cleared: m.Cleared})

@@ -95,7 +95,8 @@ func ChangesAfter(steps []Step, at time.Time) ledger.Changes {
 				continue
 			}
 			// Mounts by pods count from now on: until now, pods may have mounted the options of the operator.
-			step.Set.Next(optionset.Event{Kind: optionset.Restored, Blame: optionset.Blame{Volume: step.Target().Name}, At: at.UTC().Truncate(time.Millisecond)})
+			blame := optionset.Blame{Volume: step.Target().Name}
+			step.Set.Next(optionset.Event{Kind: optionset.Restored, Blame: blame, At: at.UTC().Truncate(time.Millisecond)})
 			for key, text := range step.Set.Encode() {
 				out[types.UID(key)] = ledger.KeepSet(text)
 			}

@@ -239,7 +239,8 @@ func (p *planner) isSoaking(j evaluation) bool {
 // inOrder sorts volumes by canaryRank, then by age, then by name.
 func (p *planner) inOrder(all []evaluation) []evaluation {
 	slices.SortStableFunc(all, func(a, b evaluation) int {
-		return cmp.Or(cmp.Compare(p.canaryRank(a), p.canaryRank(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
+		byAge := a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time)
+		return cmp.Or(cmp.Compare(p.canaryRank(a), p.canaryRank(b)), byAge, strings.Compare(a.Volume.Name, b.Volume.Name))
 	})
 	return all
 }

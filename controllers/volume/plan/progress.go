@@ -26,7 +26,7 @@ type progress struct {
 	// evidence, but a profile may accept it.
 	soaked, soakedUnused map[string]bool
 	sets                 sets
-	// busy are the batches that still soak, sorted by their end. begun is the number of batches so far.
+	// busy are the batches that still soak, sorted by their end. batchCount is the number of batches so far.
 	busy       []*batch
 	batchCount int
 	// joined is the batch of an earlier pass that volumes join now. Nil if a new one starts.
@@ -77,7 +77,8 @@ func (p *planner) progressByProfile() map[string]*progress {
 
 func newProgress(profile *judge.Profile, known sets) *progress {
 	return &progress{
-		profile: profile, sets: known, batches: map[int64]*batch{}, soaked: map[string]bool{}, soakedUnused: map[string]bool{}, awaitMessages: map[string]string{},
+		profile: profile, sets: known, batches: map[int64]*batch{},
+		soaked: map[string]bool{}, soakedUnused: map[string]bool{}, awaitMessages: map[string]string{},
 	}
 }
 

@@ -63,8 +63,11 @@ func countStale(all carried, clientNodes []*v1alpha1.StorageClientNode) map[stri
 	return out
 }
 
-// findStale calls tell for each stale mount, node by node, and for each affected profile.
-func findStale(all carried, clientNodes []*v1alpha1.StorageClientNode, report func(profile string, _ *v1alpha1.StorageClientNode, _ *v1alpha1.MountStatus, difference string)) {
+// findStale calls report for each stale mount, node by node, and for each affected profile.
+func findStale(
+	all carried, clientNodes []*v1alpha1.StorageClientNode,
+	report func(profile string, _ *v1alpha1.StorageClientNode, _ *v1alpha1.MountStatus, difference string),
+) {
 	known := comparisons{}
 	for _, clientNode := range clientNodes {
 		for k := range clientNode.Status.Mounts {
@@ -126,6 +129,8 @@ func hasSeen(clientNode *v1alpha1.StorageClientNode, volume string, wanted []str
 		return false
 	}
 	// The list is sorted.
-	i, listed := slices.BinarySearchFunc(clientNode.Spec.Volumes, volume, func(v v1alpha1.NodeVolume, name string) int { return cmp.Compare(v.Name, name) })
+	i, listed := slices.BinarySearchFunc(clientNode.Spec.Volumes, volume, func(v v1alpha1.NodeVolume, name string) int {
+		return cmp.Compare(v.Name, name)
+	})
 	return listed && !slices.ContainsFunc(wanted, func(o string) bool { return !slices.Contains(clientNode.Spec.Volumes[i].MountOptions, o) })
 }

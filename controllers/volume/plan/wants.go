@@ -53,7 +53,9 @@ func RequiredObservations(s Snapshot) Observations {
 func (p *planner) watchLists(out *Observations) {
 	for _, j := range p.volumes {
 		if j.isWatched() {
-			out.Watched = append(out.Watched, Watched{Volume: j.Volume, Since: j.carriedSince(), ChangesRequests: judge.ChangesRequests(j.Volume, j.Record.Original)})
+			out.Watched = append(out.Watched, Watched{
+				Volume: j.Volume, Since: j.carriedSince(), ChangesRequests: judge.ChangesRequests(j.Volume, j.Record.Original),
+			})
 		}
 		if p.isInRollbackCheck(j) {
 			b := p.blameOf(j)
@@ -76,7 +78,8 @@ func (p *planner) awaitEvidence(out *Observations) {
 	}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if p.sets.isProven(j) || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayRevert() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
+		if p.sets.isProven(j) || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayRevert() || j.isUnused() ||
+			j.Volume.Spec.ClaimRef == nil {
 			continue
 		}
 		awaited[set]++

@@ -17,7 +17,9 @@ type VolumeOption func(*corev1.PersistentVolume)
 
 // NFSVolume returns an in-tree NFS volume of the class "nfs", bound to the PersistentVolumeClaim eda/data.
 func NFSVolume(options []string, more ...VolumeOption) *corev1.PersistentVolume {
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1", UID: "uid-of-pv1", ResourceVersion: "7", Annotations: map[string]string{}, Labels: map[string]string{}}}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+		Name: "pv1", UID: "uid-of-pv1", ResourceVersion: "7", Annotations: map[string]string{}, Labels: map[string]string{},
+	}}
 	pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "filer", Path: "/data"}
 	pv.Spec.StorageClassName = "nfs"
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}

@@ -18,24 +18,24 @@ func clientNodeWithMount() *v1alpha1.StorageClientNode {
 	return clientNode
 }
 
-func TestAnObjectIsWrittenOnlyWhereNobodyWaits(t *testing.T) {
+func TestAnObjectIsWrittenOnlyWithoutADisruption(t *testing.T) {
 	tests := map[string]struct {
 		change func(*corev1.Node, *v1alpha1.StorageClientNode)
 		silent bool
 		want   bool
 	}{
-		"in service":                       {want: true},
-		"the agent has not seen the last":  {change: func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Generation = 2 }},
-		"the agent is not there":           {silent: true},
-		"the agent speaks of another boot": {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { n.Status.NodeInfo.BootID = "boot-2" }},
-		"the node is not Ready":            {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { n.Status.Conditions = nil }},
+		"in service":                      {want: true},
+		"the agent has not seen the last": {change: func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Generation = 2 }},
+		"the agent is not there":          {silent: true},
+		"the agent reports another boot":  {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { n.Status.NodeInfo.BootID = "boot-2" }},
+		"the node is not Ready":           {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { n.Status.Conditions = nil }},
 		"the node is paused": {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 			n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 		}},
 		"a permit": {change: func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 			s.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x"}
 		}},
-		"our cordon": {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+		"a cordon of the operator": {change: func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 			n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: "{}"}
 		}},
 		"a claim": {change: func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
@@ -61,7 +61,7 @@ func TestAnObjectIsWrittenOnlyWhereNobodyWaits(t *testing.T) {
 	}
 }
 
-func TestReportsOfOtherThingsAreNoReasonToLook(t *testing.T) {
+func TestUnrelatedReportsCauseNoPass(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.StorageClientNode)
 		want   bool

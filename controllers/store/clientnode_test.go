@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestCacheOfClientNodesKeepsWhatIsComparedWithVolumes(t *testing.T) {
+func TestTheClientNodeCacheKeepsTheComparedFields(t *testing.T) {
 	since := ptr.To(metav1.NewTime(time.Unix(1, 0)))
 	clientNode := &v1alpha1.StorageClientNode{}
 	sample := v1alpha1.NodeSampleStatus{ID: "asked", Mounts: []v1alpha1.MountSample{{Volume: "pv", Server: "filer"}}}
@@ -68,7 +68,7 @@ func largeNode(t testing.TB, number int) *v1alpha1.StorageClientNode {
 	return read
 }
 
-func TestCacheKeepsEqualTextsOfNodesOnce(t *testing.T) {
+func TestTheCacheSharesEqualStrings(t *testing.T) {
 	a, b, keep := largeNode(t, 1), largeNode(t, 2), NewClientNodeTransform()
 	for _, clientNode := range []*v1alpha1.StorageClientNode{a, b} {
 		want := clientNode.DeepCopy()
@@ -119,7 +119,7 @@ func TestVersionsOfANodeShareWhatHasNotChanged(t *testing.T) {
 	}
 }
 
-func TestADriftIsOneNodes(t *testing.T) {
+func TestDriftIsNotShared(t *testing.T) {
 	var kept []*v1alpha1.StorageClientNode
 	keep := NewClientNodeTransform()
 	for i := range int32(2) {
@@ -136,7 +136,7 @@ func TestADriftIsOneNodes(t *testing.T) {
 }
 
 // What is said again and again is one copy for good; what nobody says any more is not kept for ever.
-func TestSharedTextsAreForgotten(t *testing.T) {
+func TestSharedStringsAreRemoved(t *testing.T) {
 	all := NewPool[string](maxTexts)
 	share := func(text string) string { return all.Share(text, func() string { return text }) }
 	first := share(strings.Clone("hard"))

@@ -12,7 +12,7 @@ type parity int
 
 func (p parity) IsSame(newer parity) bool { return p%2 == newer%2 }
 
-func TestMemoMakesAgainWhatIsMadeFromSomethingElse(t *testing.T) {
+func TestMemoRecomputesAfterAChange(t *testing.T) {
 	var memo Memo[parity, string]
 	made := 0
 	get := func(key string, from parity) string {
@@ -30,7 +30,7 @@ func TestMemoMakesAgainWhatIsMadeFromSomethingElse(t *testing.T) {
 	}
 }
 
-func TestMemoForgetsKeysBeyondItsLimit(t *testing.T) {
+func TestMemoRemovesKeysBeyondItsLimit(t *testing.T) {
 	var memo Memo[parity, int]
 	memo.Limit(2)
 	made := 0
@@ -58,7 +58,7 @@ func TestMemoComparesWithTheBasisOfItsValue(t *testing.T) {
 	}
 }
 
-func TestALimitOfNoKeysIsALimit(t *testing.T) {
+func TestALimitOfZeroKeys(t *testing.T) {
 	var memo Memo[near, int]
 	memo.Limit(0)
 	for i := range 10 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPaceSpacesWhatIsDoneAgain(t *testing.T) {
+func TestPace(t *testing.T) {
 	const every = 2 * time.Second
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {

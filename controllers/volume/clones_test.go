@@ -16,7 +16,7 @@ import (
 )
 
 // A clone that a probe has made is no volume: it gets nothing, from the webhook neither, and its nconnect is in nobody's way.
-func TestAClonedVolumeIsLeftAlone(t *testing.T) {
+func TestAClonedVolumeIsIgnored(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
 	clone := builders.NFSVolume([]string{"hard", "nconnect=8"}, builders.Named(v1alpha1.ClonePrefix+"1"), builders.Labelled(v1alpha1.TrialLabel, "1"))
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p, clone)...)

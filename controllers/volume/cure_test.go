@@ -13,7 +13,7 @@ import (
 )
 
 // How pods mount a volume that has its own list back is told by those that use it, and by nobody else.
-func TestCures(t *testing.T) {
+func TestRollbackResults(t *testing.T) {
 	since := noon.Add(-time.Hour)
 	const message = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: access denied by server while mounting filer:/data`
 	pod := func(change ...func(*corev1.Pod)) *corev1.Pod {
@@ -39,15 +39,15 @@ func TestCures(t *testing.T) {
 		objects []client.Object
 		want    plan.RollbackResult
 	}{
-		"a pod has started since":                             {[]client.Object{pod(started(time.Minute, 0))}, plan.RollbackWorked},
-		"a pod has started before":                            {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, plan.RollbackUntested},
-		"a container has started again, on the mount of then": {[]client.Object{pod(started(time.Minute, 1))}, plan.RollbackUntested},
-		"the pod waits":                                       {[]client.Object{pod()}, ""},
-		"it fails, maybe still with the list of then":         {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},
-		"it fails alike long after":                           {[]client.Object{pod(), failing(message, 6*time.Minute)}, plan.RollbackFailed},
-		"it fails in another way":                             {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, ""},
-		"somebody else's pod fails":                           {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, ""},
-		"no pod is left":                                      {nil, plan.RollbackUntested},
+		"a pod has started since":                        {[]client.Object{pod(started(time.Minute, 0))}, plan.RollbackWorked},
+		"a pod has started before":                       {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, plan.RollbackUntested},
+		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, plan.RollbackUntested},
+		"the pod waits":                                  {[]client.Object{pod()}, ""},
+		"it fails, maybe still with the earlier options": {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},
+		"it fails in the same way long after":            {[]client.Object{pod(), failing(message, 6*time.Minute)}, plan.RollbackFailed},
+		"it fails in another way":                        {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, ""},
+		"another volume's pod fails":                     {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, ""},
+		"no pod is left":                                 {nil, plan.RollbackUntested},
 		"the pod is being deleted": {[]client.Object{pod(func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"test/keep"}
 		})}, plan.RollbackUntested},

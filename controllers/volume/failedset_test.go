@@ -116,7 +116,7 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 }
 
 // What a probe has refused reaches no new volume of that server either, whichever replica of the manager is asked, as long as it stands.
-func TestANewVolumeDoesNotGetWhatAProbeHasRefused(t *testing.T) {
+func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
 	clock := testclock.NewFakeClock(noon)

@@ -100,15 +100,15 @@ func TestFailedMounts(t *testing.T) {
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) {
 				e.Name, e.CreationTimestamp = "predated", metav1.NewTime(since.Add(2*time.Second))
 			}), event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"one that somebody else has told of before": {[]client.Object{
+		"one that another source reported before": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) {
 				e.Name, e.Source.Component, e.ReportingController = "forged", "mallory", "mallory"
 			}),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"one that was told of before, of no pod in particular": {[]client.Object{
+		"one that was reported before, without a pod": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.InvolvedObject.UID = "forged", "" }),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"one that was told of before, from no node": {[]client.Object{
+		"one that was reported before, without a node": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.Source.Host, e.ReportingInstance = "forged", "", "" }),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
 		"another failure than the one from before": {[]client.Object{earlier, named(), pod(), nodeN()}, true},
@@ -139,8 +139,8 @@ func TestFailedMounts(t *testing.T) {
 		"one of a pod on a node that does not exist":                           {[]client.Object{named(), pod()}, false},
 		"one of another node than the pod's":                                   {[]client.Object{named(func(e *corev1.Event) { e.Source.Host = "m" }), pod(), nodeN()}, false},
 		"one that names no node":                                               {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(), nodeN()}, false},
-		"one of somebody else than a kubelet":                                  {[]client.Object{named(func(e *corev1.Event) { e.Source.Component, e.ReportingController = "mallory", "mallory" }), pod(), nodeN()}, false},
-		"one of a name that no pod can have":                                   {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
+		"one that no kubelet sent":                                             {[]client.Object{named(func(e *corev1.Event) { e.Source.Component, e.ReportingController = "mallory", "mallory" }), pod(), nodeN()}, false},
+		"one with an impossible pod name":                                      {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
 		"one of a pod whose container started before, in this boot or another": {[]client.Object{named(), pod(running(-time.Hour)), nodeN()}, true},
 		"one of a pod whose container started before it was last seen":         {[]client.Object{named(), pod(running(30 * time.Minute)), nodeN()}, true},
 		"one of a pod whose container started since it was last seen":          {[]client.Object{named(), pod(running(2 * time.Hour)), nodeN()}, false},
@@ -183,7 +183,7 @@ func TestFailedMounts(t *testing.T) {
 }
 
 // Of real texts, those count that speak of options, and those that leave it open.
-func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
+func TestCauseOfAFailedMount(t *testing.T) {
 	since := noon.Add(-time.Minute)
 	const mount = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: `
 	for name, test := range map[string]struct {
@@ -192,10 +192,10 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 		want          *plan.Failure
 	}{
 		"the server": {[]string{mount + "Connection refused"}, false, nil},
-		"open, a server that is asked in another way": {[]string{mount + "Connection refused"}, true, &plan.Failure{Text: mount + "Connection refused"}},
+		"unknown, a server that gets other requests": {[]string{mount + "Connection refused"}, true, &plan.Failure{Text: mount + "Connection refused"}},
 		"the driver": {[]string{`MountVolume.SetUp failed for volume "a" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name nfs.csi.k8s.io not found in the list of registered CSI drivers`}, true, nil},
 		"open":       {[]string{mount + "access denied by server while mounting filer:/data"}, false, &plan.Failure{Text: mount + "access denied by server while mounting filer:/data"}},
-		"the options, whatever else is told": {
+		"the options, with other texts": {
 			[]string{mount + "access denied by server while mounting filer:/data", mount + "an incorrect mount option was specified", mount + "No route to host"},
 			true, &plan.Failure{Text: mount + "an incorrect mount option was specified", NamesOptions: true},
 		},
@@ -223,7 +223,7 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 }
 
 // Two volumes of one namespace, of which one Pod uses both, and which different batches have written.
-func TestAFailedMountIsOfTheVolumeAndTheBatchThatItCanBeOf(t *testing.T) {
+func TestAFailedMountIsAttributedToItsVolumeAndBatch(t *testing.T) {
 	since := noon.Add(-time.Hour)
 	watched := []plan.Watched{{Volume: created("b", 0), Since: since.Add(30 * time.Minute)}, {Volume: created("a", 0), Since: since}}
 	pod := failingPod("eda", "data")
@@ -401,7 +401,7 @@ func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
 	}
 }
 
-func TestOneFailureIsToldInManyTexts(t *testing.T) {
+func TestOneFailureHasManyTexts(t *testing.T) {
 	const text = `MountVolume.MountDevice failed for volume "a" : local: failed to mount device /dev/sdb at /var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/a (fstype: xfs), error mount failed: exit status 32
 Mounting command: systemd-run
 Mounting arguments: --description=Kubernetes transient mount for /var/lib/kubelet/pods/POD/a --scope -- mount -t xfs -o noatime,defaults /dev/sdb /m
@@ -454,7 +454,7 @@ func TestFailureTextIsOneShortPrintableLine(t *testing.T) {
 	}
 }
 
-func TestManyNamespacesAreAskedAtOnce(t *testing.T) {
+func TestManyNamespacesAreReadWithOneRequest(t *testing.T) {
 	var asked []string
 	r, _ := newReconciler(t, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, opts ...client.ListOption) error {
 		asked = append(asked, (&client.ListOptions{}).ApplyOptions(opts).Namespace)

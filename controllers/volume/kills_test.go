@@ -82,7 +82,7 @@ func TestAManagerDiesBetweenAnyTwoSteps(t *testing.T) {
 			func(s *story) { s.until(5 * time.Minute) },
 			"a has hard; b has hard; c has hard; recorded: Failing, cleared []", "",
 		},
-		"the failure is cleared, and the options come again": {
+		"the failure is cleared, and the options are applied again": {
 			func(s *story) {
 				toCanary(s)
 				s.unwell["a"] = true
@@ -105,7 +105,7 @@ func TestAManagerDiesBetweenAnyTwoSteps(t *testing.T) {
 			"a has hard,nocto,nordirplus; b has hard,nocto,nordirplus; c has hard,nocto,nordirplus; recorded: Works, cleared []",
 			"a has hard,nocto,nordirplus; b has hard; c has hard",
 		},
-		"what failed is forgotten once nothing declares it": {
+		"a failure is cleared once no rule declares the options": {
 			func(s *story) {
 				toSuspected(s)
 				s.mount("a")

@@ -37,7 +37,7 @@ var (
 )
 
 // Whoever dies between two writes leaves a ledger that knows the list.
-func TestTheLedgerKnowsAListBeforeAndAfterItIsWritten(t *testing.T) {
+func TestTheLedgerRecordsOptionsBeforeAndAfterTheWrite(t *testing.T) {
 	var within *ledger.Entry
 	var c client.Client
 	funcs := interceptor.Funcs{Patch: func(ctx context.Context, under client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -98,7 +98,7 @@ func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
 }
 
 // A list is not written of which the ledger cannot know; one of ours is taken back all the same.
-func TestWhatTheLedgerCannotKeepIsNotWritten(t *testing.T) {
+func TestVolumesWithoutALedgerEntryAreNotWritten(t *testing.T) {
 	refuses := interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 			return apierrors.NewForbidden(corev1.Resource("configmaps"), o.GetName(), nil)
@@ -149,7 +149,7 @@ func TestTheLedgerFollowsTheVolumes(t *testing.T) {
 }
 
 // A page that somebody made immutable is named, and keeps no volume from what its annotations tell.
-func TestAnImmutablePageIsNamed(t *testing.T) {
+func TestAnImmutablePageIsReported(t *testing.T) {
 	ctx := context.Background()
 	r, _ := newReconciler(t, interceptor.Funcs{}, builders.NFSVolume([]string{"hard"}), fastProfile())
 	makeAPass(t, r)

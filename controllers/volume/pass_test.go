@@ -66,7 +66,7 @@ func changed(t *testing.T, r *Reconciler) []string {
 	return names
 }
 
-func TestAPassThatBeginsABatchReadsVolumesLiveOnce(t *testing.T) {
+func TestAPassThatStartsABatchReadsVolumesLiveOnce(t *testing.T) {
 	const count = 60
 	var cached, live int
 	fake, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
@@ -108,7 +108,7 @@ func podOn(node, volume string, bound, started time.Time) *corev1.Pod {
 	return pod
 }
 
-func TestBatchesGoOnBySoakAndEvidence(t *testing.T) {
+func TestBatchesContinueAfterSoakAndEvidence(t *testing.T) {
 	const count = 20
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("10%")))
 	node := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -154,14 +154,14 @@ func TestAKubeletsMountIsEvidence(t *testing.T) {
 		objects []client.Object
 		want    bool
 	}{
-		"one that a node without an agent got and started since":      {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70))}, true},
-		"not one that has yet to start":                               {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), time.Time{})}, false},
-		"not one that the node got before":                            {[]client.Object{node("n2"), podOn("n2", "pv00", at(-60), at(70))}, false},
-		"not one that the node got within what clocks may differ by":  {[]client.Object{node("n2"), podOn("n2", "pv00", at(5), at(70))}, false},
-		"not one on a node whose agent tells of mounts":               {[]client.Object{node("n1"), agent, podOn("n1", "pv00", at(60), at(70))}, false},
-		"not one on a node that does not exist":                       {[]client.Object{podOn("n2", "pv00", at(60), at(70))}, false},
-		"not one of another volume":                                   {[]client.Object{node("n2"), podOn("n2", "pv01", at(60), at(70))}, false},
-		"not one on a node where another pod may have an older mount": {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70)), named("old", podOn("n2", "pv00", at(-60), at(-50)))}, false},
+		"a pod that arrived and started on a node without an agent since": {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70))}, true},
+		"not a pod that has not started":                                  {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), time.Time{})}, false},
+		"not one that the node got before":                                {[]client.Object{node("n2"), podOn("n2", "pv00", at(-60), at(70))}, false},
+		"not one that arrived within the clock tolerance":                 {[]client.Object{node("n2"), podOn("n2", "pv00", at(5), at(70))}, false},
+		"not one on a node whose agent reports mounts":                    {[]client.Object{node("n1"), agent, podOn("n1", "pv00", at(60), at(70))}, false},
+		"not one on a node that does not exist":                           {[]client.Object{podOn("n2", "pv00", at(60), at(70))}, false},
+		"not one of another volume":                                       {[]client.Object{node("n2"), podOn("n2", "pv01", at(60), at(70))}, false},
+		"not one on a node where another pod may have an older mount":     {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70)), named("old", podOn("n2", "pv00", at(-60), at(-50)))}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestAForgedEventStopsNothing(t *testing.T) {
 	}
 }
 
-func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
+func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 	const count = 5
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, recorder := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p, failingPod("eda", "pv00"), nodeN())...)
@@ -327,7 +327,7 @@ func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) ju
 	return judge.Volume(judge.Input{Volume: pv, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)})
 }
 
-func TestABatchBeginsByWhatTheServerHasAndNotTheCache(t *testing.T) {
+func TestABatchStartsFromLiveReads(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
 	ctx := context.Background()
@@ -364,7 +364,7 @@ func TestABatchBeginsByWhatTheServerHasAndNotTheCache(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatMayNotBeWrittenIsNoCanary(t *testing.T) {
+func TestAVolumeThatRejectsWritesIsNoCanary(t *testing.T) {
 	protected := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if o.GetName() == "pv00" {
 			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), o.GetName(), nil)
@@ -383,7 +383,7 @@ func TestAVolumeThatMayNotBeWrittenIsNoCanary(t *testing.T) {
 }
 
 // What waits for nobody does not wait for events either.
-func TestARestoreGoesOnWhileEventsCannotBeRead(t *testing.T) {
+func TestARestoreContinuesWhileEventsAreUnreadable(t *testing.T) {
 	denied := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, ok := list.(*corev1.EventList); ok {
 			return apierrors.NewForbidden(corev1.Resource("events"), "", nil)

@@ -75,7 +75,7 @@ func takeEvents(recorder *events.FakeRecorder) []string {
 	}
 }
 
-func TestReconcileWritesOnceAndTellsOnce(t *testing.T) {
+func TestReconcileWritesAndReportsOnce(t *testing.T) {
 	var patches atomic.Int32
 	counting := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		patches.Add(1)
@@ -114,7 +114,7 @@ func TestReconcileWritesOnceAndTellsOnce(t *testing.T) {
 	}
 }
 
-func TestReconcileTellsAStandingStateOnce(t *testing.T) {
+func TestReconcileReportsAStateOnce(t *testing.T) {
 	pv := builders.NFSVolume([]string{"soft"}, builders.Carrying(nil, []string{"nocto"}, "fast"))
 	r, recorder := newReconciler(t, interceptor.Funcs{}, pv, fastProfile())
 	for range 3 {
@@ -125,7 +125,7 @@ func TestReconcileTellsAStandingStateOnce(t *testing.T) {
 	}
 }
 
-func TestReconcileTellsOnceWhatAVolumeKeeps(t *testing.T) {
+func TestReconcileReportsKeptValuesOnce(t *testing.T) {
 	pv := builders.NFSVolume([]string{"nconnect=2"})
 	profile := builders.NFSProfile("fast", []string{"nconnect=8"})
 	profile.Finalizers = []string{v1alpha1.Finalizer}
@@ -139,7 +139,7 @@ func TestReconcileTellsOnceWhatAVolumeKeeps(t *testing.T) {
 	}
 }
 
-func TestReconcileComesBackWhenTheVolumeChangedUnderIt(t *testing.T) {
+func TestReconcileRetriesAfterAConflict(t *testing.T) {
 	conflicting := interceptor.Funcs{Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), o.GetName(), nil)
 	}}
@@ -240,7 +240,7 @@ func TestAPassIsBoundedAndRestoresFirst(t *testing.T) {
 }
 
 // One volume that cannot be written keeps no other from it, and is left alone for a while.
-func TestAVolumeThatMayNotBeRestoredHoldsUpNobody(t *testing.T) {
+func TestAFailedRestoreDoesNotBlockOtherVolumes(t *testing.T) {
 	var tried atomic.Int32
 	protected := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if o.GetName() == "a" {

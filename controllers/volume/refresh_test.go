@@ -16,7 +16,7 @@ import (
 )
 
 // What the cache has of a volume is what the API server has, where both name the same version: nothing else is read.
-func TestVolumesAreReadLiveWhereTheCacheIsBehind(t *testing.T) {
+func TestVolumesAreReadLiveIfTheCacheIsStale(t *testing.T) {
 	clone := created(v1alpha1.ClonePrefix+"1", 1)
 	clone.Labels = map[string]string{v1alpha1.TrialLabel: "t"}
 	if !match.IsClone(clone) {

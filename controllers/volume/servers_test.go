@@ -58,27 +58,27 @@ func TestVolumesOfOneServer(t *testing.T) {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", nil), pv("b", "eight", nil, onServer("FILER"))},
 			want:    map[string]string{"a": fourAndEight, "b": fourAndEight},
 		},
-		"a volume's own value, which no profile brings": {
+		"a volume's original value, which no profile declares": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", nil), pv("b", "none", []string{"nconnect=8"})},
 			want:    map[string]string{"a": fourAndEight, "b": ""},
 		},
-		"what is in force stays": {
+		"the current value stays": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", []string{"nconnect=4"}, builders.Carrying(nil, []string{"nconnect=4"}, "four")), pv("b", "eight", nil)},
 			want:    map[string]string{"a": fourAndEight, "b": fourAndEight},
 		},
-		"a volume that says nothing of it is in nobody's way": {
+		"a volume without nconnect does not block": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", nil), pv("b", "none", []string{"hard"})}, want: map[string]string{"a": ""},
 		},
 		"another server": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", nil), pv("b", "eight", nil, onServer("other"))}, want: map[string]string{"a": "", "b": ""},
 		},
-		"another version has connections of its own": {
+		"another version has separate connections": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", []string{"vers=3"}), pv("b", "eight", []string{"vers=4.1"})}, want: map[string]string{"a": "", "b": ""},
 		},
-		"a version that is left open may be any of NFSv4": {
+		"an unspecified version may be any of NFSv4": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", nil), pv("b", "eight", []string{"vers=4.1"})}, want: map[string]string{"a": fourAndEight, "b": fourAndEight},
 		},
-		"a volume that nobody can mount any more is in nobody's way": {
+		"an unmountable volume does not block": {
 			volumes: []*corev1.PersistentVolume{pv("a", "four", nil), pv("b", "none", []string{"nconnect=8"}, ofPhase(corev1.VolumeReleased))}, want: map[string]string{"a": ""},
 		},
 		"many volumes are counted": {

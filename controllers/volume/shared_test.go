@@ -21,7 +21,7 @@ import (
 )
 
 // Several controllers share what they know of the volumes, each at its own time, and judge a volume once.
-func TestControllersShareWhatTheyKnow(t *testing.T) {
+func TestControllersShareEvaluations(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(20), &p)...)
 	r.Volumes = snapshot.NewMemory()
@@ -78,7 +78,7 @@ func (o onlyVolumes) GetInformer(ctx context.Context, object client.Object, opti
 }
 
 // The webhook judges new volumes by what the cache tells of the others, once it has told of all.
-func TestOthersAreKeptByTheCache(t *testing.T) {
+func TestTheCacheMaintainsTheVolumeIndex(t *testing.T) {
 	r, _ := newReconciler(t, interceptor.Funcs{})
 	informers := &informertest.FakeInformers{Scheme: r.Client.Scheme()}
 	others, err := snapshot.KeepCached(t.Context(), onlyVolumes{informers})

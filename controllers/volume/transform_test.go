@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-func TestCacheTransformKeepsWhatJudgesNeed(t *testing.T) {
+func TestCacheTransformKeepsTheRelevantFields(t *testing.T) {
 	const ownsOptions = `{"f:spec":{"f:mountOptions":{},"f:nfs":{}}}`
 	managedBy := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) builders.VolumeOption {
 		return func(pv *corev1.PersistentVolume) {

@@ -79,14 +79,14 @@ func TestValidateCreate(t *testing.T) {
 		// refused are parts of the error, which stands for none if there are none; warned are parts of each warning.
 		refused, warned []string
 	}{
-		"what is right": {profile: newProfile(sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), rule(allNFS, "nconnect=4", "actimeo=30"))},
+		"a valid profile": {profile: newProfile(sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), rule(allNFS, "nconnect=4", "actimeo=30"))},
 		"a mount option out of range": {profile: newProfile(rule(allNFS, "nconnect=17")),
 			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconnect=17"`, "must be 1 to 16"}},
-		"a mount option that nobody knows": {profile: newProfile(rule(allNFS, "nconect=4")),
+		"an unknown mount option": {profile: newProfile(rule(allNFS, "nconect=4")),
 			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "Did you mean nconnect?"}},
 		"a sysctl beyond the catalogue": {profile: newProfile(sysctl("kernel.core_pattern", "core")),
 			refused: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
-		"buffers with which no new connection works": {profile: newProfile(sysctl("net.ipv4.tcp_rmem", "1 1 1")),
+		"buffers that break new connections": {profile: newProfile(sysctl("net.ipv4.tcp_rmem", "1 1 1")),
 			refused: []string{`spec.node.sysctls[net.ipv4.tcp_rmem]: Invalid value: "1 1 1"`, "number 2 must be at least 2304 bytes", "the kernel's own is 4096 131072 6291456"}},
 		"one local port": {profile: newProfile(sysctl("net.ipv4.ip_local_port_range", "1024 1024")), allow: []string{".*"},
 			refused: []string{"spec.node.sysctls[net.ipv4.ip_local_port_range]", "a range of at least 256"}},
@@ -94,12 +94,12 @@ func TestValidateCreate(t *testing.T) {
 			p.Spec.Node = &v1alpha1.NodeTuning{SysctlsAtLeast: map[string]v1alpha1.WholeNumbers{"kernel.pid_max": "65536"}}
 		}), refused: []string{`spec.node.sysctlsAtLeast[kernel.pid_max]: Invalid value: "65536"`, "--allow-parameter"}},
 		"a sysctl that the operator allows": {profile: newProfile(sysctl("kernel.panic", "10")), allow: []string{"sysctl/kernel[.]panic"}},
-		"a malformed boot argument": {profile: newProfile(argument("ihash_entries=16M")),
+		"a malformed kernel argument": {profile: newProfile(argument("ihash_entries=16M")),
 			refused: []string{`spec.node.kernelArguments[0]: Invalid value: "16M"`, "write 16777216"}},
 		"two problems at once": {profile: newProfile(sysctl("vm.dirty_ratio", "200"), rule(allNFS, "nconnect=17")),
 			refused: []string{"spec.node.sysctls[vm.dirty_ratio]", "spec.volumes[0].mountOptions[0]"}},
 		"a hazard is no error": {profile: newProfile(sysctl("net.ipv4.tcp_sack", "0")), warned: []string{"spec.node.sysctls[net.ipv4.tcp_sack]"}},
-		"old data for everybody": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
+		"old data for all clients": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
 			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may see old data for a long time`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
 		"a cache that no other client may write to": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=loose", "acregmax=61")),
 			refused: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may see old data for a long time`, `"acregmax=61"`}},
@@ -142,7 +142,7 @@ func TestValidateCreate(t *testing.T) {
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestResponsesAreBounded(t *testing.T) {
 	var wrong, loose []string
 	for range maxListed + 5 {
 		wrong, loose = append(wrong, "nconect=4"), append(loose, "nocto")
@@ -163,7 +163,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-func TestValidateUpdateAsksOnlyAboutAChangedSpec(t *testing.T) {
+func TestValidateUpdateChecksOnlyAChangedSpec(t *testing.T) {
 	bad := rule(allNFS, "nconnect=17")
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.StorageClientProfile
@@ -171,11 +171,11 @@ func TestValidateUpdateAsksOnlyAboutAChangedSpec(t *testing.T) {
 	}{
 		"a spec that becomes wrong": {newProfile(), newProfile(bad), true},
 		"a spec that becomes right": {newProfile(bad), newProfile(), false},
-		"a wrong spec that stays as it is": {newProfile(bad), newProfile(bad, func(p *v1alpha1.StorageClientProfile) {
+		"a wrong spec that stays unchanged": {newProfile(bad), newProfile(bad, func(p *v1alpha1.StorageClientProfile) {
 			p.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 		}), false},
-		"a wrong spec without its finalizer":  {newProfile(bad), newProfile(bad, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }), false},
-		"a wrong spec that is on its way out": {newProfile(), newProfile(bad, func(p *v1alpha1.StorageClientProfile) { now := metav1.Now(); p.DeletionTimestamp = &now }), false},
+		"a wrong spec without its finalizer": {newProfile(bad), newProfile(bad, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }), false},
+		"a wrong spec of a deleted profile":  {newProfile(), newProfile(bad, func(p *v1alpha1.StorageClientProfile) { now := metav1.Now(); p.DeletionTimestamp = &now }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			warnings, err := (&profileValidator{}).ValidateUpdate(context.Background(), test.before, test.after)
@@ -189,7 +189,7 @@ func TestValidateUpdateAsksOnlyAboutAChangedSpec(t *testing.T) {
 	}
 }
 
-func TestValidateDeleteLetsEveryProfileGo(t *testing.T) {
+func TestValidateDeleteAllowsEveryProfile(t *testing.T) {
 	if warnings, err := (&profileValidator{}).ValidateDelete(context.Background(), newProfile(rule(allNFS, "nconnect=17"))); err != nil || len(warnings) > 0 {
 		t.Errorf("got %q, %v", warnings, err)
 	}

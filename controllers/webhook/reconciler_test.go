@@ -89,7 +89,7 @@ func (o *office) trusted() [][]byte {
 	return bundles
 }
 
-func TestCertificatesAreMadeAndKnown(t *testing.T) {
+func TestCertificatesAreCreatedAndPublished(t *testing.T) {
 	o := newOffice(t, append(configurations(), emptySecret())...)
 	if result := o.reconcile(); result.RequeueAfter != checkInterval {
 		t.Errorf("looks again after %s, want %s", result.RequeueAfter, checkInterval)
@@ -175,7 +175,7 @@ func TestCertificatesWithoutSecretOrConfigurations(t *testing.T) {
 	}
 }
 
-func TestCertificatesComeBackAfterAConflict(t *testing.T) {
+func TestCertificatesAreRetriedAfterAConflict(t *testing.T) {
 	o := newOffice(t, emptySecret())
 	conflict := apierrors.NewConflict(corev1.Resource("secrets"), Name, errors.New("changed"))
 	o.Client = interceptor.NewClient(o.Client.(client.WithWatch), interceptor.Funcs{

@@ -137,7 +137,7 @@ func add(object map[string]any, o operation) {
 	}
 }
 
-func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
+func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
 	weak := newProfile(rule(allNFS, "sec=sys", "rw", "nconnect=4"), func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile })
 	tools := newProfile(rule(v1alpha1.VolumeSelector{ClaimSelector: labelled}, "nconnect=4"))
@@ -155,16 +155,16 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 		want    []string // nil: left as it is
 	}{
 		"a volume that a rule selects":             {[]client.Object{fast}, newVolume(), []string{"hard", "nconnect=4"}},
-		"one with annotations of its own":          {[]client.Object{fast}, newVolume(annotate("a.b/c~d", "e")), []string{"hard", "nconnect=4"}},
+		"one with other annotations":               {[]client.Object{fast}, newVolume(annotate("a.b/c~d", "e")), []string{"hard", "nconnect=4"}},
 		"one that a rule would make weaker":        {[]client.Object{weak}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"sec=krb5p", "ro"} }), []string{"sec=krb5p", "ro", "nconnect=4"}},
-		"one with no options of its own":           {[]client.Object{fast}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = nil }), []string{"nconnect=4"}},
+		"one without options":                      {[]client.Object{fast}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = nil }), []string{"nconnect=4"}},
 		"one for a claim with the label":           {[]client.Object{tools, claim}, newVolume(), []string{"hard", "nconnect=4"}},
 		"one for a claim that is not there yet":    {[]client.Object{tools}, newVolume(), nil},
 		"one for an earlier claim of the name":     {[]client.Object{tools, claim}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "gone" }), nil},
 		"one that is reserved, and not bound":      {[]client.Object{tools, claim}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "" }), nil},
-		"one for nobody yet":                       {[]client.Object{tools}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }), nil},
-		"one that nobody selects":                  {nil, newVolume(), nil},
-		"one that is to be left alone":             {[]client.Object{fast}, newVolume(annotate(v1alpha1.IgnoreAnnotation, "true")), nil},
+		"one without a claim":                      {[]client.Object{tools}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }), nil},
+		"one that no rule selects":                 {nil, newVolume(), nil},
+		"an ignored one":                           {[]client.Object{fast}, newVolume(annotate(v1alpha1.IgnoreAnnotation, "true")), nil},
 		"one of Argo CD's":                         {[]client.Object{fast}, newVolume(annotate("argocd.argoproj.io/tracking-id", "app")), nil},
 		"one that Flux applies":                    {[]client.Object{fast}, newVolume(applied), nil},
 		"one that kubectl applies with options":    {[]client.Object{fast}, newVolume(annotate(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)), nil},
@@ -173,7 +173,7 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 		"one whose server has another nconnect":    {[]client.Object{fast, other(newVolume(), "nconnect=8")}, newVolume(), nil},
 		"one whose server has the same nconnect":   {[]client.Object{fast, other(newVolume(), "nconnect=4")}, newVolume(), []string{"hard", "nconnect=4"}},
 		"one that carries all of it already":       {[]client.Object{fast}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"nconnect=4"} }), nil},
-		"one out of a backup, whose profile is gone, is the reconciler's": {nil, newVolume(annotate(v1alpha1.OriginalMountOptionsAnnotation, `[]`),
+		"one from a backup, whose profile is deleted, is left to the reconciler": {nil, newVolume(annotate(v1alpha1.OriginalMountOptionsAnnotation, `[]`),
 			annotate(v1alpha1.AppliedMountOptionsAnnotation, `["hard"]`), annotate(v1alpha1.ProfilesAnnotation, "gone")), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 	}
 }
 
-func TestFieldsThatAreNewerThanOurTypesStay(t *testing.T) {
+func TestUnknownFieldsStay(t *testing.T) {
 	h := newHandler(t, interceptor.Funcs{}, newProfile(rule(allNFS, "nconnect=4")))
 	req := creation(t, newVolume())
 	req.Object.Raw = slices.Concat([]byte(`{"futureField":{"a":1},`), req.Object.Raw[1:])
@@ -216,7 +216,7 @@ func TestFieldsThatAreNewerThanOurTypesStay(t *testing.T) {
 	}
 }
 
-func TestWhateverFailsAVolumeIsCreated(t *testing.T) {
+func TestEveryVolumeIsAllowed(t *testing.T) {
 	fails := func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return errors.New("no cache")
 	}
@@ -233,7 +233,7 @@ func TestWhateverFailsAVolumeIsCreated(t *testing.T) {
 		req   admission.Request
 	}{
 		"the cache fails":             {interceptor.Funcs{List: fails}, creation(t, newVolume())},
-		"the judgement panics":        {interceptor.Funcs{List: panics}, creation(t, newVolume())},
+		"the evaluation panics":       {interceptor.Funcs{List: panics}, creation(t, newVolume())},
 		"the volume cannot be read":   {interceptor.Funcs{}, garbage},
 		"it is not a creation at all": {interceptor.Funcs{}, update},
 	} {
@@ -246,7 +246,7 @@ func TestWhateverFailsAVolumeIsCreated(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerIsCounted(t *testing.T) {
+func TestEveryResponseIsCounted(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
 	garbage := creation(t, newVolume())
 	garbage.Object.Raw = []byte("{")
@@ -339,7 +339,7 @@ func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVol
 	return pv
 }
 
-func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
+func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
 	// The manager writes down what it knows of sets of options.
 	pass := func(t *testing.T, h *volumeHandler) {

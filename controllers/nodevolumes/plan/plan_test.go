@@ -43,7 +43,7 @@ func (m Node) with(volumes ...v1alpha1.NodeVolume) Node {
 	return m
 }
 
-func TestNodesAreToldWhatTheyHaveMounted(t *testing.T) {
+func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 	declared := volumeplan.Mounted{Options: []string{"nocto"}}
 	tests := map[string]struct {
 		node    Node
@@ -58,7 +58,7 @@ func TestNodesAreToldWhatTheyHaveMounted(t *testing.T) {
 		"nothing that it knows already": {
 			node: on("n", "a").with(nodeVolume("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
 		},
-		"that a volume is no profile's any more": {
+		"that no profile selects a volume any longer": {
 			node: on("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},

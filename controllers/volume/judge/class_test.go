@@ -34,22 +34,22 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 		state   State
 		message string
 	}{
-		"a volume as its class is":                      {"nconnect=4", nil, follow(""), "nconnect=4", "nconnect=4", StateUpToDate, ""},
-		"a value that was edited":                       {"nconnect=4 hard", nil, follow(""), "nconnect=8 hard", "nconnect=8 hard", StatePending, "by fast and StorageClass nfs"},
-		"an option that is new":                         {"hard", nil, follow(""), "hard nocto", "hard nocto", StatePending, ""},
-		"entries with several options":                  {"hard,nconnect=4", nil, follow(""), "hard,nconnect=8", "hard nconnect=8", StatePending, ""},
-		"the profile's own options win":                 {"nconnect=4", nil, follow("nconnect=2 nocto"), "nconnect=8", "nconnect=2 nocto", StatePending, ""},
-		"an option that the class has no longer":        {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
-		"a class that has none any longer":              {"nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "", "", StatePending, ""},
-		"nobody knows that a class ever had it":         {"nconnect=4 nocto", nil, follow(""), "nconnect=4", "nconnect=4 nocto", StateUpToDate, ""},
-		"what protects a volume stays":                  {"sec=krb5p nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "sec=krb5p nconnect=4", StatePending, ""},
-		"nothing is made weaker":                        {"sec=krb5p", []builders.VolumeOption{provisioned}, follow(""), "sec=sys", "sec=krb5p", StateUpToDate, "sec stays krb5p"},
-		"KeepVolume keeps what the volume has":          {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow("", builders.OnConflict(v1alpha1.ConflictKeepVolume)), "nconnect=8 hard", "nconnect=4 nocto hard", StatePending, ""},
-		"an option that nobody knows and both have":     {"weird hard", nil, follow(""), "weird hard nocto", "weird hard nocto", StatePending, ""},
-		"a class that is gone":                          {"nconnect=4", nil, follow("nocto"), none, "nconnect=4", StateBlocked, "StorageClass nfs does not exist"},
-		"a volume without a class":                      {"nconnect=4", []builders.VolumeOption{classless}, follow("nocto"), none, "nconnect=4", StateBlocked, "has no StorageClass"},
-		"an option of the class that no profile brings": {"hard", nil, follow(""), "hard suid", "hard", StateBlocked, "suid is refused"},
-		"an option of the class that nobody knows":      {"hard", nil, follow(""), "hard nconect=8", "hard", StateBlocked, "Did you mean nconnect"},
+		"a volume as its class is":                       {"nconnect=4", nil, follow(""), "nconnect=4", "nconnect=4", StateUpToDate, ""},
+		"a value that was edited":                        {"nconnect=4 hard", nil, follow(""), "nconnect=8 hard", "nconnect=8 hard", StatePending, "by fast and StorageClass nfs"},
+		"an option that is new":                          {"hard", nil, follow(""), "hard nocto", "hard nocto", StatePending, ""},
+		"entries with several options":                   {"hard,nconnect=4", nil, follow(""), "hard,nconnect=8", "hard nconnect=8", StatePending, ""},
+		"the profile's own options win":                  {"nconnect=4", nil, follow("nconnect=2 nocto"), "nconnect=8", "nconnect=2 nocto", StatePending, ""},
+		"an option that the class has no longer":         {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
+		"a class that has none any longer":               {"nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "", "", StatePending, ""},
+		"the class is not known to have had it":          {"nconnect=4 nocto", nil, follow(""), "nconnect=4", "nconnect=4 nocto", StateUpToDate, ""},
+		"what protects a volume stays":                   {"sec=krb5p nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "sec=krb5p nconnect=4", StatePending, ""},
+		"nothing is made weaker":                         {"sec=krb5p", []builders.VolumeOption{provisioned}, follow(""), "sec=sys", "sec=krb5p", StateUpToDate, "sec stays krb5p"},
+		"KeepVolume keeps what the volume has":           {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow("", builders.OnConflict(v1alpha1.ConflictKeepVolume)), "nconnect=8 hard", "nconnect=4 nocto hard", StatePending, ""},
+		"an unknown option that both have":               {"weird hard", nil, follow(""), "weird hard nocto", "weird hard nocto", StatePending, ""},
+		"a class that is gone":                           {"nconnect=4", nil, follow("nocto"), none, "nconnect=4", StateBlocked, "StorageClass nfs does not exist"},
+		"a volume without a class":                       {"nconnect=4", []builders.VolumeOption{classless}, follow("nocto"), none, "nconnect=4", StateBlocked, "has no StorageClass"},
+		"an option of the class that no profile may set": {"hard", nil, follow(""), "hard suid", "hard", StateBlocked, "suid is refused"},
+		"an unknown option of the class":                 {"hard", nil, follow(""), "hard nconect=8", "hard", StateBlocked, "Did you mean nconnect"},
 		"ours, and the class was edited": {"nconnect=8", []builders.VolumeOption{builders.Carrying([]string{"nconnect=4"}, []string{"nconnect=8"}, "fast")},
 			follow(""), "nconnect=2", "nconnect=2", StatePending, ""},
 		"ours, and the class is gone": {"nconnect=8", []builders.VolumeOption{builders.Carrying([]string{"nconnect=4"}, []string{"nconnect=8"}, "fast")},
@@ -81,7 +81,7 @@ func TestRestoreOfFollowedClass(t *testing.T) {
 }
 
 // What failed is declared as long as a class says it, and no longer.
-func TestWhatFailedOfFollowedClass(t *testing.T) {
+func TestDeclareWithFollowedClass(t *testing.T) {
 	profile, pv := builders.NFSProfile("fast", nil, followsClass), builders.NFSVolume([]string{"hard"})
 	v := Volume(Input{Volume: pv, Class: []string{"nconnect=8"}, HasClass: true, Profiles: profiles(profile)})
 	failed := SetOf(SourceOf(pv), v.Set, v.Rules)

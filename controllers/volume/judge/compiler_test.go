@@ -78,7 +78,7 @@ func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
 	}
 }
 
-func TestMemoryJudgesAgainWhatChanged(t *testing.T) {
+func TestMemoryEvaluatesAgainAfterAChange(t *testing.T) {
 	p, other := profiles(builders.NFSProfile("fast", []string{"nocto"})), profiles(builders.NFSProfile("fast", []string{"nocto"}))
 	pv := builders.NFSVolume(nil)
 	volumeClaim := builders.VolumeClaimOf(pv, nil)

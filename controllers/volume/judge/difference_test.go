@@ -20,7 +20,7 @@ func ofClass(name, class string, change ...builders.ProfileOption) v1alpha1.Stor
 }
 
 // A volume is judged anew only where a profile changes that selects it, did, or is carried by it: of hundreds, most do not concern it.
-func TestMemoryJudgesAgainOnlyWhatAProfileConcerns(t *testing.T) {
+func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 	plain, carrying := builders.NFSVolume(nil), builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
 	failed := builders.NFSVolume(nil, builders.Annotated(v1alpha1.FailedMountOptionsAnnotation, `{"set":"x"}`))
 	for _, pv := range []*corev1.PersistentVolume{plain, carrying, failed} {
@@ -43,17 +43,17 @@ func TestMemoryJudgesAgainOnlyWhatAProfileConcerns(t *testing.T) {
 		pauseAll bool
 		same     bool
 	}{
-		"a profile that selects others":             {plain, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, true},
-		"a profile that selects others goes":        {plain, []v1alpha1.StorageClientProfile{mine}, false, true},
-		"a new profile that selects others":         {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new")}, first...), false, true},
-		"a profile that selects it":                 {plain, []v1alpha1.StorageClientProfile{changed(mine, deeper), others}, false, false},
-		"a profile that selected it goes":           {plain, []v1alpha1.StorageClientProfile{others}, false, false},
-		"a profile comes to select it":              {plain, []v1alpha1.StorageClientProfile{mine, changed(others, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"mine"}}))}, false, false},
-		"a new profile that selects it":             {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "mine")}, first...), false, false},
-		"a pause of everything":                     {plain, first, true, false},
-		"a profile that it carries comes back":      {carrying, append([]v1alpha1.StorageClientProfile{ofClass("gone", "new", builders.Paused)}, first...), false, false},
-		"a profile that follows classes":            {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new", builders.Ruled(func(r *v1alpha1.VolumeRule) { r.MountOptionsFrom = v1alpha1.MountOptionsFromClass }))}, first...), false, false},
-		"any profile, where it remembers a failure": {failed, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, false},
+		"a profile that selects others":                {plain, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, true},
+		"a profile that selects others goes":           {plain, []v1alpha1.StorageClientProfile{mine}, false, true},
+		"a new profile that selects others":            {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new")}, first...), false, true},
+		"a profile that selects it":                    {plain, []v1alpha1.StorageClientProfile{changed(mine, deeper), others}, false, false},
+		"a profile that selected it goes":              {plain, []v1alpha1.StorageClientProfile{others}, false, false},
+		"a profile comes to select it":                 {plain, []v1alpha1.StorageClientProfile{mine, changed(others, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"mine"}}))}, false, false},
+		"a new profile that selects it":                {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "mine")}, first...), false, false},
+		"a pause of everything":                        {plain, first, true, false},
+		"a profile that it carries comes back":         {carrying, append([]v1alpha1.StorageClientProfile{ofClass("gone", "new", builders.Paused)}, first...), false, false},
+		"a profile that follows classes":               {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new", builders.Ruled(func(r *v1alpha1.VolumeRule) { r.MountOptionsFrom = v1alpha1.MountOptionsFromClass }))}, first...), false, false},
+		"any profile, if the volume records a failure": {failed, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			compiler, memory := &Compiler{}, NewMemory()
@@ -70,7 +70,7 @@ func TestMemoryJudgesAgainOnlyWhatAProfileConcerns(t *testing.T) {
 }
 
 // What a Memory says after any number of changes is what is judged without one.
-func TestMemorySaysWhatIsJudgedAnew(t *testing.T) {
+func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 	const seed, rounds = 7, 400
 	rng := rand.New(rand.NewPCG(seed, seed))
 	classes, names := []string{"a", "b", "c"}, []string{"p", "q", "r", "s"}

@@ -92,13 +92,13 @@ func TestVerdict(t *testing.T) {
 			volume: builders.NFSVolume(nil), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: written(nil, []string{"nconnect=4", "nocto"}, "fast"),
 		},
-		"a volume that has the options anyway is not taken up": {
+		"a volume that already has the options is not adopted": {
 			volume: builders.NFSVolume(merged), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
 		},
-		"a volume that carries the options is left as it is": {
+		"a volume with the declared options is unchanged": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
 		},
-		"a changed rule is merged into the original, not into the last list": {
+		"a changed rule is merged into the original, not into the last options": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"actimeo=30"})},
 			want: written(hard, []string{"hard", "actimeo=30"}, "fast"),
 		},
@@ -132,15 +132,15 @@ func TestVerdict(t *testing.T) {
 			want:    leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 			message: `apply manager "flux"`,
 		},
-		"an apply manager of other fields declares nothing": {
+		"an apply manager of other fields does not manage the options": {
 			volume: builders.NFSVolume(hard, managedBy("flux", metav1.ManagedFieldsOperationApply, `{"f:spec":{"f:nfs":{}}}`)), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: written(hard, merged, "fast"),
 		},
-		"an apply manager of our own name declares nothing": {
+		"an apply manager with the operator's name does not manage the options": {
 			volume: builders.NFSVolume(hard, managedBy(v1alpha1.VolumesFieldManager, metav1.ManagedFieldsOperationApply, ownsOptions)), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: written(hard, merged, "fast"),
 		},
-		"a creator that owns the list by an update declares nothing": {
+		"a creator that owns the options by an update does not manage them": {
 			volume: builders.NFSVolume(hard, managedBy("csi-provisioner", metav1.ManagedFieldsOperationUpdate, ownsOptions)), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: written(hard, merged, "fast"),
 		},
@@ -149,7 +149,7 @@ func TestVerdict(t *testing.T) {
 			profiles: []v1alpha1.StorageClientProfile{fast},
 			want:     leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
-		"kubectl apply of a manifest without mountOptions declares nothing": {
+		"kubectl apply of a manifest without mountOptions does not manage them": {
 			volume:   builders.NFSVolume(hard, builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"nfs":{"server":"filer"}}}`)),
 			profiles: []v1alpha1.StorageClientProfile{fast},
 			want:     written(hard, merged, "fast"),
@@ -201,24 +201,24 @@ func TestVerdict(t *testing.T) {
 			want:     leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "a", "b"),
 		},
 
-		"changed by somebody else: left alone": {
+		"changed by another user: unchanged": {
 			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want:    leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 			message: `Another user or controller changed mountOptions to ["soft"]; last written: ["hard","nconnect=4","nocto"]`,
 		},
-		"put back to the original by somebody else: left alone, not written again": {
+		"restored to the original by another user: not written again": {
 			volume: builders.NFSVolume(hard, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
-		"reordered by somebody else: left alone": {
+		"reordered by another user: unchanged": {
 			volume: builders.NFSVolume([]string{"nocto", "hard", "nconnect=4"}, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
-		"an annotation that cannot be read: left alone": {
+		"an unreadable annotation: unchanged": {
 			volume: ours(builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
-		"an annotation that is missing: left alone": {
+		"a missing annotation: unchanged": {
 			volume:   ours(func(pv *corev1.PersistentVolume) { delete(pv.Annotations, v1alpha1.OriginalMountOptionsAnnotation) }),
 			profiles: []v1alpha1.StorageClientProfile{fast},
 			want:     leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
@@ -228,7 +228,7 @@ func TestVerdict(t *testing.T) {
 			want: leftAlone(v1alpha1.VolumeReasonLegacyAnnotation, "fast"),
 		},
 
-		"restored when no rule selects it any more": {
+		"restored when no rule selects it any longer": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))},
 			want: restored("hard"),
 		},
@@ -242,23 +242,23 @@ func TestVerdict(t *testing.T) {
 		"restored to no options at all": {
 			volume: builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "fast")), want: restored(),
 		},
-		"let go with Retain": {
+		"released with Retain": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining)}, want: released,
 		},
-		"let go at once with Retain, paused or not": {
+		"released at once with Retain, paused or not": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining, builders.Paused)}, want: released,
 		},
-		"let go without a restore where somebody else changed it": {
+		"released without a restore if another user changed it": {
 			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), want: released,
 		},
-		"let go without a restore where it has come to be declared elsewhere": {
+		"released without a restore if another tool manages it now": {
 			volume: ours(managedBy("argocd-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released,
 		},
-		"restored where it is declared elsewhere and the rule patches": {
+		"restored if another tool manages it and the rule patches": {
 			volume: ours(builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, patchGitOps)},
 			want: restored("hard"),
 		},
-		"one profile of two goes: the other's options stay, laid over the original": {
+		"one of two profiles is deleted: the other's options stay, merged into the original": {
 			volume:   builders.NFSVolume([]string{"hard", "nconnect=4", "nocto"}, builders.Carrying(hard, []string{"hard", "nconnect=4", "nocto"}, "a", "b")),
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:     written(hard, []string{"hard", "nocto"}, "b"),
@@ -272,7 +272,7 @@ func TestVerdict(t *testing.T) {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.InModePlan)},
 			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
-		"a paused profile's volume stays as it is": {
+		"a paused profile's volume stays unchanged": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused)},
 			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
@@ -285,18 +285,18 @@ func TestVerdict(t *testing.T) {
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })},
 			want:     outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
 		},
-		"an ignored volume is left alone": {
+		"an ignored volume is unchanged": {
 			volume: ours(builders.Annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
-		"a volume that is being deleted is left alone": {
+		"a volume that is being deleted is unchanged": {
 			volume: ours(func(pv *corev1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
 			want:   outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
-		"options for NFS stay away from SMB": {
+		"options for NFS are not written to SMB": {
 			volume: builders.NFSVolume(hard, builders.CSI("smb.csi.k8s.io", nil)), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))},
 			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "fast"),
 		},
-		"options for NFS stay away from a driver that nobody vouches for": {
+		"options for NFS are not written to an unknown driver": {
 			volume: builders.NFSVolume(hard, builders.CSI("csi.example.com", nil)), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))},
 			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "fast"),
 		},
@@ -304,7 +304,7 @@ func TestVerdict(t *testing.T) {
 			volume: builders.NFSVolume(hard, builders.CSI("csi.example.com", nil)), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Drivers: []string{"csi.example.com"}}))},
 			want: written(hard, []string{"hard", "nocto"}, "fast"),
 		},
-		"options that mount would refuse together are not written": {
+		"options that mount would reject together are not written": {
 			volume: builders.NFSVolume([]string{"vers=4.1"}), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"proto=udp"})},
 			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
 		},
@@ -330,7 +330,7 @@ func TestVerdict(t *testing.T) {
 			want:     written(hard, []string{"hard", "nocto"}, "a", "b"),
 			message:  "profiles of equal priority disagree: nconnect=4 (a) against nconnect=8 (b)",
 		},
-		"equal priorities that come to disagree leave what is in force": {
+		"equal priorities that disagree later keep the current value": {
 			volume:   builders.NFSVolume([]string{"hard", "nconnect=4"}, builders.Carrying(hard, []string{"hard", "nconnect=4"}, "a", "b")),
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}), builders.NFSProfile("b", []string{"nconnect=8"})},
 			want:     leftAlone(v1alpha1.VolumeReasonConflict, "a", "b"),
@@ -376,7 +376,7 @@ func TestVerdictHoldsEverythingWhileTheManagersNamespaceIsPaused(t *testing.T) {
 	}
 }
 
-func TestVerdictGoesByTheClaimThatTheVolumeIsBoundTo(t *testing.T) {
+func TestVerdictUsesTheBoundClaim(t *testing.T) {
 	byClaim := builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{ClaimSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}}))
 	tests := map[string]struct {
 		claim func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata
@@ -391,7 +391,7 @@ func TestVerdictGoesByTheClaimThatTheVolumeIsBoundTo(t *testing.T) {
 				return c
 			}, want: ActionNone,
 		},
-		"a claim with the annotation ignore keeps us away": {
+		"a claim with the annotation ignore excludes the volume": {
 			claim: func(c *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 				c.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
 				return c

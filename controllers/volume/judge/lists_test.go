@@ -53,9 +53,9 @@ func TestEntriesJoinedByCommas(t *testing.T) {
 			volume: builders.NFSVolume([]string{"rw,port=2049,vers=4.1"}),
 			want:   written([]string{"rw,port=2049,vers=4.1"}, []string{"rw", "port=2049", "vers=4.1", "actimeo=600"}, "fast"),
 		},
-		"stay as they are where nothing changes":        {volume: builders.NFSVolume([]string{"hard,actimeo=600"}), want: upToDate},
+		"stay unchanged if nothing changes":             {volume: builders.NFSVolume([]string{"hard,actimeo=600"}), want: upToDate},
 		"stay where the volume's own value is the rule": {volume: builders.NFSVolume([]string{"hard,actimeo=30"}), want: keepsOwn},
-		"come back as they were": {
+		"are restored unchanged": {
 			volume: builders.NFSVolume([]string{"hard", "bg", "nocto"}, builders.Carrying([]string{"hard,bg"}, []string{"hard", "bg", "nocto"}, "gone")),
 			want:   written([]string{"hard,bg"}, []string{"hard", "bg", "actimeo=600"}, "fast"),
 		},
@@ -73,7 +73,7 @@ func TestEntriesJoinedByCommas(t *testing.T) {
 }
 
 // A rule that goes, or comes to report only, takes nothing away from what Restore promises.
-func TestOptionsComeBackWhereTheRuleThatPatchedIsGone(t *testing.T) {
+func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 	patching := builders.NFSProfile("fast", []string{"nocto"}, patchGitOps)
 	elsewhere := builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))
 	reporting := builders.NFSProfile("fast", []string{"nocto"})
@@ -95,16 +95,16 @@ func TestOptionsComeBackWhereTheRuleThatPatchedIsGone(t *testing.T) {
 		with   []v1alpha1.StorageClientProfile
 		want   outcome
 	}{
-		"the rule goes from a living profile":                        {volume: fluxed(), with: []v1alpha1.StorageClientProfile{elsewhere}, want: restored("hard")},
-		"the profile is gone":                                        {volume: fluxed(), want: restored("hard")},
-		"the rule comes to report only: the record stays":            {volume: fluxed(), with: []v1alpha1.StorageClientProfile{reporting}, want: upToDate},
-		"the rule reports only, and then the profile is deleted":     {volume: fluxed(), with: []v1alpha1.StorageClientProfile{leaving}, want: restored("hard")},
-		"a manifest has come to declare our list: it stays":          {volume: ours(declaring(`["hard","nocto"]`)), want: released},
-		"a manifest that declares another list is not in the way":    {volume: ours(declaring(`["hard"]`)), want: restored("hard")},
-		"an apply manager has come to declare our list: it stays":    {volume: ours(managedBy("kustomize-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released},
-		"a manifest that cannot be read may declare it: it stays":    {volume: ours(builders.Annotated(corev1.LastAppliedConfigAnnotation, "{")), want: released},
-		"somebody changed the list, whoever declares it: it stays":   {volume: builders.NFSVolume([]string{"soft"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), want: released},
-		"and Retain leaves the options, whoever declares the volume": {volume: fluxed(), with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", nil, builders.Retaining)}, want: released},
+		"the rule goes from a living profile":                          {volume: fluxed(), with: []v1alpha1.StorageClientProfile{elsewhere}, want: restored("hard")},
+		"the profile is gone":                                          {volume: fluxed(), want: restored("hard")},
+		"the rule comes to report only: the record stays":              {volume: fluxed(), with: []v1alpha1.StorageClientProfile{reporting}, want: upToDate},
+		"the rule reports only, and then the profile is deleted":       {volume: fluxed(), with: []v1alpha1.StorageClientProfile{leaving}, want: restored("hard")},
+		"a manifest declares the applied options now: they stay":       {volume: ours(declaring(`["hard","nocto"]`)), want: released},
+		"a manifest that declares another list is not in the way":      {volume: ours(declaring(`["hard"]`)), want: restored("hard")},
+		"an apply manager declares the applied options now: they stay": {volume: ours(managedBy("kustomize-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released},
+		"a manifest that cannot be read may declare it: it stays":      {volume: ours(builders.Annotated(corev1.LastAppliedConfigAnnotation, "{")), want: released},
+		"a user changed the options of a managed volume: they stay":    {volume: builders.NFSVolume([]string{"soft"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), want: released},
+		"and Retain keeps the options of a managed volume":             {volume: fluxed(), with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", nil, builders.Retaining)}, want: released},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, test.with...)
@@ -116,7 +116,7 @@ func TestOptionsComeBackWhereTheRuleThatPatchedIsGone(t *testing.T) {
 }
 
 // Retain leaves a profile's options on the volume, also where another profile goes on with it.
-func TestRetainBesideAnotherProfile(t *testing.T) {
+func TestRetainWithAnotherProfile(t *testing.T) {
 	carrying := func(original, applied []string, profiles ...string) *corev1.PersistentVolume {
 		return builders.NFSVolume(applied, builders.Carrying(original, applied, profiles...))
 	}
@@ -126,7 +126,7 @@ func TestRetainBesideAnotherProfile(t *testing.T) {
 		with   []v1alpha1.StorageClientProfile
 		want   outcome
 	}{
-		"what it brought becomes the volume's own": {
+		"its options become original ones": {
 			volume: carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "a", "b"),
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, priority(100), builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "actimeo=600", "nocto"}, "b"),
@@ -144,7 +144,7 @@ func TestRetainBesideAnotherProfile(t *testing.T) {
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "nocto", "actimeo=600"}, "b"),
 		},
-		"what the other replaced comes back with the other": {
+		"a value that the other profile replaced is restored with it": {
 			volume: carrying([]string{"hard", "nconnect=2"}, []string{"hard", "nconnect=4", "actimeo=600"}, "a", "b"),
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nconnect=4"}, useProfile)},
 			want:   written([]string{"hard", "nconnect=2", "actimeo=600"}, []string{"hard", "nconnect=4", "actimeo=600"}, "b"),
@@ -169,7 +169,7 @@ func TestRetainBesideAnotherProfile(t *testing.T) {
 }
 
 // A mutating webhook that comes after ours may add to a new volume's list: that is the volume's own.
-func TestAnAdditionToANewVolumesList(t *testing.T) {
+func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 	newVolume := func(list ...string) *corev1.PersistentVolume {
 		pv := builders.NFSVolume([]string{"hard"})
 		annotations, err := AnnotationsOfCreation(verdictOf(pv, fast))
@@ -188,11 +188,11 @@ func TestAnAdditionToANewVolumesList(t *testing.T) {
 		volume *corev1.PersistentVolume
 		want   outcome
 	}{
-		"becomes the volume's own":                   {newVolume("hard", "nconnect=4", "nocto", "noresvport"), written([]string{"hard", "noresvport"}, []string{"hard", "nconnect=4", "nocto", "noresvport"}, "fast")},
-		"wherever it stands":                         {newVolume("noresvport", "hard", "nconnect=4", "nocto"), written([]string{"hard", "noresvport"}, []string{"noresvport", "hard", "nconnect=4", "nocto"}, "fast")},
-		"no addition: nothing":                       {newVolume("hard", "nconnect=4", "nocto"), upToDate},
-		"something is taken away":                    {newVolume("hard", "nocto", "noresvport"), leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
-		"a volume that we wrote later is left alone": {ofABatch, leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+		"becomes an original option":                          {newVolume("hard", "nconnect=4", "nocto", "noresvport"), written([]string{"hard", "noresvport"}, []string{"hard", "nconnect=4", "nocto", "noresvport"}, "fast")},
+		"wherever it stands":                                  {newVolume("noresvport", "hard", "nconnect=4", "nocto"), written([]string{"hard", "noresvport"}, []string{"noresvport", "hard", "nconnect=4", "nocto"}, "fast")},
+		"no addition: nothing":                                {newVolume("hard", "nconnect=4", "nocto"), upToDate},
+		"something is taken away":                             {newVolume("hard", "nocto", "noresvport"), leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+		"a volume that the operator wrote later is unchanged": {ofABatch, leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, fast)
@@ -211,7 +211,7 @@ func TestAnAdditionToANewVolumesList(t *testing.T) {
 }
 
 // Trident drops its backend's list as soon as a volume has one of its own.
-func TestADriverWhoseBackendHasAListOfItsOwn(t *testing.T) {
+func TestADriverWithBackendOptions(t *testing.T) {
 	of := func(protocol, fsType string) builders.VolumeOption {
 		return func(pv *corev1.PersistentVolume) {
 			builders.CSI("csi.trident.netapp.io", map[string]string{"protocol": protocol})(pv)
@@ -243,7 +243,7 @@ func TestADriverWhoseBackendHasAListOfItsOwn(t *testing.T) {
 		"and is written with it": {
 			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime", "nouuid"), want: written(nil, []string{"noatime", "nouuid"}, "fast"),
 		},
-		"a list that was empty before us is judged as one that is": {
+		"options that were originally empty count as empty": {
 			volume: builders.NFSVolume([]string{"nocto"}, of("file", ""), builders.Carrying(nil, []string{"nocto"}, "fast")), with: rule("nconnect=8"),
 			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
 		},
@@ -261,7 +261,7 @@ func TestADriverWhoseBackendHasAListOfItsOwn(t *testing.T) {
 }
 
 // What to paste is in the words of the tool that declares the list.
-func TestTheRemedyIsTheTools(t *testing.T) {
+func TestTheRemedyIsForTheTool(t *testing.T) {
 	lastApplied := builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)
 	apply := func(manager string) builders.VolumeOption {
 		return managedBy(manager, metav1.ManagedFieldsOperationApply, ownsOptions)

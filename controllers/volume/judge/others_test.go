@@ -15,7 +15,7 @@ import (
 )
 
 // What is kept while volumes come, change and go is what a look at all of them would find.
-func TestOthersAreKeptAsTheyWouldBeRead(t *testing.T) {
+func TestTheVolumeIndexMatchesAFullRead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	lists := [][]string{{"hard"}, {"hard", "nconnect=4"}, {"nconnect=8", "vers=4.1"}, {"nconnect=8", "vers=4.1", "proto=rdma"}}
 	now := map[string]corev1.PersistentVolume{}

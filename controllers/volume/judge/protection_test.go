@@ -84,7 +84,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 			volume: readOnly(sourced(nil, smb)), profile: overVolume("p", "rw", "mfsymlinks"), want: written(nil, []string{"mfsymlinks"}, "p"),
 			message: "access stays ro",
 		},
-		"what the driver says": {
+		"the driver's value": {
 			volume: sourced(nil, byCSI("nfs.csi.k8s.io", "", map[string]string{"mountOptions": "sec=krb5p"})), profile: overVolume("p", "sec=sys", "nocto"),
 			want:    written(nil, []string{"nocto"}, "p"),
 			message: "sec stays krb5p (profile wants sys; nothing is made weaker)",
@@ -106,19 +106,19 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 			profile: overVolume("p", "sec=sys", "nocto"),
 			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p", "nocto"}, "p"),
 		},
-		"and so where profiles disagree about what is in force": {
+		"also if profiles disagree about the current value": {
 			volume:  builders.NFSVolume([]string{"sec=sys"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys"}, "p")),
 			profile: overVolume("p", "sec=sys"), more: []v1alpha1.StorageClientProfile{overVolume("q", "sec=krb5")},
 			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p"}, "p", "q"),
 			message: "profiles of equal priority disagree",
 		},
-		"where profiles disagree, what is in force does not lift readOnly": {
+		"if profiles disagree, the current value does not lift readOnly": {
 			volume:  readOnly(builders.NFSVolume([]string{"rw"}, builders.Carrying(nil, []string{"rw"}, "p"))),
 			profile: overVolume("p", "rw"), more: []v1alpha1.StorageClientProfile{overVolume("q", "ro")},
 			want:    written(nil, nil, "p", "q"),
 			message: "profiles of equal priority disagree: rw (p) against ro (q)",
 		},
-		"what is left out is not taken for what profiles disagree about": {
+		"an omitted option is not treated as a dispute": {
 			volume:  nfs("hard"),
 			profile: overVolume("p", "nconnect=4"), more: []v1alpha1.StorageClientProfile{overVolume("q", "nconnect=8", "sec=none", "nocto")},
 			want:    written([]string{"hard"}, []string{"hard", "nocto"}, "p", "q"),
@@ -151,7 +151,7 @@ func TestAnOriginalThatIsWeakerIsRestored(t *testing.T) {
 }
 
 // A weakened list is mended as any other change is: it waits for its batch.
-func TestToBecomeStrictAgainIsAnOrdinaryBatch(t *testing.T) {
+func TestRestoredProtectionIsAnOrdinaryBatch(t *testing.T) {
 	pv := builders.NFSVolume([]string{"sec=sys"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys"}, "p"))
 	d := Volume(Input{Volume: pv, Profiles: profiles(overVolume("p", "sec=sys"))})
 	if d.Action != ActionWrite || !d.ChangesList(pv) {

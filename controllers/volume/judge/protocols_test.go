@@ -68,7 +68,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			volume: sourced(nil, nfs("")), profiles: one(onClass("p", "actimeo=30", "mfsymlinks")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 			message: "which is NFS (driver nfs.csi.k8s.io): mfsymlinks",
 		},
-		"an SMB volume that Git declares gets the protocol's own answer": {
+		"an SMB volume in Git is blocked by its protocol": {
 			volume:   sourced(nil, smb, builders.Labelled("argocd.argoproj.io/instance", "app")),
 			profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 		},
@@ -125,16 +125,16 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			volume:   sourced(nil, xfs, func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }),
 			profiles: one(onClass("p", "noatime")), want: leftAlone(v1alpha1.VolumeReasonNoMount, "p"), message: "volumeMode is Block",
 		},
-		"a volume that the kubelet refuses options for": {
+		"a volume for which the kubelet rejects options": {
 			volume:   sourced(nil, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}),
 			profiles: one(onClass("p", "noatime")), want: leftAlone(v1alpha1.VolumeReasonNoMount, "p"), message: "hostPath",
 		},
-		"a driver that nobody knows, with a disk's file system and a rule that names it": {
+		"an unknown driver, with a disk's file system and a rule that names it": {
 			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
 			profiles: one(builders.NFSProfile("p", []string{"logbsize=256k"}, builders.Selecting(v1alpha1.VolumeSelector{Drivers: []string{"disk.example.com"}}))),
 			want:     written(nil, []string{"logbsize=256k"}, "p"),
 		},
-		"a driver that nobody knows, with a disk's file system alone": {
+		"an unknown driver, with a disk's file system alone": {
 			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
 			profiles: one(builders.NFSProfile("p", []string{"logbsize=256k"}, builders.Selecting(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}))),
 			want:     leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: `unknown driver "disk.example.com"`,
@@ -205,7 +205,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 }
 
 // One list is merged into many volumes: what is remembered for one protocol or driver must not reach another.
-func TestVerdictRemembersByDriver(t *testing.T) {
+func TestMergesAreCachedByDriver(t *testing.T) {
 	all := profiles(onClass("p", "actimeo=60"))
 	for _, test := range []struct {
 		source corev1.PersistentVolumeSource

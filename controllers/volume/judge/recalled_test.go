@@ -15,7 +15,7 @@ import (
 )
 
 // What annotations do not tell any more, the ledger does.
-func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
+func TestTheLedgerReplacesMissingAnnotations(t *testing.T) {
 	hard, soft := []string{"hard"}, []string{"soft"}
 	merged := []string{"hard", "nconnect=4", "nocto"}
 	entry := func(change ...func(*ledger.Entry)) *ledger.Entry {
@@ -38,29 +38,29 @@ func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
 		want     outcome
 		message  string
 	}{
-		"annotations that are gone are put back":       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "Restored the operator's annotations"},
-		"and those that are broken":                    {builders.NFSVolume(merged, builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "{")), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "Restored the operator's annotations"},
+		"removed annotations are restored":             {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "Restored the operator's annotations"},
+		"and broken annotations":                       {builders.NFSVolume(merged, builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "{")), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "Restored the operator's annotations"},
 		"but not a second time":                        {builders.NFSVolume(merged), entry(putBack), []v1alpha1.StorageClientProfile{fast}, conflict, "removed again"},
-		"later changes are laid over the original":     {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, written(hard, []string{"hard", "noresvport"}, "fast"), ""},
-		"and the original comes back":                  {builders.NFSVolume(merged), entry(), nil, restored("hard"), ""},
-		"also where we stand back":                     {builders.NFSVolume(merged), entry(putBack), nil, restored("hard"), ""},
-		"Retain leaves the list":                       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{retained}, released, "Retain"},
-		"a volume that was replaced is left alone":     {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, `Another user or controller replaced the volume: mountOptions are ["soft"], and the operator's annotations are gone`},
-		"with its own list, too":                       {builders.NFSVolume(hard), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, "replaced the volume"},
-		"and nothing is put back there":                {builders.NFSVolume(soft), entry(), nil, released, "another user or controller changed them"},
-		"it can be adopted as it is":                   {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, adopt},
-		"and then is":                                  {builders.NFSVolume(soft, builders.Carrying(soft, soft)), entry(putBack), []v1alpha1.StorageClientProfile{fast}, written(soft, []string{"soft", "nconnect=4", "nocto"}, "fast"), ""},
-		"whole annotations have the last word":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), entry(), nil, restored("soft"), ""},
+		"later changes are merged into the original":   {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, written(hard, []string{"hard", "noresvport"}, "fast"), ""},
+		"and the original is restored":                 {builders.NFSVolume(merged), entry(), nil, restored("hard"), ""},
+		"also if annotations were removed twice":       {builders.NFSVolume(merged), entry(putBack), nil, restored("hard"), ""},
+		"Retain keeps the options":                     {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{retained}, released, "Retain"},
+		"a replaced volume is unchanged":               {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, `Another user or controller replaced the volume: mountOptions are ["soft"], and the operator's annotations are gone`},
+		"also one with its original options":           {builders.NFSVolume(hard), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, "replaced the volume"},
+		"and is not restored":                          {builders.NFSVolume(soft), entry(), nil, released, "another user or controller changed them"},
+		"it can be adopted":                            {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, adopt},
+		"and is then adopted":                          {builders.NFSVolume(soft, builders.Carrying(soft, soft)), entry(putBack), []v1alpha1.StorageClientProfile{fast}, written(soft, []string{"soft", "nconnect=4", "nocto"}, "fast"), ""},
+		"complete annotations take precedence":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), entry(), nil, restored("soft"), ""},
 		"also against an entry that is broken":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), &ledger.Entry{Broken: "key 1 cannot be read"}, nil, restored("soft"), ""},
-		"one that is broken is named":                  {builders.NFSVolume(merged), &ledger.Entry{Broken: "key 1 cannot be read"}, []v1alpha1.StorageClientProfile{fast}, conflict, "Not changed: key 1 cannot be read; to adopt the current mountOptions"},
-		"a first write that did not come to pass":      {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Pending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
-		"one that did":                                 {builders.NFSVolume(merged), entry(func(e *ledger.Entry) { e.Pending = true }), nil, restored("hard"), ""},
-		"a volume that has its own list back":          {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Ending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
-		"kubectl replace declares our list":            {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
-		"again and again":                              {builders.NFSVolume(merged, replaces), entry(putBack), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
-		"and no longer the one that is declared":       {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, conflict, `kubectl replace (field manager "kubectl-replace") writes the whole volume`},
-		"which then stays there":                       {builders.NFSVolume(merged, replaces), entry(), nil, released, "now manages them"},
-		"a volume of another kind of ours is as it is": {builders.NFSVolume(merged), nil, nil, outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected}, ""},
+		"a broken entry is reported":                   {builders.NFSVolume(merged), &ledger.Entry{Broken: "key 1 cannot be read"}, []v1alpha1.StorageClientProfile{fast}, conflict, "Not changed: key 1 cannot be read; to adopt the current mountOptions"},
+		"a first write that did not happen":            {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Pending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
+		"a first write that happened":                  {builders.NFSVolume(merged), entry(func(e *ledger.Entry) { e.Pending = true }), nil, restored("hard"), ""},
+		"a volume with restored options":               {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Ending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
+		"kubectl replace declares the applied options": {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
+		"repeatedly":                             {builders.NFSVolume(merged, replaces), entry(putBack), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
+		"but not the options declared now":       {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, conflict, `kubectl replace (field manager "kubectl-replace") writes the whole volume`},
+		"and these stay":                         {builders.NFSVolume(merged, replaces), entry(), nil, released, "now manages them"},
+		"a volume without an entry is unchanged": {builders.NFSVolume(merged), nil, nil, outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := Volume(Input{Volume: test.volume, Entry: test.entry, Profiles: profiles(test.profiles...)})
@@ -75,7 +75,7 @@ func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
 }
 
 // Whoever writes the whole volume is told in his own words, as far as he can be told.
-func TestWhoReplacesAVolumeIsNamed(t *testing.T) {
+func TestTheReplacerOfAVolumeIsReported(t *testing.T) {
 	const list = `["hard","nconnect=4","nocto"]`
 	replaced := func(manager string) builders.VolumeOption {
 		return managedBy(manager, metav1.ManagedFieldsOperationUpdate, ownsOptions)
@@ -94,7 +94,7 @@ func TestWhoReplacesAVolumeIsNamed(t *testing.T) {
 		"Pulumi":          {replaced("pulumi-resource-kubernetes"), []string{"Pulumi", "ignoreChanges"}},
 		"Crossplane":      {replaced("crossplane-kubernetes-provider"), []string{"Crossplane", "in the Object's spec.forProvider.manifest"}},
 		"Terraform":       {replaced("HashiCorp"), []string{"Terraform", "metadata[0].annotations"}},
-		"nobody known":    {replaced("curl"), []string{"Another user or controller replaced the volume", "set these again"}},
+		"unknown":         {replaced("curl"), []string{"Another user or controller replaced the volume", "set these again"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			written := &ledger.Entry{Written: []ledger.Lists{{Original: []string{"hard"}, Applied: []string{"hard", "nconnect=4", "nocto"}}}}
@@ -113,7 +113,7 @@ func TestWhoReplacesAVolumeIsNamed(t *testing.T) {
 }
 
 // A tool that updates rather than applies declares the list as long as it owns it, and no longer once we do.
-func TestToolsThatUpdateDeclareWhatTheyOwn(t *testing.T) {
+func TestToolsThatUpdateManageTheFieldsThatTheyOwn(t *testing.T) {
 	for _, manager := range []string{"argocd-controller", "kustomize-controller", "helm", "kapp", "pulumi-kubernetes", "crossplane-kubernetes-provider"} {
 		owns := builders.NFSVolume([]string{"hard"}, managedBy(manager, metav1.ManagedFieldsOperationUpdate, ownsOptions))
 		if v := verdictOf(owns, fast); v.Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
@@ -131,7 +131,7 @@ func TestToolsThatUpdateDeclareWhatTheyOwn(t *testing.T) {
 }
 
 // A judgement is remembered as long as the entry says the same.
-func TestAnotherEntryIsAnotherJudgement(t *testing.T) {
+func TestAnotherEntryCausesAnotherEvaluation(t *testing.T) {
 	memory, in := NewMemory(), Input{Volume: builders.NFSVolume([]string{"hard", "nocto"}), Profiles: profiles()}
 	if v := memory.Evaluate(in).Verdict; v.Action != ActionNone {
 		t.Errorf("without an entry: %s", v.Message)

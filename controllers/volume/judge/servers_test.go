@@ -12,7 +12,7 @@ import (
 )
 
 // Of another number of connections on the same server only nconnect is at issue.
-func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
+func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 	eight := builders.NFSProfile("fast", []string{"nconnect=8", "actimeo=600", "nocto"}, builders.Ruled(func(r *v1alpha1.VolumeRule) {
 		r.Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}
 	}))
@@ -35,22 +35,22 @@ func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
 			volume: builders.NFSVolume([]string{"hard"}), other: foreign("nconnect=2"), with: eight,
 			want: written([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast"), message: "nconnect unchanged: " + dispute,
 		},
-		"once they are, nconnect is what is missing": {
+		"then only nconnect is missing": {
 			volume: builders.NFSVolume([]string{"hard", "actimeo=600", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast")),
 			other:  foreign("nconnect=2"), with: eight, want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
 		},
-		"a number that is in force stays": {
+		"a current number stays": {
 			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("nconnect=2"), with: eight,
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
 		},
-		"a rule of nothing else writes nothing": {
+		"a rule with only nconnect writes nothing": {
 			volume: builders.NFSVolume([]string{"hard"}), other: foreign("nconnect=2"), with: only, want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
 		},
-		"a volume that does not say is named, and in nobody's way": {
+		"a volume without a number is reported and does not block": {
 			volume: builders.NFSVolume([]string{"hard"}), other: foreign("vers=4.1"), with: eight, want: written([]string{"hard"}, all, "fast"),
 			message: "PersistentVolume other-team of server filer has no nconnect; a node that mounts it first uses one connection for all",
 		},
-		"it is named as long as that may happen": {
+		"it is reported as long as it may be mounted first": {
 			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("vers=4.1"), with: eight,
 			want: upToDate, message: "other-team of server filer has no nconnect",
 		},

@@ -88,7 +88,7 @@ func TestSourceOf(t *testing.T) {
 		"a directory of the node": {
 			source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}, want: Source{Driver: "kubernetes.io/host-path"},
 		},
-		"no source that we know": {
+		"an unknown source": {
 			source: corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{}}, want: Source{},
 		},
 	}

@@ -49,15 +49,15 @@ func tryWrite(t *testing.T, l *Ledger, changes Changes) (*Ledger, map[types.UID]
 	return l, unkept
 }
 
-func TestAnEntrySaysWhatItsVolumeRemembers(t *testing.T) {
+func TestAnEntryRecallsTheOptionsOfItsVolume(t *testing.T) {
 	settled := &Entry{Written: []Lists{written}}
 	for name, test := range map[string]struct {
 		entry   *Entry
 		current []string
 		want    *Lists
 	}{
-		"the list that was written":                 {settled, fast, &written},
-		"the volume's own, which somebody put back": {settled, own, &written},
+		"the list that was written":                   {settled, fast, &written},
+		"the original options, which a user restored": {settled, own, &written},
 		"another": {settled, []string{"soft"}, &written},
 		"one that was about to be written, and was":       {&Entry{Written: []Lists{written, next}}, faster, &next},
 		"one that was about to be written, and was not":   {&Entry{Written: []Lists{written, next}}, fast, &written},
@@ -74,21 +74,21 @@ func TestAnEntrySaysWhatItsVolumeRemembers(t *testing.T) {
 	}
 }
 
-func TestAWriteIsKnownBeforeAndAfter(t *testing.T) {
+func TestAWriteIsRecordedBeforeAndAfter(t *testing.T) {
 	for name, test := range map[string]struct {
 		changes []Change
 		want    *Entry
 	}{
-		"a first write begins":           {[]Change{Begin("pv", nil, false, written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Pending: true}},
+		"a first write starts":           {[]Change{Begin("pv", nil, false, written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Pending: true}},
 		"it is done":                     {[]Change{Begin("pv", nil, false, written, []string{"p"}), Settle("pv", written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}}},
-		"it begins again with others":    {[]Change{Begin("pv", nil, false, written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}, Pending: true}},
-		"a second one begins":            {[]Change{Settle("pv", written, []string{"p"}), Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}}},
-		"of one that nobody knows":       {[]Change{Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"q"}}},
-		"annotations are put back":       {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, AnnotationsRestored: true}},
-		"which is known ever after":      {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil), Settle("pv", written, nil), Begin("pv", &written, false, next, nil), Settle("pv", next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, AnnotationsRestored: true}},
-		"until all is forgotten":         {[]Change{Settle("pv", written, nil), Forget}, nil},
-		"an end begins":                  {[]Change{Settle("pv", written, nil), End("pv", &written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, Ending: true}},
-		"an end of one nobody knows":     {[]Change{End("pv", &written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Ending: true}},
+		"it starts again with others":    {[]Change{Begin("pv", nil, false, written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}, Pending: true}},
+		"a second one starts":            {[]Change{Settle("pv", written, []string{"p"}), Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}}},
+		"of an unknown volume":           {[]Change{Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"q"}}},
+		"annotations are restored":       {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, AnnotationsRestored: true}},
+		"which stays recorded":           {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil), Settle("pv", written, nil), Begin("pv", &written, false, next, nil), Settle("pv", next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, AnnotationsRestored: true}},
+		"until the record is removed":    {[]Change{Settle("pv", written, nil), Forget}, nil},
+		"an end starts":                  {[]Change{Settle("pv", written, nil), End("pv", &written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, Ending: true}},
+		"an end of an unknown volume":    {[]Change{End("pv", &written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Ending: true}},
 		"an end of nothing":              {[]Change{End("pv", nil, nil)}, nil},
 		"a write after an end":           {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, Pending: true}},
 		"one that the end did not reach": {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", &written, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}}},
@@ -145,7 +145,7 @@ func TestPagesGrowWithTheVolumes(t *testing.T) {
 	}
 }
 
-func TestWhatFindsNoRoomIsNamed(t *testing.T) {
+func TestEntriesWithoutSpaceAreReported(t *testing.T) {
 	l, all := Read(nil), Changes{}
 	for i := range maxPages*maxVolumes + 5 {
 		all[uid(i)] = Settle("pv", written, nil)
@@ -167,7 +167,7 @@ func TestWhatFindsNoRoomIsNamed(t *testing.T) {
 	}
 }
 
-func TestADamagedPageIsNamed(t *testing.T) {
+func TestADamagedPageIsReported(t *testing.T) {
 	whole := write(t, Read(nil), Changes{uid(1): Settle("pv1", written, nil), uid(2): Settle("pv2", Lists{nil, faster}, nil)}).pages[0].object
 	edit := func(change func(*corev1.ConfigMap)) *Ledger {
 		edited := whole.DeepCopy()
@@ -235,7 +235,7 @@ func TestOnlyPagesAreRead(t *testing.T) {
 	}
 }
 
-func TestAPageIsReadAnewOnlyWhenItChanges(t *testing.T) {
+func TestAPageIsReadAgainOnlyAfterAChange(t *testing.T) {
 	page := write(t, Read(nil), Changes{uid(1): Settle("pv", written, nil)}).pages[0].object
 	var r Reader
 	first := r.Read([]corev1.ConfigMap{*page}).EntryOf(uid(1))

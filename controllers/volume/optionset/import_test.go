@@ -51,26 +51,26 @@ func TestImport(t *testing.T) {
 		blames         int
 		cleared        bool
 	}{
-		"a mount counts for all servers":                        {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "mounted"}}, Works, Works, 0, false},
-		"a probe for its own":                                   {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "probed", Probed: true}}, Works, Untried, 0, false},
-		"a failure of which the cause is open":                  {newRecord, []Earlier{failed()}, Suspected, Suspected, 1, false},
-		"one that names the options, too":                       {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
-		"a failure that is settled":                             {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
-		"with evidence it is disputed":                          {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
-		"a failure that does not count":                         {newRecord, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
-		"nor does it by a mark":                                 {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
-		"and then it is no cause on another volume":             {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
-		"a failure of which nothing was learned":                {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
-		"what the ledger has as settled stands":                 {recorded, nil, Failing, Failing, 1, false},
-		"but an open one on the volume goes on":                 {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
-		"and one that does not count ends it":                   {recorded, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
-		"what was cleared since is not open again":              {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
-		"nor is what nothing was learned of":                    {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
-		"but a later one is":                                    {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
-		"nor does what is judged of one volume close another's": {judged(NoPodWaits), []Earlier{of("b", failed())}, Suspected, Suspected, 1, false},
-		"a settled one outlives its page of the ledger":         {judged(NoPodWaits), []Earlier{failed(settled)}, Failing, Failing, 1, false},
-		"and settles what is recorded as open":                  {open, []Earlier{failed(settled)}, Failing, Failing, 1, false},
-		"what was found to be the cause since is that":          {judged(OwnMounted), []Earlier{failed()}, Failing, Failing, 1, false},
+		"a mount counts for all servers":                           {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "mounted"}}, Works, Works, 0, false},
+		"a probe for its own":                                      {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "probed", Probed: true}}, Works, Untried, 0, false},
+		"a failure of unknown cause":                               {newRecord, []Earlier{failed()}, Suspected, Suspected, 1, false},
+		"one that names the options, too":                          {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"a failure that is settled":                                {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"with evidence it is disputed":                             {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
+		"a failure that does not count":                            {newRecord, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"nor one in a mark":                                        {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
+		"and then it is not a cause for another volume":            {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
+		"a failure without a result":                               {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
+		"what the ledger has as settled stands":                    {recorded, nil, Failing, Failing, 1, false},
+		"but an open one on the volume continues":                  {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"and one that does not count ends it":                      {recorded, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"a failure that was cleared since is not open again":       {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
+		"nor is one without a result":                              {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
+		"but a later one is":                                       {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
+		"a result for one volume does not close another's failure": {judged(NoPodWaits), []Earlier{of("b", failed())}, Suspected, Suspected, 1, false},
+		"a settled one outlives its page of the ledger":            {judged(NoPodWaits), []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"and settles what is recorded as open":                     {open, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"a cause that was found since stays":                       {judged(OwnMounted), []Earlier{failed()}, Failing, Failing, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := test.before()
@@ -90,7 +90,7 @@ func TestImport(t *testing.T) {
 }
 
 // An annotation may be edited, and then be of any length. A record that it is imported to finds room on a page.
-func TestWhatIsImportedIsBounded(t *testing.T) {
+func TestImportIsBounded(t *testing.T) {
 	long, r := strings.Repeat("long", maxBytes), newRecord()
 	r.Import(Earlier{Volume: "a", Server: server, Evidence: long, Cleared: long, Failed: &Failed{Blame: Blame{Options: []string{long}, Text: long, Failure: "denied " + long}}})
 	if entries := r.Encode(); len(entries) != 2 {

@@ -301,7 +301,7 @@ func TestEncodeAndDecode(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsSkipped(t *testing.T) {
+func TestUnreadableEntriesAreSkipped(t *testing.T) {
 	good := stand(Suspected, traits{evidence: true}).Encode()
 	for key, text := range good {
 		for name, entries := range map[string]map[string]string{

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-func TestWhatATrialOfAProfileWouldMount(t *testing.T) {
+func TestTrialTarget(t *testing.T) {
 	other := builders.NFSProfile("other", []string{"actimeo=600"})
 	planned := builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Mode = v1alpha1.ModePlan })
 	own := func(options ...string) builders.VolumeOption {
@@ -26,16 +26,16 @@ func TestWhatATrialOfAProfileWouldMount(t *testing.T) {
 		want    []string
 		why     string
 	}{
-		"a profile that acts":               {builders.NFSProfile("p", []string{"nocto"}), created("a", 0), []string{"hard", "nocto"}, ""},
-		"one in mode Plan":                  {builders.NFSProfile("p", []string{"nocto"}, planned), created("a", 0), []string{"hard", "nocto"}, ""},
-		"one that is paused":                {builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0), []string{"hard", "nocto"}, ""},
-		"one beside what another has set":   {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, written(other, 10)), []string{"hard", "nocto"}, ""},
-		"one that would write to read-only": {builders.NFSProfile("p", []string{"rw", "nocto"}), created("a", 0, own("ro")), []string{"nocto", "ro"}, ""},
-		"one whose rules mean other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
+		"a profile that acts":                 {builders.NFSProfile("p", []string{"nocto"}), created("a", 0), []string{"hard", "nocto"}, ""},
+		"one in mode Plan":                    {builders.NFSProfile("p", []string{"nocto"}, planned), created("a", 0), []string{"hard", "nocto"}, ""},
+		"one that is paused":                  {builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0), []string{"hard", "nocto"}, ""},
+		"one with options of another profile": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, written(other, 10)), []string{"hard", "nocto"}, ""},
+		"one that would write to read-only":   {builders.NFSProfile("p", []string{"rw", "nocto"}), created("a", 0, own("ro")), []string{"nocto", "ro"}, ""},
+		"one whose rules select other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: "/a"}
 		}), nil, "no rule of StorageClientProfile p selects the volume"},
-		"one with an option that nobody may": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
-		"a volume that is to be left alone": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
+		"one with a forbidden option": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
+		"an ignored volume": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.IgnoreAnnotation, v1alpha1.True)
 		}), nil, v1alpha1.IgnoreAnnotation},
 	} {
@@ -49,7 +49,7 @@ func TestWhatATrialOfAProfileWouldMount(t *testing.T) {
 	}
 }
 
-func TestWhichVolumeAClaimIsBoundTo(t *testing.T) {
+func TestVolumeOfClaim(t *testing.T) {
 	key := types.NamespacedName{Namespace: "eda", Name: "tools"}
 	bound := func(uid string, phase corev1.PersistentVolumePhase) builders.VolumeOption {
 		return func(pv *corev1.PersistentVolume) {
@@ -63,7 +63,7 @@ func TestWhichVolumeAClaimIsBoundTo(t *testing.T) {
 		"both name each other":          {created("a", 0, bound("1", corev1.VolumeBound)), true},
 		"a claim of the same name only": {created("a", 0, bound("2", corev1.VolumeBound)), false},
 		"a volume that was released":    {created("a", 0, bound("1", corev1.VolumeReleased)), false},
-		"a volume of nobody":            {created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }), false},
+		"a volume without a claim":      {created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Snapshot{Volumes: []*corev1.PersistentVolume{test.volume}, VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{

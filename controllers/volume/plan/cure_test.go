@@ -20,7 +20,7 @@ import (
 )
 
 // A failure that leaves its cause open reverts that volume, and its original options show whether ours were the cause.
-func TestAListIsInCure(t *testing.T) {
+func TestRollbackCheck(t *testing.T) {
 	type expected struct {
 		state optionset.State
 		// cleared is true if the failure does not count any more, again if the volume that failed gets the options in the end.
@@ -31,14 +31,14 @@ func TestAListIsInCure(t *testing.T) {
 		cure   RollbackResult
 		want   expected
 	}{
-		"it is not known yet":                         {unclearFailure, "", expected{state: optionset.Suspected}},
-		"it mounts with its own: the list is guilty":  {unclearFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
-		"it fails alike: the list comes again":        {unclearFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
-		"no pod waits: nothing was learned":           {unclearFailure, RollbackUntested, expected{state: optionset.Untried, again: true}},
-		"a text that speaks of options counts":        {namedFailure, "", expected{state: optionset.Suspected, stopped: true}},
-		"and is borne out":                            {namedFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
-		"or not, where it fails alike":                {namedFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
-		"it stands, where no pod waits to contradict": {namedFailure, RollbackUntested, expected{state: optionset.Failing, stopped: true}},
+		"no result yet": {unclearFailure, "", expected{state: optionset.Suspected}},
+		"it mounts with the original options: the declared options are the cause": {unclearFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
+		"it fails in the same way: the declared options are applied again":        {unclearFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"no pod waits: the cause stays unknown":                                   {unclearFailure, RollbackUntested, expected{state: optionset.Untried, again: true}},
+		"a text that names options counts":                                        {namedFailure, "", expected{state: optionset.Suspected, stopped: true}},
+		"and is confirmed":                                                        {namedFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
+		"or refuted, if it fails in the same way":                                 {namedFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"it stays, if no pod waits":                                               {namedFailure, RollbackUntested, expected{state: optionset.Failing, stopped: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -87,7 +87,7 @@ func TestAListIsInCure(t *testing.T) {
 
 // Without fresh reads a volume gets its original options back, and no page of the ledger is replaced by what a cache has of it. The
 // annotation has the next plan record the failure.
-func TestARestoreByTheCacheRecordsNothing(t *testing.T) {
+func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 	b := newBench(t)
 	toCanary(b)
 	s := b.snapshot()
@@ -177,7 +177,7 @@ func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
 }
 
 // A volume that no rule selects any more still shows whether its options are the cause. It is not written for that: the ledger records it.
-func TestAVolumeThatIsNotSelectedAnyMoreIsObserved(t *testing.T) {
+func TestAnUnselectedVolumeIsStillObserved(t *testing.T) {
 	b := newBench(t)
 	then(toCanary, failing("a", unclearFailure))(b)
 	set := b.set()
@@ -213,7 +213,7 @@ func TestAFailureOfALongListIsExplained(t *testing.T) {
 }
 
 // What is held or left alone is not judged meanwhile.
-func TestNothingIsLearnedOfWhatMayNotBeWritten(t *testing.T) {
+func TestHeldVolumesGetNoRollbackResult(t *testing.T) {
 	b := newBench(t)
 	then(toCanary, failing("a", unclearFailure))(b)
 	s := b.snapshot()
@@ -228,7 +228,7 @@ func TestNothingIsLearnedOfWhatMayNotBeWritten(t *testing.T) {
 }
 
 // A list that failed for good goes from all volumes that have it, unless a mount has ever shown it to work.
-func TestAGuiltyListGoesFromAllThatCarryIt(t *testing.T) {
+func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("50%")))
 	// settled is what an earlier release leaves on a volume.
 	settled := func(settled bool) builders.VolumeOption {
@@ -260,10 +260,10 @@ func TestAGuiltyListGoesFromAllThatCarryIt(t *testing.T) {
 		"no more at a time than the profile's share": {[]*corev1.PersistentVolume{
 			created("a", 9, settled(true)), created("b", 8, written(p, 600)), created("c", 7, written(p, 600)), created("d", 6, written(p, 600)),
 		}, []string{"b", "c"}, nil},
-		"not while it is open who is to blame": {[]*corev1.PersistentVolume{created("a", 9, settled(false)), created("b", 8, written(p, 600))}, nil, remembered},
-		"also when that volume is gone":        {[]*corev1.PersistentVolume{created("b", 8, written(p, 600))}, []string{"b"}, remembered},
-		"not what a mount has shown to work":   {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600, shown)), created("c", 7, written(p, 600))}, nil, nil},
-		"not what somebody has changed since":  {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600), byHand)}, nil, nil},
+		"not while the cause is unknown":            {[]*corev1.PersistentVolume{created("a", 9, settled(false)), created("b", 8, written(p, 600))}, nil, remembered},
+		"also after that volume is deleted":         {[]*corev1.PersistentVolume{created("b", 8, written(p, 600))}, []string{"b"}, remembered},
+		"not options that a mount has proven":       {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600, shown)), created("c", 7, written(p, 600))}, nil, nil},
+		"not options that a user has changed since": {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600), byHand)}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := snapshotOf(test.volumes, p)

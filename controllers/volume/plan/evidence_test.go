@@ -81,21 +81,21 @@ func TestEvidence(t *testing.T) {
 		kept     string // the volume on which evidence is noted
 		evidence string // the mark of what is written
 	}{
-		"a soak shows nothing":                    {volumes: with(canary), message: unmounted},
-		"however long it is":                      {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
-		"nor does a mount from before the write":  {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
-		"nor one that clocks may have misplaced":  {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
-		"nor one of the future":                   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
-		"nor one of which nobody knows the age":   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
-		"nor one on which no operation has ended": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
-		"nor one that looks otherwise": {
+		"a soak shows nothing":                   {volumes: with(canary), message: unmounted},
+		"however long it is":                     {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
+		"nor does a mount from before the write": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
+		"nor one within the clock tolerance":     {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
+		"nor one of the future":                  {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
+		"nor one of unknown age":                 {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
+		"nor one without completed operations":   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
+		"nor one with other options": {
 			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}, message: unmounted,
 		},
 		"nor one of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
-		"a mount made since does, and is remembered": {
+		"a mount made since does, and is recorded": {
 			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
-		"what is remembered needs no mount any more": {
+		"recorded evidence needs no mount": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 		"but not before the soak is over": {
@@ -113,48 +113,48 @@ func TestEvidence(t *testing.T) {
 		"but not one of an earlier write": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-900 * time.Second)}}, message: unmounted,
 		},
-		"of what an earlier release wrote, it is enough that it is in force": {
+		"for a write of an earlier release, an effective mount is sufficient": {
 			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
 			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
-		"and of the first releases, which left no marks": {
+		"and for the first releases, which wrote no marks": {
 			volumes: with(created("a", 9, noMark)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
 			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
-		"but not where the node says that it is stale": {
+		"but not if the node reports it as stale": {
 			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
 			message: unmounted,
 		},
-		"a volume that was created with the list shows it": {
+		"a mount of a volume that was created with the options counts": {
 			volumes: with(created("a", 9, createdWith)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"and is no canary": {volumes: with(created("a", 9, createdWith)), want: []string{"b"}, message: another},
-		"of connections, those that are open count": {
+		"open connections count": {
 			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
 			nodes:   []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 1 })},
 			message: unmounted,
 		},
-		"and show it": {
+		"and are evidence": {
 			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
 			nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 4 })},
 			want:  []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
-		"what the kernel shows nowhere is shown by a mount that was made with it": {
+		"for options that the kernel does not show, a mount that was made with them counts": {
 			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)},
 			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
 		},
 		"and not by one from before": {
 			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted,
 		},
-		"a canary that was released waits for nobody, and nobody for it": {
+		"a released canary does not delay others": {
 			volumes: with(created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased))), want: []string{"b"}, message: another,
 		},
-		"but for those that nobody can mount either": {
+		"except for other unmountable volumes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased)), created("b", 3, ofPhase(corev1.VolumeAvailable))}, message: unmounted,
 		},
 		"a volume that a pod is about to mount is the canary": {volumes: with(), coming: []string{"c"}, want: []string{"c"}, message: another},
 		"then one that pods have mounted":                     {volumes: with(), nodes: []*v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
-		"what is proven goes by age": {
+		"proven options are written by age": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 	}
@@ -202,7 +202,7 @@ func TestEvidence(t *testing.T) {
 
 // Whether pods have mounted a volume is asked of those that carry a list of a set that nothing has shown to work, and of no more than
 // it takes; whether they are about to, of those that may be the first of their set.
-func TestWhatIsAskedOfPods(t *testing.T) {
+func TestRequiredObservationsOfPods(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	volumes := []*corev1.PersistentVolume{
 		created("a", 9, written(p, 400, unproven), bound), created("free", 8, written(p, 400, unproven)), created("gone", 8, written(p, 400, unproven), bound, ofPhase(corev1.VolumeReleased)),
@@ -235,7 +235,7 @@ func TestWhatIsAskedOfPods(t *testing.T) {
 	}
 }
 
-func TestSummaryTellsWhichMountIsWaitedFor(t *testing.T) {
+func TestSummaryReportsAwaitedMounts(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
 	carrying := func(pv *corev1.PersistentVolume) {
 		pv.Spec.MountOptions = []string{"hard", "nconnect=4", "nocto"}

@@ -113,7 +113,7 @@ func ruleFor(protocol v1alpha1.VolumeProtocol, options ...v1alpha1.MountOption) 
 }
 
 // A rule for NFS and one for SMB select every volume of the field that is mounted so, and name those that they cannot give options.
-func TestRulesReachEveryDriverOfTheField(t *testing.T) {
+func TestRulesSelectVolumesOfEveryDriver(t *testing.T) {
 	s := fieldSnapshot(ruleFor(nfs, "actimeo=45"), ruleFor(smb, "actimeo=45"))
 	selected := map[string]judge.Verdict{}
 	for _, j := range s.evaluateAll() {

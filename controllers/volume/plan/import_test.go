@@ -123,7 +123,7 @@ func asUntried(state optionset.State) optionset.State {
 }
 
 // Evidence survives an upgrade: a batch goes on where the release before had seen the options work, and not where it had not.
-func TestABatchGoesOnAfterAnUpgrade(t *testing.T) {
+func TestABatchContinuesAfterAnUpgrade(t *testing.T) {
 	for way, want := range map[string]bool{"Works": true, "Canary": false} {
 		b := readRecording(t, earlier, way)
 		for _, name := range []string{"x", "y"} {

@@ -17,7 +17,7 @@ import (
 )
 
 // A cache may not have heard of a volume yet, or of what became of it: what the ledger missed is written by what the API server has.
-func TestTheLedgerIsKeptByLiveVolumesOnly(t *testing.T) {
+func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 	page := corev1.ConfigMap{Data: map[string]string{"uid-of-gone": "{}"}}
 	page.Name = "storage-client-volumes-0"
 	s := Snapshot{Profiles: judge.Compile(nil, catalogue.AllowList{}, true), Ledger: ledger.Read([]corev1.ConfigMap{page}),
@@ -33,7 +33,7 @@ func TestTheLedgerIsKeptByLiveVolumesOnly(t *testing.T) {
 }
 
 // Evidence of many sets does not fill the ledger. What is recorded stays, and all failures are.
-func TestTheLedgerHoldsEvidenceOfSoManySets(t *testing.T) {
+func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 	s := snapshotOf(nil)
 	s.Ledger = ledger.Read(nil)
 	p := newPlanner(s)

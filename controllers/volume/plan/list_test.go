@@ -38,7 +38,7 @@ func TestList(t *testing.T) {
 		"of one profile":        {"fast", []v1alpha1.StorageClientProfile{fast}, []Listed{done, git, pending}, false},
 		"of one that is paused": {"fast", []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", wanted, builders.Paused)}, []Listed{done, git, pending}, true},
 		"of another":            {"other", []v1alpha1.StorageClientProfile{fast}, nil, false},
-		"what a profile has left, by its name": {
+		"leftovers of a deleted profile": {
 			"gone", nil, []Listed{row("left", judge.StatePending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
 		},
 	} {
@@ -57,7 +57,7 @@ func TestList(t *testing.T) {
 }
 
 // What a volume keeps of its own is an exception, though nothing more is to be written.
-func TestListTellsWhatAVolumeKeeps(t *testing.T) {
+func TestListReportsKeptValues(t *testing.T) {
 	kept := []string{"nconnect=2", "nocto"}
 	volumes := []*corev1.PersistentVolume{
 		builders.NFSVolume(kept, builders.Named("keeps"), builders.Carrying([]string{"nconnect=2"}, kept, "fast")),
@@ -76,7 +76,7 @@ func TestListTellsWhatAVolumeKeeps(t *testing.T) {
 }
 
 // The condition has no room for what the kubelet said.
-func TestListTellsWhyAVolumeCouldNotBeMounted(t *testing.T) {
+func TestListReportsFailedMounts(t *testing.T) {
 	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9, failedFor(fast)), created("b", 5)}, fast)
 	s.Now = noon
 	listed, _ := List("fast", s)

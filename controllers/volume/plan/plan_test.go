@@ -117,7 +117,7 @@ func TestBatches(t *testing.T) {
 		"names decide between volumes of one age": {
 			volumes: []*corev1.PersistentVolume{created("b", 0), created("a", 0)}, profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"a"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
-		"volumes that nobody can mount come last, however old": {
+		"unmountable volumes come last, however old": {
 			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased)), created("available", 8, ofPhase(corev1.VolumeAvailable)),
 				created("bound", 1, ofPhase(corev1.VolumeBound))},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"bound"}, message: "StorageClientProfile p: another batch comes first", next: 10,
@@ -132,15 +132,15 @@ func TestBatches(t *testing.T) {
 				created("c", 4, ofPhase(corev1.VolumeReleased))},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, next: 10,
 		},
-		"nothing goes on while the canary soaks": {
+		"nothing else is written while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},
 			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:00:01Z", next: 1,
 		},
-		"the soak over, a step goes": {
+		"a batch follows after the soak": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3), created("c", 2), created("d", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
 			want: []string{"b", "c"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
-		"what was proven for other rules is not for these": {
+		"evidence for other rules does not count": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 900, anotherTime)), created("b", 3), created("c", 2)}, profiles: []v1alpha1.StorageClientProfile{p},
 			want: []string{"b"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
@@ -148,11 +148,11 @@ func TestBatches(t *testing.T) {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(share, 300)), created("x", 8, foreign), created("y", 7, foreign), created("b", 3), created("c", 2), created("d", 1), created("e", 0)},
 			profiles: []v1alpha1.StorageClientProfile{share}, want: []string{"b", "c"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
-		"another set of options has a canary of its own": {
+		"another option set has a separate canary": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("s", 5, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"})), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"s"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
-		"and does not join a step of another": {
+		"and does not join another set's batch": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 5),
 				created("s", 4, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"})), created("c", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, message: "StorageClientProfile p: another batch comes first", next: 10,
@@ -161,16 +161,16 @@ func TestBatches(t *testing.T) {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1)), created("s", 5, shared)},
 			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:59Z", next: 10,
 		},
-		"volumes that carry the list need no step": {
+		"volumes with the declared options need no step": {
 			volumes:  []*corev1.PersistentVolume{created("a", 1, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })},
 			profiles: []v1alpha1.StorageClientProfile{p},
 		},
-		"a failed mount takes the list back and stops the rest": {
+		"a failed mount reverts the options and stops the rest": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"a": "exit status 32"},
 			taken: []string{"a"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them", next: 60,
 		},
-		"one that was taken back stops it too": {
+		"a reverted volume stops the rest too": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them",
 		},
@@ -179,12 +179,12 @@ func TestBatches(t *testing.T) {
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto", "actimeo=30"})}, want: []string{"a"},
 			message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
-		"a batch that was not written whole is joined": {
+		"an incomplete batch is joined": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2), created("d", 1)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"c"}, since: 20,
 			message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
-		"but not by more than its share, whatever became of its volumes": {
+		"but not beyond its share, even if its volumes changed": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("d", 1),
 				created("c", 3, written(p, 20), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
 			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
@@ -203,11 +203,11 @@ func TestBatches(t *testing.T) {
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"b": "exit status 32"},
 			taken: []string{"b"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume b could not be mounted with them", next: 10,
 		},
-		"two batches do not begin in one second": {
+		"two batches do not start in one second": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 0)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{hasty}, message: "StorageClientProfile p: another batch comes first", next: 1,
 		},
-		"what somebody else changed is not taken back": {
+		"options that another user changed are not reverted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"a": "exit status 32"},
 		},
@@ -283,14 +283,14 @@ func TestTheWatchNeverEnds(t *testing.T) {
 		"a canary while it soaks":                    {created("a", 9, written(p, 20)), p, noon.Add(-20 * time.Second), true},
 		"a canary long after its soak":               {created("a", 9, written(p, 90_000)), p, noon.Add(-90_000 * time.Second), true},
 		"when another rule of the profile is edited": {created("a", 9, written(p, 20)), withRule(elsewhere), noon.Add(-20 * time.Second), true},
-		"when its own rule is edited, as long as the list stands": {
+		"when its rule is edited, while the volume still has the options": {
 			created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto", "actimeo=30"}), noon.Add(-20 * time.Second), true,
 		},
-		"while the profile is paused":              {created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto"}, builders.Paused), noon.Add(-20 * time.Second), true},
-		"a volume that the webhook wrote":          {created("a", 9, byWebhook), p, noon.Add(-time.Hour - 9*time.Minute), true},
-		"a list that earlier releases wrote":       {created("a", 9, builders.Carrying([]string{"hard"}, []string{"hard"}, "p")), p, noon.Add(-time.Hour - 9*time.Minute), true},
-		"no list that somebody else changed":       {created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} }), p, time.Time{}, false},
-		"no volume that never carried one of ours": {created("a", 9), builders.NFSProfile("p", []string{"hard"}), time.Time{}, false},
+		"while the profile is paused":                 {created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto"}, builders.Paused), noon.Add(-20 * time.Second), true},
+		"a volume that the webhook wrote":             {created("a", 9, byWebhook), p, noon.Add(-time.Hour - 9*time.Minute), true},
+		"options that earlier releases wrote":         {created("a", 9, builders.Carrying([]string{"hard"}, []string{"hard"}, "p")), p, noon.Add(-time.Hour - 9*time.Minute), true},
+		"not options that another user changed":       {created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} }), p, time.Time{}, false},
+		"not a volume that never had managed options": {created("a", 9), builders.NFSProfile("p", []string{"hard"}), time.Time{}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 	}
 }
 
-func TestNothingIsDueWhereNothingIsOurs(t *testing.T) {
+func TestNoPlanIsDueWithoutManagedVolumes(t *testing.T) {
 	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 9)}, builders.NFSProfile("p", []string{"hard"}))
 	snapshot.Now = noon
 	if got, wanted := For(snapshot), RequiredObservations(snapshot); !wanted.IsEmpty() || !got.Next.IsZero() {
@@ -362,9 +362,9 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	}
 }
 
-// TestPoisonedOptionsReachNoMoreThanCanaryAndOneBatch writes volume after volume as the plan says, with a manager that
+// TestFailingOptionsReachAtMostTheCanaryAndOneBatch writes volume after volume as the plan says, with a manager that
 // forgets everything between any two looks, and lets every mount fail, or those from some time on.
-func TestPoisonedOptionsReachNoMoreThanCanaryAndOneBatch(t *testing.T) {
+func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 	const count, limit = 40, 4
 	for _, firstFailure := range []int{0, 1, 2, 5, 6, 17, count - 1, count} {
 		t.Run(fmt.Sprintf("from the volume %d on", firstFailure), func(t *testing.T) {
@@ -440,7 +440,7 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	}
 }
 
-func TestAFailedMountIsRememberedUntilNobodyDeclaresTheOptions(t *testing.T) {
+func TestAFailedMountIsRecordedUntilNoProfileDeclaresTheOptions(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	changed := builders.NFSProfile("p", []string{"hard"})
 	tests := map[string]struct {
@@ -449,12 +449,12 @@ func TestAFailedMountIsRememberedUntilNobodyDeclaresTheOptions(t *testing.T) {
 	}{
 		"while the profile declares them": {[]v1alpha1.StorageClientProfile{p}, judge.ActionWrite},
 		"while it is paused":              {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Paused)}, judge.ActionNone},
-		"while it selects the volume no more, and others": {
+		"while it no longer selects the volume, but others do": {
 			[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}}))}, judge.ActionNone,
 		},
 		"its rules changed":   {[]v1alpha1.StorageClientProfile{changed}, judge.ActionRelease},
 		"it is being deleted": {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Deleted)}, judge.ActionRelease},
-		"it is gone":          {nil, judge.ActionRelease},
+		"it is deleted":       {nil, judge.ActionRelease},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -471,7 +471,7 @@ func TestAFailedMountIsRememberedUntilNobodyDeclaresTheOptions(t *testing.T) {
 	}
 }
 
-func TestSummaryTellsHowBatchesStand(t *testing.T) {
+func TestSummaryReportsBatches(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	tests := map[string]struct {
 		volumes        []*corev1.PersistentVolume

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-func TestPreviewVolumesTellsOldAndNewList(t *testing.T) {
+func TestPreviewVolumesReturnsOldAndNewOptions(t *testing.T) {
 	wanted := []string{"nconnect=4", "nocto"}
 	volumes := []*corev1.PersistentVolume{
 		builders.NFSVolume([]string{"hard"}, builders.Named("pv-new")),

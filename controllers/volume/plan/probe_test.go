@@ -50,7 +50,7 @@ func targets(p Plan) []string {
 	return out
 }
 
-func TestWhatIsProbed(t *testing.T) {
+func TestProbeCandidates(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	never := builders.NFSProfile("p", []string{"nocto"}, probing(v1alpha1.ProbeNever))
 	atCreation := func(m *judge.Mark) { m.Created = true }
@@ -58,16 +58,16 @@ func TestWhatIsProbed(t *testing.T) {
 		snapshot Snapshot
 		want     []string
 	}{
-		"one volume stands for all of its server": {probedBy(p, created("b", 1), created("a", 0), created("c", 2)), []string{"a filer:/data hard,nocto hard"}},
-		"each server for itself": {probedBy(p, created("a", 0), created("b", 0, onServer("other"))),
+		"one volume represents all volumes of its server": {probedBy(p, created("b", 1), created("a", 0), created("c", 2)), []string{"a filer:/data hard,nocto hard"}},
+		"each server separately": {probedBy(p, created("a", 0), created("b", 0, onServer("other"))),
 			[]string{"a filer:/data hard,nocto hard", "b other:/data hard,nocto hard"}},
-		"nothing where a volume has been given the list":               {probedBy(p, created("a", 0), created("b", 0, written(p, 10))), nil},
-		"what was created with the list gives no evidence":             {probedBy(p, created("a", 0), created("b", 0, written(p, 10, atCreation))), []string{"a filer:/data hard,nocto hard"}},
-		"nothing where the profile says so":                            {probedBy(never, created("a", 0)), nil},
-		"nothing that is as declared":                                  {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })), nil},
+		"nothing if a volume already has the options":                  {probedBy(p, created("a", 0), created("b", 0, written(p, 10))), nil},
+		"a volume that was created with the options is no evidence":    {probedBy(p, created("a", 0), created("b", 0, written(p, 10, atCreation))), []string{"a filer:/data hard,nocto hard"}},
+		"nothing if the profile disables probes":                       {probedBy(never, created("a", 0)), nil},
+		"nothing for volumes with the declared options":                {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })), nil},
 		"nothing for a profile that is paused":                         {probedBy(builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0)), nil},
 		"one that can be probed before one that cannot":                {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.Path = "/a b" }), created("b", 0)), []string{"b filer:/data hard,nocto hard"}},
-		"the list as the kubelet hands it on":                          {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"vers=3", "hard"} })), []string{"a filer:/data hard,nocto,vers=3 hard,vers=3"}},
+		"the options as the kubelet passes them":                       {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"vers=3", "hard"} })), []string{"a filer:/data hard,nocto,vers=3 hard,vers=3"}},
 		"a volume's readOnly, which the kubelet takes from pods alone": {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true })), []string{"a filer:/data hard,nocto hard"}},
 		"Kerberos has an obstacle":                                     {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"sec=krb5"} })), []string{"a filer:/data nocto,sec=krb5 sec=krb5: sec=krb5 needs the node's rpc.gssd"}},
 		"a port that the agent would not mount from either":            {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"port=2050"} })), []string{"a filer:/data nocto,port=2050 port=2050: the agent does not accept the volume's option port=2050: is refused: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
@@ -88,7 +88,7 @@ func TestWhatIsProbed(t *testing.T) {
 	}
 }
 
-func TestNoVolumeGetsWhatIsNotProbedYet(t *testing.T) {
+func TestVolumesWaitForTheProbe(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 0), created("b", 0, onServer("other")))
 	key := ProbeCandidates(s)[0].ProbeKey
@@ -97,11 +97,11 @@ func TestNoVolumeGetsWhatIsNotProbedYet(t *testing.T) {
 		want   []string
 		note   string
 	}{
-		"where nothing is probed, the canary goes":       {nil, []string{"a"}, "then"},
-		"without a result, nothing goes":                 {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
-		"a result on one server is none on another one":  {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
-		"what is refused goes nowhere":                   {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
-		"where there is no verdict, a mount has to show": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},
+		"without probes, the canary is written":           {nil, []string{"a"}, "then"},
+		"without a result, nothing is written":            {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
+		"a result on one server is none on another one":   {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
+		"rejected options are not written":                {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
+		"without a verdict, a mount must be the evidence": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Probes = test.probes
@@ -164,7 +164,7 @@ func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 }
 
 // Of two servers, one was probed, and its volume written. The other's probe shows nothing: one of its own volumes has to be mounted.
-func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
+func TestAProbeDoesNotCountForAnotherServer(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 2), created("b", 1, onServer("other")), created("c", 0, onServer("other")))
 	set := ProbeCandidates(s)[0].Set
@@ -196,7 +196,7 @@ func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
 }
 
 // A mount counts for the server that a probe was refused on, also if the options are known to work on another one.
-func TestAMountLiftsARefusalOfItsServer(t *testing.T) {
+func TestAMountClearsTheRejectionOfItsServer(t *testing.T) {
 	for server, want := range map[string]optionset.State{"other": optionset.Works, "third": optionset.Rejected} {
 		b := newBench(t)
 		toWorks(b)
@@ -217,7 +217,7 @@ func TestAMountLiftsARefusalOfItsServer(t *testing.T) {
 	}
 }
 
-func TestWhatTheProfileTellsOfProbes(t *testing.T) {
+func TestSummaryReportsProbes(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 0), created("b", 1))
 	key := ProbeCandidates(s)[0].ProbeKey

@@ -8,7 +8,7 @@ import (
 )
 
 // Two mounts of one volume, of which one was made before the change.
-func TestMountsOfOneVolumeAreComparedEach(t *testing.T) {
+func TestEachMountOfAVolumeIsCompared(t *testing.T) {
 	mount := func(point, options string) v1alpha1.MountStatus {
 		return v1alpha1.MountStatus{MountPoint: point, Volume: "pv1", Protocol: "NFSv4.1", Options: strings.Split(options, ","), State: v1alpha1.MountEffective}
 	}

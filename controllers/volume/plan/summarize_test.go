@@ -58,7 +58,7 @@ func TestSummarize(t *testing.T) {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{carried("a")}, builders.NFSProfile("fast", wanted, builders.Deleted, builders.Paused)),
 			want:     Summary{Unrestored: []string{"a"}, Matched: 0},
 		},
-		"volumes that nobody may touch do not keep a deleted profile": {
+		"volumes that must not change do not delay a deleted profile": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{
 				carried("ignored", builders.Annotated(v1alpha1.IgnoreAnnotation, "true")),
 				builders.NFSVolume([]string{"soft"}, builders.Named("changed"), builders.Carrying(nil, wanted, "fast", "other")),
@@ -70,25 +70,25 @@ func TestSummarize(t *testing.T) {
 			want: Summary{Matched: 3, UpToDate: 1, Exceptions: 1, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
 				ExceptionExamples: []Note{{Volume: "git", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
 		},
-		"a value that a volume keeps is an exception": {
+		"a kept value is an exception": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"nconnect=2", "nocto"})}, fast),
 			want: Summary{Matched: 1, Exceptions: 1, Servers: []advice.Server{{Name: "filer", Nconnect: 2}}, Volumes: []Volume{{Name: "pv1", Wanted: []string{"nocto"}}},
 				ExceptionExamples: []Note{{Volume: "pv1", Reason: v1alpha1.VolumeReasonKeepsOwnValue}}},
 		},
-		"what it keeps against another profile is none of this one": {
+		"a value kept against another profile is no exception of this one": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"nconnect=4", "nocto", "soft"})}, fast, builders.NFSProfile("other", []string{"hard"})),
 			want:     Summary{Matched: 1, UpToDate: 1, Servers: []advice.Server{fourEach}, Volumes: []Volume{{Name: "pv1", Wanted: wanted}}},
 		},
-		"nor what another profile would change of one in Git": {
+		"nor a change that another profile declares for a volume in Git": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume(wanted, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app"))}, fast, builders.NFSProfile("other", []string{"hard"})),
 			want:     Summary{Matched: 1, UpToDate: 1, Servers: []advice.Server{fourEach}},
 		},
-		"a volume that somebody else changed is blocked": {
+		"a volume that another user changed is blocked": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"soft"}, builders.Carrying(nil, wanted, "fast"))}, fast),
 			want: Summary{Matched: 1, Blocked: 1, Servers: []advice.Server{oneEach},
 				BlockedExamples: []Note{{Volume: "pv1", Reason: v1alpha1.VolumeReasonConflict}}},
 		},
-		"one that another profile's pause holds is left to that": {
+		"a volume that another profile's pause holds is an exception": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{carried("v", builders.Carrying(nil, wanted, "fast", "other"))},
 				builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "noatime"}), builders.NFSProfile("other", []string{"noac"}, builders.Paused)),
 			want: Summary{Matched: 1, Exceptions: 1, Servers: []advice.Server{fourEach}, Unrestored: []string{"v"}, ExceptionExamples: []Note{{Volume: "v", Reason: v1alpha1.VolumeReasonHeld}}},
@@ -155,9 +155,9 @@ func TestStaleMounts(t *testing.T) {
 	}{
 		"a mount with the options is effective, rounding aside": {mount: mount("pv1", effective, v1alpha1.MountEffective)},
 		"a mount with old timers is stale":                      {mount: mount("pv1", old, v1alpha1.MountEffective), want: "acregmin is 3, wanted 30: the mount was made with a different value"},
-		"a mount that the node finds stale is stale":            {mount: mount("pv1", effective, v1alpha1.MountStale), want: "the node reports the mount as stale"},
-		"a mount of another volume is not ours":                 {mount: mount("pv2", old, v1alpha1.MountStale)},
-		"a mount of no volume is not ours":                      {mount: mount("", old, v1alpha1.MountStale)},
+		"a mount that the node reports as stale is stale":       {mount: mount("pv1", effective, v1alpha1.MountStale), want: "the node reports the mount as stale"},
+		"a mount of another volume is ignored":                  {mount: mount("pv2", old, v1alpha1.MountStale)},
+		"a mount without a volume is ignored":                   {mount: mount("", old, v1alpha1.MountStale)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -288,7 +288,7 @@ func (f *faults) mishap() {
 	name := v.pv.Name
 	switch f.rng.IntN(18) {
 	case 15:
-		f.logf("somebody replaces %s as a whole, with %s", name, strings.Join(v.manifest, ","))
+		f.logf("a user replaces %s as a whole, with %s", name, strings.Join(v.manifest, ","))
 		f.strip(v)
 		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = v.manifest })
 	case 16, 17:
@@ -298,16 +298,16 @@ func (f *faults) mishap() {
 		f.logf("%s cannot be mounted with any list: %t", name, f.unwell[name])
 	case 0, 1:
 		list := [][]string{{"soft"}, nil, v.own, v.written}[f.rng.IntN(4)]
-		f.logf("somebody sets the options of %s to %s", name, strings.Join(list, ","))
+		f.logf("a user sets the options of %s to %s", name, strings.Join(list, ","))
 		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = list })
 	case 2:
-		f.logf("somebody removes our annotations from %s", name)
+		f.logf("a user removes the annotations from %s", name)
 		f.strip(v)
 	case 3:
 		f.logf("Git begins or ceases to declare %s", name)
 		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Labels, trackedByFlux, "app") })
 	case 4:
-		f.logf("somebody toggles the annotation ignore of %s", name)
+		f.logf("a user toggles the annotation ignore of %s", name)
 		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Annotations, v1alpha1.IgnoreAnnotation, v1alpha1.True) })
 	case 5:
 		f.paused = !f.paused
@@ -368,7 +368,7 @@ func (f *faults) spoil() {
 	if f.rng.IntN(2) == 0 {
 		delete(f.pages, name)
 	}
-	f.logf("somebody edits or deletes %s", name)
+	f.logf("a user edits or deletes %s", name)
 	f.changes++
 	for _, volume := range f.names() {
 		v := f.volumes[volume]
@@ -393,7 +393,7 @@ func (f *faults) edit() {
 	if len(names) < 2 && f.rng.IntN(2) == 0 {
 		name := fmt.Sprintf("late%d", f.serial)
 		p := f.addProfile(name, declaredLists[f.rng.IntN(len(declaredLists))], f.anyProfile)
-		f.logf("somebody creates profile %s: %v", name, p.Spec.Volumes[0].MountOptions)
+		f.logf("a user creates profile %s: %v", name, p.Spec.Volumes[0].MountOptions)
 		return
 	}
 	if len(names) == 0 {

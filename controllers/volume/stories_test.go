@@ -50,7 +50,7 @@ func TestStories(t *testing.T) {
 			s.mount("a")
 			s.until(5 * time.Minute)
 		},
-		"a mount ends no soak, and is remembered when it is gone": func(s *story) {
+		"a mount does not end the soak, and is recorded": func(s *story) {
 			s.volumesByAge("a", "b", "c")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"), waiting)
 			s.until(20 * time.Second)
@@ -60,7 +60,7 @@ func TestStories(t *testing.T) {
 			delete(s.mounts, "a")
 			s.until(time.Minute)
 		},
-		"a mount within the seconds that clocks may differ shows nothing": func(s *story) {
+		"a mount within the clock tolerance is no evidence": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"), waiting)
 			s.until(4 * time.Second)
@@ -69,7 +69,7 @@ func TestStories(t *testing.T) {
 			s.mount("a")
 			s.until(2 * time.Minute)
 		},
-		"a pod on a node without an agent shows it too": func(s *story) {
+		"a pod on a node without an agent is evidence too": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"), waiting)
 			s.until(2 * time.Minute)
@@ -77,18 +77,18 @@ func TestStories(t *testing.T) {
 			s.bare["a"] = true
 			s.until(2 * time.Minute)
 		},
-		"a failed mount of the canary is taken back and stops the rest until the rules change": func(s *story) {
+		"a failed mount of the canary is reverted and stops the rest until the rules change": func(s *story) {
 			s.volumesByAge("a", "b", "c")
 			s.poisoned = true
 			s.addProfile("eda", []string{"nocto", poison}, batchesOf("50%"))
 			s.until(20 * time.Second)
 			s.mount("a")
 			s.until(30 * time.Minute)
-			s.logf("somebody takes %s out of the profile", poison)
+			s.logf("a user removes %s from the profile", poison)
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { declare(p, []string{"nocto"}) })
 			s.until(3 * time.Minute)
 		},
-		"a failure that leaves it open is tried with the volume's own list, which fails alike, and the options come again": func(s *story) {
+		"a failure that also occurs with the original options does not count": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("50%"))
 			s.until(20 * time.Second)
@@ -100,7 +100,7 @@ func TestStories(t *testing.T) {
 			s.mount("a")
 			s.until(3 * time.Minute)
 		},
-		"a failure that leaves it open is tried with the volume's own list, which mounts, and the options stay away": func(s *story) {
+		"a failure that does not occur with the original options stops the rest": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.poisoned, s.outspoken = true, false
 			s.addProfile("eda", []string{"nocto", poison}, batchesOf("50%"))
@@ -120,33 +120,33 @@ func TestStories(t *testing.T) {
 			s.deleteProfile("eda")
 			s.until(time.Minute)
 		},
-		"a deleted profile gives all back at once, whatever soaks": func(s *story) {
+		"a deleted profile restores all volumes at once, also during a soak": func(s *story) {
 			s.volumesByAge("a", "b", "c")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(65 * time.Second)
 			s.deleteProfile("eda")
 			s.until(time.Minute)
 		},
-		"somebody changes a list, which is left alone, and released with the profile": func(s *story) {
+		"a user changes options, which stay and are released with the profile": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(3 * time.Minute)
-			s.logf("somebody sets the options of a to soft")
+			s.logf("a user sets the options of a to soft")
 			s.change(s.volumes["a"], func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })
 			s.until(time.Minute)
 			s.deleteProfile("eda")
 			s.until(time.Minute)
 		},
-		"a pause holds everything back, also what would be restored": func(s *story) {
+		"a pause holds all writes, also restores": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(5 * time.Second)
-			s.logf("somebody pauses the profile")
+			s.logf("a user pauses the profile")
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })
 			s.until(5 * time.Minute)
 			s.deleteProfile("eda")
 			s.until(5 * time.Minute)
-			s.logf("somebody resumes it")
+			s.logf("a user resumes it")
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = false })
 			s.until(time.Minute)
 		},
@@ -161,13 +161,13 @@ func TestStories(t *testing.T) {
 			s.deleteProfile("gold")
 			s.until(4 * time.Minute)
 		},
-		"a policy protects the canary, and the next in line goes": func(s *story) {
+		"a policy protects the canary, and the next volume becomes the canary": func(s *story) {
 			s.volumesByAge("a", "b", "c")
 			s.volumes["a"].protected = true
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(3 * time.Minute)
 			s.volumes["a"].protected = false
-			s.logf("nobody protects a any more")
+			s.logf("the policy no longer protects a")
 			s.until(5 * time.Minute)
 		},
 		"a manager dies in the middle of a batch, and the next one completes it": func(s *story) {
@@ -186,13 +186,13 @@ func TestStories(t *testing.T) {
 			s.until(10 * time.Second)
 			s.until(3 * time.Minute)
 		},
-		"volumes that Git declares are only reported, or written where the rule says so": func(s *story) {
+		"volumes in Git are only reported, or written if the rule patches": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.volumes["a"].pv.Labels[trackedByFlux] = "app"
 			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
 			s.until(3 * time.Minute)
 			s.notes("a")
-			s.logf("somebody sets gitOpsOwned: Patch")
+			s.logf("a user sets gitOpsOwned: Patch")
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].GitOpsOwned = v1alpha1.GitOpsPatch })
 			s.until(3 * time.Minute)
 		},
@@ -240,7 +240,7 @@ func (s *story) editProfile(name string, do func(*v1alpha1.StorageClientProfile)
 }
 
 func (s *story) deleteProfile(name string) {
-	s.logf("somebody deletes profile %s", name)
+	s.logf("a user deletes profile %s", name)
 	s.editProfile(name, func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.NewTime(s.now)) })
 }
 

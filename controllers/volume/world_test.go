@@ -367,7 +367,7 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 		}
 	}
 	if err != nil {
-		m.logf("the pass says: %v", err)
+		m.logf("the pass returns: %v", err)
 	}
 	return next, false
 }
@@ -869,10 +869,10 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 			v.own, v.putBack = before.Spec.MountOptions, false
 		case !judge.RecordOf(before).IsWhole() && v.putBack:
 			m.fail("the annotations of %s are put back a second time", name)
-		case !judge.RecordOf(before).IsWhole() && m.readLedger().EntryOf(before.UID).Pending: // nobody saw the first write
+		case !judge.RecordOf(before).IsWhole() && m.readLedger().EntryOf(before.UID).Pending: // the first write was not observed
 			v.own, v.putBack = before.Spec.MountOptions, false
 		case !judge.RecordOf(before).IsWhole() && !slices.Equal(before.Spec.MountOptions, v.written):
-			m.fail("%s is written although somebody replaced it", name)
+			m.fail("%s is written although a user replaced it", name)
 		case !judge.RecordOf(before).IsWhole():
 			v.putBack = true
 		}

@@ -135,7 +135,7 @@ func TestDriftIsNotShared(t *testing.T) {
 	}
 }
 
-// What is said again and again is one copy for good; what nobody says any more is not kept for ever.
+// Strings in use have one copy. Unused strings are removed in the end.
 func TestSharedStringsAreRemoved(t *testing.T) {
 	all := NewPool[string](maxTexts)
 	share := func(text string) string { return all.Share(text, func() string { return text }) }

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// A clone that a probe has made is no volume: it gets nothing, from the webhook neither, and its nconnect is in nobody's way.
+// A clone that a probe created gets no options, not from the webhook either, and its nconnect blocks no volume.
 func TestAClonedVolumeIsIgnored(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
 	clone := builders.NFSVolume([]string{"hard", "nconnect=8"}, builders.Named(v1alpha1.ClonePrefix+"1"), builders.Labelled(v1alpha1.TrialLabel, "1"))

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// How pods mount a volume that has its own list back is told by those that use it, and by nobody else.
+// Only pods that use a restored volume show how it mounts with its original options.
 func TestRollbackResults(t *testing.T) {
 	since := noon.Add(-time.Hour)
 	const message = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: access denied by server while mounting filer:/data`

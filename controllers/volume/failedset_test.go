@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// A set of options that could not be mounted is remembered by more than the volume on which it was seen.
+// The record of a failed option set outlives the volume with the failure.
 func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 	for name, lose := range map[string]func(context.Context, client.Client, *corev1.PersistentVolume) error{
 		"the volume is deleted": func(ctx context.Context, c client.Client, pv *corev1.PersistentVolume) error {
@@ -56,7 +56,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 			}
 			for range 3 {
 				clock.Step(time.Hour)
-				// A manager that starts anew knows what the cluster knows.
+				// A restarted manager reads the records from the cluster.
 				r = &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock, ManagerNamespace: r.ManagerNamespace}
 				makeAPass(t, r)
 			}
@@ -90,7 +90,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 	}
 }
 
-// expectStopped looks at what a new volume gets from the webhook, and at what the profile says.
+// expectStopped checks the webhook's result for a new volume, and the profile's status.
 func expectStopped(t *testing.T, c client.Client, want bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -115,7 +115,7 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 	}
 }
 
-// What a probe has refused reaches no new volume of that server either, whichever replica of the manager is asked, as long as it stands.
+// Options that a probe rejected reach no new volume of that server, from any replica of the manager.
 func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)

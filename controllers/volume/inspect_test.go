@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// kubeletEvent is what the kubelet of node n says of the Pod "pod" with UID u.
+// kubeletEvent returns an event of the kubelet of node n about the Pod "pod" with UID u.
 func kubeletEvent(name, namespace, message string, first time.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Reason: failedMountReason, Message: message, Type: corev1.EventTypeWarning,
@@ -366,7 +366,7 @@ func TestPodsOfManyNamespacesAreReadWithFewRequests(t *testing.T) {
 	}
 }
 
-// What cannot be of a watched volume costs no request, wherever it is told.
+// An event that cannot concern a watched volume costs no request.
 func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
 	since := noon.Add(-time.Minute)
 	var asked []string

@@ -31,7 +31,7 @@ func (s *story) passKilledAt(at int) (died bool) {
 	return died
 }
 
-// ends tells what the volumes have, and how the sets of options stand that are recorded.
+// ends returns the options of the volumes, and the state of the recorded option sets.
 func (s *story) ends() string {
 	var out []string
 	for _, name := range s.names() {

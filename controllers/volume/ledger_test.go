@@ -97,7 +97,7 @@ func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
 	}
 }
 
-// A list is not written of which the ledger cannot know; one of ours is taken back all the same.
+// Options are not written if the ledger cannot record them. Managed ones are restored all the same.
 func TestVolumesWithoutALedgerEntryAreNotWritten(t *testing.T) {
 	refuses := interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -127,7 +127,7 @@ func TestVolumesWithoutALedgerEntryAreNotWritten(t *testing.T) {
 	}
 }
 
-// What the webhook wrote is known at first sight; what is gone is forgotten, at most once a minute, by what the API server has.
+// Writes of the webhook are recorded at once. Deleted volumes are removed, at most once a minute, after a live read.
 func TestTheLedgerFollowsTheVolumes(t *testing.T) {
 	ctx := context.Background()
 	created := builders.NFSVolume(hardAndFast.Applied, builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "fast"))
@@ -148,7 +148,7 @@ func TestTheLedgerFollowsTheVolumes(t *testing.T) {
 	}
 }
 
-// A page that somebody made immutable is named, and keeps no volume from what its annotations tell.
+// An immutable page is reported, and volumes still follow their annotations.
 func TestAnImmutablePageIsReported(t *testing.T) {
 	ctx := context.Background()
 	r, _ := newReconciler(t, interceptor.Funcs{}, builders.NFSVolume([]string{"hard"}), fastProfile())

@@ -382,7 +382,7 @@ func TestAVolumeThatRejectsWritesIsNoCanary(t *testing.T) {
 	}
 }
 
-// What waits for nobody does not wait for events either.
+// Steps that need not wait do not wait for events either.
 func TestARestoreContinuesWhileEventsAreUnreadable(t *testing.T) {
 	denied := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, ok := list.(*corev1.EventList); ok {

@@ -260,7 +260,7 @@ func TestAFailedRestoreDoesNotBlockOtherVolumes(t *testing.T) {
 		t.Errorf("events are %q, want b restored", all)
 	}
 	clock.Step(time.Second)
-	// Its list is still ours, and watched.
+	// Its options are still managed, and watched.
 	if result := makeAPass(t, r); tried.Load() != 1 || result.RequeueAfter != time.Minute {
 		t.Errorf("written %d times, and the next pass is due after %s", tried.Load(), result.RequeueAfter)
 	}

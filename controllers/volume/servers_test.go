@@ -137,7 +137,7 @@ func TestVolumesOfOneServer(t *testing.T) {
 	}
 }
 
-// noteOf is what a plan says of a volume now.
+// noteOf returns the note of a volume in the current plan.
 func (r *Reconciler) noteOf(t *testing.T, volume string) plan.Note {
 	t.Helper()
 	s, err := (&scope{Reconciler: r, now: r.Clock.Now()}).readSnapshot(context.Background())
@@ -153,7 +153,7 @@ func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClie
 	return s
 }
 
-// What is remembered of volumes follows them.
+// The record of requests follows the volumes.
 func TestServersFollow(t *testing.T) {
 	four := profileNamed("four", "nconnect=4")
 	four.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{SoakSeconds: ptr.To[int32](0)}
@@ -186,7 +186,7 @@ func TestServersFollow(t *testing.T) {
 	}
 }
 
-// Ten thousand volumes cost a few lists, and are judged once until something changes.
+// Ten thousand volumes cost a few lists, and are evaluated once until a change.
 func TestAPassListsOnceForAllVolumes(t *testing.T) {
 	const volumes = 10_000
 	lists := 0

@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Several controllers share what they know of the volumes, each at its own time, and judge a volume once.
+// Several controllers share evaluations, and each volume is evaluated once.
 func TestControllersShareEvaluations(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(20), &p)...)
@@ -77,7 +77,7 @@ func (o onlyVolumes) GetInformer(ctx context.Context, object client.Object, opti
 	return o.FakeInformers.GetInformer(ctx, object, options...)
 }
 
-// The webhook judges new volumes by what the cache tells of the others, once it has told of all.
+// The webhook evaluates new volumes among the volumes of the cache, once the cache is complete.
 func TestTheCacheMaintainsTheVolumeIndex(t *testing.T) {
 	r, _ := newReconciler(t, interceptor.Funcs{})
 	informers := &informertest.FakeInformers{Scheme: r.Client.Scheme()}

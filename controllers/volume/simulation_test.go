@@ -102,7 +102,7 @@ func play(seed uint64, workers int, verbose bool) *world {
 	return w
 }
 
-// settle plays without faults until all is done, and asks that nothing is written from then on.
+// settle runs without faults until all work is done, and checks that nothing is written after that.
 func (w *world) settle(m *manager, workers int, undone func() string) {
 	const most = 2000
 	w.calm(m, workers)
@@ -350,7 +350,7 @@ func (f *faults) strip(v *simVolume) {
 	}
 }
 
-// spoil loses a page of the ledger, or what it says.
+// spoil removes or damages a page of the ledger.
 func (f *faults) spoil() {
 	names := slices.Sorted(maps.Keys(f.pages))
 	if len(names) == 0 {
@@ -444,7 +444,7 @@ func (w *world) heal() {
 	}
 }
 
-// undone says what is still to be written, empty if nothing is.
+// undone returns the pending writes. Empty if there are none.
 func (w *world) undone() string {
 	s := w.live()
 	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
@@ -471,7 +471,7 @@ func (w *world) undone() string {
 	return ""
 }
 
-// left says what is left of ours, empty if nothing is.
+// left returns the remaining traces of the operator. Empty if there are none.
 func (w *world) left() string {
 	if len(w.profiles) > 0 {
 		return fmt.Sprintf("%d profiles are being deleted", len(w.profiles))

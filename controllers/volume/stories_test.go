@@ -244,7 +244,7 @@ func (s *story) deleteProfile(name string) {
 	s.editProfile(name, func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.NewTime(s.now)) })
 }
 
-// until makes passes for a while, each when the last one asks for it, and tells what volumes wait for where that changes.
+// until runs passes for a while, each when it is due, and logs new reasons for which volumes wait.
 func (s *story) until(d time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		next, died := s.m.pass(1)
@@ -260,7 +260,7 @@ func (s *story) until(d time.Duration) {
 	}
 }
 
-// waits tells what the next in line waits for.
+// waits logs the reasons for which volumes wait.
 func (s *story) waits() {
 	notes := plan.For(s.live()).Notes
 	for _, name := range s.names() {
@@ -271,7 +271,7 @@ func (s *story) waits() {
 	}
 }
 
-// notes tells what is noted of a volume.
+// notes logs the note of a volume.
 func (s *story) notes(name string) {
 	note := plan.For(s.live()).Notes[name]
 	s.logf("%s: %s: %s", name, note.Reason, note.Message)

@@ -104,7 +104,7 @@ type simVolume struct {
 	lost bool
 	// manifest is the list that it was created with.
 	manifest []string
-	// protected has a policy refuse every write of ours.
+	// protected is true if a policy rejects every write of the operator.
 	protected bool
 }
 
@@ -181,7 +181,7 @@ func declare(p *v1alpha1.StorageClientProfile, list []string) {
 	}
 }
 
-// change has somebody change a volume.
+// change changes a volume as a user.
 func (w *world) change(v *simVolume, do func(*corev1.PersistentVolume)) {
 	pv := v.pv.DeepCopy()
 	do(pv)
@@ -192,7 +192,7 @@ func (w *world) change(v *simVolume, do func(*corev1.PersistentVolume)) {
 
 func (w *world) names() []string { return slices.Sorted(maps.Keys(w.volumes)) }
 
-// mount has a kubelet mount a volume anew, which binds it.
+// mount lets a kubelet mount a volume again, which binds it.
 func (w *world) mount(name string) {
 	v := w.volumes[name]
 	if isUnused(v.pv) {
@@ -249,7 +249,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 	w.logf("%s is created with %s", name, strings.Join(verdict.Options, ","))
 }
 
-// live is the cluster as it is.
+// live returns the current state of the cluster.
 func (w *world) live() plan.Snapshot {
 	s := plan.Snapshot{Now: w.now, Profiles: judge.Compile(w.profileList(), catalogue.AllowList{}, w.paused), ClientNodes: w.clientNodes(), Ledger: w.readLedger()}
 	for _, name := range w.names() {
@@ -258,7 +258,7 @@ func (w *world) live() plan.Snapshot {
 	return s
 }
 
-// readLedger is the ledger as it is.
+// readLedger returns the current ledger.
 func (w *world) readLedger() *ledger.Ledger {
 	var pages []corev1.ConfigMap
 	for _, name := range slices.Sorted(maps.Keys(w.pages)) {
@@ -456,7 +456,7 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
-// inspectRollbacks tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
+// inspectRollbacks returns the observations of volumes with their original options. Sometimes no pod uses them any longer.
 func (m *manager) inspectRollbacks(_ context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
 	m.happen()
 	out := map[string]plan.RollbackResult{}
@@ -494,7 +494,7 @@ func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[
 	return failed, nil
 }
 
-// inspectEvidence tells of mounts on the node that has no agent.
+// inspectEvidence returns mounts on the node without an agent.
 func (m *manager) inspectEvidence(_ context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	m.happen()
 	out := map[string]plan.Evidence{}
@@ -606,7 +606,7 @@ var ours = []string{
 
 const trackedByFlux = "kustomize.toolkit.fluxcd.io/name"
 
-// checkBefore holds a step against the world as it is. What somebody changed in the middle of the pass is not held against it.
+// checkBefore checks a step against the current state. Changes during the pass are no error of the step.
 func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 	if m.changesBefore != m.changes || m.lenient {
 		return
@@ -650,7 +650,7 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 	}
 }
 
-// checkBatch holds a write against what the volumes tell of earlier ones, by a reckoning of its own.
+// checkBatch checks a write against the earlier ones that the volumes show, with a separate calculation.
 func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
 	rollout, sets := p.Spec.WithDefaults().Rollout.Volumes, m.sets()
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
@@ -847,7 +847,7 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 	}
 }
 
-// retains says whether a profile that goes leaves its options on a volume.
+// retains reports whether a deleted profile leaves its options on a volume.
 func (w *world) retains(v *simVolume, staying []string) bool {
 	return slices.ContainsFunc(v.profiles, func(name string) bool {
 		p := w.profiles[name]
@@ -855,7 +855,7 @@ func (w *world) retains(v *simVolume, staying []string) bool {
 	})
 }
 
-// checkAfter holds what a step made of a volume against what it was.
+// checkAfter compares a volume after a step with the volume before it.
 func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step plan.Step) {
 	name, record := v.pv.Name, judge.RecordOf(v.pv)
 	if slices.Equal(before.Spec.MountOptions, v.pv.Spec.MountOptions) && maps.Equal(before.Annotations, v.pv.Annotations) {

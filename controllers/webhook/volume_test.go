@@ -152,7 +152,7 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects []client.Object
 		volume  *corev1.PersistentVolume
-		want    []string // nil: left as it is
+		want    []string // nil: unchanged
 	}{
 		"a volume that a rule selects":             {[]client.Object{fast}, newVolume(), []string{"hard", "nconnect=4"}},
 		"one with other annotations":               {[]client.Object{fast}, newVolume(annotate("a.b/c~d", "e")), []string{"hard", "nconnect=4"}},

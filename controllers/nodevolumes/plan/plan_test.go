@@ -109,7 +109,7 @@ func rollouts(change ...func(*v1alpha1.Rollout)) map[string]v1alpha1.Rollout {
 func TestAReadAheadPassesTheCanary(t *testing.T) {
 	nodes := []Node{on("a", "v"), on("b", "v"), on("c", "v"), on("d", "v"), on("e")}
 	p := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
-	// pass writes the lists; a node that is told has it seen and shows it at once, unless it is slow.
+	// pass writes the lists. A node observes its list and reports it at once, unless it is slow.
 	slow := map[string]bool{}
 	pass := func() (names []string) {
 		next := For(p)

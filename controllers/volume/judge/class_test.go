@@ -80,7 +80,7 @@ func TestRestoreOfFollowedClass(t *testing.T) {
 	}
 }
 
-// What failed is declared as long as a class says it, and no longer.
+// A failed set counts as declared while a class has its options.
 func TestDeclareWithFollowedClass(t *testing.T) {
 	profile, pv := builders.NFSProfile("fast", nil, followsClass), builders.NFSVolume([]string{"hard"})
 	v := Volume(Input{Volume: pv, Class: []string{"nconnect=8"}, HasClass: true, Profiles: profiles(profile)})

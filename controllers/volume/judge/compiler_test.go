@@ -36,7 +36,7 @@ func TestCompilerCompilesEachVersionOnce(t *testing.T) {
 	}
 }
 
-// What is judged by the same Profiles need not be judged again.
+// A volume with the same Profiles is not evaluated again.
 func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.StorageClientProfile)

@@ -19,7 +19,7 @@ func ofClass(name, class string, change ...builders.ProfileOption) v1alpha1.Stor
 	return p
 }
 
-// A volume is judged anew only where a profile changes that selects it, did, or is carried by it: of hundreds, most do not concern it.
+// A volume is evaluated again only if a profile changes that selects it, selected it, or is carried by it.
 func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 	plain, carrying := builders.NFSVolume(nil), builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
 	failed := builders.NFSVolume(nil, builders.Annotated(v1alpha1.FailedMountOptionsAnnotation, `{"set":"x"}`))
@@ -69,7 +69,7 @@ func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 	}
 }
 
-// What a Memory says after any number of changes is what is judged without one.
+// After any number of changes, a Memory returns the same result as an evaluation without it.
 func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 	const seed, rounds = 7, 400
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -122,5 +122,5 @@ func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 	}
 }
 
-// told compares what others can see of a verdict.
+// told compares the visible parts of a verdict.
 var told = cmpopts.IgnoreUnexported(Verdict{})

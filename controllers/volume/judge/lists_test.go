@@ -115,7 +115,7 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 	}
 }
 
-// Retain leaves a profile's options on the volume, also where another profile goes on with it.
+// Retain leaves a profile's options on the volume, also if another profile still selects it.
 func TestRetainWithAnotherProfile(t *testing.T) {
 	carrying := func(original, applied []string, profiles ...string) *corev1.PersistentVolume {
 		return builders.NFSVolume(applied, builders.Carrying(original, applied, profiles...))
@@ -168,7 +168,7 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 	}
 }
 
-// A mutating webhook that comes after ours may add to a new volume's list: that is the volume's own.
+// A mutating webhook that runs later may add options to a new volume: they count as original.
 func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 	newVolume := func(list ...string) *corev1.PersistentVolume {
 		pv := builders.NFSVolume([]string{"hard"})

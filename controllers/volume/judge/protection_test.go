@@ -137,7 +137,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 	}
 }
 
-// The volume's own list comes back as it was, however weak: nobody's rule says it.
+// The original options are restored unchanged, however weak: no rule declares them.
 func TestAnOriginalThatIsWeakerIsRestored(t *testing.T) {
 	pv := builders.NFSVolume([]string{"sec=krb5p"}, builders.Carrying([]string{"sec=none", "rw"}, []string{"sec=krb5p"}, "p"))
 	if diff := cmp.Diff(restored("sec=none", "rw"), outcomeOf(Volume(Input{Volume: pv, Profiles: profiles()})), cmpopts.EquateEmpty()); diff != "" {

@@ -204,7 +204,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 	}
 }
 
-// One list is merged into many volumes: what is remembered for one protocol or driver must not reach another.
+// One list is merged into many volumes: the cached result of one protocol or driver must not reach another.
 func TestMergesAreCachedByDriver(t *testing.T) {
 	all := profiles(onClass("p", "actimeo=60"))
 	for _, test := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
-// What annotations do not tell any more, the ledger does.
+// The ledger replaces annotations that are missing.
 func TestTheLedgerReplacesMissingAnnotations(t *testing.T) {
 	hard, soft := []string{"hard"}, []string{"soft"}
 	merged := []string{"hard", "nconnect=4", "nocto"}
@@ -74,7 +74,7 @@ func TestTheLedgerReplacesMissingAnnotations(t *testing.T) {
 	}
 }
 
-// Whoever writes the whole volume is told in his own words, as far as he can be told.
+// The message for a tool that writes the whole volume contains a remedy in its configuration.
 func TestTheReplacerOfAVolumeIsReported(t *testing.T) {
 	const list = `["hard","nconnect=4","nocto"]`
 	replaced := func(manager string) builders.VolumeOption {
@@ -130,7 +130,7 @@ func TestToolsThatUpdateManageTheFieldsThatTheyOwn(t *testing.T) {
 	}
 }
 
-// A judgement is remembered as long as the entry says the same.
+// A verdict is cached while the entry stays the same.
 func TestAnotherEntryCausesAnotherEvaluation(t *testing.T) {
 	memory, in := NewMemory(), Input{Volume: builders.NFSVolume([]string{"hard", "nocto"}), Profiles: profiles()}
 	if v := memory.Evaluate(in).Verdict; v.Action != ActionNone {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A record takes over what an earlier release left on volumes, and nothing that has been judged since.
+// A record imports the state that an earlier release left on volumes, except failures with a later result.
 func TestImport(t *testing.T) {
 	later := noon.Add(time.Hour)
 	failed := func(change ...func(*Failed)) Earlier {
@@ -112,7 +112,7 @@ func TestAFailureOfNoVolumeIsSkipped(t *testing.T) {
 	}
 }
 
-// Of more volumes than are recorded, those that were judged last are.
+// The record keeps the newest results if there are more volumes than the limit.
 func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
 	r := newRecord()
 	for i := range maxJudged + 1 {

@@ -141,7 +141,7 @@ func findRow(table []row, state State, with traits, kind Kind) *row {
 	return out
 }
 
-// Every event in every state, with all that may be known in addition, leads where the table says. What has no row changes no state.
+// Checks every event in every state against the table. An event without a row changes no state.
 func TestTable(t *testing.T) {
 	table, used := readTable(t), map[*row]bool{}
 	allowed := map[State]Allowance{}

@@ -40,7 +40,7 @@ func BenchmarkPlan20000VolumesUnchanged(b *testing.B) {
 	b.ReportAllocs()
 	defer reportCPU(b)()
 	for b.Loop() {
-		// Lists of ours are looked after once a minute, and nothing else is due.
+		// Managed options are checked once a minute. No other work is due.
 		if got := For(s); len(got.Steps) > 0 || !got.Next.Equal(s.Now.Add(watchInterval)) {
 			b.Fatalf("%d steps, and the next pass is due at %s", len(got.Steps), got.Next)
 		}
@@ -83,7 +83,7 @@ func benchSnapshot(count, soaking int) Snapshot {
 	return s
 }
 
-// A pass after an edit of a profile, which all volumes are judged again for.
+// A pass after an edit of a profile, which requires a new evaluation of all volumes.
 func BenchmarkPlan20000VolumesAfterAnEdit(b *testing.B) {
 	const count = 20_000
 	s, compiler := benchSnapshot(count, 0), judge.Compiler{}

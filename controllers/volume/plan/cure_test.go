@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// A failure that leaves its cause open reverts that volume, and its original options show whether ours were the cause.
+// A failure of unknown cause reverts that volume, and its original options show whether the declared ones were the cause.
 func TestRollbackCheck(t *testing.T) {
 	type expected struct {
 		state optionset.State
@@ -158,7 +158,7 @@ func keptSet(r *optionset.Record) ledger.Changes {
 	return out
 }
 
-// A volume that was deleted shows nothing any more, and another one under its name says nothing of its options: it may be of another server.
+// Observations of another volume with the name of a deleted one do not count: it may be on another server.
 func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
 	for failure, want := range map[Failure]optionset.State{unclearFailure: optionset.Untried, namedFailure: optionset.Failing} {
 		b := newBench(t)
@@ -176,7 +176,7 @@ func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
 	}
 }
 
-// A volume that no rule selects any more still shows whether its options are the cause. It is not written for that: the ledger records it.
+// An unselected volume still shows whether its options are the cause. Only the ledger records the result.
 func TestAnUnselectedVolumeIsStillObserved(t *testing.T) {
 	b := newBench(t)
 	then(toCanary, failing("a", unclearFailure))(b)
@@ -193,7 +193,7 @@ func TestAnUnselectedVolumeIsStillObserved(t *testing.T) {
 	}
 }
 
-// A list that is too long to record is not said to be none.
+// Options that are too long to record are not reported as none.
 func TestAFailureOfALongListIsExplained(t *testing.T) {
 	b := newBench(t)
 	for i := range 300 {
@@ -212,7 +212,7 @@ func TestAFailureOfALongListIsExplained(t *testing.T) {
 	}
 }
 
-// What is held or left alone is not judged meanwhile.
+// Held and ignored volumes get no result.
 func TestHeldVolumesGetNoRollbackResult(t *testing.T) {
 	b := newBench(t)
 	then(toCanary, failing("a", unclearFailure))(b)

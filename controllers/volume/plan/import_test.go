@@ -71,7 +71,7 @@ var stands = map[string]struct {
 	"Written by a release that left no marks":   {filer: optionset.Canary, other: optionset.Canary},
 }
 
-// What the release before has left on volumes and in the ledger is what this one goes on from, and what this one has recorded itself.
+// This release reads the records that the previous release and this one left on volumes and in the ledger.
 func TestRecordingsAreRead(t *testing.T) {
 	for _, directory := range []string{earlier, "recorded"} {
 		for _, way := range slices.Sorted(maps.Keys(ways)) {
@@ -80,7 +80,7 @@ func TestRecordingsAreRead(t *testing.T) {
 				t.Errorf("%s is in no table", way)
 			}
 			b := readRecording(t, directory, way)
-			// What is known once, and recorded, needs no annotation any more.
+			// A recorded state needs no annotation.
 			for _, when := range []string{"at first", "recorded", "once the annotations are gone"} {
 				p := newPlanner(b.snapshot())
 				r := p.sets[b.set()]
@@ -122,7 +122,7 @@ func asUntried(state optionset.State) optionset.State {
 	return state
 }
 
-// Evidence survives an upgrade: a batch goes on where the release before had seen the options work, and not where it had not.
+// Evidence survives an upgrade: a batch continues only if the previous release had evidence that the options work.
 func TestABatchContinuesAfterAnUpgrade(t *testing.T) {
 	for way, want := range map[string]bool{"Works": true, "Canary": false} {
 		b := readRecording(t, earlier, way)

@@ -75,7 +75,7 @@ func TestListReportsKeptValues(t *testing.T) {
 	}
 }
 
-// The condition has no room for what the kubelet said.
+// The list contains the kubelet's message, which is too long for the condition.
 func TestListReportsFailedMounts(t *testing.T) {
 	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9, failedFor(fast)), created("b", 5)}, fast)
 	s.Now = noon

@@ -77,7 +77,7 @@ func speaking(texts map[string]string) map[string]Failure {
 	return out
 }
 
-// steps are the names of the volumes that are written in a batch, and of those that are taken back.
+// stepsOf returns the names of the volumes that are written in a batch, and of the reverted volumes.
 func stepsOf(p Plan) (batch, takenBack []string) {
 	for _, step := range p.Steps {
 		restore, ok := step.(RestoreOptions)
@@ -257,7 +257,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// Nobody knows when the next pod mounts a volume: whatever carries a list of ours is watched.
+// The next pod may mount a volume at any time: all volumes with managed options are watched.
 func TestTheWatchNeverEnds(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	byWebhook := func(pv *corev1.PersistentVolume) {
@@ -411,7 +411,7 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 	}
 }
 
-// carryOut does to a volume what a step asks for.
+// carryOut applies a step to its volume.
 func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	t.Helper()
 	pv := volumes[slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == step.Target().Name })]

@@ -33,7 +33,7 @@ func probing(policy v1alpha1.ProbePolicy) builders.ProfileOption {
 	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: policy} })
 }
 
-// carryOutAll does what a plan asks for.
+// carryOutAll applies all steps of a plan.
 func carryOutAll(t *testing.T, s *Snapshot, plan Plan) {
 	t.Helper()
 	for _, step := range plan.Steps {

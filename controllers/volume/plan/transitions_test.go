@@ -98,7 +98,7 @@ func (b *bench) keep(changes ledger.Changes) {
 	}
 }
 
-// pass plans by what is asked for and seen, and carries the plan out.
+// pass plans with the requested observations, and applies the plan.
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
 	asked := RequiredObservations(s)
@@ -149,7 +149,7 @@ func (b *bench) probed(server string, verdict ProbeVerdict) {
 	b.probes = probes
 }
 
-// stands tells how all stands once nothing more happens by itself.
+// stands returns the state after all pending changes.
 func (b *bench) stands() string {
 	s := b.snapshot()
 	var carriers, inCure []string
@@ -181,7 +181,7 @@ func orNone(names []string) string {
 	return strings.Join(names, " ")
 }
 
-// judgeNew is what the webhook asks.
+// judgeNew evaluates a new volume like the webhook.
 func judgeNew(s Snapshot, pv *corev1.PersistentVolume) (judge.Verdict, string) {
 	known := optionset.Decode(s.Ledger.Sets())
 	return judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: pv, Profiles: s.Profiles}), judge.NewVolumeIndex(s.Volumes),

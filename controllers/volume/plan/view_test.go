@@ -29,7 +29,7 @@ func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
 			got, want := view.Summarize(p.Name), summarizeAnew(s, profiles, i)
 			if _, held := s.Profiles.WithoutHold(p.Name); held {
 				differed++
-				// What is left to restore is judged by the profiles as they are, and one that is held begins no batch.
+				// Unrestored volumes depend on the current profiles, and a held profile starts no batch.
 				want.Unrestored, want.Batch, got.Batch = unrestored(s, p.Name), "", ""
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -58,7 +58,7 @@ func summarizeAnew(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) 
 	return summary
 }
 
-// unrestored are the volumes that carry a profile and have still to be put back.
+// unrestored returns the volumes that carry a profile and must still be restored.
 func unrestored(s Snapshot, profile string) []string {
 	var names []string
 	for _, pv := range s.Volumes {
@@ -72,7 +72,7 @@ func unrestored(s Snapshot, profile string) []string {
 	return names
 }
 
-// randomSnapshot has volumes of three servers, with and without lists of ours, and profiles of which some are held.
+// randomSnapshot has volumes of three servers, with and without managed options, and profiles, some of them held.
 func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfile) {
 	var profiles []v1alpha1.StorageClientProfile
 	for i := range 2 + chance.IntN(3) {

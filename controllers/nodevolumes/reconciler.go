@@ -97,7 +97,6 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 	return nil
 }
 
-// readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.carriedSince}
 	all, writable, err := read.WritableNodes(ctx, r.Client, nil, r.ManagerNamespace, r.AgentNamespace)

@@ -52,7 +52,6 @@ func (c *clientNodes) keep(clientNode *v1alpha1.StorageClientNode) {
 	clientNode.Status.Settings = c.compactReports(clientNode.Status.Settings)
 }
 
-// shared returns the shared copy of a string.
 func shared[S ~string](c *clientNodes, text S) S {
 	return S(c.texts.Share(string(text), func() string { return string(text) }))
 }

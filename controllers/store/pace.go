@@ -13,7 +13,7 @@ func (p *Pace) Remaining(every time.Duration, now time.Time) time.Duration {
 	return 0
 }
 
-// Begin returns the result of Left, and records the time if the next run starts.
+// Begin returns the result of Remaining, and records the time if the next run starts.
 func (p *Pace) Begin(every time.Duration, now time.Time) time.Duration {
 	remaining := p.Remaining(every, now)
 	if remaining == 0 {

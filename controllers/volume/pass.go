@@ -19,7 +19,6 @@ import (
 // maxErrors is the maximum number of detailed errors in a pass: one cause may affect every volume.
 const maxErrors = 3
 
-// cluster provides the reads and writes of a pass.
 type cluster interface {
 	// readSnapshot reads everything from the cache.
 	readSnapshot(ctx context.Context) (plan.Snapshot, error)
@@ -126,7 +125,6 @@ func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.P
 	return p.decide(s), nil
 }
 
-// observe returns the snapshot with the live observations that a plan requires.
 func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Observations) (plan.Snapshot, error) {
 	var err error
 	if s.FailedMounts, err = p.inspectMounts(ctx, wanted.Watched); err != nil {

@@ -124,7 +124,6 @@ func (r *Reconciler) fillDefaults() {
 	}
 }
 
-// scope is the state of one pass.
 type scope struct {
 	*Reconciler
 	now time.Time
@@ -132,7 +131,6 @@ type scope struct {
 	ledger *ledger.Ledger
 }
 
-// readSnapshot reads everything from the cache.
 func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	out, err := s.reader.Read(ctx)
 	if err != nil {
@@ -203,7 +201,6 @@ func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[
 	return failed, err
 }
 
-// delayVolume delays further writes of a volume.
 func (s *scope) delayVolume(volume string) {
 	s.rejected[volume] = s.now.Add(rejectionRetryInterval)
 }

@@ -113,7 +113,6 @@ func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *c
 	return nil
 }
 
-// newRotator returns a rotator with the names in the certificates.
 func (r *CertificateReconciler) newRotator() *rotator.CertRotator {
 	return &rotator.CertRotator{
 		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, r.ManagerNamespace),

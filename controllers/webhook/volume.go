@@ -71,7 +71,6 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	return patch, "", err
 }
 
-// operation is one operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`

@@ -19,7 +19,6 @@ import (
 // pausedAllMessage reports the only pause that no profile shows.
 const pausedAllMessage = "Everything is paused by the annotation on the manager's namespace"
 
-// hold is a reason why a profile does not act.
 type hold struct {
 	// wouldAct is true if the profile is valid: paused, in mode Plan, or new.
 	wouldAct bool
@@ -45,7 +44,6 @@ func (p *Profile) Acts() bool { return p.hold == nil && !p.Deleting }
 // IsHeld reports whether a pause, mode Plan or an error in its spec prevents the profile from acting.
 func (p *Profile) IsHeld() bool { return p.hold != nil }
 
-// rule is one volume rule of a profile.
 type rule struct {
 	*v1alpha1.VolumeRule
 	profile *Profile

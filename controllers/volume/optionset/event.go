@@ -126,7 +126,7 @@ func (r *Record) nextOwn(e Event) {
 	r.Blames = slices.DeleteFunc(r.Blames, func(b Blame) bool { return b.Volume == e.Volume })
 }
 
-// judge records that the failure of a volume is final: no further observation can explain it.
+// judge records the final result of a failure: later observations do not change it.
 func (r *Record) judge(b *Blame) {
 	if b.Since.After(r.Judged[b.Volume]) {
 		r.Judged = with(r.Judged, b.Volume, b.Since)

@@ -16,7 +16,6 @@ func (p *planner) failureOf(j evaluation) (failure Failure, failed bool) {
 	return failure, failed && j.isWatched() && p.sets.carried(j).Counts(failure.Kind)
 }
 
-// noteFailures records the failed mounts of volumes that may be restored.
 func (p *planner) noteFailures() {
 	for _, j := range p.volumes {
 		if failure, failed := p.failureOf(j); failed && j.mayRevert() {

@@ -94,7 +94,6 @@ func (p *planner) recordEvidence(j evaluation, target OnVolume) RecordSet {
 	return out
 }
 
-// findMounted returns the names of the volumes whose mounts nodes report.
 func (p *planner) findMounted() map[string]bool {
 	out := map[string]bool{}
 	for _, clientNode := range p.ClientNodes {

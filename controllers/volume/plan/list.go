@@ -81,7 +81,6 @@ func (p *planner) list(j evaluation, note Note, profiles []string, of string) Li
 	return out
 }
 
-// desiredOptions returns the final desired mount options of the volume.
 func (j evaluation) desiredOptions() []string {
 	switch j.verdict.Action {
 	case judge.ActionWrite, judge.ActionRestore:

@@ -103,7 +103,6 @@ func (p *planner) mayProbe(j evaluation) bool {
 	return j.verdict.ChangesList(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
-// allowsProbe reports whether all profiles of the volume allow a probe.
 func (p *planner) allowsProbe(j evaluation) bool {
 	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
 		profile := p.Profiles.Get(name)
@@ -117,7 +116,6 @@ func (p *planner) isProbed(j evaluation) bool {
 	return !worked && p.mayProbe(j) && p.allowsProbe(j)
 }
 
-// observeProbes records the results of probes.
 func (p *planner) observeProbes() {
 	seen := map[ProbeKey]bool{}
 	for _, j := range p.volumes {

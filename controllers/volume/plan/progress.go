@@ -16,7 +16,6 @@ import (
 // joinFor is the time after the start of a batch during which volumes may still join it. A batch that is too large for one pass takes several.
 const joinFor = time.Minute
 
-// progress is the progress of one profile's changes.
 type progress struct {
 	profile *judge.Profile
 	// matched is the number of the profile's volumes, without blocked ones.

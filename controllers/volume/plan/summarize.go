@@ -90,7 +90,6 @@ func (s Summary) DescribeExceptions() string {
 // IsOpen reports whether volumes must still be written.
 func (s Summary) IsOpen() bool { return s.open() > 0 }
 
-// open returns the number of volumes that must still be written.
 func (s Summary) open() int32 { return s.Matched - s.UpToDate - s.Exceptions - s.Blocked }
 
 // AwaitsEvidence reports whether all volumes that must still be written wait for a mount.
@@ -110,14 +109,12 @@ func joinExamples(parts []string, count int32) string {
 // counts show the expected effect. All counts of a stalled or deleted profile are zero.
 func Summarize(name string, s Snapshot) Summary { return NewView(s).Summarize(name) }
 
-// firstOf returns the first three notes by volume name.
 func firstOf(notes []Note) []Note {
 	const examples = 3
 	slices.SortFunc(notes, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	return notes[:min(examples, len(notes))]
 }
 
-// addBatches adds the state of a profile's batches.
 func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, volumes []*evaluation) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {

@@ -165,7 +165,6 @@ func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (ju
 	return in, nil
 }
 
-// readClasses reads the mount options of each StorageClass.
 func (r *Reader) readClasses(ctx context.Context) (map[string][]string, error) {
 	var classes storagev1.StorageClassList
 	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {

@@ -408,7 +408,7 @@ func TestANodeIsToldWhatGoesDown(t *testing.T) {
 	w.declare(setting(tcpRmem, "4096 1048576 16777216"), setting(rmem, "16777216"))
 	for range 2 { // again after a restart, from the journal
 		w.runUntilIdle(w.agent())
-		if want := "number 3 goes down from the node's own 33554432 to 16777216"; w.state(tcpRmem) != v1alpha1.SettingInSync || !strings.Contains(w.message(tcpRmem), want) {
+		if want := "number 3 decreases from the node's original 33554432 to 16777216"; w.state(tcpRmem) != v1alpha1.SettingInSync || !strings.Contains(w.message(tcpRmem), want) {
 			t.Errorf("%s %q, want InSync with %q", w.state(tcpRmem), w.message(tcpRmem), want)
 		}
 		if w.message(rmem) != "" {

@@ -258,7 +258,7 @@ func TestAPlanOfAMachineThatWasNeverTuned(t *testing.T) {
 	b.expect(r, true, "", map[string]string{rmem: "Pending Set", tcpRmem: "Pending Set"})
 	for key, want := range map[string]string{
 		rmem:    "in force, but lost at the next boot: not in ",
-		tcpRmem: "number 3 goes down from the node's own 33554432 to 16777216",
+		tcpRmem: "number 3 decreases from the node's original 33554432 to 16777216",
 	} {
 		i := slices.IndexFunc(r.Settings, func(s report.Setting) bool { return s.Key == key })
 		if got := r.Settings[i].Message; !strings.Contains(got, want) {

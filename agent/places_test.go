@@ -36,7 +36,7 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 	h.declare(setting(optFS, "xfs:logbsize=256k"), setting("filesystem/*", ":noexec"), setting("filesystem/var/lib/kubelet", ":noexec"))
 	h.runUntilIdle(h.agentOf())
 	for key, part := range map[string]string{
-		optFS: "refused by this node's agent", "filesystem/*": "also stands for the system's own",
+		optFS: "refused by this node's agent", "filesystem/*": "also matches the system's file systems",
 		"filesystem/var/lib/kubelet": "belongs to the system",
 	} {
 		if h.state(key) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(key), part) {

@@ -120,7 +120,7 @@ func TestASilentServerIsReportedWithVolumesAndPodsAndNoLongerOnceItAnswers(t *te
 	got.Since, got.LastAnswerTime = nil, nil
 	want := v1alpha1.ServerStatus{
 		Server: "filer1", Protocol: v1alpha1.ServerNFS, Address: "10.0.0.1:2049", State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonConnectionRefused,
-		Message:     "The host is up and refuses connections at 10.0.0.1:2049. Check whether the storage service runs",
+		Message:     "The host is up but rejects connections at 10.0.0.1:2049; check that the storage service runs",
 		Connections: 1, StuckConnections: 1, Volumes: []string{"pv1", "pv2"}, PodUIDs: []string{"u1", "u2"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -254,7 +254,7 @@ func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
 		f.answer()
 		f.play(a, 10*time.Second)
 	}
-	if s := f.server(); s.Reason != v1alpha1.ServerReasonTransportStuck || !strings.Contains(s.Message, "1 of 2 connections carry nothing any more (local port 801)") {
+	if s := f.server(); s.Reason != v1alpha1.ServerReasonTransportStuck || !strings.Contains(s.Message, "1 of 2 connections no longer carry data (local port 801)") {
 		t.Errorf("%+v", s)
 	}
 }

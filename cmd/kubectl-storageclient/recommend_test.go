@@ -115,19 +115,19 @@ A setting of the client helps
 eda/tools, volume pv1, 60 s on 1 node:
 
 NODE   MOUNT     PROTOCOL   SECONDS   VERDICT
-n1     filer:/   NFSv4.1    60        273 operations a second, small ones take 1.0 ms. A setting of the client helps.
+n1     filer:/   NFSv4.1    60        273 operations per second, small operations take 1.0 ms. A client setting helps.
 
-AttributeRevalidation (Client): The client asks for attributes that have not changed.
-  n1: 16387 of 16387 operations asked for attributes, and 0 changes were found, expected: up to 16387 fewer requests a minute
-  against: what other clients change is seen up to 30 s later
-  source:  measured on Linux 6.1 with knfsd: GETATTR an entry of a listing 1.0 without, 0.001 with actimeo=30
+AttributeRevalidation (Client): The client requests attributes that have not changed.
+  n1: 16387 of 16387 operations requested attributes, and 0 changes were found, expected: up to 16387 fewer requests per minute
+  against: changes by other clients become visible up to 30 s later
+  source:  measured on Linux 6.1 with knfsd: GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30
 
 A setting of the client helps: the profile below declares it.
 
 # Save this, see what it changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE
 # profile eda, rule nfs: mountOptions [actimeo=30]
-# profile eda, rule nfs: onConflict stays KeepVolume, so a volume that says otherwise keeps its own value
-# profile eda, rule nfs: all volumes that it selects get the same
+# profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it
+# profile eda, rule nfs: all volumes that it selects get the same changes
 ---
 apiVersion: tuning.storageclient.dev/v1alpha1
 kind: StorageClientProfile
@@ -259,11 +259,11 @@ func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
 		mounts []v1alpha1.MountSample
 		want   string
 	}{
-		"healthy":                   {[]v1alpha1.MountSample{few}, "The mounts are healthy: nothing stands out"},
-		"a busy server":             {[]v1alpha1.MountSample{slow}, "No setting of the client will help"},
-		"idle":                      {[]v1alpha1.MountSample{listSample("GETATTR", 9)}, "Too little was done to say anything"},
-		"not NFS":                   {[]v1alpha1.MountSample{smb}, "are known of NFS alone"},
-		"what may not be safe":      {[]v1alpha1.MountSample{opens}, "only somebody who knows the programs can tell"},
+		"healthy":                   {[]v1alpha1.MountSample{few}, "The mounts are healthy: no problems found"},
+		"a busy server":             {[]v1alpha1.MountSample{slow}, "No client setting will help"},
+		"idle":                      {[]v1alpha1.MountSample{listSample("GETATTR", 9)}, "Too few operations for a result"},
+		"not NFS":                   {[]v1alpha1.MountSample{smb}, "requests only for NFS"},
+		"what may not be safe":      {[]v1alpha1.MountSample{opens}, "check with the owner of the programs"},
 		"that is listed as well":    {[]v1alpha1.MountSample{opens}, "to be declared by hand if it is safe: [vers=3] (OpenAndClose)"},
 		"one is idle, and one well": {[]v1alpha1.MountSample{listSample("GETATTR", 9), few}, "The mounts are healthy"},
 	} {

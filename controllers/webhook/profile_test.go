@@ -87,7 +87,7 @@ func TestValidateCreate(t *testing.T) {
 		"a sysctl beyond the catalogue": {profile: newProfile(sysctl("kernel.core_pattern", "core")),
 			refused: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
 		"buffers that break new connections": {profile: newProfile(sysctl("net.ipv4.tcp_rmem", "1 1 1")),
-			refused: []string{`spec.node.sysctls[net.ipv4.tcp_rmem]: Invalid value: "1 1 1"`, "number 2 must be at least 2304 bytes", "the kernel's own is 4096 131072 6291456"}},
+			refused: []string{`spec.node.sysctls[net.ipv4.tcp_rmem]: Invalid value: "1 1 1"`, "number 2 must be at least 2304 bytes", "the kernel's default is 4096 131072 6291456"}},
 		"one local port": {profile: newProfile(sysctl("net.ipv4.ip_local_port_range", "1024 1024")), allow: []string{".*"},
 			refused: []string{"spec.node.sysctls[net.ipv4.ip_local_port_range]", "a range of at least 256"}},
 		"a sysctl that is only raised": {profile: newProfile(func(p *v1alpha1.StorageClientProfile) {
@@ -112,7 +112,7 @@ func TestValidateCreate(t *testing.T) {
 		"old data for some who do write":             {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany", "ReadWriteMany"} }), "nocto")), warned: []string{`"nocto"`}},
 		"an empty label selector selects for nobody": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = &metav1.LabelSelector{} }), "nocto")), warned: []string{`"nocto"`}},
 		"what no stricter volume gets": {profile: newProfile(rule(allNFS, "sec=sys"), func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile }),
-			warned: []string{`spec.volumes[0].mountOptions[0]: "sec=sys": is left out where a volume has sec=krb5, sec=krb5i, sec=krb5p`}},
+			warned: []string{`spec.volumes[0].mountOptions[0]: "sec=sys": is left out for volumes with sec=krb5, sec=krb5i, sec=krb5p`}},
 		"what makes pods fail":        {profile: newProfile(rule(allNFS, "ro")), warned: []string{`spec.volumes[0].mountOptions[0]: "ro": makes the mount read-only: pods that write to it fail`}},
 		"warnings come with an error": {profile: newProfile(rule(allNFS, "nconnect=17", "nocto")), refused: []string{"nconnect=17"}, warned: []string{`"nocto"`}},
 	} {

@@ -249,7 +249,7 @@ var _ = Describe("A trial that observes", func() {
 			By("Who may make trials and nothing else gets a new profile, and is told what it does not know")
 			stdout, stderr, err := as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
-			Expect(stderr).To(ContainSubstring("A setting of the client helps: actimeo=30"))
+			Expect(stderr).To(ContainSubstring("A client setting helps: actimeo=30"))
 			Expect(stdout).To(ContainSubstring("AttributeRevalidation (Client)"))
 			Expect(stdout).To(ContainSubstring("You may not read the PersistentVolumeClaim"))
 			profile := proposed(stdout)
@@ -275,7 +275,7 @@ var _ = Describe("A trial that observes", func() {
 			By("Little work says little, and a node that is asked no more forgets")
 			stdout, _, err = as(5)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(stdout).To(ContainSubstring("Too little was done"))
+			Expect(stdout).To(ContainSubstring("Too few operations"))
 			Eventually(func(g Gomega) {
 				pass()
 				answer(v1alpha1.SampleFinished, 0)

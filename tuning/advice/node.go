@@ -65,8 +65,8 @@ func hashSmall(s *scope) []finding {
 	for _, a := range s.hashTables() {
 		grant, known := catalogue.HashSize(a.argument, 0, gib, pageBytes)
 		if known && a.entries > 0 && a.entries < grant.Default {
-			found = append(found, finding{a.field, fmt.Sprintf("%d buckets are fewer than the %d that a kernel has by itself with 1 GiB of memory: "+
-				"lookups get slower, and that after a reboot; leave the argument out, or ask for more than the default", a.entries, grant.Default)})
+			found = append(found, finding{a.field, fmt.Sprintf("%d buckets are fewer than the kernel's default of %d with 1 GiB of memory: "+
+				"lookups get slower after a reboot; leave the argument out, or set more than the default", a.entries, grant.Default)})
 		}
 	}
 	return found
@@ -83,7 +83,7 @@ func hashRounded(s *scope) []finding {
 }
 
 func writebackOff(s *scope) []finding {
-	return s.setTo("vm.dirty_writeback_centisecs", "0", "turns periodic write-back off: what was written stays in memory until fsync, vm.dirty_background_ratio or "+
+	return s.setTo("vm.dirty_writeback_centisecs", "0", "turns periodic write-back off: written data stays in memory until fsync, vm.dirty_background_ratio or "+
 		"a lack of memory, and a crash loses all of it; use 100 to 500")
 }
 
@@ -94,8 +94,8 @@ func readAheadWindow(s *scope) []finding {
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
 		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 > maxRequests*largest {
-			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: two published sweeps have 1024 KiB 45 to 50 %% "+
-				"above the default of 128 KiB, and 15360 KiB below it, though it takes the fewest requests; use %d KiB until you have measured more on your own volume",
+			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: in two published sweeps, 1024 KiB is 45 to 50 %% "+
+				"faster than the default of 128 KiB, and 15360 KiB is slower, although it needs the fewest requests; use %d KiB until you have measured more on your own volume",
 				ahead.kib, ahead.kib*1024/largest, largest, max(1024, largest/1024))})
 		}
 	}
@@ -110,7 +110,7 @@ func readAheadMemory(s *scope) []finding {
 		if kib <= maxKiB {
 			return
 		}
-		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, also where only a part of it is needed: "+
+		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only a part of it is needed: "+
 			"use 1024 KiB until you have measured more on your own volume", formatSize(int64(kib)*1024))})
 	}
 	for i, entry := range s.node.ReadAhead {
@@ -156,7 +156,7 @@ func fieldOfKey(key string) string {
 
 func sackOff(s *scope) []finding {
 	return s.setTo("net.ipv4.tcp_sack", "0", "every lost packet costs far more retransmissions; the document that recommends 0 also has 1 "+
-		"in the same list, and there the last line wins")
+		"in the same list, where the last line wins")
 }
 
 func sysctlNoEffect(s *scope) []finding {
@@ -182,7 +182,7 @@ func tcpMem(s *scope) []finding {
 	if !ok || len(pages) != 3 {
 		return nil
 	}
-	text := fmt.Sprintf("counts pages: memory pressure begins at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes), formatSize(pages[2]*pageBytes))
+	text := fmt.Sprintf("counts pages: memory pressure starts at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes), formatSize(pages[2]*pageBytes))
 	if node, known := s.smallestNode(); known {
 		// The kernel's default pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
 		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, formatSize(node.Memory), formatSize(node.Memory/16))
@@ -223,7 +223,7 @@ func tcpBuffers(s *scope) []finding {
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
 		if numbers := parseNumbers(value); ok && len(numbers) == 3 {
-			found = append(found, finding{field, fmt.Sprintf("one connection may take %s, 1/%d of the memory of %s, the smallest node: "+
+			found = append(found, finding{field, fmt.Sprintf("one connection may use %s, 1/%d of the memory of %s, the smallest node: "+
 				"for a pool with a faster network, use more in a separate profile", formatSize(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
 		}
 	}

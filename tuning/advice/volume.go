@@ -55,7 +55,7 @@ func actimeoDefault(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if n, ok := rule.lastNumber("actimeo"); ok && n == 30 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
-			found = append(found, finding{rule.fieldOf("actimeo"), azureFilesDriver + " already adds actimeo=30 (current versions), so this gains nothing"})
+			found = append(found, finding{rule.fieldOf("actimeo"), azureFilesDriver + " already adds actimeo=30 (current versions), so this has no effect"})
 		}
 	}
 	return found
@@ -66,8 +66,8 @@ func actimeoRange(s *scope) []finding {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		n, ok := rule.lastNumber("actimeo")
 		if ok && !rule.isPicked() && (n < 30 || n > 60) {
-			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a shorter time tables the "+
-				"server too often, a longer one shows outdated data, which only suits volumes selected by label or read-only ones", n)})
+			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a shorter time queries the "+
+				"server too often, a longer time shows outdated data, which suits only volumes that are read-only or selected by label", n)})
 		}
 	}
 	return found
@@ -91,7 +91,7 @@ func metadataOnNFS41(s *scope) []finding {
 func mtu(s *scope) []finding {
 	for i := range s.volumes {
 		if slices.Contains(s.volumes[i].Selector.Drivers, tridentDriver) {
-			return []finding{{"", "if the volumes are on Azure NetApp Files, keep the MTU of clients at 1,500: the path to the service takes no larger packets"}}
+			return []finding{{"", "if the volumes are on Azure NetApp Files, keep the MTU of clients at 1,500: the path to the service does not accept larger packets"}}
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func nconnectSingle(s *scope) []finding {
 		if n := rule.transport.Nconnect; n > 1 {
 			text := "helps if several threads or asynchronous I/O keep requests in flight, and slows a single thread slightly"
 			if n > 4 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
-				text += "; Azure Files gains nothing above 4"
+				text += "; more than 4 do not help on Azure Files"
 			}
 			found = append(found, finding{rule.fieldOf("nconnect"), text})
 		}
@@ -287,7 +287,7 @@ func serverChunk(s *scope) []finding {
 	check := func(at string, bytes int64) {
 		if chunk := kib * 1024; bytes%chunk != 0 && chunk%bytes != 0 {
 			found = append(found, finding{at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: each request leaves %d KiB "+
-				"outside of what the server has read ahead", bytes, kib, bytes%chunk/1024)})
+				"outside the data that the server has read ahead", bytes, kib, bytes%chunk/1024)})
 		}
 	}
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
@@ -347,7 +347,7 @@ func xfsMemory(s *scope) []finding {
 			buffers = 8
 		}
 		if bytes, known := mountoptions.Bytes(value); known {
-			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("takes %d KiB of memory for the log buffers of each file system, instead of 256 KiB", buffers*bytes/1024)})
+			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("uses %d KiB of memory for the log buffers of each file system, instead of 256 KiB", buffers*bytes/1024)})
 		}
 	}
 	return found
@@ -364,12 +364,12 @@ func volumesLeftOut(s *scope) []finding {
 	}
 	var drivers []string
 	for _, l := range s.LeftOut {
-		which := fmt.Sprintf("%s (%d, e.g. %s", cmp.Or(l.Driver, "a kind of volume without a driver's name"), l.Count, l.Example)
+		which := fmt.Sprintf("%s (%d, e.g. %s", cmp.Or(l.Driver, "volumes without a driver name"), l.Count, l.Example)
 		if l.LooksLike != "" {
 			which += fmt.Sprintf("; looks like %s", l.LooksLike)
 		}
 		drivers = append(drivers, which+")")
 	}
-	return []finding{{"", fmt.Sprintf("%s selected by no rule, since nothing is known of their drivers: %s", text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),
+	return []finding{{"", fmt.Sprintf("%s not selected by any rule because their drivers are unknown: %s", text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),
 		text.InOrder(drivers, "; "))}}
 }

@@ -41,7 +41,7 @@ func Covers(value, numbers string) bool {
 func (p Parameter) validateMinimum(known bool, numbers string) string {
 	switch {
 	case known && p.Kind != Integer && p.Kind != IntegerList, known && p.Min == p.Max:
-		return "is no size or count that can be raised: declare it in spec.node.sysctls"
+		return "is not a size or count that can be raised: declare it in spec.node.sysctls"
 	case known:
 		return p.validate(numbers)
 	case len(Numbers(numbers)) == 0:

@@ -92,7 +92,7 @@ func (a AllowList) validate(key, value string) string {
 	}
 	v := ParseValue(value)
 	if v.AtLeast && Key(key).Subject() != Sysctls {
-		return "only sysctls have a value to be at least: declare it in spec.node.sunrpc or spec.node.kernelModules"
+		return "only sysctls can have a minimum: declare it in spec.node.sunrpc or spec.node.kernelModules"
 	}
 	if reason := validateBytes(key, value); reason != "" {
 		return reason
@@ -140,7 +140,7 @@ func validateKey(key string) string {
 	case subject == Modules && (!moduleName.MatchString(name) || isDots(name[strings.Index(name, "/")+1:])):
 		return "must be module/<module>/<parameter>, with only letters, digits, '_' and '.'"
 	case subject == KernelArguments && !argumentName.MatchString(name):
-		return "a kernel argument's name holds only letters, digits and _ . , : / @ + -, and does not begin with '-'"
+		return "a kernel argument's name may contain only letters, digits and _ . , : / @ + -, and must not start with '-'"
 	}
 	return validateHostKey(subject, name)
 }
@@ -163,11 +163,11 @@ func validateBytes(key, value string) string {
 	subject := Key(key).Subject()
 	switch {
 	case subject == Sysctls && !sysctlValue.MatchString(value):
-		return "a value holds only letters, digits, blanks and _ . , : = / @ + -"
+		return "a value may contain only letters, digits, blanks and _ . , : = / @ + -"
 	case subject == Sysctls && value != CanonicalValue(value):
 		return fmt.Sprintf("separate fields by one blank: write %q", CanonicalValue(value))
 	case subject != Sysctls && !plainValue.MatchString(value):
-		return "a value holds only letters, digits and _ . , : = / @ + -, no blanks"
+		return "a value may contain only letters, digits and _ . , : = / @ + -, no blanks"
 	case subject != KernelArguments && value == "":
 		return "needs a value"
 	}
@@ -178,7 +178,7 @@ func (p Parameter) validate(value string) string {
 	switch p.Kind {
 	case Identity:
 		if value != string(v1alpha1.NFS4UniqueIDFromNode) {
-			return "must be FromNode, declared as spec.node.nfs4UniqueID: nodes that share one value take each other's locks and open files away"
+			return "must be FromNode, declared as spec.node.nfs4UniqueID: nodes with the same value lose locks and open files to each other"
 		}
 		return ""
 	case ProfileName, NFSOptions, FilesystemOptions:
@@ -205,7 +205,7 @@ func (p Parameter) validateList(value string) string {
 			return fmt.Sprintf("number %d %s", i+1, reason)
 		}
 		if p.Ascending && n < last {
-			return "no number may be smaller than the one before it"
+			return "no number may be smaller than the number before it"
 		}
 		last = n
 	}

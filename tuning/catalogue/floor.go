@@ -13,7 +13,7 @@ import (
 func (p Parameter) validateFloor(value string) string {
 	numbers := Numbers(value)
 	if p.LeastSpan > 0 && len(numbers) == 2 && numbers[1]-numbers[0]+1 < p.LeastSpan {
-		return fmt.Sprintf("must be a range of at least %d: %s; the kernel's own is %s", p.LeastSpan, p.LeastReason, p.Default)
+		return fmt.Sprintf("must be a range of at least %d: %s; the kernel's default is %s", p.LeastSpan, p.LeastReason, p.Default)
 	}
 	below := firstBelow(numbers, p.Least)
 	if below < 0 {
@@ -25,7 +25,7 @@ func (p Parameter) validateFloor(value string) string {
 	}
 	reason := strings.TrimSpace(fmt.Sprintf("%smust be at least %d %s", which, p.Least[below], p.Unit)) + ": " + p.LeastReason
 	if p.Default != "" {
-		reason += "; the kernel's own is " + p.Default
+		reason += "; the kernel's default is " + p.Default
 	}
 	return reason
 }

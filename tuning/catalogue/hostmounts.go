@@ -58,7 +58,7 @@ func lookupHostMounts(key string) (Parameter, bool) {
 func validateHostKey(subject, name string) string {
 	switch {
 	case subject == ReadAheads && !fsTypeName.MatchString(name):
-		return "a file system type holds only lower-case letters, digits and '_'"
+		return "a file system type may contain only lower-case letters, digits and '_'"
 	case subject == Tuned && KeyOf(subject, name) != TunedKey:
 		return "the only key of tuned is " + TunedKey
 	case subject == NFSDefaults && strings.Contains(name, ":"):
@@ -66,7 +66,7 @@ func validateHostKey(subject, name string) string {
 	case subject == NFSDefaults && !serverName.MatchString(name):
 		return "must be a host name or an IPv4 address"
 	case subject == Filesystems && !mountPointName.MatchString(name):
-		return "a mount point holds only letters, digits and _ . , : = / @ + -, and * and ? in a glob"
+		return "a mount point may contain only letters, digits and _ . , : = / @ + -, and * and ? in a glob"
 	case subject == Filesystems && path.Clean("/"+name) == "/":
 		return "the kernel mounts the root file system: set its options with the kernel argument rootflags="
 	case subject == Filesystems && path.Clean("/"+name) != "/"+name:
@@ -83,7 +83,7 @@ func validateHostValue(kind Kind, value string) string {
 		return validateFilesystem(value)
 	default:
 		if !profileName.MatchString(value) {
-			return "a tuned profile's name holds only letters, digits and _ . -, and begins with neither '.' nor '-'"
+			return "a tuned profile's name may contain only letters, digits and _ . -, and must not start with '.' or '-'"
 		}
 		return ""
 	}
@@ -97,7 +97,7 @@ func validateNFSDefaults(options []string) string {
 	}
 	for _, option := range options {
 		if lost := mountoptions.NFS.Weakened(nil, []string{option}); len(lost) > 0 {
-			return fmt.Sprintf("%s makes all mounts that name no %s weaker than they are by default (%s): leave it out",
+			return fmt.Sprintf("%s makes all mounts without %s weaker than the default (%s): leave it out",
 				option, lost[0].Option, lost[0].Observed)
 		}
 	}
@@ -107,14 +107,14 @@ func validateNFSDefaults(options []string) string {
 func validateFilesystem(value string) string {
 	fsType, options := ParseFilesystemValue(value)
 	if fsType != "" && !fsTypeName.MatchString(fsType) {
-		return "a file system type holds only lower-case letters, digits and '_'"
+		return "a file system type may contain only lower-case letters, digits and '_'"
 	}
 	return validateOptions(mountoptions.XFS, options, func(name string) string {
 		switch {
 		case name == "ro":
 			return "makes the file system read-only for programs that write to it"
 		case fsType != fsTypeXFS && !slices.Contains(anyFilesystem, name):
-			return "is not an option that every file system takes: for options of XFS set fsType xfs; options of other types are not supported"
+			return "is not an option that every file system supports: for options of XFS set fsType xfs; options of other types are not supported"
 		}
 		return ""
 	})
@@ -163,7 +163,7 @@ func OptionWarnings(key, value string) []mountoptions.Problem {
 		// nfs(5), sec=: a mount without it negotiates.
 		if slices.Contains(options, "sec=sys") {
 			problems = append(problems, mountoptions.Problem{Option: "sec=sys", Warning: true,
-				Message: "keeps mounts that name no sec from negotiating a stronger one with the server: leave it out unless all are to have sys"})
+				Message: "prevents mounts without sec from negotiating a stronger value with the server: leave it out unless all must use sys"})
 		}
 	case Filesystems:
 		_, options = ParseFilesystemValue(value)

@@ -21,7 +21,7 @@ func Lowers(key, original, value string) string {
 	}
 	remedy := "leave it out, or declare more"
 	if Key(key).Subject() == Sysctls {
-		remedy = "declare it in sysctlsAtLeast, which only raises"
+		remedy = "declare it in sysctlsAtLeast, which only raises values"
 	}
-	return fmt.Sprintf("%sgoes down from the node's own %d to %d: %s", which, had[i], wanted[i], remedy)
+	return fmt.Sprintf("%sdecreases from the node's original %d to %d: %s", which, had[i], wanted[i], remedy)
 }

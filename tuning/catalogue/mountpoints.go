@@ -39,10 +39,10 @@ func SystemDirs() []string {
 func (a AllowList) WithFilesystems(dirs []string) (AllowList, error) {
 	for _, dir := range dirs {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir || strings.ContainsAny(dir, "*?[\\") {
-			return AllowList{}, fmt.Errorf("allowed file system %q: must be a clean absolute path without wildcards", dir)
+			return AllowList{}, fmt.Errorf("allow file system %q: must be a clean absolute path without wildcards", dir)
 		}
 		if dir == "/" {
-			return AllowList{}, errors.New("allowed file system /: would admit the system's own; name directories of data")
+			return AllowList{}, errors.New("allow file system /: it contains the system's file systems; name data directories")
 		}
 	}
 	a.filesystems = slices.Concat(a.filesystems, dirs)
@@ -66,13 +66,13 @@ func (a AllowList) ValidateMountPoint(point string) string {
 	name, _, _ = strings.Cut(name, "/")
 	switch {
 	case isSystem(dir, ""):
-		return fmt.Sprintf("%s/%s belongs to the system: a mount option there can keep the node from coming up", libDir, name)
+		return fmt.Sprintf("%s/%s belongs to the system: a mount option there can prevent the node from booting", libDir, name)
 	case inLib:
 		return ""
 	}
 	allow := dir
 	if isGlob && dir == "/" {
-		return "the glob also stands for the system's own file systems: begin it with a directory of data, such as /mnt/*"
+		return "the glob also matches the system's file systems: start it with a data directory, such as /mnt/*"
 	}
 	return fmt.Sprintf("only file systems at or below %s and %s/<application> can be set; to allow %s, start manager and agents with --allow-filesystem=%s",
 		strings.Join(dataDirs, ", "), libDir, dir, allow)

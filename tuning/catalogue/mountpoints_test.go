@@ -9,9 +9,9 @@ func TestFilesystemsAreSetOnlyWhereDataIs(t *testing.T) {
 	for point, want := range map[string]string{
 		"/mnt": "", "/mnt/disks/*": "", "/mnt/*/data": "", "/data": "", "/srv/nfs": "", "/var/lib/postgresql": "", "/var/lib/data/*": "",
 		"/var/lib/kubelet-data": "", "/var/mnt/disk": "",
-		"/*":                        "the glob also stands for the system's own",
-		"/?nt":                      "the glob also stands for the system's own",
-		"/mnt*":                     "the glob also stands for the system's own",
+		"/*":                        "the glob also matches the system's",
+		"/?nt":                      "the glob also matches the system's",
+		"/mnt*":                     "the glob also matches the system's",
 		"/var/lib/*":                "only file systems at or below /mnt, /data, /srv",
 		"/var/lib/kube*":            "only file systems at or below",
 		"/var/*/kubelet":            "only file systems at or below",

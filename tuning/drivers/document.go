@@ -46,14 +46,14 @@ func Document() []Documented {
 func (r *row) document() Documented {
 	read, found := readings[r.driver]
 	d := Documented{
-		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "none of ours"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
-		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.changes.text, "kept"), Empty: cmp.Or(r.empty.text, "stays empty"),
+		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "not supported"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
+		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.changes.text, "unchanged"), Empty: cmp.Or(r.empty.text, "stays empty"),
 	}
 	if r.additional.text != "" {
 		d.Options += ", then " + r.additional.text
 	}
 	if r.unsupported != "" {
-		d.Options, d.Read, d.Empty, d.Client = "no use: "+r.unsupported, "", "", ""
+		d.Options, d.Read, d.Empty, d.Client = "no effect: "+r.unsupported, "", "", ""
 	}
 	switch {
 	case found && read.ran:

@@ -93,11 +93,11 @@ type step string
 
 const (
 	// atPublish is the mount for each pod: a new pod gets the options that the volume has when it starts.
-	atPublish step = "each pod"
+	atPublish step = "for each pod"
 	// atStage is the mount on a node, which the pods of the node share.
-	atStage step = "once a node"
+	atStage step = "once per node"
 	// atAttach is the attachment, before any mount: the options stay the same until the volume is detached from the node.
-	atAttach step = "once a node, when the volume is attached"
+	atAttach step = "once per node, when the volume is attached"
 )
 
 // row describes one kind of volumes of a driver.

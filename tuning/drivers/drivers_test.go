@@ -186,10 +186,10 @@ func TestWhereFactsWereRead(t *testing.T) {
 			}
 		}
 		for _, r := range rowsByDriver[name] {
-			if r.reads == atPublish && !strings.Contains(read.staging, "for each pod") || r.reads == atStage && !strings.Contains(read.staging, "once a node") {
+			if r.reads == atPublish && !strings.Contains(read.staging, "for each pod") || r.reads == atStage && !strings.Contains(read.staging, "once per node") {
 				t.Errorf("%s: %q, and mountOptions are read for %s", name, read.staging, r.reads)
 			}
-			if r.freeHandle && (read.handle == unknown || strings.Contains(read.handle, "are read out of it")) {
+			if r.freeHandle && (read.handle == unknown || strings.Contains(read.handle, "are read from it") || strings.Contains(read.handle, "the driver parses it")) {
 				t.Errorf("%s: %q, and freeHandle is true", name, read.handle)
 			}
 		}

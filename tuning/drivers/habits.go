@@ -26,7 +26,7 @@ func both(a, b volumeSelector) volumeSelector {
 }
 
 var (
-	stageSecret = volumeSelector{"there is a secret to stage it", func(v Volume) bool { return v.StageSecret }}
+	stageSecret = volumeSelector{"the driver gets a secret to stage it", func(v Volume) bool { return v.StageSecret }}
 	diskImage   = attributeIs("fsType", "ext2", "ext3", "ext4", fsTypeXFS)
 )
 
@@ -38,7 +38,7 @@ var (
 	nfsPath     = place{"attributes share and subDir", sharePath}
 	uncServer   = place{"attribute source", hostOfUNC}
 	azureServer = place{"attribute server, or the storage account", azureFileServer}
-	azurePath   = place{"account and share, of the attributes or the handle", azureFilePath}
+	azurePath   = place{"account and share in the attributes or the handle", azureFilePath}
 	blobServer  = place{"attribute server, or the storage account", blobServerOf}
 	openZFSPath = place{"attribute VolumePath, or /fsx", func(v Volume) string { return rooted(cmp.Or(v.attribute("VolumePath"), "fsx")) }}
 	sharedPath  = place{"attribute volume", filestorePath}
@@ -125,19 +125,19 @@ func withoutLocalhost(v Volume) string {
 }
 
 var (
-	sorted   = optionChange{"sorted by the alphabet, each once", func(_ Volume, list []string) []string { return sortedList(list) }}
-	azureNFS = optionChange{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport where the list has none", azureNFSList}
-	azureSMB = optionChange{"kept, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 where the list has none", azureSMBList}
+	sorted   = optionChange{"sorted alphabetically, without duplicates", func(_ Volume, list []string) []string { return sortedList(list) }}
+	azureNFS = optionChange{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport if missing", azureNFSList}
+	azureSMB = optionChange{"unchanged, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 if missing", azureSMBList}
 	blobNFS  = optionChange{"sorted with sec=sys, vers=3, nolock", func(_ Volume, list []string) []string {
 		return sortedList(append(slices.Clone(list), "sec=sys,vers=3,nolock"))
 	}}
 	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")
 	readWrite  = appended("rw")
-	once       = optionChange{"kept, each once", func(_ Volume, list []string) []string { return onceEach(list) }}
-	efsList    = optionChange{"tls first, then the list in small letters, each once; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
-		"noresvport where the list has none", efsUtilsList}
-	diskList     = optionChange{"kept; nouuid of XFS", withoutUUID}
-	diskOnceList = optionChange{"kept, each once; nouuid of XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
+	once       = optionChange{"unchanged, without duplicates", func(_ Volume, list []string) []string { return onceEach(list) }}
+	efsList    = optionChange{"tls first, then the options in lower case, without duplicates; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
+		"noresvport if missing", efsUtilsList}
+	diskList     = optionChange{"unchanged; nouuid for XFS", withoutUUID}
+	diskOnceList = optionChange{"unchanged, without duplicates; nouuid for XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
 	vastList     = optionChange{"kept", func(v Volume, list []string) []string {
 		if len(list) > 0 {
 			return list

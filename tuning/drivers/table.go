@@ -3,13 +3,13 @@ package drivers
 import "github.com/storageclient/operator/tuning/mountoptions"
 
 const (
-	takesOthers  = "takes options of its own, none of NFS, SMB or XFS"
+	takesOthers  = "uses its own options, none of NFS, SMB or XFS"
 	doesNotMount = "the kubelet does not mount hostPath volumes that have mount options"
 )
 
 // tridentBackend contains options that Trident uses for volumes without mount options (ControllerPublishVolume in
 // frontend/csi/controller_server.go). They include nouuid for all XFS volumes (PublishLUN in storage_drivers/ontap).
-var tridentBackend = backend{text: "the backend's nfsMountOptions; nouuid of XFS",
+var tridentBackend = backend{text: "the backend's nfsMountOptions; nouuid for XFS",
 	needs: map[mountoptions.Protocol]string{mountoptions.NFS: "nfsvers", mountoptions.XFS: "nouuid"}}
 
 // table contains the kubelet's plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, based on the sources in readings. The
@@ -61,12 +61,12 @@ var table = []row{
 	{driver: "csi-unity.dellemc.com", protocol: block, reads: atStage, changes: diskList},
 
 	{driver: "driver.longhorn.io", protocol: nfs, selector: attributeIs("share", "true"), reads: atStage,
-		unsupported: "Longhorn mounts shared volumes with the parameter nfsOptions of their class, whatever mountOptions say"},
+		unsupported: "Longhorn mounts shared volumes with the parameter nfsOptions of their class, regardless of mountOptions"},
 	{driver: "driver.longhorn.io", protocol: block, reads: atStage, changes: diskList},
 
 	{driver: "csi.hpe.com", protocol: nfs, selector: attributeIs("accessProtocol", "nfs"), reads: atPublish},
 	{driver: "csi.hpe.com", protocol: nfs, selector: attributeIs("nfsResources", "true"), reads: atPublish,
-		unsupported: "HPE's driver mounts these volumes with the parameter nfsMountOptions of their class, whatever mountOptions say"},
+		unsupported: "HPE's driver mounts these volumes with the parameter nfsMountOptions of their class, regardless of mountOptions"},
 	{driver: "csi.hpe.com", protocol: block, reads: atStage},
 
 	{driver: "csi.vastdata.com", protocol: nfs, server: attribute("vip_pool_fqdn"), client: ClientVAST, reads: atPublish, changes: vastList,

@@ -17,7 +17,7 @@ const (
 	sourceEFS  = "aws/efs-utils 3.2.0, src/efs_utils_common/constants.py and mount_options.py"
 	sourceVAST = "vastnfs.vastdata.com/docs/4.0/usage/mount-params.html; not run"
 
-	refuseTunnel = "sets how the tunnel is made, and as whom; only the volume itself may set that"
+	refuseTunnel = "sets how the tunnel is created, and its user; only the volume itself may set that"
 )
 
 // maxVASTConnections is the limit that users of the client report; its source is not public.
@@ -25,8 +25,8 @@ const maxVASTConnections = 64
 
 // efs is the table of amazon-efs-utils, which removes its options from the list and passes the other options to the kernel's client.
 var efs = overNFS(sourceEFS, map[string]spec{
-	"tls":  {key: "tls", value: "tls", note: "The driver gives it unless the volume says encryptInTransit: false, with which it refuses the option."},
-	"iam":  {key: "iam", value: "iam", note: "The node plug-in's identity has to be allowed on the file system."},
+	"tls":  {key: "tls", value: "tls", note: "The driver adds it, except for volumes with encryptInTransit: false, for which it rejects the option."},
+	"iam":  {key: "iam", value: "iam", note: "The node plug-in's identity must have access to the file system."},
 	"ocsp": {key: "ocsp", value: "ocsp"},
 }, map[string]string{
 	"notls": refuseProtection, "noocsp": refuseProtection, "verify": refuseProtection, "cafile": refuseProtection, "capath": refuseTunnel, "stunnel": refuseTunnel,
@@ -37,8 +37,8 @@ var efs = overNFS(sourceEFS, map[string]spec{
 
 var vast = overNFS(sourceVAST, map[string]spec{
 	"nconnect": {key: keyNconnect, kind: count, min: 1, max: maxVASTConnections, unit: "connections",
-		note: "The kernel's own client takes 16 at most: on a node without VAST's, a mount with more fails."},
-	"remoteports":   {key: "remoteports", kind: word, words: []string{"dns"}, note: "Addresses say which servers are mounted: only the volume itself may have them."},
+		note: "The kernel's client accepts at most 16: on a node without VAST's client, a mount with more fails."},
+	"remoteports":   {key: "remoteports", kind: word, words: []string{"dns"}, note: "Addresses determine which servers are mounted: only the volume itself may set them."},
 	"spread_reads":  {key: "spread_reads", value: "spread_reads"},
 	"spread_writes": {key: "spread_writes", value: "spread_writes"},
 }, map[string]string{"localports": refuseAddress})
@@ -87,7 +87,7 @@ func (t *table) explainOtherClient(o Option) string {
 	}
 	for _, p := range []Protocol{EFS, VAST} {
 		if other := tables[p]; other.validateOption(o.String(), o) == "" {
-			return "; " + string(p) + "'s client takes it: give it a rule of its own whose selector.drivers is [" + driverOf[p] + "]"
+			return "; " + string(p) + "'s client accepts it: use a separate rule whose selector.drivers is [" + driverOf[p] + "]"
 		}
 	}
 	return ""

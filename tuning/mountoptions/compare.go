@@ -129,7 +129,7 @@ func (t *table) compareKey(key, wanted string, actual map[string]string) (Differ
 	case t.granted[key]:
 		return t.compareGranted(d)
 	case key == keyNconnect:
-		d.Message = "the first mount of a server on a node sets its connections: all mounts of the server must go first"
+		d.Message = "the first mount of a server on a node sets the number of connections: unmount all mounts of the server first"
 	case observed == "":
 		d.Message = "the kernel does not show it"
 	case key == keyDAX && observed == "never":

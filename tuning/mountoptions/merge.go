@@ -163,7 +163,7 @@ func (m *merger) mayReplace(key, value string) bool {
 }
 
 func (m *merger) keepExisting(key, wanted, value string) {
-	m.skipped = append(m.skipped, Difference{Option: key, Desired: wanted, Observed: value, Message: "the volume's own value is kept"})
+	m.skipped = append(m.skipped, Difference{Option: key, Desired: wanted, Observed: value, Message: "the volume keeps its value"})
 }
 
 // mergeOne merges the options of one key; the last option wins.

@@ -42,7 +42,7 @@ var nfs = &table{
 		"cto":      {key: keyCto, value: "cto"},
 		"nocto":    {key: keyCto, value: "nocto", note: "Skips the check for changes when a file is opened; writes are still flushed at close."},
 
-		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", firstKernel: "5.3", note: "All mounts of a server on a node share the number that the first of them sets."},
+		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", firstKernel: "5.3", note: "All mounts of a server on a node share the number that the first mount sets."},
 		"max_connect": {key: keyMaxConnect, kind: count, min: 1, max: 16, unit: "addresses", firstKernel: "5.15"},
 
 		"vers":         {key: keyVersion, kind: word, words: nfsVersions, removed: nfsRemoved},
@@ -130,7 +130,7 @@ var nfs = &table{
 
 func cautionActimeo(o Option) string {
 	if number(o.Value) == 0 {
-		return "disables the attribute cache: every access asks the server"
+		return "disables the attribute cache: every access queries the server"
 	}
 	return ""
 }

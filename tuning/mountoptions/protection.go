@@ -203,7 +203,7 @@ func (t *table) weakened(floor, wanted []Option) []Difference {
 	for _, p := range t.protections {
 		have, get := p.read(floor), p.read(slices.Concat(floor, wanted))
 		if get.isWeaker(have) {
-			out = append(out, Difference{Option: p.name, Desired: get.text, Observed: have.text, Message: "nothing is made weaker", Weaker: true})
+			out = append(out, Difference{Option: p.name, Desired: get.text, Observed: have.text, Message: "the operator never weakens a mount", Weaker: true})
 		}
 	}
 	return out
@@ -240,10 +240,10 @@ func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPoli
 		switch {
 		case t.validateOption(option, o) != "":
 		case len(below) > 0:
-			message = fmt.Sprintf("is left out: mounts have %s=%s by default, which is stronger, and nothing is made weaker; only a volume itself can set it",
+			message = fmt.Sprintf("is left out: mounts have %s=%s by default, which is stronger, and the operator never weakens a mount; only a volume itself can set it",
 				below[0].Option, below[0].Observed)
 		case replaces && len(stricter) > 0:
-			message = fmt.Sprintf("is left out where a volume has %s: nothing is made weaker, whatever onConflict says", text.List(stricter))
+			message = fmt.Sprintf("is left out for volumes with %s: the operator never weakens a mount, regardless of onConflict", text.List(stricter))
 		}
 		if message != "" {
 			problems = append(problems, Problem{Option: option, Message: message, Warning: true})

@@ -119,7 +119,7 @@ func TestWeakened(t *testing.T) {
 			var got []string
 			for _, d := range test.protocol.Weakened(strings.Fields(test.floor), strings.Fields(test.wanted)) {
 				got = append(got, d.Option+":"+d.Desired+":"+d.Observed)
-				if !d.Weaker || d.Message != "nothing is made weaker" {
+				if !d.Weaker || d.Message != "the operator never weakens a mount" {
 					t.Errorf("%+v does not say why", d)
 				}
 			}

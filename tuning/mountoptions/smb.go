@@ -58,7 +58,7 @@ var smb = &table{
 		"mfsymlinks":  {key: "mfsymlinks", value: "mfsymlinks"},
 		"brl":         {key: "brl", value: "brl"},
 		"nobrl":       {key: "brl", value: "nobrl", warning: "does not send byte-range locks to the server: clients do not see each other's locks"},
-		"nolease":     {key: "lease", value: "nolease", warning: "disables leases: nothing is cached between opens"},
+		"nolease":     {key: "lease", value: "nolease", warning: "disables leases: no caching between opens"},
 		"hard":        {key: keyHard, value: "hard"},
 		"soft":        {key: keyHard, value: "soft", note: "The default for SMB, unlike NFS."},
 
@@ -105,7 +105,7 @@ func cautionCache(o Option) string {
 	case "loose", "ro", "singleclient":
 		return "caches as if no other client writes: if one does, data is lost or stale"
 	case "none":
-		return "disables caching: every access asks the server"
+		return "disables caching: every access queries the server"
 	}
 	return ""
 }

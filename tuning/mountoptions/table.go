@@ -195,7 +195,7 @@ var local = withCommon(map[string]spec{
 var generic = &table{
 	source:  "mount(8), filesystem-independent mount options",
 	specs:   local,
-	unknown: "is not an option that every file system takes: for options of XFS, set fsType xfs",
+	unknown: "is not an option that every file system supports: for options of XFS, set fsType xfs",
 	implied: map[string]string{"nodiratime": "noatime"},
 	never:   map[string]bool{"_netdev": true, "nofail": true},
 	hidden:  withTwins(map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"}),

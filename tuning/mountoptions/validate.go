@@ -55,10 +55,10 @@ func Validate(p Protocol, options []string) []Problem {
 // validateOption returns the reason why a profile must not set an option, independent of the other options.
 func (t *table) validateOption(text string, o Option) string {
 	if reason := t.rejectionReason(o); reason != "" {
-		return "is refused: it " + reason
+		return "is rejected: it " + reason
 	}
 	if !safe.MatchString(text) {
-		return "an option holds only letters, digits and _ . : = / @ + -, no comma and no blank: write each option as a separate entry"
+		return "an option may contain only letters, digits and _ . : = / @ + -, no comma and no blank: write each option as a separate entry"
 	}
 	s, ok := t.specs[o.Name]
 	if !ok {
@@ -66,7 +66,7 @@ func (t *table) validateOption(text string, o Option) string {
 	}
 	switch {
 	case s.kind == flag && o.HasValue:
-		return "takes no value: write " + o.Name
+		return "does not accept a value: write " + o.Name
 	case s.kind != flag && o.Value == "":
 		return "needs a value: " + s.expects()
 	case s.kind == count:

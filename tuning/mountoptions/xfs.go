@@ -30,7 +30,7 @@ var xfs = &table{
 		"swalloc":     {key: "swalloc", value: "swalloc"},
 		"filestreams": {key: "filestreams", value: "filestreams"},
 		"wsync":       {key: "wsync", value: "wsync", warning: "makes every create, rename and delete wait for the disk"},
-		"nouuid":      {key: "nouuid", value: "nouuid", warning: "allows a copy to be mounted beside its original: for snapshots only"},
+		"nouuid":      {key: "nouuid", value: "nouuid", warning: "allows a copy to be mounted next to its original: for snapshots only"},
 		"dax":         {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", firstKernel: "5.8", note: "Only on persistent memory."},
 		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
 

@@ -78,7 +78,7 @@ func TestSeedErrata(t *testing.T) {
 			append(answers(func(s *v1alpha1.StorageClientProfileSpec) {
 				s.Node.Tuned = &v1alpha1.Tuned{Profile: "latency-performance"}
 				s.Node.Sysctls = map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}
-			}), "fact: "+note("tuned/profile")), []string{"fact: Sysctls declared in a StorageClientProfile win"}},
+			}), "fact: "+note("tuned/profile")), []string{"fact: Sysctls declared in a StorageClientProfile override"}},
 		"noatime on a host's file system acts at once, logbsize at the next mount": {
 			[]string{"fact: " + note("filesystem/mnt/disks/*")}, []string{"fact: Access-time options change at once, other options at the next mount"}},
 	} {

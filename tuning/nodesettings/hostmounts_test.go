@@ -120,10 +120,10 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 		"an IPv6 server":                {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: nfsmount.conf does not work with IPv6 addresses"},
 		"a misspelt option":             {nfs("", "nconect=4"), "Did you mean nconnect?"},
 		"a word that ends like a unit":  {nfs("", "local_lock=flock"), "uses local_lock=0"},
-		"a protection":                  {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is refused"},
-		"defaults that identify nobody": {nfs("", "sec=none"), "error: spec.node.nfsMountDefaults[0].options: sec=none makes all mounts that name no sec weaker"},
+		"a protection":                  {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is rejected"},
+		"defaults that identify nobody": {nfs("", "sec=none"), "error: spec.node.nfsMountDefaults[0].options: sec=none makes all mounts without sec weaker"},
 		"defaults that do not negotiate": {nfs("filer", "sec=sys"),
-			"warning: spec.node.nfsMountDefaults[0].options: keeps mounts that name no sec from negotiating a stronger one with the server: leave it out unless all are to have sys"},
+			"warning: spec.node.nfsMountDefaults[0].options: prevents mounts without sec from negotiating a stronger value with the server: leave it out unless all must use sys"},
 		"one server in two spellings": {func(s *v1alpha1.StorageClientProfileSpec) {
 			nfs("A", "hard")(s)
 			s.Node.NFSMountDefaults = append(s.Node.NFSMountDefaults, v1alpha1.NFSMountDefaults{Server: "a", Options: []v1alpha1.MountOption{"soft"}})
@@ -131,7 +131,7 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 		"the root":                       {filesystem("//", "xfs", "noatime"), "error: spec.node.filesystems[0].mountOptions: the kernel mounts the root file system: set its options with the kernel argument rootflags="},
 		"where the system is":            {filesystem("/usr", "xfs", "noexec"), "error: spec.node.filesystems[0].mountOptions: only file systems at or below /mnt, /data, /srv"},
 		"where the kubelet is":           {filesystem("/var/lib/kubelet", "", "_netdev"), "error: spec.node.filesystems[0].mountOptions: /var/lib/kubelet belongs to the system"},
-		"everywhere":                     {filesystem("/*", "", "nosuid"), "error: spec.node.filesystems[0].mountOptions: the glob also stands for the system's own"},
+		"everywhere":                     {filesystem("/*", "", "nosuid"), "error: spec.node.filesystems[0].mountOptions: the glob also matches the system's"},
 		"a path that leaves":             {filesystem("/mnt/../etc", "xfs", "noatime"), "clean absolute path: write /etc"},
 		"a bracket in a glob":            {filesystem("/mnt/[ab]", "xfs", "noatime"), "and * and ? in a glob"},
 		"a log buffer of no power":       {filesystem("/mnt", "xfs", "logbsize=200k"), "must be a power of two"},

@@ -54,14 +54,14 @@ func TestValidateBySelector(t *testing.T) {
 			"error: spec.volumes[0].mountOptions[0]: SMB: is unknown: mount fails on options that the kernel does not know"}},
 		"options of EFS in a rule for EFS": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "tls", "iam"), nil},
 		"options of EFS in a rule for all NFS": {at(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, "iam"), []string{
-			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client takes it: give it a rule of its own whose selector.drivers is [efs.csi.aws.com]"}},
+			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client accepts it: use a separate rule whose selector.drivers is [efs.csi.aws.com]"}},
 		"options of EFS in a rule for another driver too": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com", "nfs.csi.k8s.io"}}, "iam"), []string{
-			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client takes it: give it a rule of its own whose selector.drivers is [efs.csi.aws.com]"}},
+			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client accepts it: use a separate rule whose selector.drivers is [efs.csi.aws.com]"}},
 		"how EFS is reached is the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "mounttargetip=10.0.0.1"), []string{
-			"error: spec.volumes[0].mountOptions[0]: is refused: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
+			"error: spec.volumes[0].mountOptions[0]: is rejected: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
 		"connections of VAST in a rule for VAST": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "nconnect=32", "remoteports=dns"), nil},
 		"connections of VAST in a rule for others too": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com", "nfs.csi.k8s.io"}}, "nconnect=32"), []string{
-			"error: spec.volumes[0].mountOptions[0]: must be 1 to 16 connections; VAST's client takes it: give it a rule of its own whose selector.drivers is [csi.vastdata.com]"}},
+			"error: spec.volumes[0].mountOptions[0]: must be 1 to 16 connections; VAST's client accepts it: use a separate rule whose selector.drivers is [csi.vastdata.com]"}},
 		"servers of VAST are the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "remoteports=10.0.0.1"), []string{
 			"error: spec.volumes[0].mountOptions[0]: must be one of dns"}},
 		"an XFS option where XFS is named":    {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "logbsize=256k"), nil},
@@ -71,7 +71,7 @@ func TestValidateBySelector(t *testing.T) {
 		"a class alone, with a misspelt option": {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "nconect=4"), []string{
 			"error: spec.volumes[0].mountOptions[0]: is unknown. Did you mean nconnect?"}},
 		"an option of XFS where another file system is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"ext4"}}, "noatime", "logbsize=256k"), []string{
-			"error: spec.volumes[0].mountOptions[1]: is not an option that every file system takes: for options of XFS, set fsType xfs"}},
+			"error: spec.volumes[0].mountOptions[1]: is not an option that every file system supports: for options of XFS, set fsType xfs"}},
 		"another version than the only driver's own": {at(azureNFS, "nconnect=4", "vers=4.2"), []string{
 			"error: spec.volumes[0].mountOptions[1]: file.csi.azure.com: the driver adds its own version ([vers=4 minorversion=1]), and mount accepts only one: leave it out"}},
 		"another version than one driver's own": {at(v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com", "nfs.csi.k8s.io"}, Protocols: azureNFS.Protocols}, "vers=4.2"), []string{
@@ -103,7 +103,7 @@ func TestValidateWarnsOfWhatIsKeptFromStricterVolumes(t *testing.T) {
 	nfs, smb, xfs := only(v1alpha1.ProtocolNFS), only(v1alpha1.ProtocolSMB), v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}
 	const (
 		first = "warning: spec.volumes[0].mountOptions[0]: "
-		rw    = first + "is left out where a volume has ro: nothing is made weaker, whatever onConflict says"
+		rw    = first + "is left out for volumes with ro: the operator never weakens a mount, regardless of onConflict"
 		quota = first + "is the default without quotas; with quotas it drops their state, and the next mount with quotas counts all files again"
 	)
 	for name, test := range map[string]struct {
@@ -114,14 +114,14 @@ func TestValidateWarnsOfWhatIsKeptFromStricterVolumes(t *testing.T) {
 		"rw over nothing":                         {at(v1alpha1.ConflictKeepVolume, nfs, "rw"), nil},
 		"rw, where nothing is said of conflicts":  {at("", nfs, "rw"), nil},
 		"rw for several protocols is said once":   {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "rw"), []string{rw}},
-		"a flavour that is not the strongest":     {at(v1alpha1.ConflictUseProfile, nfs, "sec=sys"), []string{first + "is left out where a volume has sec=krb5, sec=krb5i, sec=krb5p: nothing is made weaker, whatever onConflict says"}},
+		"a flavour that is not the strongest":     {at(v1alpha1.ConflictUseProfile, nfs, "sec=sys"), []string{first + "is left out for volumes with sec=krb5, sec=krb5i, sec=krb5p: the operator never weakens a mount, regardless of onConflict"}},
 		"a flavour that is the strongest":         {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb5p"), nil},
-		"no flavour":                              {at(v1alpha1.ConflictKeepVolume, nfs, "sec=none"), []string{first + "is left out: mounts have sec=sys by default, which is stronger, and nothing is made weaker; only a volume itself can set it"}},
-		"no encryption":                           {at(v1alpha1.ConflictUseProfile, nfs, "hard", "xprtsec=none"), []string{"warning: spec.volumes[0].mountOptions[1]: is left out where a volume has xprtsec=mtls, xprtsec=tls: nothing is made weaker, whatever onConflict says"}},
+		"no flavour":                              {at(v1alpha1.ConflictKeepVolume, nfs, "sec=none"), []string{first + "is left out: mounts have sec=sys by default, which is stronger, and the operator never weakens a mount; only a volume itself can set it"}},
+		"no encryption":                           {at(v1alpha1.ConflictUseProfile, nfs, "hard", "xprtsec=none"), []string{"warning: spec.volumes[0].mountOptions[1]: is left out for volumes with xprtsec=mtls, xprtsec=tls: the operator never weakens a mount, regardless of onConflict"}},
 		"the version that SMB mounts are sure of": {at(v1alpha1.ConflictKeepVolume, smb, "vers=2.1"), nil},
 		"the newest version of SMB":               {at(v1alpha1.ConflictUseProfile, smb, "vers=3.1.1"), nil},
 		"a version of NFS beside SMB":             {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "vers=4.1"), []string{first + "SMB: must be one of 2.1, 3, 3.0, 3.02, 3.1.1, default; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
-		"noquota over quotas":                     {at(v1alpha1.ConflictUseProfile, xfs, "noquota"), []string{quota, first + "is left out where a volume has gqnoenforce, gquota, grpquota and 8 more: nothing is made weaker, whatever onConflict says"}},
+		"noquota over quotas":                     {at(v1alpha1.ConflictUseProfile, xfs, "noquota"), []string{quota, first + "is left out for volumes with gqnoenforce, gquota, grpquota and 8 more: the operator never weakens a mount, regardless of onConflict"}},
 		"what can never work is not spoken of":    {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb6"), []string{"error: spec.volumes[0].mountOptions[0]: must be one of none, sys, krb5, krb5i, krb5p, several separated by colons"}},
 		"ro makes pods fail, whatever onConflict": {at("", nfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
 		"ro is the strongest":                     {at(v1alpha1.ConflictUseProfile, xfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},

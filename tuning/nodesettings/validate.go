@@ -45,7 +45,7 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 	first := map[string]declaration{}
 	for _, d := range declarations(p, profileNconnect(p)) {
 		if catalogue.ParseValue(d.text).AtLeast {
-			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: "declare it in spec.node.sysctlsAtLeast, by its numbers alone"})
+			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: "declare it in spec.node.sysctlsAtLeast, with only the numbers"})
 			continue
 		}
 		if err := allow.Check(d.key, d.value); err != nil {

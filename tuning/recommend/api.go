@@ -13,7 +13,7 @@ func ForAPI(s Sample) (v1alpha1.MountSample, error) {
 	var m v1alpha1.MountSample
 	s.Seconds = 0
 	if err := convert(s, &m); err != nil {
-		return v1alpha1.MountSample{}, fmt.Errorf("sample of %s: %w", s.MountPoint, err)
+		return v1alpha1.MountSample{}, fmt.Errorf("convert sample of %s: %w", s.MountPoint, err)
 	}
 	return m, nil
 }
@@ -24,7 +24,7 @@ func FromAPI(mounts []v1alpha1.MountSample, milliseconds int64) ([]Sample, error
 	for _, m := range mounts {
 		var s Sample
 		if err := convert(m, &s); err != nil {
-			return nil, fmt.Errorf("sample of %s: %w", m.MountPoint, err)
+			return nil, fmt.Errorf("convert sample of %s: %w", m.MountPoint, err)
 		}
 		s.Seconds = (time.Duration(milliseconds) * time.Millisecond).Seconds()
 		samples = append(samples, s)

@@ -23,45 +23,45 @@ const (
 var bottlenecks = []Rule{
 	{
 		ID: "StuckConnection", Cause: CauseServer, check: stuckConnection,
-		Title:     "Requests wait for an answer that does not come.",
-		Signature: "requests in flight, no answer in the window, and none for 10 s",
-		Source:    measured + "10 s after packets were dropped; the kernel's log says so after 187 s",
+		Title:     "Requests wait for a response that does not arrive.",
+		Signature: "requests in flight, no response in the window, and none for 10 s",
+		Source:    measured + "10 s after packets were dropped; the kernel logs it after 187 s",
 	},
 	{
 		ID: "SessionFlaps", Cause: CauseClient, check: sessionFlaps,
-		Title:     "The client introduces itself to the server again and again.",
+		Title:     "The client identifies itself to the server repeatedly.",
 		Signature: "EXCHANGE_ID or SETCLIENTID more than once in the window, or CREATE_SESSION with errors",
-		Source:    measured + "two clients of one host name took each other's state, with nothing in any log",
+		Source:    measured + "two clients with the same host name lost their state to each other, without a log message",
 	},
 	{
 		ID: "PacketLoss", Cause: CauseNetwork, check: packetLoss,
 		Title:     "The network loses packets.",
-		Signature: "over 0.3 % of segments sent again, or over 1 % received out of order",
-		Source:    measured + "2 % of loss to the server: 14 of 1,754 sent again; from it: 232 of 4,500 out of order",
+		Signature: "over 0.3 % of segments retransmitted, or over 1 % received out of order",
+		Source:    measured + "2 % loss to the server: 14 of 1,754 retransmitted; from the server: 232 of 4,500 out of order",
 	},
 	{
 		ID: "BusyServer", Cause: CauseServer, check: busyServer,
-		Title:     "The server takes long for each request.",
+		Title:     "The server takes a long time for each request.",
 		Signature: "small operations take over 20 times TCP's shortest round trip, and at least 5 ms, once they are sent",
-		Source:    measured + "105 ms a request at 1.4 ms of TCP",
+		Source:    measured + "105 ms per request, with a TCP round trip of 1.4 ms",
 	},
 	{
 		ID: "FewSlots", Cause: CauseClient, check: fewSlots,
 		Title:     "Requests wait in the client for a slot of the connection (NFSv3 and 4.0).",
-		Signature: "more than one request waits for a slot at each send, and longer than for the answer",
-		Source:    measured + "2 slots: 225 ms in the queue, 9 ms on the way",
+		Signature: "more than one request waits for a slot at each send, and longer than for the response",
+		Source:    measured + "2 slots: 225 ms in the queue, 9 ms for the response",
 	},
 	{
 		ID: "FewSessionSlots", Cause: CauseClient, check: fewSessionSlots,
 		Title:     "Requests wait in the client for a slot of the session (NFSv4.1 and later).",
-		Signature: "small operations wait over 3 times as long as they are on the way, and none for a slot of the connection",
-		Source:    measured + "2 slots: 31 ms in the queue, 8 ms on the way, no backlog",
+		Signature: "small operations wait in the queue over 3 times as long as for the response, but not for a slot of the connection",
+		Source:    measured + "2 slots: 31 ms in the queue, 8 ms for the response, no backlog",
 	},
 	{
 		ID: "SlowNetwork", Cause: CauseNetwork, check: slowNetwork,
-		Title:     "Each request takes as long as the way to the server and back.",
+		Title:     "Each request takes as long as the network round trip to the server.",
 		Signature: "small operations take under twice TCP's shortest round trip, which is at least 5 ms",
-		Source:    measured + "15 ms a request at 10.5 ms of TCP",
+		Source:    measured + "15 ms per request, with a TCP round trip of 10.5 ms",
 	},
 }
 
@@ -73,18 +73,18 @@ func stuckConnection(s Sample) (Finding, bool) {
 		}
 	}
 	return Finding{
-		Seen:   fmt.Sprintf("%d of %d connections to %s have requests without an answer, and had none all through the window", stuck, len(s.Connections), s.Server),
-		Effect: "see whether the server and the way to it work; no setting of the client brings an answer",
+		Seen:   fmt.Sprintf("%d of %d connections to %s have pending requests and got no response during the window", stuck, len(s.Connections), s.Server),
+		Effect: "check the server and the network path to it; no client setting helps",
 	}, stuck > 0
 }
 
 func sessionFlaps(s Sample) (Finding, bool) {
 	introduced, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
 	return Finding{
-		Seen:    fmt.Sprintf("the client introduced itself %d times in %.0f s, and was refused a session %d times", introduced, s.Seconds, rejected),
+		Seen:    fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", introduced, s.Seconds, rejected),
 		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
-		Effect:  "another client has the same name, most likely: an identity of its own ends that, and with it lost locks and EIO",
-		Against: "a server that restarts, or a network that breaks, looks alike; the identity changes only while no NFSv4 mount is there",
+		Effect:  "another client probably has the same ID: a unique ID prevents this, and the lost locks and EIO that it causes",
+		Against: "a server restart or a network failure looks the same; the ID changes only while the node has no NFSv4 mount",
 	}, introduced > 1 || rejected > 0
 }
 
@@ -92,8 +92,8 @@ func packetLoss(s Sample) (Finding, bool) {
 	out, in := ratioOf(s.Network.Retransmitted, s.Network.OutSegments), ratioOf(s.Network.OutOfOrder, s.Network.InSegments)
 	lost := s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn
 	return Finding{
-		Seen:   fmt.Sprintf("%.1f %% of the segments were sent again, %.1f %% came out of order", out*100, in*100),
-		Effect: "look for errors of interfaces and switches, and for a wrong MTU; no setting of the client will help",
+		Seen:   fmt.Sprintf("%.1f %% of the segments were retransmitted, %.1f %% arrived out of order", out*100, in*100),
+		Effect: "check interfaces and switches for errors, and the MTU; no client setting will help",
 	}, lost
 }
 
@@ -101,8 +101,8 @@ func busyServer(s Sample) (Finding, bool) {
 	t, minTrip := s.times(), s.minTrip()
 	busy := minTrip > 0 && t.count >= fewSmall && t.trip > busyTrips*minTrip && t.trip >= slowMillis
 	return Finding{
-		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, minTrip),
-		Effect: "a faster server or fewer requests help; more slots or connections would make its queue longer",
+		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
+		Effect: "a faster server or fewer requests help; more slots or connections would only lengthen its queue",
 	}, busy
 }
 
@@ -110,11 +110,11 @@ func fewSlots(s Sample) (Finding, bool) {
 	t, waiting := s.times(), s.backlog()
 	short := s.isNFS() && !s.hasSessions() && waiting > 1 && t.count >= fewSmall && t.queue > t.trip
 	return Finding{
-		Seen: fmt.Sprintf("%.0f requests waited for one of %d slots at each send, and small operations %.0f ms, against %.0f ms on the way",
+		Seen: fmt.Sprintf("%.0f requests waited for one of %d slots at each send, and small operations %.0f ms, compared with %.0f ms for the response",
 			waiting, s.SlotLimit, t.queue, t.trip),
 		Change:  Change{Node: &v1alpha1.NodeTuning{Sunrpc: &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(slotsFor(s.SlotLimit)))}}},
-		Effect:  fmt.Sprintf("up to %d requests in flight a connection; the time in the queue goes", slotsFor(s.SlotLimit)),
-		Against: "the server may have fewer slots than all clients together use; it takes effect once every mount of the server has left the node",
+		Effect:  fmt.Sprintf("up to %d requests in flight per connection; no more time in the queue", slotsFor(s.SlotLimit)),
+		Against: "the server may have fewer slots than all clients together use; it takes effect after the node has unmounted all mounts of the server",
 	}, short
 }
 
@@ -125,12 +125,12 @@ func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()
 	short := s.hasSessions() && t.count >= fewSmall && t.queue > 3*t.trip && t.queue >= 1 && s.backlog() < 0.1
 	return Finding{
-		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, against %.0f ms on the way, and none waits for a connection", t.queue, t.trip),
+		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection", t.queue, t.trip),
 		Change: Change{Node: &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{
 			{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}},
 		}}},
-		Effect:  "up to 180 requests in flight to the server; the time in the queue goes",
-		Against: "a server may grant fewer; it takes effect once every mount of the server has left the node",
+		Effect:  "up to 180 requests in flight to the server; no more time in the queue",
+		Against: "a server may grant fewer; it takes effect after the node has unmounted all mounts of the server",
 	}, short
 }
 
@@ -138,7 +138,7 @@ func slowNetwork(s Sample) (Finding, bool) {
 	t, minTrip := s.times(), s.minTrip()
 	slow := t.count >= fewSmall && minTrip >= slowMillis && t.trip < slowTrips*minTrip
 	return Finding{
-		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, minTrip),
-		Effect: "a server nearer by, or fewer requests: attributes kept longer, a larger read-ahead, more work at a time",
+		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
+		Effect: "a closer server, or fewer requests: longer attribute caching, a larger read-ahead, more work in parallel",
 	}, slow
 }

@@ -42,12 +42,12 @@ const (
 )
 
 var sentences = map[Outcome]string{
-	Helps:     "A setting of the client helps.",
-	MayHelp:   "A setting of the client may help, but only somebody who knows the programs can tell whether it is safe.",
-	HelpsNot:  "No setting of the client will help: the findings say what would.",
-	TooLittle: "Too little was done to say anything: measure while the work runs, or for longer.",
-	Healthy:   "The mounts are healthy: nothing stands out, and no change is recommended.",
-	Unknown:   "Nothing stands out. Kinds, times and bytes of requests are known of NFS alone, so that little can be said of other mounts.",
+	Helps:     "A client setting helps.",
+	MayHelp:   "A client setting may help; check with the owner of the programs that it is safe.",
+	HelpsNot:  "No client setting will help; the findings describe other remedies.",
+	TooLittle: "Too few operations for a result: measure while the work runs, or for longer.",
+	Healthy:   "The mounts are healthy: no problems found, and no change is recommended.",
+	Unknown:   "No problems found. The kernel reports kinds, times and bytes of requests only for NFS, so problems of other mounts may be hidden.",
 }
 
 // Text returns the outcome as one or two sentences.

@@ -19,37 +19,37 @@ const (
 var patterns = []Rule{
 	{
 		ID: "AttributeRevalidation", Cause: CauseClient, check: attributeRevalidation,
-		Title:     "The client asks for attributes that have not changed.",
-		Signature: "at least half of the operations are GETATTR that no open asked for, 5 a second or more, and under 2 % of them find a change",
-		Source:    measured + "GETATTR an entry of a listing 1.0 without, 0.001 with actimeo=30",
+		Title:     "The client requests attributes that have not changed.",
+		Signature: "at least half of the operations are GETATTR that no open caused, 5 per second or more, and under 2 % of them find a change",
+		Source:    measured + "GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
 	},
 	{
 		ID: "CloseToOpen", Cause: CauseClient, check: closeToOpen,
-		Title:     "Each open asks the server whether the file has changed.",
-		Signature: "at least half of the operations are GETATTR that opens asked for, 5 a second or more, and under 2 % of them find a change",
+		Title:     "Each open queries the server for changes of the file.",
+		Signature: "at least half of the operations are GETATTR that opens caused, 5 per second or more, and under 2 % of them find a change",
 		Source:    "nfs(5), close-to-open cache consistency",
 	},
 	{
 		ID: "LargeReadAhead", Cause: CauseClient, check: largeReadAhead,
-		Title:     "The read-ahead reads what nobody asks for.",
-		Signature: "over twice as many bytes are read over the wire as programs ask for",
+		Title:     "The read-ahead reads data that programs do not use.",
+		Signature: "over twice as many bytes are read over the network as programs request",
 		Source:    measured + "runs of 64 KiB: 3.8 times the bytes at 128 KiB, 5.3 at 15,360",
 	},
 	{
 		ID: "SmallReadAhead", Cause: CauseClient, check: smallReadAhead,
-		Title:     "The read-ahead is smaller than a request may be.",
-		Signature: "READs carry at least the read-ahead, and no more than twice as much, which is at most half of rsize; all that is read was asked for",
+		Title:     "The read-ahead is smaller than the maximum request.",
+		Signature: "READs carry at least the read-ahead, and no more than twice as much, which is at most half of rsize; programs request everything that is read",
 		Source:    measured + "64 MiB in sequence: 256 READs at 128 KiB, 131 at 1,024 (rsize 512 KiB)",
 	},
 	{
 		ID: "SmallTransfers", Cause: CauseClient, check: smallTransfers,
-		Title:     "Requests are as large as the mount lets them be, and that is little.",
+		Title:     "Requests have the mount's maximum size, and it is small.",
 		Signature: "READs or WRITEs are full, and rsize or wsize is below 256 KiB",
 		Source:    "nfs(5), rsize and wsize",
 	},
 	{
 		ID: "SynchronousMount", Cause: CauseClient, check: synchronousMount,
-		Title:     "The mount writes each block before the program goes on.",
+		Title:     "The mount writes each block before the program continues.",
 		Signature: "the option sync, and small WRITEs",
 		Source:    "Azure NetApp Files: 1 GiB in 8 KiB blocks took 70 s with sync, 6 s with async",
 	},
@@ -61,15 +61,15 @@ var patterns = []Rule{
 	},
 	{
 		ID: "OpenAndClose", Cause: CauseClient, check: openAndClose,
-		Title:     "Most requests open and close files, which NFSv3 does not ask the server for.",
-		Signature: "at least half of the operations of NFSv4 are OPEN, OPEN_NOATTR and CLOSE, 5 a second or more",
+		Title:     "Most requests open and close files, which NFSv3 does without requests.",
+		Signature: "at least half of the operations of NFSv4 are OPEN, OPEN_NOATTR and CLOSE, 5 per second or more",
 		Source:    "RFC 1813 and RFC 8881: NFSv3 has no OPEN",
 	},
 	{
 		ID: "LogBuffers", Cause: CauseClient, check: logBuffers,
-		Title:     "XFS waits for buffers of its log.",
-		Signature: "over 1 % of the writes to the log found no buffer",
-		Source:    "xfs(5), logbsize; document on XFS unlink performance: 311 to 848 deletes a second",
+		Title:     "XFS waits for log buffers.",
+		Signature: "over 1 % of the log writes found no free buffer",
+		Source:    "xfs(5), logbsize; document on XFS unlink performance: 311 to 848 deletes per second",
 	},
 }
 
@@ -90,14 +90,14 @@ func attributeRevalidation(s Sample) (Finding, bool) {
 	revalidations := s.count("GETATTR") - s.openRevalidations()
 	cacheSeconds, known := s.number("acregmin")
 	f := Finding{
-		Seen:    fmt.Sprintf("%d of %d operations asked for attributes, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
+		Seen:    fmt.Sprintf("%d of %d operations requested attributes, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption(fmt.Sprintf("actimeo=%d", proposedCacheSeconds))}},
-		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(revalidations)),
-		Against: fmt.Sprintf("what other clients change is seen up to %d s later", proposedCacheSeconds),
+		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
+		Against: fmt.Sprintf("changes by other clients become visible up to %d s later", proposedCacheSeconds),
 	}
 	if s.hasOption("noac") {
-		f.Seen += "; the mount has noac, which keeps none"
-		f.Against = "noac is chosen by programs that share files without locks; " + f.Against
+		f.Seen += "; the mount has noac, which disables the attribute cache"
+		f.Against = "programs that share files without locks use noac; " + f.Against
 		f.ByHand = true
 		return f, s.isNFS() && s.hasNeedlessRevalidations(revalidations)
 	}
@@ -107,10 +107,10 @@ func attributeRevalidation(s Sample) (Finding, bool) {
 func closeToOpen(s Sample) (Finding, bool) {
 	revalidations := s.openRevalidations()
 	return Finding{
-		Seen:    fmt.Sprintf("%d opens asked for the attributes of their files, of %d operations, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
+		Seen:    fmt.Sprintf("opens caused %d of %d operations to request attributes, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
-		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(revalidations)),
-		Against: "a program may read what another client has replaced: only where no node has seen a writer for a day, which one window cannot tell",
+		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
+		Against: "a program may read outdated data: use it only if no node has observed a writer for a day, which one window cannot show",
 		ByHand:  true,
 	}, s.hasNeedlessRevalidations(revalidations)
 }
@@ -124,10 +124,10 @@ func largeReadAhead(s Sample) (Finding, bool) {
 	requested, wire := s.readBytes()
 	smaller := max(128, s.ReadAheadKiB/8)
 	return Finding{
-		Seen:    fmt.Sprintf("%d MiB were read over the wire for %d MiB that programs asked for, with a read-ahead of %d KiB", wire>>20, requested>>20, s.ReadAheadKiB),
+		Seen:    fmt.Sprintf("%d MiB were read over the network for %d MiB that programs requested, with a read-ahead of %d KiB", wire>>20, requested>>20, s.ReadAheadKiB),
 		Change:  Change{ReadAheadKiB: int32(smaller)},
-		Effect:  fmt.Sprintf("up to %d MiB a minute less over the wire", s.perMinute(wire-min(wire, requested))>>20),
-		Against: "what is read in sequence from the same mount gets slower",
+		Effect:  fmt.Sprintf("up to %d MiB per minute less over the network", s.perMinute(wire-min(wire, requested))>>20),
+		Against: "sequential reads from the same mount get slower",
 	}, s.isNFS() && wire > 16<<20 && wire > 2*requested && s.ReadAheadKiB > smaller
 }
 
@@ -141,8 +141,8 @@ func smallReadAhead(s Sample) (Finding, bool) {
 	return Finding{
 		Seen:    fmt.Sprintf("%d READs carried %d KiB each, with a read-ahead of %d KiB and an rsize of %d KiB", reads, size/kib, s.ReadAheadKiB, rsize/kib),
 		Change:  Change{ReadAheadKiB: int32(wanted)},
-		Effect:  fmt.Sprintf("about %d READs a minute in the place of %d", s.perMinute(wire/uint64(max(1, rsize))), s.perMinute(reads)),
-		Against: "short runs read more than they need",
+		Effect:  fmt.Sprintf("about %d READs per minute instead of %d", s.perMinute(wire/uint64(max(1, rsize))), s.perMinute(reads)),
+		Against: "short sequential reads transfer more data than needed",
 	}, s.isNFS() && known && window > 0 && 2*size <= rsize && inSequence
 }
 
@@ -156,10 +156,10 @@ func smallTransfers(s Sample) (Finding, bool) {
 		options = append(options, v1alpha1.MountOption(fmt.Sprintf("wsize=%d", largeTransfer)))
 	}
 	return Finding{
-		Seen:    fmt.Sprintf("%d READs and %d WRITEs were as large as rsize and wsize let them be", reads, writes),
+		Seen:    fmt.Sprintf("%d READs and %d WRITEs had the maximum size of rsize and wsize", reads, writes),
 		Change:  Change{MountOptions: options},
-		Effect:  fmt.Sprintf("up to %d requests a minute in the place of %d, where the server takes 1 MiB", s.perMinute((s.Bytes.WireRead+s.Bytes.WireWritten)>>20), s.perMinute(reads+writes)),
-		Against: "a server may grant less; each request holds its memory on both sides",
+		Effect:  fmt.Sprintf("up to %d requests per minute instead of %d, if the server supports 1 MiB", s.perMinute((s.Bytes.WireRead+s.Bytes.WireWritten)>>20), s.perMinute(reads+writes)),
+		Against: "the server may grant less; each request uses more memory on both sides",
 	}, len(options) > 0
 }
 
@@ -187,8 +187,8 @@ func synchronousMount(s Sample) (Finding, bool) {
 	return Finding{
 		Seen:    fmt.Sprintf("the mount has the option sync, and %d WRITEs carried %.0f KiB each", n, ratioOf(s.Bytes.WireWritten, n)/kib),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"async"}},
-		Effect:  fmt.Sprintf("WRITEs of up to wsize in the place of %d a minute", s.perMinute(n)),
-		Against: "a program that does not call fsync learns of a failed write at close, or not at all",
+		Effect:  fmt.Sprintf("WRITEs of up to wsize instead of %d per minute", s.perMinute(n)),
+		Against: "a program that does not call fsync gets the error of a failed write at close, or never",
 		ByHand:  true,
 	}, small && s.hasOption("sync")
 }
@@ -198,7 +198,7 @@ func synchronousWrites(s Sample) (Finding, bool) {
 	isSynchronous := s.Events.Syncs*2 >= n || s.Bytes.DirectWritten*10 >= s.Bytes.WireWritten*9 && s.Bytes.DirectWritten > 0
 	return Finding{
 		Seen:   fmt.Sprintf("%d WRITEs carried %.0f KiB each, with %d fsyncs and %d KiB past the page cache", n, ratioOf(s.Bytes.WireWritten, n)/kib, s.Events.Syncs, s.Bytes.DirectWritten/kib),
-		Effect: "larger writes, or fewer fsyncs, in the program; the server's own time for each is the rest. No setting of the client will help",
+		Effect: "larger writes or fewer fsyncs in the program help; the remaining time is the server's time for each write. No client setting will help",
 	}, small && isSynchronous && !s.hasOption("sync")
 }
 
@@ -207,8 +207,8 @@ func openAndClose(s Sample) (Finding, bool) {
 	return Finding{
 		Seen:    fmt.Sprintf("%d of %d operations opened or closed files", n, s.total()),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"vers=3"}},
-		Effect:  fmt.Sprintf("up to %d fewer requests a minute; each open asks for attributes in their place, unless the mount has nocto", s.perMinute(n)),
-		Against: "NFSv3 has no delegations, other locks, other ports, and no Kerberos privacy everywhere; all mounts of the volume change together",
+		Effect:  fmt.Sprintf("up to %d fewer requests per minute; each open requests attributes instead, unless the mount has nocto", s.perMinute(n)),
+		Against: "NFSv3 has no delegations, uses other locks and ports, and does not support Kerberos privacy everywhere; all mounts of the volume change together",
 		ByHand:  true,
 	}, s.isNFS() && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond
 }
@@ -216,9 +216,9 @@ func openAndClose(s Sample) (Finding, bool) {
 func logBuffers(s Sample) (Finding, bool) {
 	waitRatio := ratioOf(s.Log.NoBuffer, s.Log.Writes)
 	return Finding{
-		Seen:    fmt.Sprintf("%d of %d writes to the log found no buffer", s.Log.NoBuffer, s.Log.Writes),
+		Seen:    fmt.Sprintf("%d of %d log writes found no free buffer", s.Log.NoBuffer, s.Log.Writes),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"logbufs=8", "logbsize=256k"}},
-		Effect:  "fewer of them wait; creating and deleting files gain most",
-		Against: "a crash loses up to 2 MiB of changes to files' names and attributes that no fsync has asked to keep",
+		Effect:  "fewer log writes wait; this helps most when files are created and deleted",
+		Against: "a crash loses up to 2 MiB of changes to file names and attributes without fsync",
 	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && waitRatio > 0.01 && !s.hasOption("logbsize=256k")
 }

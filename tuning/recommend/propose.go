@@ -129,14 +129,14 @@ func (p *Proposal) changeRule(t Target, wanted Change) {
 		rule.MountOptions = joinOptions(t.Protocol, wanted.MountOptions, rule.MountOptions)
 		p.Changes = append(p.Changes, prefix+"mountOptions "+optionsText(wanted.MountOptions))
 		if rule.OnConflict == "" || rule.OnConflict == v1alpha1.ConflictKeepVolume {
-			p.Changes = append(p.Changes, prefix+"onConflict stays KeepVolume, so a volume that says otherwise keeps its own value")
+			p.Changes = append(p.Changes, prefix+"onConflict stays KeepVolume, so a volume with another value keeps it")
 		}
 	}
 	if wanted.ReadAheadKiB > 0 {
 		rule.ReadAheadKiB = &wanted.ReadAheadKiB
 		p.Changes = append(p.Changes, fmt.Sprintf("%sreadAheadKiB %d", prefix, wanted.ReadAheadKiB))
 	}
-	p.Changes = append(p.Changes, prefix+"all volumes that it selects get the same")
+	p.Changes = append(p.Changes, prefix+"all volumes that it selects get the same changes")
 	p.Profiles = append(p.Profiles, changed)
 }
 

@@ -60,8 +60,8 @@ func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
 		t.Errorf("%+v, spec (-want +got):\n%s", got.ObjectMeta, diff)
 	}
 	changes := []string{
-		"profile eda, rule nfs: mountOptions [actimeo=30]", "profile eda, rule nfs: onConflict stays KeepVolume, so a volume that says otherwise keeps its own value",
-		"profile eda, rule nfs: all volumes that it selects get the same",
+		"profile eda, rule nfs: mountOptions [actimeo=30]", "profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it",
+		"profile eda, rule nfs: all volumes that it selects get the same changes",
 	}
 	if diff := cmp.Diff(changes, p.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
@@ -124,7 +124,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 		want    string
 	}{
 		"what one window cannot tell":  {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
-		"what programs may rely on":    {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): noac is chosen"},
+		"what programs may rely on":    {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): programs that share files without locks use noac"},
 		"another version":              {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000))}, "[vers=3] (OpenAndClose)"},
 		"writes that may be lost":      {[]Sample{nfs("NFSv4.1", wrote(6000, 8, false), option("sync"))}, "[async] (SynchronousMount)"},
 		"read-ahead that is disputed":  {[]Sample{nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))}, "they share one value"},

@@ -73,7 +73,7 @@ func For(s Sample) Verdict {
 		}
 	}
 	if len(found) == 0 && s.total() < idleBelow && s.Log.Writes < idleBelow {
-		return Verdict{TooLittle: true, Summary: fmt.Sprintf("%d operations in %.0f s say nothing yet: measure while the work runs.", s.total(), s.Seconds)}
+		return Verdict{TooLittle: true, Summary: fmt.Sprintf("%d operations in %.0f s are too few: measure while the work runs.", s.total(), s.Seconds)}
 	}
 	for _, r := range patterns {
 		if f, ok := r.apply(s); ok {
@@ -86,22 +86,22 @@ func For(s Sample) Verdict {
 func sum(s Sample, found []Finding) string {
 	switch {
 	case len(found) == 0 && s.Requests > 0:
-		return workOf(s) + ". The kernel tells neither kind nor time of the requests of SMB, and no change is recommended."
+		return workOf(s) + ". The kernel does not report the kind or the time of SMB requests. No change is recommended."
 	case len(found) == 0:
-		return workOf(s) + ". Nothing stands out, and no change is recommended."
+		return workOf(s) + ". No problems found, and no change is recommended."
 	case slices.ContainsFunc(found, func(f Finding) bool { return f.Cause == CauseClient }):
-		return workOf(s) + ". A setting of the client helps."
+		return workOf(s) + ". A client setting helps."
 	}
-	return workOf(s) + ". No setting of the client will help."
+	return workOf(s) + ". No client setting will help."
 }
 
 func workOf(s Sample) string {
 	if s.Log.Writes > 0 {
-		return fmt.Sprintf("%.0f writes to the log a second", s.perSecond(s.Log.Writes))
+		return fmt.Sprintf("%.0f log writes per second", s.perSecond(s.Log.Writes))
 	}
-	work := fmt.Sprintf("%.0f operations a second", s.perSecond(s.total()))
+	work := fmt.Sprintf("%.0f operations per second", s.perSecond(s.total()))
 	if t := s.times(); t.count > 0 {
-		work += fmt.Sprintf(", small ones take %.1f ms", t.queue+t.trip)
+		work += fmt.Sprintf(", small operations take %.1f ms", t.queue+t.trip)
 	}
 	return work
 }

@@ -62,7 +62,7 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 		return m.findNotOverdue(now)
 	case m.isBack(now):
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonReconnecting, message: fmt.Sprintf(
-			"It answers again. %s of this node still %s for the kernel to notice, within three minutes",
+			"Responds again; %s of this node still %s for the kernel, which detects this within three minutes",
 			text.Count(all.connections, "connection"), verb(all.connections, "waits", "wait"))}
 	case answersOthers:
 		return m.findStuck(beyond)
@@ -78,10 +78,10 @@ func (m *memory) findMountsStuck(start time.Time) finding {
 	connections := text.Count(len(m.last.Connections), "connection")
 	if dead, known := m.deadPorts(); known && len(dead) == 0 {
 		f.reason = v1alpha1.ServerReasonRequestsStuck
-		f.message = fmt.Sprintf("Its host takes %s over the %s of this node's mounts, and it answers none. Check its file systems and disks", m.operationsText(), connections)
+		f.message = fmt.Sprintf("The server's host accepts %s over the %s of this node's mounts, but the server does not respond; check its file systems and disks", m.operationsText(), connections)
 		return f
 	}
-	f.message = fmt.Sprintf("It answers a new connection, but no request over the %s of this node's mounts. Check firewalls and load balancers between them", connections)
+	f.message = fmt.Sprintf("The server responds over a new connection, but not over the %s of this node's mounts; check firewalls and load balancers between them", connections)
 	return f
 }
 
@@ -98,15 +98,15 @@ func (m *memory) isBack(now time.Time) bool {
 func (m *memory) findNotOverdue(now time.Time) finding {
 	switch {
 	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince):
-		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing is asked of it any more. It did not answer before"}
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No more requests; the previous requests got no response"}
 	case m.lastResponseAt.IsZero():
-		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No request to it has been seen yet"}
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No requests observed yet"}
 	case now.Sub(m.lastResponseAt) >= idleAfter && now.Sub(m.heldFrom) >= idleAfter:
-		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing has been asked of it for five minutes"}
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No requests for 5 minutes"}
 	}
 	if stale := m.staleMounts(now); len(stale) > 0 {
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, start: m.stale[stale[0]].firstAt, message: fmt.Sprintf(
-			"It answers, but every request of %s for files that are open or known there fails, as with stale file handles. Check its export, then restart the pods that use it",
+			"The server responds, but every request of %s for open or known files fails, as with stale file handles; check its export, then restart the pods that use it",
 			text.Count(len(stale), "mount"))}
 	}
 	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
@@ -119,17 +119,17 @@ func (m *memory) findStuck(w wait) finding {
 	switch all := len(m.last.Connections); {
 	case len(dead) > 0 && len(dead) < all:
 		f.reason = v1alpha1.ServerReasonTransportStuck
-		f.message = fmt.Sprintf("%d of %d connections carry nothing any more (local %s); the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
+		f.message = fmt.Sprintf("%d of %d connections no longer carry data (local %s); the others work; check for a firewall or load balancer that dropped the connection",
 			len(dead), all, portsText(dead))
 		return f
 	case !known && w.connections > 0 && w.connections < all:
 		f.reason = v1alpha1.ServerReasonTransportStuck
-		f.message = fmt.Sprintf("No answer over %d of %d connections; the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
+		f.message = fmt.Sprintf("No response over %d of %d connections; the others work; check for a firewall or load balancer that dropped the connection",
 			w.connections, all)
 		return f
 	}
 	f.reason = v1alpha1.ServerReasonRequestsStuck
-	f.message = fmt.Sprintf("It answers others, but not %s. Check the server's file systems and disks", m.operationsText())
+	f.message = fmt.Sprintf("The server responds to other requests, but not to %s; check its file systems and disks", m.operationsText())
 	return f
 }
 
@@ -177,25 +177,25 @@ func (m *memory) findSilent(w wait) finding {
 	switch {
 	case isProbed && m.probe.Refused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone
-		f.message = fmt.Sprintf("Nothing listens at %s: the process that passes requests on to the storage is gone. Restart the driver's pod on this node", m.last.Address)
+		f.message = fmt.Sprintf("No process listens at %s; the process that forwards requests to the storage is gone; restart the driver's pod on this node", m.last.Address)
 	case isProbed && m.probe.Refused:
 		f.reason = v1alpha1.ServerReasonConnectionRefused
-		f.message = fmt.Sprintf("The host is up and refuses connections at %s. Check whether the storage service runs", m.last.Address)
+		f.message = fmt.Sprintf("The host is up but rejects connections at %s; check that the storage service runs", m.last.Address)
 	case w.down > 0 && w.down == len(m.last.Connections) && (!isProbed || !m.probe.Connected):
 		f.reason = v1alpha1.ServerReasonSessionDown
-		f.message = fmt.Sprintf("The session is down and %s cannot be reached. Check server and network", m.last.Address)
+		f.message = fmt.Sprintf("The session is down and %s is unreachable; check the server and the network", m.last.Address)
 	case isProbed && m.probe.Connected && !m.probe.Answered:
 		f.reason = v1alpha1.ServerReasonNoAnswer
-		f.message = fmt.Sprintf("%s takes connections and answers nothing. Check the server's threads, file systems and disks", m.last.Address)
+		f.message = fmt.Sprintf("%s accepts connections but does not respond; check the server's threads, file systems and disks", m.last.Address)
 	case isProbed && !m.probe.Answered:
 		f.reason = v1alpha1.ServerReasonUnreachable
-		f.message = fmt.Sprintf("No connection to %s can be made. Check server, network and firewalls", m.last.Address)
+		f.message = fmt.Sprintf("Cannot connect to %s; check the server, the network and firewalls", m.last.Address)
 	case m.found.state == v1alpha1.ServerSilent:
 		// There is no new information about the cause.
 		f.reason, f.message = m.found.reason, m.found.message
 	default:
 		f.reason = v1alpha1.ServerReasonNoAnswer
-		f.message = "No request has had an answer. Check server and network"
+		f.message = "No response to any request; check the server and the network"
 	}
 	return f
 }

@@ -136,13 +136,13 @@ func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
 		reason                       string
 		says                         string
 	}{
-		"nothing takes connections":      {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, says: "refuses connections at 10.0.0.1:2049"},
-		"the tunnel's process is gone":   {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, says: "Nothing listens at 10.0.0.1:2049"},
-		"no connection can be made":      {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, says: "No connection to 10.0.0.1:2049"},
-		"a connection, and then nothing": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, says: "answers nothing"},
+		"nothing takes connections":      {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, says: "rejects connections at 10.0.0.1:2049"},
+		"the tunnel's process is gone":   {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, says: "No process listens at 10.0.0.1:2049"},
+		"no connection can be made":      {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, says: "Cannot connect to 10.0.0.1:2049"},
+		"a connection, and then nothing": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, says: "accepts connections but does not respond"},
 		"a new connection works": {
 			key: filer, answered: true, connected: true, state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck,
-			says: "It answers a new connection, but no request over the 1 connection of this node's mounts",
+			says: "The server responds over a new connection, but not over the 1 connection of this node's mounts",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 				}
 			}
 			s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonTransportStuck)
-			if s.last.Stuck != 1 || s.last.Connections != 4 || !strings.Contains(s.last.Message, "No answer over 1 of 4 connections") {
+			if s.last.Stuck != 1 || s.last.Connections != 4 || !strings.Contains(s.last.Message, "No response over 1 of 4 connections") {
 				t.Errorf("%d of %d stuck: %s", s.last.Stuck, s.last.Connections, s.last.Message)
 			}
 			s.step(append(others, work(3), listed(), queued())...)
@@ -428,9 +428,9 @@ func TestSocketsTellTheNetworkFromTheDisk(t *testing.T) {
 		reason  string
 		says    string
 	}{
-		"one connection is dead":                {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections carry nothing any more (local port 801)"},
+		"one connection is dead":                {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections no longer carry data (local port 801)"},
 		"all requests have come to its host":    {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not requests of WRITE"},
-		"nobody knows: the counters have to do": {nil, v1alpha1.ServerReasonTransportStuck, "No answer over 1 of 4 connections"},
+		"nobody knows: the counters have to do": {nil, v1alpha1.ServerReasonTransportStuck, "No response over 1 of 4 connections"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 4)
@@ -455,7 +455,7 @@ func TestAServerThatAnswersANewConnectionAloneHasAFrozenDiskWhereItsHostTakesAll
 		}
 	}
 	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
-	if want := "Its host takes requests of WRITE over the 1 connection of this node's mounts, and it answers none"; !strings.HasPrefix(s.last.Message, want) {
+	if want := "The server's host accepts requests of WRITE over the 1 connection of this node's mounts, but the server does not respond"; !strings.HasPrefix(s.last.Message, want) {
 		t.Errorf("message %q", s.last.Message)
 	}
 }
@@ -478,7 +478,7 @@ func TestStaleHandles(t *testing.T) {
 	began := s.now.Add(-6 * every)
 	s.step(work(0), handles(107, 97))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles)
-	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "every request of 1 mount for files that are open or known there fails") {
+	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "every request of 1 mount for open or known files fails") {
 		t.Errorf("since %s (want %s), %v: %s", s.last.Since, began, s.last.Stale, s.last.Message)
 	}
 	s.step(work(0), handles(108, 97))

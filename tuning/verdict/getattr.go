@@ -35,7 +35,7 @@ func (s spread) overlaps(other spread) bool {
 }
 
 func (s spread) inWords() string {
-	return fmt.Sprintf("%s to %s s (attributes kept for %s s)", number(slices.Min(s.seconds)), number(slices.Max(s.seconds)), number(s.cacheSeconds))
+	return fmt.Sprintf("%s to %s s (attributes cached for %s s)", number(slices.Min(s.seconds)), number(slices.Max(s.seconds)), number(s.cacheSeconds))
 }
 
 // describe compares the duration of a phase with the cache time of attributes. Clients request expired attributes again. If attributes
@@ -49,7 +49,7 @@ func (a Attributes) describe(triples [][3]Phase) (note string, unsteady bool) {
 	}
 	note = fmt.Sprintf("passes took %s before and %s after, with a pause of %s s", before.inWords(), after.inWords(), number(a.PauseSeconds))
 	if (before.hasTwoKinds(a.PauseSeconds) || after.hasTwoKinds(a.PauseSeconds)) && before.overlaps(after) {
-		return "not compared, since some passes outlast their attributes and ask for them again, and others do not: " + note, true
+		return "not compared because only some passes outlast their cached attributes and request them again: " + note, true
 	}
 	return note, false
 }

@@ -157,7 +157,7 @@ func (p phase) evaluate(m metric, goal Goal, level float64) Result {
 	}
 	rank := rankOf(len(p.triples), level)
 	if rank == 0 {
-		r.Note = fmt.Sprintf("%s of at least %d that a decision needs", text.Count(len(p.triples), "round"), fewestRounds(level))
+		r.Note = fmt.Sprintf("%s of at least %d required", text.Count(len(p.triples), "round"), fewestRounds(level))
 		return r
 	}
 	c := compare(m.logarithms(p.triples), rank)
@@ -171,9 +171,9 @@ func (p phase) evaluate(m metric, goal Goal, level float64) Result {
 	r.Outcome, reason = c.outcome(goal.margin())
 	switch reason {
 	case differs:
-		r.Note = fmt.Sprintf("the list in force differs from itself (%s to %s times), so nothing can be said of the candidate", number(r.SameLow), number(r.SameHigh))
+		r.Note = fmt.Sprintf("the current options differ from themselves (%s to %s times), so the candidate cannot be evaluated", number(r.SameLow), number(r.SameHigh))
 	case wide:
-		r.Note = fmt.Sprintf("the list in force differs from itself by as much as the candidate does (%s to %s times)", number(r.SameLow), number(r.SameHigh))
+		r.Note = fmt.Sprintf("the current options differ from themselves by as much as the candidate does (%s to %s times)", number(r.SameLow), number(r.SameHigh))
 	}
 	return r
 }

@@ -63,7 +63,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Better, why: "Better: 99 % fewer requests in listing (at least 99 %). Of time nothing can be said.",
+			want: verdict.Better, why: "Better: 99 % fewer requests in listing (at least 99 %). Times are undecided.",
 		},
 		"more requests are worse": {
 			rounds: 9,
@@ -110,7 +110,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Undecided, why: "Undecided: time in listing: the list in force differs from itself (1.4 to 1.5 times), so nothing can be said of the candidate.",
+			want: verdict.Undecided, why: "Undecided: time in listing: the current options differ from themselves (1.4 to 1.5 times), so the candidate cannot be evaluated.",
 		},
 		"the list in force that differs from itself by as much as the candidate does leaves none either": {
 			rounds: 9,
@@ -125,7 +125,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Undecided, why: "Undecided: time in listing: the list in force differs from itself by as much as the candidate does (0.33 to 3 times).",
+			want: verdict.Undecided, why: "Undecided: time in listing: the current options differ from themselves by as much as the candidate does (0.33 to 3 times).",
 		},
 		"a candidate that is not beyond the list in force both times is undecided": {
 			rounds: 12,
@@ -141,7 +141,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Undecided, why: "Undecided: time in listing is between 0.3 and 1 times that of the list in force after 12 rounds.",
+			want: verdict.Undecided, why: "Undecided: time in listing is 0.3 to 1 times the value of the current options after 12 rounds.",
 		},
 		"a difference below the goal is none": {
 			rounds: 12,
@@ -152,7 +152,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
 		},
 		"the same difference is one for a smaller goal": {
 			rounds: 12, goal: verdict.Goal{BetterByPercent: 2},
@@ -170,7 +170,7 @@ func TestVerdicts(t *testing.T) {
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				return verdict.Phase{Seconds: 4 * jitter(round, arm, 0.3)}
 			},
-			want: verdict.Undecided, why: "Undecided: time in listing is between 0.58 and 1.4 times that of the list in force after 12 rounds.",
+			want: verdict.Undecided, why: "Undecided: time in listing is 0.58 to 1.4 times the value of the current options after 12 rounds.",
 		},
 		"an operation as the goal decides alone": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
@@ -198,7 +198,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
 			},
-			want: verdict.Undecided, why: "Undecided: 5 rounds cannot decide, 8 can.",
+			want: verdict.Undecided, why: "Undecided: 5 rounds finished, at least 8 required.",
 		},
 		"some passes that outlast their attributes are not compared with others that do not": {
 			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
@@ -214,7 +214,7 @@ func TestVerdicts(t *testing.T) {
 				return verdict.Phase{Seconds: 2.8, Counts: requests("GETATTR", 62)}
 			},
 			want: verdict.Undecided,
-			why:  "Undecided: GETATTR in listing: not compared, since some passes outlast their attributes and ask for them again, and others do not: passes took 2.9 to 3.2 s (attributes kept for 3 s) before and 2.8 to 3.2 s (attributes kept for 3 s) after…",
+			why:  "Undecided: GETATTR in listing: not compared because only some passes outlast their cached attributes and request them again: passes took 2.9 to 3.2 s (attributes cached for 3 s) before and 2.8 to 3.2 s (attributes cached for 3 s) after…",
 		},
 		"a candidate beyond both kinds is compared": {
 			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5},
@@ -234,7 +234,7 @@ func TestVerdicts(t *testing.T) {
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				return verdict.Phase{Seconds: 3 * jitter(round, arm, 0.02), Counts: requests("GETATTR", 1000*jitter(round, arm, 0.01))}
 			},
-			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
 		},
 		"nothing before and many after is worse": {
 			rounds: 9,
@@ -267,7 +267,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: what was measured is within 10 % of the list in force.",
+			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"requests that keep the client known are no work": {
 			rounds: 9,
@@ -278,7 +278,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
 		},
 		"more work in a pass is no more requests": {
 			rounds: 9,
@@ -289,7 +289,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: all of 2 results are within 10 % of the list in force.",
+			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
 		},
 		"passes with different caches cold are not compared": {
 			rounds: 9,
@@ -333,7 +333,7 @@ func TestAMissingArmDecidesNothing(t *testing.T) {
 	if v := verdict.Evaluate(all, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better {
 		t.Fatalf("all arms: %s", v.Outcome)
 	}
-	const why = "Undecided: no round has a pass of the candidate and two of the list in force."
+	const why = "Undecided: no round has one pass of the candidate and two of the current options."
 	for _, missing := range []verdict.Arm{verdict.Before, verdict.Again, verdict.After} {
 		some := slices.DeleteFunc(slices.Clone(all), func(p verdict.Pass) bool { return p.Arm == missing })
 		if v := verdict.Evaluate(some, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why {
@@ -384,7 +384,7 @@ func TestWhatIsUnsteadyIsKeptOutOfTheSum(t *testing.T) {
 		t.Errorf("%s: %s; operations %+v", v.Outcome, v.Why, all)
 	}
 	for _, metric := range []string{verdict.GetAttr, verdict.Bytes} {
-		if r := find(t, v, metric); r.Outcome != verdict.Undecided || !strings.Contains(r.Note, "outlast their attributes") {
+		if r := find(t, v, metric); r.Outcome != verdict.Undecided || !strings.Contains(r.Note, "outlast their cached attributes") {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -418,7 +418,7 @@ func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	const note = "passes took 5 to 5 s (attributes kept for 3 s) before and 1 to 1 s (attributes kept for 30 s) after, with a pause of 5 s"
+	const note = "passes took 5 to 5 s (attributes cached for 3 s) before and 1 to 1 s (attributes cached for 30 s) after, with a pause of 5 s"
 	if r := find(t, v, "GETATTR"); r.Note != note {
 		t.Error(cmp.Diff(note, r.Note))
 	}

@@ -31,18 +31,18 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
 	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
 	longest, known := longestWith(phases, goal.metric())
 	if !known {
-		return fewest, fmt.Sprintf("%s at least: too few have run to show how much %s differ under one list.", text.Count(fewest, "round"), goal.metric())
+		return fewest, fmt.Sprintf("%s at least: too few have finished to show how much %s differ with the same options.", text.Count(fewest, "round"), goal.metric())
 	}
 	noise := longest.noise(goal.metric())
 	steps := ladder(fewest)
 	undecided := func(n int) float64 { return simulateUndecided(n, noise, level, goal.margin()) }
 	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= maxUndecided })
-	seen := fmt.Sprintf("%s in %s differ by a factor of %s under one list", goal.metric(), longest.name, number(math.Exp(noise)))
+	seen := fmt.Sprintf("%s in %s differ by a factor of %s with the same options", goal.metric(), longest.name, number(math.Exp(noise)))
 	if i == len(steps) {
-		return MaxRounds, fmt.Sprintf("%s: %d rounds, the most that are run, leave a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
+		return MaxRounds, fmt.Sprintf("%s: the maximum of %d rounds leaves a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
 			seen, MaxRounds, number(goal.percent()), 100*undecided(MaxRounds))
 	}
-	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials where the difference is %s %%.", seen, text.Count(steps[i], "round"), number(goal.percent()))
+	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials if the difference is %s %%.", seen, text.Count(steps[i], "round"), number(goal.percent()))
 }
 
 // longestWith returns the longest phase that has the metric and enough rounds.

@@ -17,14 +17,14 @@ func TestRoundsNeededInWords(t *testing.T) {
 		why    string
 	}{
 		"nothing has run yet": {
-			rounds: 8, why: "8 rounds at least: too few have run to show how much Seconds differ under one list.",
+			rounds: 8, why: "8 rounds at least: too few have finished to show how much Seconds differ with the same options.",
 		},
 		"two rounds tell nothing": {
 			passes: quiet.passes(2, 1),
-			rounds: 8, why: "8 rounds at least: too few have run to show how much Seconds differ under one list.",
+			rounds: 8, why: "8 rounds at least: too few have finished to show how much Seconds differ with the same options.",
 		},
-		"a quiet machine": {passes: quiet.passes(6, 1), rounds: 30, why: "Seconds in listing 1 differ by a factor of 1.1 under one list: 30 rounds decide in nine of ten trials where the difference is 10 %."},
-		"a busy machine":  {passes: busy.passes(6, 1), rounds: verdict.MaxRounds, why: "Seconds in listing 1 differ by a factor of 31 under one list: 128 rounds, the most that are run, leave a difference of 10 % undecided in 100 of 100 trials. Counts may decide."},
+		"a quiet machine": {passes: quiet.passes(6, 1), rounds: 30, why: "Seconds in listing 1 differ by a factor of 1.1 with the same options: 30 rounds decide in nine of ten trials if the difference is 10 %."},
+		"a busy machine":  {passes: busy.passes(6, 1), rounds: verdict.MaxRounds, why: "Seconds in listing 1 differ by a factor of 31 with the same options: the maximum of 128 rounds leaves a difference of 10 % undecided in 100 of 100 trials. Counts may decide."},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	better, worse, undecided := of(deciding, Better), of(deciding, Worse), of(deciding, Undecided)
 	switch {
 	case v.Rounds == 0:
-		return Undecided, "Undecided: no round has a pass of the candidate and two of the list in force."
+		return Undecided, "Undecided: no round has one pass of the candidate and two of the current options."
 	case len(deciding) == 0:
 		return Undecided, fmt.Sprintf("Undecided: no pass counted %s.", goal.metric())
 	case len(better) > 0 && len(worse) > 0:
@@ -34,18 +34,18 @@ func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	case len(worse) > 0:
 		return Worse, "Worse: " + inWords(worse) + "." + onTimes(deciding)
 	case len(undecided) == 0:
-		return NoDifference, fmt.Sprintf("No difference: %s within %s %% of the list in force.", allOf(len(deciding)), number(goal.percent()))
+		return NoDifference, fmt.Sprintf("No difference: %s within %s %% of the current options.", allOf(len(deciding)), number(goal.percent()))
 	case v.Rounds < fewest:
-		return Undecided, fmt.Sprintf("Undecided: %s cannot decide, %d can.", text.Count(v.Rounds, "round"), fewest)
+		return Undecided, fmt.Sprintf("Undecided: %s finished, at least %d required.", text.Count(v.Rounds, "round"), fewest)
 	}
 	return Undecided, "Undecided: " + whyUndecided(undecided)
 }
 
 func allOf(n int) string {
 	if n == 1 {
-		return "what was measured is"
+		return "the result is"
 	}
-	return fmt.Sprintf("all of %d results are", n)
+	return fmt.Sprintf("all %d results are", n)
 }
 
 func of(results []Result, outcome Outcome) []Result {
@@ -139,7 +139,7 @@ func number(f float64) string {
 func onTimes(deciding []Result) string {
 	times := slices.DeleteFunc(slices.Clone(deciding), func(r Result) bool { return r.Metric != Seconds })
 	if len(times) > 0 && len(of(times, Undecided)) == len(times) {
-		return " Of time nothing can be said."
+		return " Times are undecided."
 	}
 	return ""
 }
@@ -149,6 +149,6 @@ func whyUndecided(undecided []Result) string {
 	if widest.Note != "" {
 		return fmt.Sprintf("%s in %s: %s.", widest.noun(), widest.Phase, widest.Note)
 	}
-	return fmt.Sprintf("%s in %s is between %s and %s times that of the list in force after %s.", widest.noun(), widest.Phase,
+	return fmt.Sprintf("%s in %s is %s to %s times the value of the current options after %s.", widest.noun(), widest.Phase,
 		number(widest.Low), number(widest.High), text.Count(widest.Rounds, "round"))
 }

@@ -36,7 +36,7 @@ func (k valueSource) describeSource() string {
 	case byUdev:
 		return "from " + UdevRule
 	default:
-		return "from the agent within a minute"
+		return "from the agent within 5 s"
 	}
 }
 

@@ -44,7 +44,7 @@ func better() report.Trial {
 	return report.Trial{
 		Title: "eda/projects", Workload: "ListDirectory in . as user 1000, two listings with a pause of 5 s", Goal: verdict.Goal{},
 		Verdict: verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}),
-		Rounds:  "Seconds in Second listing differ by a factor of 1.2 under one list: 11 rounds decide in nine of ten trials.",
+		Rounds:  "Seconds in Second listing differ by a factor of 1.2 with the same options: 11 rounds decide in nine of ten trials.",
 		Before:  []string{"vers=3", "hard", "acregmax=60", "nconnect=1"},
 		After:   []string{"vers=3", "hard", "actimeo=30", "nconnect=4"},
 		Reasons: []report.Reason{

@@ -99,7 +99,7 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 	want := []string{
 		"report eda/a: Waiting: Requesting samples from n1, n2",
 		"request a sample from n1: 600 s of pv-1", "request a sample from n2: 600 s of pv-1", "report eda/a: Running: Waiting for the agent of n1, n2",
-		"report eda/a: Decided: A setting of the client helps: actimeo=30 (AttributeRevalidation)",
+		"report eda/a: Decided: A client setting helps: actimeo=30 (AttributeRevalidation)",
 		"remove the sample request from n1", "remove the sample request from n2",
 	}
 	if diff := cmp.Diff(want, l.log); diff != "" {
@@ -108,10 +108,10 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 	told := []v1alpha1.TrialRecommendation{{
 		Rule: "AttributeRevalidation", Cause: "Client", Options: []string{"actimeo=30"}, Nodes: 2,
-		Text:    "n1: 16387 of 16387 operations asked for attributes, and 0 changes were found",
-		Effect:  "up to 16387 fewer requests a minute",
-		Against: "what other clients change is seen up to 30 s later",
-		Source:  "measured on Linux 6.1 with knfsd: GETATTR an entry of a listing 1.0 without, 0.001 with actimeo=30",
+		Text:    "n1: 16387 of 16387 operations requested attributes, and 0 changes were found",
+		Effect:  "up to 16387 fewer requests per minute",
+		Against: "changes by other clients become visible up to 30 s later",
+		Source:  "measured on Linux 6.1 with knfsd: GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
 	}}
 	if diff := cmp.Diff(told, trial.Status.Recommendations); diff != "" {
 		t.Errorf("recommendations (-want +got):\n%s", diff)
@@ -176,10 +176,10 @@ func TestHowObservingEnds(t *testing.T) {
 		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
 		"another volume is reported":       {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},
 		"the rollout holds the node":       {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: too little time is left for a window", ""},
-		"little was done":                  {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too little was done to say anything", "Too little was done to say anything: measure while the work runs, or for longer."},
-		"nothing stands out":               {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: nothing stands out, and no change is recommended."},
-		"the server is slow":               {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No setting of the client will help (BusyServer): ", ""},
-		"only a user can decide":           {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "only somebody who knows the programs can tell", ""},
+		"little was done":                  {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too few operations for a result", "Too few operations for a result: measure while the work runs, or for longer."},
+		"nothing stands out":               {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: no problems found, and no change is recommended."},
+		"the server is slow":               {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No client setting will help (BusyServer): ", ""},
+		"only a user can decide":           {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "check with the owner of the programs", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newWatch(t, "n1")

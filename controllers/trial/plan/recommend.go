@@ -70,7 +70,7 @@ func conclusionOf(mounts []recommend.Mount, recommendations []v1alpha1.TrialReco
 	switch outcome {
 	case recommend.Helps:
 	case recommend.HelpsNot:
-		return fmt.Sprintf("No setting of the client will help (%s): %s", recommendations[0].Rule, recommendations[0].Effect)
+		return fmt.Sprintf("No client setting will help (%s): %s", recommendations[0].Rule, recommendations[0].Effect)
 	default:
 		return outcome.Text()
 	}

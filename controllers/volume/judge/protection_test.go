@@ -40,27 +40,27 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 		"sec is not lowered, and the rest of the rule applies": {
 			volume: nfs("sec=krb5p"), profile: overVolume("p", "sec=sys", "nocto"),
 			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p", "nocto"}, "p"),
-			message: "sec stays krb5p (profile wants sys; nothing is made weaker)",
+			message: "sec stays krb5p (profile wants sys; the operator never weakens a mount)",
 		},
 		"xprtsec is not lowered": {
 			volume: nfs("xprtsec=mtls"), profile: overVolume("p", "xprtsec=none", "nocto"),
 			want:    written([]string{"xprtsec=mtls"}, []string{"xprtsec=mtls", "nocto"}, "p"),
-			message: "xprtsec stays mtls (profile wants none; nothing is made weaker)",
+			message: "xprtsec stays mtls (profile wants none; the operator never weakens a mount)",
 		},
 		"ro does not become rw": {
 			volume: nfs("ro"), profile: overVolume("p", "rw", "nocto"),
 			want:    written([]string{"ro"}, []string{"ro", "nocto"}, "p"),
-			message: "access stays ro (profile wants rw; nothing is made weaker)",
+			message: "access stays ro (profile wants rw; the operator never weakens a mount)",
 		},
 		"an SMB version is not lowered, and seal stays": {
 			volume: sourced([]string{"seal", "vers=3.1.1"}, smb), profile: overVolume("p", "vers=2.1", "mfsymlinks"),
 			want:    written([]string{"seal", "vers=3.1.1"}, []string{"seal", "vers=3.1.1", "mfsymlinks"}, "p"),
-			message: "vers stays 3.1.1 (profile wants 2.1; nothing is made weaker)",
+			message: "vers stays 3.1.1 (profile wants 2.1; the operator never weakens a mount)",
 		},
 		"quotas are not dropped": {
 			volume: sourced([]string{"uquota", "prjquota"}, xfs), profile: overVolume("p", "noquota", "noatime"),
 			want:    written([]string{"uquota", "prjquota"}, []string{"uquota", "prjquota", "noatime"}, "p"),
-			message: "project quota stays prjquota (profile wants noquota; nothing is made weaker)",
+			message: "project quota stays prjquota (profile wants noquota; the operator never weakens a mount)",
 		},
 		"nor with KeepVolume, where both stood in one list": {
 			volume: sourced([]string{"gquota"}, xfs), profile: onClass("p", "noquota"),
@@ -70,11 +70,11 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 			volume: nfs("sec=krb5i"), class: []string{"sec=krb5i"},
 			profile: builders.NFSProfile("p", []string{"sec=krb5", "nocto"}, builders.OnConflict(v1alpha1.ConflictUseProfileOverClass)),
 			want:    written([]string{"sec=krb5i"}, []string{"sec=krb5i", "nocto"}, "p"),
-			message: "nothing is made weaker",
+			message: "the operator never weakens a mount",
 		},
 		"a read-only source of the kubelet's plugin": {
 			volume: readOnly(nfs()), profile: overVolume("p", "rw", "nocto"), want: written(nil, []string{"nocto"}, "p"),
-			message: "access stays ro (profile wants rw; nothing is made weaker)",
+			message: "access stays ro (profile wants rw; the operator never weakens a mount)",
 		},
 		"a read-only source of a driver that adds ro after the list": {
 			volume: readOnly(sourced(nil, byCSI("nfs.csi.k8s.io", "", nil))), profile: overVolume("p", "rw", "nocto"), want: written(nil, []string{"nocto"}, "p"),
@@ -87,11 +87,11 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 		"the driver's value": {
 			volume: sourced(nil, byCSI("nfs.csi.k8s.io", "", map[string]string{"mountOptions": "sec=krb5p"})), profile: overVolume("p", "sec=sys", "nocto"),
 			want:    written(nil, []string{"nocto"}, "p"),
-			message: "sec stays krb5p (profile wants sys; nothing is made weaker)",
+			message: "sec stays krb5p (profile wants sys; the operator never weakens a mount)",
 		},
 		"below the default": {
 			volume: nfs(), profile: overVolume("p", "sec=none", "nocto"), want: written(nil, []string{"nocto"}, "p"),
-			message: "sec stays sys (profile wants none; nothing is made weaker)",
+			message: "sec stays sys (profile wants none; the operator never weakens a mount)",
 		},
 		"stronger replaces": {
 			volume: nfs("sec=sys"), profile: overVolume("p", "sec=krb5p"), want: written([]string{"sec=sys"}, []string{"sec=krb5p"}, "p"),
@@ -99,7 +99,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 		"of two profiles the one that wins may not weaken": {
 			volume: nfs("sec=krb5"), profile: overVolume("p", "nocto"), more: []v1alpha1.StorageClientProfile{overVolume("q", "sec=none")},
 			want:    written([]string{"sec=krb5"}, []string{"sec=krb5", "nocto"}, "p", "q"),
-			message: "sec stays krb5 (profile wants none; nothing is made weaker)",
+			message: "sec stays krb5 (profile wants none; the operator never weakens a mount)",
 		},
 		"a list that an earlier release made weaker becomes strict again": {
 			volume:  builders.NFSVolume([]string{"sec=sys", "nocto"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys", "nocto"}, "p")),
@@ -122,7 +122,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 			volume:  nfs("hard"),
 			profile: overVolume("p", "nconnect=4"), more: []v1alpha1.StorageClientProfile{overVolume("q", "nconnect=8", "sec=none", "nocto")},
 			want:    written([]string{"hard"}, []string{"hard", "nocto"}, "p", "q"),
-			message: "sec stays sys (profile wants none; nothing is made weaker)",
+			message: "sec stays sys (profile wants none; the operator never weakens a mount)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -183,7 +183,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		"rw does not lift readOnly where the kubelet sorts": {
 			volume: builders.NFSVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(builders.NFSProfile("p", []string{"rw"})),
 			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonKeepsOwnValue, Profiles: []string{"p"}},
-			message: "access stays ro (profile wants rw; nothing is made weaker)",
+			message: "access stays ro (profile wants rw; the operator never weakens a mount)",
 		},
 		"rw is written where the volume is writable": {
 			volume: builders.NFSVolume(nil), profiles: one(builders.NFSProfile("p", []string{"rw"})), want: written(nil, []string{"rw"}, "p"),

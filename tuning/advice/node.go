@@ -19,7 +19,9 @@ const (
 )
 
 // hashFindings applies a rule to each node and hash table. A text without node names is the same for all nodes.
-func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool, text func(a hashTable, nodes []string, worst catalogue.HashGrant) string) []finding {
+func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool,
+	text func(a hashTable, nodes []string, worst catalogue.HashGrant) string,
+) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
 		var names []string
@@ -83,8 +85,8 @@ func hashRounded(s *scope) []finding {
 }
 
 func writebackOff(s *scope) []finding {
-	return s.setTo("vm.dirty_writeback_centisecs", "0", "turns periodic write-back off: written data stays in memory until fsync, vm.dirty_background_ratio or "+
-		"a lack of memory, and a crash loses all of it; use 100 to 500")
+	return s.setTo("vm.dirty_writeback_centisecs", "0", "turns periodic write-back off: written data stays in memory until fsync, "+
+		"vm.dirty_background_ratio or a lack of memory, and a crash loses all of it; use 100 to 500")
 }
 
 // readAheadWindow applies above four requests: 1024 KiB with the rsize of 256 KiB that guides recommend.
@@ -94,8 +96,9 @@ func readAheadWindow(s *scope) []finding {
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
 		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 > maxRequests*largest {
-			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: in two published sweeps, 1024 KiB is 45 to 50 %% "+
-				"faster than the default of 128 KiB, and 15360 KiB is slower, although it needs the fewest requests; use %d KiB until you have measured more on your own volume",
+			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: in two "+
+				"published sweeps, 1024 KiB is 45 to 50 %% faster than the default of 128 KiB, and 15360 KiB is slower, although it needs the "+
+				"fewest requests; use %d KiB until you have measured more on your own volume",
 				ahead.kib, ahead.kib*1024/largest, largest, max(1024, largest/1024))})
 		}
 	}
@@ -110,8 +113,8 @@ func readAheadMemory(s *scope) []finding {
 		if kib <= maxKiB {
 			return
 		}
-		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only a part of it is needed: "+
-			"use 1024 KiB until you have measured more on your own volume", formatSize(int64(kib)*1024))})
+		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only "+
+			"a part of it is needed: use 1024 KiB until you have measured more on your own volume", formatSize(int64(kib)*1024))})
 	}
 	for i, entry := range s.node.ReadAhead {
 		add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), entry.SizeKiB)
@@ -182,10 +185,12 @@ func tcpMem(s *scope) []finding {
 	if !ok || len(pages) != 3 {
 		return nil
 	}
-	text := fmt.Sprintf("counts pages: memory pressure starts at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes), formatSize(pages[2]*pageBytes))
+	text := fmt.Sprintf("counts pages: memory pressure starts at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes),
+		formatSize(pages[2]*pageBytes))
 	if node, known := s.smallestNode(); known {
 		// The kernel's default pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
-		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, formatSize(node.Memory), formatSize(node.Memory/16))
+		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, formatSize(node.Memory),
+			formatSize(node.Memory/16))
 		if pages[2]*pageBytes > node.Memory {
 			text += ", and the limit is more than its memory"
 		}
@@ -244,8 +249,9 @@ func portRange(s *scope) []finding {
 
 // tunedSysctls maps tuned's profiles for latency and throughput to their sysctls. Version 2.20 sets ratios; 2.27 and later set bytes.
 var tunedSysctls = map[string][]string{
-	"latency-performance":    {"vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
-	"network-latency":        {"net.core.busy_poll", "net.core.busy_read", "net.ipv4.tcp_fastopen", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+	"latency-performance": {"vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+	"network-latency": {"net.core.busy_poll", "net.core.busy_read", "net.ipv4.tcp_fastopen", "vm.dirty_background_ratio", "vm.dirty_ratio",
+		"vm.swappiness"},
 	"network-throughput":     {"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
 	"throughput-performance": {"net.core.somaxconn", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
 	"virtual-guest":          {"net.core.somaxconn", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
@@ -265,8 +271,9 @@ func tunedOverlap(s *scope) []finding {
 		return nil
 	}
 	slices.Sort(both)
-	return []finding{{"spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if tuned changes them; "+
-		"newer versions of tuned set the dirty limits in bytes, and the ratios then read 0", s.node.Tuned.Profile, text.InOrder(both, ", "))}}
+	return []finding{{"spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if "+
+		"tuned changes them; newer versions of tuned set the dirty limits in bytes, and the ratios then "+
+		"read 0", s.node.Tuned.Profile, text.InOrder(both, ", "))}}
 }
 
 func slotsSpelling(s *scope) []finding {

@@ -32,7 +32,8 @@ var remedies = map[string]string{
 	"rsize-granted":          "Use a power of two, 4096 to 1048576.",
 	"rsize-wsize":            "Give rsize and wsize the same value.",
 	"sack-off":               "Set net.ipv4.tcp_sack to 1, or leave it out.",
-	ServerBudget:             "Compare the figures with your server's limits; with the annotation tuning.storageclient.dev/server-limits, the operator checks them.",
+	ServerBudget: "Compare the figures with your server's limits; with the annotation tuning.storageclient.dev/server-limits, " +
+		"the operator checks them.",
 	"server-budget-exceeded": "Lower nconnect or the slot table, use fewer nodes for the server, or raise its limits.",
 	"server-chunk":           "Use an rsize and a read-ahead that divide the chunk or are multiples of it.",
 	"server-copy":            "Copy with cp of coreutils 9 or another program that calls copy_file_range.",
@@ -47,8 +48,9 @@ var remedies = map[string]string{
 	"tcp-mem":                "Leave tcp_mem out, or count pages of 4 KiB: memory pressure starts at the second number.",
 	"tcp-minimum":            "Use 4096 as the first number; the second and third decide how fast a connection gets.",
 	"tuned-overlap":          "Declare the value once: in sysctls, which win, or by another tuned profile.",
-	"volumes-left-out":       "Name the driver in selector.drivers of a rule without protocols if it mounts NFS, or XFS and the volumes' fsType is xfs; or annotate the volumes tuning.storageclient.dev/ignore.",
-	"writeback-off":          "Use 100 to 500.",
-	"xfs-memory":             "Keep the defaults on nodes with many XFS file systems and little memory.",
-	"xfs-quota":              "Remove noquota on file systems with quotas.",
+	"volumes-left-out": "Name the driver in selector.drivers of a rule without protocols if it mounts NFS, or XFS and the volumes' " +
+		"fsType is xfs; or annotate the volumes tuning.storageclient.dev/ignore.",
+	"writeback-off": "Use 100 to 500.",
+	"xfs-memory":    "Keep the defaults on nodes with many XFS file systems and little memory.",
+	"xfs-quota":     "Remove noquota on file systems with quotas.",
 }

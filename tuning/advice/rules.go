@@ -22,9 +22,10 @@ const (
 	sourceReadAhead       = "measured on 5.10, 6.1 and 6.18: 128 MiB take 129 READs at 15360 KiB, 136 at 15380, 1024 at 128"
 	sourceReadAheadMemory = "kernel Documentation/ABI/stable/sysfs-block, queue/read_ahead_kb; mm/readahead.c"
 	sourceKernels         = "measured on 6.1 and 6.18: tcp_rmem's maximum 6 MiB and 32 MiB, rmem_max 208 KiB and 4 MiB"
-	sourceSweeps          = "github.com/buroa/home-ops pull request 5862: 650, 942 and 380 MB/s with 128, 1024 and 15360 KiB; honnef.co, a sweep of NFS read-ahead"
-	sourceVM              = "kernel Documentation/admin-guide/sysctl/vm.rst"
-	sourceGRUB            = "grub-mkconfig of GRUB 2.06; RHEL 9.3 release notes"
+	sourceSweeps          = "github.com/buroa/home-ops pull request 5862: 650, 942 and 380 MB/s with 128, 1024 and 15360 KiB; honnef.co, a " +
+		"sweep of NFS read-ahead"
+	sourceVM   = "kernel Documentation/admin-guide/sysctl/vm.rst"
+	sourceGRUB = "grub-mkconfig of GRUB 2.06; RHEL 9.3 release notes"
 )
 
 // rules is sorted by ID; a test verifies this.
@@ -39,8 +40,9 @@ var rules = []Rule{
 		Title:       "actimeo sets all four timers, for files and for directories.",
 		Explanation: "actimeo sets acregmin, acregmax, acdirmin and acdirmax; their defaults are 3, 60, 30 and 60 s."},
 	{ID: "boot-argument-file", Severity: info, Source: sourceGRUB,
-		Title:       "Kernel arguments are stored in a separate file, not in /etc/default/grub.",
-		Explanation: "The agent stores them under /etc/default/grub.d in a file that is read last and only appends: a cloud image may override /etc/default/grub, and a boot loader with its own entries ignores it."},
+		Title: "Kernel arguments are stored in a separate file, not in /etc/default/grub.",
+		Explanation: "The agent stores them under /etc/default/grub.d in a file that is read last and only appends: a cloud image may override " +
+			"/etc/default/grub, and a boot loader with its own entries ignores it."},
 	{ID: "copy-from-snapshot", Severity: info, Source: sourceAzureFiles,
 		Title:       "Copy and back up large directories from a snapshot.",
 		Explanation: "Copy and back up from a snapshot of the share, not from the live share."},
@@ -53,8 +55,9 @@ var rules = []Rule{
 	{ID: "hash-small", Severity: warning, Source: sourceHash, check: hashSmall,
 		Title: "A hash table smaller than any kernel's default makes lookups slower."},
 	{ID: "interleave-statx", Severity: info, Source: sourceAzureFiles,
-		Title:       "Applications should not stat all files of a large directory at the end.",
-		Explanation: "An application that needs attributes should call statx after each getdents64, not for all files at the end; one that needs only names should not call it at all."},
+		Title: "Applications should not stat all files of a large directory at the end.",
+		Explanation: "An application that needs attributes should call statx after each getdents64, not for all files at the end; one that " +
+			"needs only names should not call it at all."},
 	{ID: "intr-no-effect", Severity: warning, Source: sourceNFS, CheckedElsewhere: true, check: intrNoEffect,
 		Title: "intr has had no effect since kernel 2.6.25."},
 	{ID: "lowers-kernel", Severity: warning, Source: sourceKernels, check: lowersKernel,
@@ -110,7 +113,8 @@ var rules = []Rule{
 		Title: "Read one server with one size only."},
 	{ID: "slots-per-connection", Severity: warning, Source: sourceANFSlots, check: slotsPerConnection,
 		Title: "The slot table limits each connection; Azure NetApp Files accepts 128 requests per connection."},
-	{ID: "slots-sessions", Severity: warning, Source: "kernel fs/nfs/nfs4client.c; measured on 6.1 and 6.18", CheckedElsewhere: true, check: slotsSessions,
+	{ID: "slots-sessions", Severity: warning, Source: "kernel fs/nfs/nfs4client.c; measured on 6.1 and 6.18", CheckedElsewhere: true,
+		check: slotsSessions,
 		Title: "NFSv4.1 and 4.2 ignore the slot table."},
 	{ID: "slots-spelling", Severity: hurts, Source: sourceANF + "; measured", CheckedElsewhere: true, check: slotsSpelling,
 		Title: "Two vendor pages misspell sunrpc.tcp_max_slot_table_entries."},
@@ -125,8 +129,9 @@ var rules = []Rule{
 	{ID: "sync", Severity: warning, Source: sourceANF, check: sync,
 		Title: "sync makes every write wait for the server."},
 	{ID: "sysctl-files", Severity: info, Source: "sysctl(8) of procps 4.0.2; " + sourceANF,
-		Title:       "Sysctls are stored in a separate file; sysctl -P does not exist.",
-		Explanation: "The agent applies them at once and stores them in its own file under /etc/sysctl.d: you do not have to run a command. sysctl -P, which a vendor's page recommends, does not exist, and -p reads only /etc/sysctl.conf."},
+		Title: "Sysctls are stored in a separate file; sysctl -P does not exist.",
+		Explanation: "The agent applies them at once and stores them in its own file under /etc/sysctl.d: you do not have to run a command. " +
+			"sysctl -P, which a vendor's page recommends, does not exist, and -p reads only /etc/sysctl.conf."},
 	{ID: "sysctl-no-effect", Severity: info, Source: sourceIPSysctl, CheckedElsewhere: true, check: sysctlNoEffect,
 		Title: "tcp_low_latency and tcp_fack no longer have any effect."},
 	{ID: "tcp-buffers", Severity: info, Source: sourceANF, check: tcpBuffers,
@@ -146,8 +151,9 @@ var rules = []Rule{
 	{ID: "volumes-left-out", Severity: warning, Source: "docs/drivers.md", check: volumesLeftOut,
 		Title: "Rules that name protocols do not select volumes of unknown drivers."},
 	{ID: "watch-operations", Severity: info, Source: sourceQumulo,
-		Title:       "Averages hide a small extra request in every read: count operations, with cold caches.",
-		Explanation: "Evaluate read-ahead by the READs of one file, not by a node's averages: use a file larger than memory or drop caches first. The server's cache may still be warm."},
+		Title: "Averages hide a small extra request in every read: count operations, with cold caches.",
+		Explanation: "Evaluate read-ahead by the READs of one file, not by a node's averages: use a file larger than memory or drop caches " +
+			"first. The server's cache may still be warm."},
 	{ID: "writeback-off", Severity: warning, Source: sourceVM, check: writebackOff,
 		Title: "Without periodic write-back, a crash loses more."},
 	{ID: "xfs-memory", Severity: info, Source: sourceXFSUnlink, check: xfsMemory,

@@ -45,7 +45,8 @@ func acregmaxDefault(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if n, ok := rule.lastNumber("acregmax"); ok && n == 30 {
-			found = append(found, finding{rule.fieldOf("acregmax"), "30 is half of the kernel's default of 60 s, although a vendor's page calls 30 the default"})
+			found = append(found, finding{rule.fieldOf("acregmax"), "30 is half of the kernel's default of 60 s, although a vendor's page calls 30 " +
+				"the default"})
 		}
 	}
 	return found
@@ -66,8 +67,9 @@ func actimeoRange(s *scope) []finding {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		n, ok := rule.lastNumber("actimeo")
 		if ok && !rule.isPicked() && (n < 30 || n > 60) {
-			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a shorter time queries the "+
-				"server too often, a longer time shows outdated data, which suits only volumes that are read-only or selected by label", n)})
+			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a "+
+				"shorter time queries the server too often, a longer time shows outdated data, which suits only volumes that are read-only or "+
+				"selected by label", n)})
 		}
 	}
 	return found
@@ -81,8 +83,8 @@ func metadataOnNFS41(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if rule.usesSessions() {
-			found = append(found, finding{rule.field, "NFSv" + rule.transport.Version + " takes 25 to 75 % longer than v3 for some work with many small files; " +
-				"large files, streaming and databases are not slower, and locking may need it"})
+			found = append(found, finding{rule.field, "NFSv" + rule.transport.Version + " takes 25 to 75 % longer than v3 for some work with many " +
+				"small files; large files, streaming and databases are not slower, and locking may need it"})
 		}
 	}
 	return found
@@ -91,7 +93,8 @@ func metadataOnNFS41(s *scope) []finding {
 func mtu(s *scope) []finding {
 	for i := range s.volumes {
 		if slices.Contains(s.volumes[i].Selector.Drivers, tridentDriver) {
-			return []finding{{"", "if the volumes are on Azure NetApp Files, keep the MTU of clients at 1,500: the path to the service does not accept larger packets"}}
+			return []finding{{"", "if the volumes are on Azure NetApp Files, keep the MTU of clients at 1,500: the path to the service does not " +
+				"accept larger packets"}}
 		}
 	}
 	return nil
@@ -152,7 +155,8 @@ func nconnectSlots(s *scope) []finding {
 	if fitting == 0 {
 		return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table ends at nconnect=8, and %d is declared", slots, nconnect)}}
 	}
-	return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table recommends %d for nconnect=%d: use FromNconnect", slots, fitting, nconnect)}}
+	return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table recommends %d for nconnect=%d: use FromNconnect", slots, fitting,
+		nconnect)}}
 }
 
 func slotsPerConnection(s *scope) []finding {
@@ -160,8 +164,8 @@ func slotsPerConnection(s *scope) []finding {
 	if slots <= anfPerConnection {
 		return nil
 	}
-	return []finding{{fieldSlots, fmt.Sprintf("limits each connection: %d connections may have %d requests in flight. Azure NetApp Files accepts %d per connection; "+
-		"its document contradicts itself (256 for nconnect=8 in the text, 512 in the table). %d or less is safe",
+	return []finding{{fieldSlots, fmt.Sprintf("limits each connection: %d connections may have %d requests in flight. Azure NetApp Files "+
+		"accepts %d per connection; its document contradicts itself (256 for nconnect=8 in the text, 512 in the table). %d or less is safe",
 		nconnect, int64(nconnect)*slots, anfPerConnection, anfPerConnection)}}
 }
 
@@ -174,15 +178,16 @@ func slotsSessions(s *scope) []finding {
 }
 
 func nextMountOnly(s *scope) []finding {
-	return s.findOptions(mountoptions.XFS, "takes effect only after the file system is unmounted and mounted again", "logbsize", "logbufs", "allocsize", "largeio")
+	return s.findOptions(mountoptions.XFS, "takes effect only after the file system is unmounted and mounted again", "logbsize", "logbufs",
+		"allocsize", "largeio")
 }
 
 func noctoMeaning(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if _, ok := rule.lastValue("nocto"); ok && !rule.isPicked() {
-			found = append(found, finding{rule.fieldOf("nocto"), "a file that another client has changed may still be read from the cache after it is opened; " +
-				"writes are still flushed at close. Use it on volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]"})
+			found = append(found, finding{rule.fieldOf("nocto"), "a file that another client has changed may still be read from the cache after it " +
+				"is opened; writes are still flushed at close. Use it on volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]"})
 		}
 	}
 	return found
@@ -246,8 +251,8 @@ func readAheadTail(s *scope) []finding {
 		for _, rsize := range s.rsizes() {
 			window := ahead.kib * 1024
 			if tail := window % rsize; window > rsize && tail != 0 {
-				found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes and a remainder of %d KiB, which costs one small extra request in every window: "+
-					"use %d KiB", ahead.kib, window/rsize, rsize, tail/1024, window/rsize*rsize/1024)})
+				found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes and a remainder of %d KiB, which costs one "+
+					"small extra request in every window: use %d KiB", ahead.kib, window/rsize, rsize, tail/1024, window/rsize*rsize/1024)})
 			}
 		}
 	}
@@ -259,7 +264,8 @@ func readAheadBelowRsize(s *scope) []finding {
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
 		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 < largest {
-			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is less than one request of %d bytes: small sequential reads never become requests of that size", ahead.kib, largest)})
+			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is less than one request of %d bytes: small sequential reads never "+
+				"become requests of that size", ahead.kib, largest)})
 		}
 	}
 	return found
@@ -267,8 +273,8 @@ func readAheadBelowRsize(s *scope) []finding {
 
 func readAheadRuleFile(s *scope) []finding {
 	if ahead := s.readAheads(); len(ahead) > 0 {
-		return []finding{{ahead[0].field, "is set by the agent; remove the udev rule file /etc/udev/rules.d/99-nfs.rules if a vendor's recipe created it: it hides " +
-			"the rule file of the NFS tools, which has the same name"}}
+		return []finding{{ahead[0].field, "is set by the agent; remove the udev rule file /etc/udev/rules.d/99-nfs.rules if a vendor's recipe " +
+			"created it: it hides the rule file of the NFS tools, which has the same name"}}
 	}
 	return nil
 }
@@ -320,7 +326,8 @@ func serverSizes(s *scope) []finding {
 			if !seen {
 				met[server] = path{i, sizes}
 			} else if first.sizes != sizes {
-				found = append(found, finding{rule.field, fmt.Sprintf("%s is read with %s here but with %s in spec.volumes[%d]: use one size", server, sizes, first.sizes, first.rule)})
+				found = append(found, finding{rule.field, fmt.Sprintf("%s is read with %s here but with %s in spec.volumes[%d]: use one size", server, sizes,
+					first.sizes, first.rule)})
 			}
 		}
 	}
@@ -347,14 +354,16 @@ func xfsMemory(s *scope) []finding {
 			buffers = 8
 		}
 		if bytes, known := mountoptions.Bytes(value); known {
-			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("uses %d KiB of memory for the log buffers of each file system, instead of 256 KiB", buffers*bytes/1024)})
+			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("uses %d KiB of memory for the log buffers of each file system, "+
+				"instead of 256 KiB", buffers*bytes/1024)})
 		}
 	}
 	return found
 }
 
 func xfsQuota(s *scope) []finding {
-	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
+	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas "+
+		"counts all files again", "noquota")
 }
 
 // volumesLeftOut lists the drivers with the most volumes that no rule selects.
@@ -370,6 +379,7 @@ func volumesLeftOut(s *scope) []finding {
 		}
 		drivers = append(drivers, which+")")
 	}
-	return []finding{{"", fmt.Sprintf("%s not selected by any rule because their drivers are unknown: %s", text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),
+	return []finding{{"", fmt.Sprintf("%s not selected by any rule because their drivers are unknown: %s",
+		text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),
 		text.InOrder(drivers, "; "))}}
 }

@@ -8,7 +8,8 @@ func serverCopy(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if rule.transport.Version == "4.2" {
-			found = append(found, finding{rule.field, "NFSv4.2 can copy on the server: copy_file_range, which cp of coreutils uses, is faster than reading and writing through the client"})
+			found = append(found, finding{rule.field, "NFSv4.2 can copy on the server: copy_file_range, which cp of coreutils uses, is faster than " +
+				"reading and writing through the client"})
 		}
 	}
 	for _, rule := range s.rulesOf(mountoptions.SMB) {

@@ -171,8 +171,9 @@ const (
 	sourceSession   = "kernel fs/nfs/super.c and nfs4session.h; Azure NetApp Files, concurrency best practices"
 	sourceHashTable = "kernel Documentation/admin-guide/kernel-parameters.txt; measured on 6.1 and 6.18; Azure Files, large directories"
 
-	noteBuffers     = "Little effect on NFS over TCP: its buffers are sized by tcp_rmem and tcp_wmem."
-	noteSlots       = "Limits each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots. A connection keeps the limit that it was opened with."
+	noteBuffers = "Little effect on NFS over TCP: its buffers are sized by tcp_rmem and tcp_wmem."
+	noteSlots   = "Limits each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots. A connection keeps the " +
+		"limit that it was opened with."
 	noteSessions    = "NFSv4.1 and 4.2 only. One table per session, shared by all connections and mounts of a server; the server may grant less."
 	hazardTCPMemory = "The first number is granted to every socket even when memory is short: if it is large, many sockets use up the node's memory."
 	lowTCPBuffers   = "Buffers below 64 KiB keep a connection far below the network's speed; the kernel's default buffers are larger."
@@ -193,11 +194,12 @@ var parameters = []Parameter{
 	sessionSlots("max_session_cb_slots", "16", "Limits callbacks in flight from the server; the connection's own limit may be lower."),
 	sessionSlots("max_session_slots", "64", "Limits requests in flight."),
 	{Key: NFS4UniqueIDKey, Kind: Identity, TakesEffect: v1alpha1.EffectReboot, Module: "nfs",
-		Note: "Declared as nfs4UniqueID. Takes effect when the module is loaded: before the first NFS mount, or at the next boot of a node that has NFS mounts. " +
-			"A value that is written to /sys/fs/nfs/net/nfs_client/identifier takes precedence.",
+		Note: "Declared as nfs4UniqueID. Takes effect when the module is loaded: before the first NFS mount, or at the next boot of a node that " +
+			"has NFS mounts. A value that is written to /sys/fs/nfs/net/nfs_client/identifier takes precedence.",
 		Source: "kernel Documentation/filesystems/nfs/client-identifier.rst; fs/nfs/nfs4proc.c, nfs4_get_uniquifier"},
 
-	slotTable("tcp_max_slot_table_entries", "65536", 16, "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins if it is larger."),
+	slotTable("tcp_max_slot_table_entries", "65536", 16, "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins "+
+		"if it is larger."),
 	slotTable("tcp_slot_table_entries", "2", 2, "The number of slots that a TCP connection starts with."),
 	slotTable("udp_slot_table_entries", "16", 16, "The number of slots of a UDP transport."),
 
@@ -211,48 +213,64 @@ var parameters = []Parameter{
 	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "packets", Default: "1000",
 		Least: []int64{64}, LeastReason: "the kernel processes 64 packets at a time (net.core.dev_weight), and a shorter queue drops most packets of pods",
 		Low: []int64{1000}, LowHazard: "A queue shorter than the kernel's default of 1000 drops packets in bursts.",
-		Hazard: "A long queue uses memory and adds latency on a busy node.", HazardAbove: 1000, Source: sourceNet + "; net/core/dev.c, enqueue_to_backlog"}),
+		Hazard: "A long queue uses memory and adds latency on a busy node.", HazardAbove: 1000, Source: sourceNet + "; net/core/dev.c, " +
+			"enqueue_to_backlog"}),
 	sysctl(Parameter{Key: "net.core.optmem_max", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
 		Note: "Limits ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_default", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_max", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.rmem_default", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992",
+		Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.rmem_max", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers,
+		Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.somaxconn", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
 		Note: "Limits the queue of listening sockets: no effect on storage clients.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_default", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_max", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port", Default: "32768 60999",
-		LeastSpan: 256, LeastReason: "the host, its daemons and all pods with host networking share these ports, and new connections fail once they are used up",
-		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
-		Note:   "The kernel prefers one even and one odd port.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
+	sysctl(Parameter{Key: "net.core.wmem_default", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992",
+		Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_max", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers,
+		Source: sourceNet}),
+	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port",
+		Default:   "32768 60999",
+		LeastSpan: 256, LeastReason: "the host, its daemons and all pods with host networking share these ports, and new connections fail once " +
+			"they are used up",
+		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, " +
+			"unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
+		Note: "The kernel prefers one even and one odd port.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
 	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
 		Hazard: "An action, not a state: it is executed once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected and not undone.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected " +
+		"and not undone.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_fack", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_low_latency", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
 		Least: []int64{3072, 4096, 6144}, LeastReason: "these are the kernel's defaults with 256 MiB of memory, and all connections of the node share them",
-		Hazard: "Counts pages, not bytes, and replaces the values that the kernel derived from the node's memory: 4096 89600 4194304 means memory pressure from 350 MiB on, for all sockets together.",
+		Hazard: "Counts pages, not bytes, and replaces the values that the kernel derived from the node's memory: 4096 89600 4194304 means " +
+			"memory pressure from 350 MiB on, for all sockets together.",
 		Source: sourceIPSysctl + "; net/ipv4/tcp.c, tcp_init_mem"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_no_metrics_save", Kind: Flag, Max: 1, Default: "0", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
+	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32,
+		Unit: "bytes", Default: "4096 131072 6291456",
 		Least: []int64{1, 2304, 2304}, LeastReason: "new connections carry no data with less, while open connections continue",
 		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
 		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards. " +
 			"The maximum of kernel 6.18 is 33554432: declare what you need in sysctlsAtLeast.",
 		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_RCVBUF; measured on 6.18: 1000 carries 7 KiB of 1 MiB, 2304 all of it"}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, every lost packet costs far more retransmissions.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, every lost packet costs far more " +
+		"retransmissions.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_slow_start_after_idle", Kind: Flag, Max: 1, Default: "1", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_timestamps", Kind: Integer, Min: 0, Max: 2, Default: "1",
-		Hazard: "If off, wrapped sequence numbers are not detected (at 10 Gb/s they wrap within seconds), and buffers are sized less accurately.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, no connection has more than 64 KiB in flight.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
+		Hazard: "If off, wrapped sequence numbers are not detected (at 10 Gb/s they wrap within seconds), and buffers are sized less accurately.",
+		Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, no connection has more than 64 " +
+		"KiB in flight.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32,
+		Unit: "bytes", Default: "4096 16384 4194304",
 		Least: []int64{1, 4608, 4608}, LeastReason: "no socket can request less (SO_SNDBUF), and every packet waits for the previous packet",
 		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
 		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.",
 		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_SNDBUF"}),
 	sysctl(Parameter{Key: "vm.dirty_background_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "10",
 		Note: "Setting it clears vm.dirty_background_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
-	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000", Source: sourceVM}),
+	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000",
+		Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "20",
 		Least: []int64{1}, LeastReason: "with 0 every write waits for the disk: 80 MB took 36 s instead of 4",
 		Note: "Setting it clears vm.dirty_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),

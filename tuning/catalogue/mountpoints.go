@@ -74,7 +74,8 @@ func (a AllowList) ValidateMountPoint(point string) string {
 	if isGlob && dir == "/" {
 		return "the glob also matches the system's file systems: start it with a data directory, such as /mnt/*"
 	}
-	return fmt.Sprintf("only file systems at or below %s and %s/<application> can be set; to allow %s, start manager and agents with --allow-filesystem=%s",
+	return fmt.Sprintf("only file systems at or below %s and %s/<application> can be set; to allow %s, start manager and agents with "+
+		"--allow-filesystem=%s",
 		strings.Join(dataDirs, ", "), libDir, dir, allow)
 }
 

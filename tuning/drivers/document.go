@@ -47,7 +47,8 @@ func (r *row) document() Documented {
 	read, found := readings[r.driver]
 	d := Documented{
 		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "not supported"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
-		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.changes.text, "unchanged"), Empty: cmp.Or(r.empty.text, "stays empty"),
+		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.changes.text, "unchanged"),
+		Empty: cmp.Or(r.empty.text, "stays empty"),
 	}
 	if r.additional.text != "" {
 		d.Options += ", then " + r.additional.text

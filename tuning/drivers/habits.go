@@ -134,11 +134,13 @@ var (
 	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")
 	readWrite  = appended("rw")
 	once       = optionChange{"unchanged, without duplicates", func(_ Volume, list []string) []string { return onceEach(list) }}
-	efsList    = optionChange{"tls first, then the options in lower case, without duplicates; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
-		"noresvport if missing", efsUtilsList}
+	efsList    = optionChange{"tls first, then the options in lower case, without duplicates; then version 4.1 (4.2 of S3 Files), sizes of 1 " +
+		"MiB, hard, timeo=600, retrans=2 and noresvport if missing", efsUtilsList}
 	diskList     = optionChange{"unchanged; nouuid for XFS", withoutUUID}
-	diskOnceList = optionChange{"unchanged, without duplicates; nouuid for XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
-	vastList     = optionChange{"kept", func(v Volume, list []string) []string {
+	diskOnceList = optionChange{"unchanged, without duplicates; nouuid for XFS", func(v Volume, list []string) []string {
+		return onceEach(withoutUUID(v, list))
+	}}
+	vastList = optionChange{"unchanged", func(v Volume, list []string) []string {
 		if len(list) > 0 {
 			return list
 		}
@@ -148,7 +150,9 @@ var (
 
 // appended returns the habit of drivers that append their options.
 func appended(options ...string) optionChange {
-	return optionChange{"kept, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string { return append(slices.Clone(list), options...) }}
+	return optionChange{"unchanged, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string {
+		return append(slices.Clone(list), options...)
+	}}
 }
 
 // sortedList returns the sorted set of options (JoinMountOptions in pkg/volume/util of Kubernetes).

@@ -26,7 +26,8 @@ var diskTypes = []string{"ext2", "ext3", fsTypeXFS, "btrfs"}
 // it only for messages. Empty if there is no indication.
 func (v Volume) LooksLike(options []string) v1alpha1.VolumeProtocol {
 	for _, p := range []v1alpha1.VolumeProtocol{nfs, smb} {
-		if hasWord(v.Driver, words[p]) || slices.Contains(words[p], strings.ToLower(v.FSType)) || slices.Contains(words[p], strings.ToLower(v.attribute("fsType"))) ||
+		if hasWord(v.Driver, words[p]) || slices.Contains(words[p], strings.ToLower(v.FSType)) ||
+			slices.Contains(words[p], strings.ToLower(v.attribute("fsType"))) ||
 			slices.Contains(words[p], strings.ToLower(v.attribute("protocol"))) || hasName(options, exclusiveOptions[p]...) {
 			return p
 		}

@@ -27,8 +27,8 @@ var readings = map[string]reading{
 		order:    "pkg/volume/util/util.go, JoinMountOptions: a set, sorted alphabetically",
 		appends:  "pkg/volume/nfs/nfs.go, SetUpAt: ro, for a read-only claim of the pod; nothing else",
 		replaces: "pkg/volume/util/util.go, MountOptionFromSpec: the annotation volume.beta.kubernetes.io/mount-options replaces the list",
-		readOnly: "pkg/volume/nfs/nfs.go, getVolumeSource: for a PersistentVolume, readOnly of the pod's claim; ro is sorted in, and rw in the list comes after it, " +
-			"but GetAttributes still makes the containers' mounts read-only",
+		readOnly: "pkg/volume/nfs/nfs.go, getVolumeSource: for a PersistentVolume, readOnly of the pod's claim; ro is sorted in, and rw in the " +
+			"list comes after it, but GetAttributes still makes the containers' mounts read-only",
 	},
 	"nfs.csi.k8s.io": {
 		repo: "kubernetes-csi/csi-driver-nfs", release: "csi-driver-nfs 4.13.4",
@@ -46,8 +46,9 @@ var readings = map[string]reading{
 		handle:  "pkg/smb/nodeserver.go, NodeStageVolume: the name of a lock and of the cache of Kerberos tickets; not parsed",
 		source:  "pkg/smb/nodeserver.go, NodeStageVolume: source/subDir of the attributes, the case of their names is ignored",
 		order:   "pkg/smb/nodeserver.go, NodeStageVolume: kept",
-		appends: "pkg/smb/nodeserver.go, NodeStageVolume: for a pod with an fsGroup, unless an option in the list starts with gid: gid, file_mode=0774 and " +
-			"dir_mode=0775, or the group's rights in the modes of the list; domain, username and password of the secret, unless the list has guest",
+		appends: "pkg/smb/nodeserver.go, NodeStageVolume: for a pod with an fsGroup, unless an option in the list starts with gid: gid, " +
+			"file_mode=0774 and dir_mode=0775, or the group's rights in the modes of the list; domain, username and password of the secret, " +
+			"unless the list has guest",
 		replaces: "pkg/smb/nodeserver.go, NodeStageVolume: none; an empty list stays empty",
 		readOnly: "pkg/smb/nodeserver.go, NodePublishVolume: ro on the bind mount, for a read-only claim, access mode, or ro in the list",
 	},
@@ -60,8 +61,8 @@ var readings = map[string]reading{
 		source: "pkg/azurefile/nodeserver.go, NodeStageVolume: for NFS server:/account/share/folderName; for SMB //server/share/folderName; for a disk's " +
 			"file system, the disk on such a share",
 		order: "pkg/util/util.go, JoinMountOptions: for NFS sorted alphabetically; for SMB kept, but sorted for a read-only access mode",
-		appends: "pkg/azurefile/nodeserver.go, NodeStageVolume: for NFS \"vers=4,minorversion=1,sec=sys\", sorted in; ro for a read-only access mode; gid of a " +
-			"pod's fsGroup, for SMB; account and key, or sec=krb5. pkg/azurefile/azurefile.go, appendDefaultNfsMountOptions and " +
+		appends: "pkg/azurefile/nodeserver.go, NodeStageVolume: for NFS \"vers=4,minorversion=1,sec=sys\", sorted in; ro for a read-only access " +
+			"mode; gid of a pod's fsGroup, for SMB; account and key, or sec=krb5. pkg/azurefile/azurefile.go, appendDefaultNfsMountOptions and " +
 			"appendDefaultCifsMountOptions, in any order: the options in the table, by the values of the flags in pkg/azurefile/azurefile_options.go " +
 			"(nosharesock since 1.28; " + unknown + ": what flags a cluster sets)",
 		replaces: "pkg/azurefile/nodeserver.go, NodeStageVolume: the entire list of a disk image on a share: the share gets the driver's options",

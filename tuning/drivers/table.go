@@ -23,10 +23,12 @@ var table = []row{
 	{driver: "kubernetes.io/cephfs", unsupported: "CephFS " + takesOthers},
 	{driver: "kubernetes.io/glusterfs", unsupported: "GlusterFS " + takesOthers},
 
-	{driver: "nfs.csi.k8s.io", protocol: nfs, server: nfsServer, path: nfsPath, reads: atPublish, additional: attribute("mountOptions"), freeHandle: true},
+	{driver: "nfs.csi.k8s.io", protocol: nfs, server: nfsServer, path: nfsPath, reads: atPublish, additional: attribute("mountOptions"),
+		freeHandle: true},
 	{driver: "smb.csi.k8s.io", protocol: smb, server: uncServer, reads: atStage, freeHandle: true},
 
-	{driver: "file.csi.azure.com", protocol: nfs, selector: either(attributeIs("fsType", "nfs"), attributeIs("protocol", "nfs")), server: azureServer, path: azurePath,
+	{driver: "file.csi.azure.com", protocol: nfs, selector: either(attributeIs("fsType", "nfs"), attributeIs("protocol", "nfs")),
+		server: azureServer, path: azurePath,
 		reads: atStage, changes: azureNFS},
 	// A disk image on an SMB share: the mount options apply to its file system. The driver has separate options for the share.
 	{driver: "file.csi.azure.com", protocol: block, selector: diskImage, server: azureServer, fsType: attribute("fsType"), reads: atStage,
@@ -39,15 +41,18 @@ var table = []row{
 
 	{driver: "efs.csi.aws.com", protocol: nfs, client: ClientEFS, reads: atPublish, changes: efsList},
 	{driver: "ebs.csi.aws.com", protocol: block, reads: atStage, changes: diskOnceList},
-	{driver: "fsx.openzfs.csi.aws.com", protocol: nfs, server: attribute("DNSName"), path: openZFSPath, reads: atPublish, changes: once, freeHandle: true},
+	{driver: "fsx.openzfs.csi.aws.com", protocol: nfs, server: attribute("DNSName"), path: openZFSPath, reads: atPublish, changes: once,
+		freeHandle: true},
 	{driver: "fsx.csi.aws.com", unsupported: "Lustre " + takesOthers},
 
-	{driver: "filestore.csi.storage.gke.io", protocol: nfs, server: attribute("ip"), path: sharedPath, reads: atStage, additional: attribute("mountOptions")},
+	{driver: "filestore.csi.storage.gke.io", protocol: nfs, server: attribute("ip"), path: sharedPath, reads: atStage,
+		additional: attribute("mountOptions")},
 	{driver: "pd.csi.storage.gke.io", protocol: block, reads: atStage, changes: diskList},
 
 	{driver: "csi.trident.netapp.io", protocol: smb, selector: both(attributeIs("protocol", "file"), stageSecret), reads: atAttach},
 	{driver: "csi.trident.netapp.io", protocol: nfs, selector: attributeIs("protocol", "file"), reads: atAttach, empty: tridentBackend},
-	{driver: "csi.trident.netapp.io", protocol: block, selector: attributeIs("protocol", "block", "blockOnFile"), reads: atAttach, empty: tridentBackend},
+	{driver: "csi.trident.netapp.io", protocol: block, selector: attributeIs("protocol", "block", "blockOnFile"), reads: atAttach,
+		empty: tridentBackend},
 
 	{driver: "csi.vsphere.vmware.com", protocol: nfs, selector: attributeIs("type", "vSphere CNS File Volume"), reads: atPublish, changes: vsphereNFS},
 	{driver: "csi.vsphere.vmware.com", protocol: block, reads: atStage},

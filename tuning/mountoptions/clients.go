@@ -29,7 +29,8 @@ var efs = overNFS(sourceEFS, map[string]spec{
 	"iam":  {key: "iam", value: "iam", note: "The node plug-in's identity must have access to the file system."},
 	"ocsp": {key: "ocsp", value: "ocsp"},
 }, map[string]string{
-	"notls": refuseProtection, "noocsp": refuseProtection, "verify": refuseProtection, "cafile": refuseProtection, "capath": refuseTunnel, "stunnel": refuseTunnel,
+	"notls": refuseProtection, "noocsp": refuseProtection, "verify": refuseProtection, "cafile": refuseProtection, "capath": refuseTunnel,
+	"stunnel":     refuseTunnel,
 	"accesspoint": refuseAddress, "az": refuseAddress, "azid": refuseAddress, "mounttargetip": refuseAddress, "region": refuseAddress,
 	"crossaccount": refuseAddress, "tlsport": refuseAddress, "netns": refuseTunnel, "awsprofile": refuseTunnel, "awscredsuri": refuseTunnel,
 	"rolearn": refuseTunnel, "jwtpath": refuseTunnel,
@@ -38,7 +39,8 @@ var efs = overNFS(sourceEFS, map[string]spec{
 var vast = overNFS(sourceVAST, map[string]spec{
 	"nconnect": {key: keyNconnect, kind: count, min: 1, max: maxVASTConnections, unit: "connections",
 		note: "The kernel's client accepts at most 16: on a node without VAST's client, a mount with more fails."},
-	"remoteports":   {key: "remoteports", kind: word, words: []string{"dns"}, note: "Addresses determine which servers are mounted: only the volume itself may set them."},
+	"remoteports": {key: "remoteports", kind: word, words: []string{"dns"}, note: "Addresses determine which servers are mounted: only the " +
+		"volume itself may set them."},
 	"spread_reads":  {key: "spread_reads", value: "spread_reads"},
 	"spread_writes": {key: "spread_writes", value: "spread_writes"},
 }, map[string]string{"localports": refuseAddress})

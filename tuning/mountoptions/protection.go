@@ -240,7 +240,8 @@ func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPoli
 		switch {
 		case t.validateOption(option, o) != "":
 		case len(below) > 0:
-			message = fmt.Sprintf("is left out: mounts have %s=%s by default, which is stronger, and the operator never weakens a mount; only a volume itself can set it",
+			message = fmt.Sprintf("is left out: mounts have %s=%s by default, which is stronger, and the operator never weakens a mount; only a "+
+				"volume itself can set it",
 				below[0].Option, below[0].Observed)
 		case replaces && len(stricter) > 0:
 			message = fmt.Sprintf("is left out for volumes with %s: the operator never weakens a mount, regardless of onConflict", text.List(stricter))

@@ -3,7 +3,8 @@ package mountoptions
 // transportKeys contains the keys for the address, the protocol and the number of the server connections. A different value
 // can make a server unreachable. Keys of NFS come first, then additional keys of SMB.
 var transportKeys = []string{
-	keyProto, "port", keyVersion, keyMinorVersion, keyNconnect, keyMaxConnect, keyResvPort, "xprtsec", "mountport", "mountproto", "mountvers", "mounthost",
+	keyProto, "port", keyVersion, keyMinorVersion, keyNconnect, keyMaxConnect, keyResvPort, "xprtsec", "mountport", "mountproto", "mountvers",
+	"mounthost",
 	"multichannel", "max_channels", "rdma",
 }
 

@@ -21,7 +21,8 @@ var smb = &table{
 		"acregmax":   {key: "acregmax", kind: count, max: maxSMBTimer, unit: "s"},
 		"acdirmax":   {key: "acdirmax", kind: count, max: maxSMBTimer, unit: "s"},
 		"closetimeo": {key: "closetimeo", kind: count, max: maxSMBTimer, unit: "s", initial: "1"},
-		"cache":      {key: "cache", kind: word, words: []string{"strict", "none", "loose", "ro", "singleclient"}, initial: "strict", caution: cautionCache},
+		"cache": {key: "cache", kind: word, words: []string{"strict", "none", "loose", "ro", "singleclient"}, initial: "strict",
+			caution: cautionCache},
 
 		"max_channels": {key: "max_channels", kind: count, min: 1, max: 16, unit: "channels",
 			note: "More than one implies multichannel. Azure Files allows at most four, on SSD shares."},
@@ -37,14 +38,18 @@ var smb = &table{
 		"handletimeout":   {key: "handletimeout", kind: count, max: 960000, unit: "ms"},
 		"retrans":         {key: "retrans", kind: count, max: 100, unit: "tries"},
 
-		"max_credits": {key: "max_credits", kind: count, min: 20, max: 60000, unit: "credits", initial: "32000", note: "The server decides how many it grants."},
-		"esize":       {key: "esize", kind: count, max: math.MaxUint32, unit: "bytes", note: "Reads from encrypted shares of at least this size are decrypted by several threads; 0 for never."},
+		"max_credits": {key: "max_credits", kind: count, min: 20, max: 60000, unit: "credits", initial: "32000", note: "The server decides how " +
+			"many it grants."},
+		"esize": {key: "esize", kind: count, max: math.MaxUint32, unit: "bytes", note: "Reads from encrypted shares of at least this size " +
+			"are decrypted by several threads; 0 for never."},
 
-		"seal":                {key: "seal", value: "seal", note: "Encrypts traffic; Azure Files always does."},
-		"serverino":           {key: "serverino", value: "serverino"},
-		"noserverino":         {key: "serverino", value: "noserverino", warning: "uses made-up inode numbers: hard links are not recognized, and numbers change"},
-		"strictsync":          {key: "strictsync", value: "strictsync"},
-		"nostrictsync":        {key: "strictsync", value: "nostrictsync", warning: "returns from fsync before the server has written the data: a server crash loses it"},
+		"seal":      {key: "seal", value: "seal", note: "Encrypts traffic; Azure Files always does."},
+		"serverino": {key: "serverino", value: "serverino"},
+		"noserverino": {key: "serverino", value: "noserverino", warning: "uses made-up inode numbers: hard links are not recognized, " +
+			"and numbers change"},
+		"strictsync": {key: "strictsync", value: "strictsync"},
+		"nostrictsync": {key: "strictsync", value: "nostrictsync", warning: "returns from fsync before the server has written the data: " +
+			"a server crash loses it"},
 		"handlecache":         {key: "handlecache", value: "handlecache"},
 		"nohandlecache":       {key: "handlecache", value: "nohandlecache"},
 		"persistenthandles":   {key: "persistenthandles", value: "persistenthandles", note: "If the server supports them."},

@@ -323,7 +323,8 @@ func checkLocks(t *table, options []Option) []Problem {
 	var problems []Problem
 	for _, o := range options {
 		if t.keyOf(o) == keyLocalLock && state[keyLock] == "nolock" && o.Value != state[keyLocalLock] {
-			problems = append(problems, Problem{Option: o.String(), Message: "has no effect: nolock keeps all locks on the node, like local_lock=all", Warning: true})
+			problems = append(problems, Problem{Option: o.String(), Message: "has no effect: nolock keeps all locks on the node, like local_lock=all",
+				Warning: true})
 		}
 	}
 	return problems

@@ -31,8 +31,9 @@ var xfs = &table{
 		"filestreams": {key: "filestreams", value: "filestreams"},
 		"wsync":       {key: "wsync", value: "wsync", warning: "makes every create, rename and delete wait for the disk"},
 		"nouuid":      {key: "nouuid", value: "nouuid", warning: "allows a copy to be mounted next to its original: for snapshots only"},
-		"dax":         {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", firstKernel: "5.8", note: "Only on persistent memory."},
-		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
+		"dax": {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", firstKernel: "5.8",
+			note: "Only on persistent memory."},
+		"noquota": {key: "quota", value: "noquota", warning: warnQuota},
 
 		"ikeep":   {key: "ikeep", value: "ikeep", warning: warnDeprecated},
 		"noikeep": {key: "ikeep", value: "noikeep", warning: warnDeprecated},

@@ -81,7 +81,8 @@ func stuckConnection(s Sample) (Finding, bool) {
 func sessionFlaps(s Sample) (Finding, bool) {
 	introduced, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
 	return Finding{
-		Seen:    fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", introduced, s.Seconds, rejected),
+		Seen: fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", introduced, s.Seconds,
+			rejected),
 		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
 		Effect:  "another client probably has the same ID: a unique ID prevents this, and the lost locks and EIO that it causes",
 		Against: "a server restart or a network failure looks the same; the ID changes only while the node has no NFSv4 mount",
@@ -125,7 +126,8 @@ func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()
 	short := s.hasSessions() && t.count >= fewSmall && t.queue > 3*t.trip && t.queue >= 1 && s.backlog() < 0.1
 	return Finding{
-		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection", t.queue, t.trip),
+		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection",
+			t.queue, t.trip),
 		Change: Change{Node: &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{
 			{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}},
 		}}},

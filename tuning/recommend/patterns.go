@@ -37,9 +37,10 @@ var patterns = []Rule{
 	},
 	{
 		ID: "SmallReadAhead", Cause: CauseClient, check: smallReadAhead,
-		Title:     "The read-ahead is smaller than the maximum request.",
-		Signature: "READs carry at least the read-ahead, and no more than twice as much, which is at most half of rsize; programs request everything that is read",
-		Source:    measured + "64 MiB in sequence: 256 READs at 128 KiB, 131 at 1,024 (rsize 512 KiB)",
+		Title: "The read-ahead is smaller than the maximum request.",
+		Signature: "READs carry at least the read-ahead, and no more than twice as much, which is at most half of rsize; programs request " +
+			"everything that is read",
+		Source: measured + "64 MiB in sequence: 256 READs at 128 KiB, 131 at 1,024 (rsize 512 KiB)",
 	},
 	{
 		ID: "SmallTransfers", Cause: CauseClient, check: smallTransfers,
@@ -107,7 +108,8 @@ func attributeRevalidation(s Sample) (Finding, bool) {
 func closeToOpen(s Sample) (Finding, bool) {
 	revalidations := s.openRevalidations()
 	return Finding{
-		Seen:    fmt.Sprintf("opens caused %d of %d operations to request attributes, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
+		Seen: fmt.Sprintf("%d of %d operations requested attributes at open, and %d changes were found", revalidations, s.total(),
+			s.Events.DataInvalidations),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
 		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
 		Against: "a program may read outdated data: use it only if no node has observed a writer for a day, which one window cannot show",
@@ -124,7 +126,8 @@ func largeReadAhead(s Sample) (Finding, bool) {
 	requested, wire := s.readBytes()
 	smaller := max(128, s.ReadAheadKiB/8)
 	return Finding{
-		Seen:    fmt.Sprintf("%d MiB were read over the network for %d MiB that programs requested, with a read-ahead of %d KiB", wire>>20, requested>>20, s.ReadAheadKiB),
+		Seen: fmt.Sprintf("%d MiB were read over the network for %d MiB that programs requested, with a read-ahead of %d KiB", wire>>20,
+			requested>>20, s.ReadAheadKiB),
 		Change:  Change{ReadAheadKiB: int32(smaller)},
 		Effect:  fmt.Sprintf("up to %d MiB per minute less over the network", s.perMinute(wire-min(wire, requested))>>20),
 		Against: "sequential reads from the same mount get slower",
@@ -139,7 +142,8 @@ func smallReadAhead(s Sample) (Finding, bool) {
 	inSequence := wire > 16<<20 && requested >= wire*9/10 && requested <= wire*3/2 && size >= window && size <= 2*window
 	wanted := max(1024, rsize/kib)
 	return Finding{
-		Seen:    fmt.Sprintf("%d READs carried %d KiB each, with a read-ahead of %d KiB and an rsize of %d KiB", reads, size/kib, s.ReadAheadKiB, rsize/kib),
+		Seen: fmt.Sprintf("%d READs carried %d KiB each, with a read-ahead of %d KiB and an rsize of %d KiB", reads, size/kib, s.ReadAheadKiB,
+			rsize/kib),
 		Change:  Change{ReadAheadKiB: int32(wanted)},
 		Effect:  fmt.Sprintf("about %d READs per minute instead of %d", s.perMinute(wire/uint64(max(1, rsize))), s.perMinute(reads)),
 		Against: "short sequential reads transfer more data than needed",
@@ -156,9 +160,10 @@ func smallTransfers(s Sample) (Finding, bool) {
 		options = append(options, v1alpha1.MountOption(fmt.Sprintf("wsize=%d", largeTransfer)))
 	}
 	return Finding{
-		Seen:    fmt.Sprintf("%d READs and %d WRITEs had the maximum size of rsize and wsize", reads, writes),
-		Change:  Change{MountOptions: options},
-		Effect:  fmt.Sprintf("up to %d requests per minute instead of %d, if the server supports 1 MiB", s.perMinute((s.Bytes.WireRead+s.Bytes.WireWritten)>>20), s.perMinute(reads+writes)),
+		Seen:   fmt.Sprintf("%d READs and %d WRITEs had the maximum size of rsize and wsize", reads, writes),
+		Change: Change{MountOptions: options},
+		Effect: fmt.Sprintf("up to %d requests per minute instead of %d, if the server supports 1 MiB",
+			s.perMinute((s.Bytes.WireRead+s.Bytes.WireWritten)>>20), s.perMinute(reads+writes)),
 		Against: "the server may grant less; each request uses more memory on both sides",
 	}, len(options) > 0
 }
@@ -197,7 +202,8 @@ func synchronousWrites(s Sample) (Finding, bool) {
 	n, small := s.writesSmall()
 	isSynchronous := s.Events.Syncs*2 >= n || s.Bytes.DirectWritten*10 >= s.Bytes.WireWritten*9 && s.Bytes.DirectWritten > 0
 	return Finding{
-		Seen:   fmt.Sprintf("%d WRITEs carried %.0f KiB each, with %d fsyncs and %d KiB past the page cache", n, ratioOf(s.Bytes.WireWritten, n)/kib, s.Events.Syncs, s.Bytes.DirectWritten/kib),
+		Seen: fmt.Sprintf("%d WRITEs carried %.0f KiB each, with %d fsyncs and %d KiB past the page cache", n, ratioOf(s.Bytes.WireWritten, n)/kib,
+			s.Events.Syncs, s.Bytes.DirectWritten/kib),
 		Effect: "larger writes or fewer fsyncs in the program help; the remaining time is the server's time for each write. No client setting will help",
 	}, small && isSynchronous && !s.hasOption("sync")
 }
@@ -205,11 +211,12 @@ func synchronousWrites(s Sample) (Finding, bool) {
 func openAndClose(s Sample) (Finding, bool) {
 	n := s.count("OPEN", "OPEN_NOATTR", "CLOSE")
 	return Finding{
-		Seen:    fmt.Sprintf("%d of %d operations opened or closed files", n, s.total()),
-		Change:  Change{MountOptions: []v1alpha1.MountOption{"vers=3"}},
-		Effect:  fmt.Sprintf("up to %d fewer requests per minute; each open requests attributes instead, unless the mount has nocto", s.perMinute(n)),
-		Against: "NFSv3 has no delegations, uses other locks and ports, and does not support Kerberos privacy everywhere; all mounts of the volume change together",
-		ByHand:  true,
+		Seen:   fmt.Sprintf("%d of %d operations opened or closed files", n, s.total()),
+		Change: Change{MountOptions: []v1alpha1.MountOption{"vers=3"}},
+		Effect: fmt.Sprintf("up to %d fewer requests per minute; each open requests attributes instead, unless the mount has nocto", s.perMinute(n)),
+		Against: "NFSv3 has no delegations, uses other locks and ports, and does not support Kerberos privacy everywhere; all mounts of the " +
+			"volume change together",
+		ByHand: true,
 	}, s.isNFS() && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond
 }
 

@@ -172,7 +172,8 @@ func (p *Proposal) addProfile(t Target, wanted Change) {
 	}
 	p.Changes = append(p.Changes, "profile "+t.Name+" is new")
 	if wanted.Node != nil {
-		p.Changes = append(p.Changes, "profile "+t.Name+": node is for "+text.List(t.Hostnames)+", where the volume is mounted; give it a nodeSelector of the whole pool if others are to have it")
+		p.Changes = append(p.Changes, "profile "+t.Name+": spec.node applies to "+text.List(t.Hostnames)+
+			", where the volume is mounted; set a nodeSelector for the whole pool if other nodes need it")
 	}
 	p.Profiles = append(p.Profiles, added)
 }

@@ -78,10 +78,12 @@ func (m *memory) findMountsStuck(start time.Time) finding {
 	connections := text.Count(len(m.last.Connections), "connection")
 	if dead, known := m.deadPorts(); known && len(dead) == 0 {
 		f.reason = v1alpha1.ServerReasonRequestsStuck
-		f.message = fmt.Sprintf("The server's host accepts %s over the %s of this node's mounts, but the server does not respond; check its file systems and disks", m.operationsText(), connections)
+		f.message = fmt.Sprintf("The server's host accepts %s over the %s of this node's mounts, but the server does not respond; check its "+
+			"file systems and disks", m.operationsText(), connections)
 		return f
 	}
-	f.message = fmt.Sprintf("The server responds over a new connection, but not over the %s of this node's mounts; check firewalls and load balancers between them", connections)
+	f.message = fmt.Sprintf("The server responds over a new connection, but not over the %s of this node's mounts; check firewalls and load "+
+		"balancers between them", connections)
 	return f
 }
 
@@ -98,7 +100,8 @@ func (m *memory) isBack(now time.Time) bool {
 func (m *memory) findNotOverdue(now time.Time) finding {
 	switch {
 	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince):
-		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No more requests; the previous requests got no response"}
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No more requests; the previous requests got " +
+			"no response"}
 	case m.lastResponseAt.IsZero():
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No requests observed yet"}
 	case now.Sub(m.lastResponseAt) >= idleAfter && now.Sub(m.heldFrom) >= idleAfter:
@@ -106,7 +109,8 @@ func (m *memory) findNotOverdue(now time.Time) finding {
 	}
 	if stale := m.staleMounts(now); len(stale) > 0 {
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, start: m.stale[stale[0]].firstAt, message: fmt.Sprintf(
-			"The server responds, but every request of %s for open or known files fails, as with stale file handles; check its export, then restart the pods that use it",
+			"The server responds, but every request of %s for open or known files fails, as with stale file handles; check its export, then "+
+				"restart the pods that use it",
 			text.Count(len(stale), "mount"))}
 	}
 	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
@@ -119,7 +123,8 @@ func (m *memory) findStuck(w wait) finding {
 	switch all := len(m.last.Connections); {
 	case len(dead) > 0 && len(dead) < all:
 		f.reason = v1alpha1.ServerReasonTransportStuck
-		f.message = fmt.Sprintf("%d of %d connections no longer carry data (local %s); the others work; check for a firewall or load balancer that dropped the connection",
+		f.message = fmt.Sprintf("%d of %d connections no longer carry data (local %s); the others work; check for a firewall or load balancer "+
+			"that dropped the connection",
 			len(dead), all, portsText(dead))
 		return f
 	case !known && w.connections > 0 && w.connections < all:
@@ -177,7 +182,8 @@ func (m *memory) findSilent(w wait) finding {
 	switch {
 	case isProbed && m.probe.Refused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone
-		f.message = fmt.Sprintf("No process listens at %s; the process that forwards requests to the storage is gone; restart the driver's pod on this node", m.last.Address)
+		f.message = fmt.Sprintf("No process listens at %s; the process that forwards requests to the storage is gone; restart the driver's pod "+
+			"on this node", m.last.Address)
 	case isProbed && m.probe.Refused:
 		f.reason = v1alpha1.ServerReasonConnectionRefused
 		f.message = fmt.Sprintf("The host is up but rejects connections at %s; check that the storage service runs", m.last.Address)

@@ -139,7 +139,8 @@ func (w *Watch) Recall(former Verdict) {
 		w.servers = map[Key]*memory{}
 	}
 	m := newMemory()
-	m.found, m.stateSince, m.lastResponseAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since, former.LastResponse
+	m.found, m.stateSince, m.lastResponseAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since,
+		former.LastResponse
 	m.recalled = former.State == v1alpha1.ServerAnswering
 	w.servers[former.Key] = m
 }

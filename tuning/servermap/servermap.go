@@ -21,7 +21,8 @@ const sessionSlotsKey = "module/nfs/max_session_slots"
 
 // compared are the options that should be equal on all mounts of a server. rsize and wsize are missing because kernel and server
 // negotiate them, so they can differ for valid reasons.
-var compared = []string{"vers", "nconnect", "hard", "soft", "timeo", "retrans", "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax", "nocto", "noac", "sec", "proto"}
+var compared = []string{"vers", "nconnect", "hard", "soft", "timeo", "retrans", "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax",
+	"nocto", "noac", "sec", "proto"}
 
 // Server describes the use of one storage server by the cluster.
 type Server struct {

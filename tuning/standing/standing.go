@@ -111,8 +111,9 @@ var rules = [...]rule{
 	Proving:          {name: "Proving", reason: v1alpha1.NodeReasonApplying, settled: false, soaks: false, boot: BootAccepted},
 	Unproven:         {name: "Unproven", reason: v1alpha1.NodeReasonApplying, settled: false, soaks: false, boot: BootAccepted},
 	Applying:         {name: "Applying", reason: v1alpha1.NodeReasonApplying, settled: false, soaks: false, boot: BootAwaited},
-	RestoreFailed:    {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, settled: true, soaks: true, boot: BootAccepted}, // see Obstacles
-	Failed:           {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, settled: false, soaks: false, boot: BootObstacle},
+	// RestoreFailed: see also Obstacles.
+	RestoreFailed: {name: "RestoreFailed", reason: v1alpha1.NodeReasonSettingsFailed, settled: true, soaks: true, boot: BootAccepted},
+	Failed:        {name: "Failed", reason: v1alpha1.NodeReasonSettingsFailed, settled: false, soaks: false, boot: BootObstacle},
 }
 
 // String implements fmt.Stringer.

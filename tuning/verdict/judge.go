@@ -171,9 +171,11 @@ func (p phase) evaluate(m metric, goal Goal, level float64) Result {
 	r.Outcome, reason = c.outcome(goal.margin())
 	switch reason {
 	case differs:
-		r.Note = fmt.Sprintf("the current options differ from themselves (%s to %s times), so the candidate cannot be evaluated", number(r.SameLow), number(r.SameHigh))
+		r.Note = fmt.Sprintf("the current options differ from themselves (%s to %s times), so the candidate cannot be evaluated", number(r.SameLow),
+			number(r.SameHigh))
 	case wide:
-		r.Note = fmt.Sprintf("the current options differ from themselves by as much as the candidate does (%s to %s times)", number(r.SameLow), number(r.SameHigh))
+		r.Note = fmt.Sprintf("the current options differ from themselves by as much as the candidate does (%s to %s times)", number(r.SameLow),
+			number(r.SameHigh))
 	}
 	return r
 }

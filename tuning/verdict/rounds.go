@@ -31,7 +31,8 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
 	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
 	longest, known := longestWith(phases, goal.metric())
 	if !known {
-		return fewest, fmt.Sprintf("%s at least: too few have finished to show how much %s differ with the same options.", text.Count(fewest, "round"), goal.metric())
+		return fewest, fmt.Sprintf("%s at least: too few have finished to show how much %s differ with the same options.", text.Count(fewest, "round"),
+			goal.metric())
 	}
 	noise := longest.noise(goal.metric())
 	steps := ladder(fewest)
@@ -42,7 +43,8 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
 		return MaxRounds, fmt.Sprintf("%s: the maximum of %d rounds leaves a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
 			seen, MaxRounds, number(goal.percent()), 100*undecided(MaxRounds))
 	}
-	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials if the difference is %s %%.", seen, text.Count(steps[i], "round"), number(goal.percent()))
+	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials if the difference is %s %%.", seen, text.Count(steps[i], "round"),
+		number(goal.percent()))
 }
 
 // longestWith returns the longest phase that has the metric and enough rounds.

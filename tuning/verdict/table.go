@@ -128,7 +128,8 @@ func operationsMetric(unit string) metric {
 }
 
 func bytesMetric(unit string) metric {
-	return metric{name: Bytes, unit: "bytes per " + unit, minimum: minBytes, of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }}
+	return metric{name: Bytes, unit: "bytes per " + unit, minimum: minBytes,
+		of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }}
 }
 
 func secondsMetric() metric {

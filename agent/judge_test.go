@@ -83,11 +83,11 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"an option from before": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60", "hard")}, mounts: []mounts.Mount{nfs41("pv")},
-			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with a different value"}, without: "opened the connections",
+			state: v1alpha1.MountStale, message: []string{"acregmax is 30, desired 60: the mount was made with a different value"}, without: "opened the connections",
 		},
 		"more than fits a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60", "soft")}, mounts: []mounts.Mount{nfs41("pv")},
-			state: v1alpha1.MountStale, message: []string{"acregmin is 30, wanted 60", "and 2 more"},
+			state: v1alpha1.MountStale, message: []string{"acregmin is 30, desired 60", "and 2 more"},
 		},
 		"as much as fits a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmin=60", "acregmax=60", "acdirmin=60")}, mounts: []mounts.Mount{nfs41("pv")},
@@ -148,7 +148,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"a kernel that does not tell what is open": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(0))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) to filer opened"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, desired 4", "mount /pv (volume pv) to filer opened"},
 		},
 		"a transport from before the slot limit changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots}, mounts: []mounts.Mount{nfs41("pv", v3)},
@@ -183,12 +183,12 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		"an SMB mount": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=30")},
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "cifs", Protocol: "SMB3.1.1", Volume: "pv", Options: []string{"rw", "actimeo=1"}}},
-			state:   v1alpha1.MountStale, message: []string{"is 1, wanted 30"},
+			state:   v1alpha1.MountStale, message: []string{"is 1, desired 30"},
 		},
 		"a mount that shares no connections": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")},
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "ceph", Protocol: "ceph", Volume: "pv", Options: []string{"rw"}}},
-			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "opened the connections",
+			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, desired 4"}, without: "opened the connections",
 		},
 		"a node that is released judges nothing": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
@@ -542,16 +542,16 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 		message               string
 	}{
 		"NFS with it":        {nfsLine, nfsStats, []string{"noexec"}, v1alpha1.MountEffective, ""},
-		"NFS without":        {nfsLine, nfsStats, []string{"noexec", "nosuid", "nodev"}, v1alpha1.MountStale, "suid is not shown, wanted nosuid"},
-		"NFS without stats":  {nfsLine, "", []string{"noexec", "nodev"}, v1alpha1.MountStale, "dev is not shown, wanted nodev"},
+		"NFS without":        {nfsLine, nfsStats, []string{"noexec", "nosuid", "nodev"}, v1alpha1.MountStale, "suid is not shown, desired nosuid"},
+		"NFS without stats":  {nfsLine, "", []string{"noexec", "nodev"}, v1alpha1.MountStale, "dev is not shown, desired nodev"},
 		"CIFS with it":       {cifsLine, "", []string{"nosuid"}, v1alpha1.MountEffective, ""},
-		"CIFS without":       {cifsLine, "", []string{"noexec"}, v1alpha1.MountStale, "exec is not shown, wanted noexec"},
+		"CIFS without":       {cifsLine, "", []string{"noexec"}, v1alpha1.MountStale, "exec is not shown, desired noexec"},
 		"XFS with it":        {xfsLine, "", []string{"nodev", "noatime", "rw"}, v1alpha1.MountEffective, ""},
-		"XFS without":        {xfsLine, "", []string{"noexec"}, v1alpha1.MountStale, "exec is not shown, wanted noexec"},
-		"XFS writable":       {xfsLine, "", []string{"ro"}, v1alpha1.MountStale, "rw is rw, wanted ro"},
+		"XFS without":        {xfsLine, "", []string{"noexec"}, v1alpha1.MountStale, "exec is not shown, desired noexec"},
+		"XFS writable":       {xfsLine, "", []string{"ro"}, v1alpha1.MountStale, "rw is rw, desired ro"},
 		"XFS with relatime":  {plainLine, "", []string{"relatime", "diratime"}, v1alpha1.MountEffective, ""},
-		"XFS without atimes": {plainLine, "", []string{"noatime", "nodiratime"}, v1alpha1.MountStale, "atime is relatime, wanted noatime"},
-		"XFS read strictly":  {plainLine, "", []string{"strictatime"}, v1alpha1.MountStale, "atime is relatime, wanted strictatime"},
+		"XFS without atimes": {plainLine, "", []string{"noatime", "nodiratime"}, v1alpha1.MountStale, "atime is relatime, desired noatime"},
+		"XFS read strictly":  {plainLine, "", []string{"strictatime"}, v1alpha1.MountStale, "atime is relatime, desired strictatime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)

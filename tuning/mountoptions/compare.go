@@ -26,7 +26,7 @@ type Difference struct {
 
 // String returns a sentence with the option, its effective value and its desired value.
 func (d Difference) String() string {
-	return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Desired, d.Message)
+	return fmt.Sprintf("%s is %s, desired %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Desired, d.Message)
 }
 
 // OfMount returns the protocol of a mount, given the type and version that the agent reports: NFSv4.1, SMB3.1.1, xfs.

@@ -31,9 +31,9 @@ func TestStaleMountsByProtocol(t *testing.T) {
 		want  string
 	}{
 		"SMB as wanted":             {mount("smb", "SMB3.1.1", "rw,relatime,vers=3.1.1,cache=strict,actimeo=30,closetimeo=1"), ""},
-		"SMB with two timers":       {mount("smb", "SMB3.1.1", "rw,vers=3.1.1,acregmax=60,acdirmax=30"), "acregmax is 60, wanted 30"},
+		"SMB with two timers":       {mount("smb", "SMB3.1.1", "rw,vers=3.1.1,acregmax=60,acdirmax=30"), "acregmax is 60, desired 30"},
 		"XFS as wanted":             {mount("xfs", "xfs", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota,noatime"), ""},
-		"XFS that was only remount": {mount("xfs", "xfs", "rw,noatime,attr2,inode64,logbufs=8,logbsize=32k,noquota"), "logbsize is 32768, wanted 262144"},
+		"XFS that was only remount": {mount("xfs", "xfs", "rw,noatime,attr2,inode64,logbufs=8,logbsize=32k,noquota"), "logbsize is 32768, desired 262144"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := StaleMounts(volumes, []*v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}})

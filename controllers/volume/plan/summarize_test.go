@@ -154,7 +154,7 @@ func TestStaleMounts(t *testing.T) {
 		want  string
 	}{
 		"a mount with the options is effective, rounding aside": {mount: mount("pv1", effective, v1alpha1.MountEffective)},
-		"a mount with old timers is stale":                      {mount: mount("pv1", old, v1alpha1.MountEffective), want: "acregmin is 3, wanted 30: the mount was made with a different value"},
+		"a mount with old timers is stale":                      {mount: mount("pv1", old, v1alpha1.MountEffective), want: "acregmin is 3, desired 30: the mount was made with a different value"},
 		"a mount that the node reports as stale is stale":       {mount: mount("pv1", effective, v1alpha1.MountStale), want: "the node reports the mount as stale"},
 		"a mount of another volume is ignored":                  {mount: mount("pv2", old, v1alpha1.MountStale)},
 		"a mount without a volume is ignored":                   {mount: mount("", old, v1alpha1.MountStale)},

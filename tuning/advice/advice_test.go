@@ -206,7 +206,7 @@ func texts(in Input, id string) []string {
 	return found
 }
 
-func TestFileSystemsOfTheNodeAreToldOfLikeVolumes(t *testing.T) {
+func TestFileSystemsOfTheNodeGetTheAdviceForVolumes(t *testing.T) {
 	disks := func(fsType string) option {
 		return func(in *Input) {
 			in.Profile.Spec.Node.Filesystems = []v1alpha1.Filesystem{{MountPoint: "/mnt/disks/*", FSType: fsType,
@@ -223,7 +223,7 @@ func TestFileSystemsOfTheNodeAreToldOfLikeVolumes(t *testing.T) {
 	}
 }
 
-func TestWhatIsOnlyRaisedIsToldOfLikeOtherSysctls(t *testing.T) {
+func TestMinimumsGetTheAdviceForSysctls(t *testing.T) {
 	raised := func(in *Input) {
 		in.Profile.Spec.Node.SysctlsAtLeast = map[string]v1alpha1.WholeNumbers{"net.ipv4.tcp_rmem": "1048576 8388608 16777216"}
 	}
@@ -237,7 +237,7 @@ func TestWhatIsOnlyRaisedIsToldOfLikeOtherSysctls(t *testing.T) {
 }
 
 // Row by row of the errata of the source documents: each is told by a rule.
-func TestEveryErratumIsTold(t *testing.T) {
+func TestEveryErratumIsReported(t *testing.T) {
 	for erratum, id := range map[string]string{
 		"1 /proc/cmdline proves nothing": "hash-clamped", "2 /etc/default/grub": "boot-argument-file", "3 no gain from 1 TiB on": "hash-below-default",
 		"4 actimeo is a default already": "actimeo-default", "5 logbufs=8, nodiratime": "option-default", "5 noquota": "xfs-quota", "6 remount": "next-mount-only",
@@ -265,7 +265,7 @@ func TestForAdmission(t *testing.T) {
 	}
 }
 
-func TestWhatHurtsComesFirst(t *testing.T) {
+func TestWarningsComeFirst(t *testing.T) {
 	all := For(input(large, nfs("sync"), annotated(limits, "many")))
 	for i := 1; i < len(all); i++ {
 		if severityRank(all[i-1].Severity) > severityRank(all[i].Severity) {
@@ -306,7 +306,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-func TestForNodeIsOnTheFieldsForNodesAlone(t *testing.T) {
+func TestForNodeCoversOnlyTheFieldsForNodes(t *testing.T) {
 	in := input(nfs("intr", "nconnect=8"), slots(intstr.FromInt32(128)), sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"))
 	var got []string
 	for _, a := range ForNode(in.Profile, Node{Name: "this machine", Kernel: "6.1.0", Memory: 16 * gib, Sockets: 300}) {

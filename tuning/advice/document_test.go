@@ -54,7 +54,7 @@ var said = map[string]string{
 }
 
 // The document as it stands can be declared, and the operator has something to say of every line that is not as it should be.
-func TestTheDocumentToTheLetter(t *testing.T) {
+func TestTheExampleOfTheDocument(t *testing.T) {
 	profile := readDocument(t)
 	var texts []string
 	for _, problem := range nodesettings.Validate(profile, catalogue.AllowList{}) {

@@ -2,7 +2,7 @@ package advice
 
 import "testing"
 
-func TestEveryRuleSaysWhatToDo(t *testing.T) {
+func TestEveryRuleHasARemedy(t *testing.T) {
 	unknown := len(remedies)
 	for _, rule := range rules {
 		if _, ok := remedies[rule.ID]; ok {

@@ -138,7 +138,7 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-func TestValuesSayWhatAParameterTakes(t *testing.T) {
+func TestValuesDescribesAcceptedValues(t *testing.T) {
 	for key, want := range map[string]string{
 		"sysctl/net.ipv4.tcp_sack":            "0 or 1",
 		"sysctl/net.ipv4.route.flush":         "1",
@@ -156,7 +156,7 @@ func TestValuesSayWhatAParameterTakes(t *testing.T) {
 }
 
 // Whoever copies the flag out of the message allows this key and no other.
-func TestARefusalQuotesTheKeyForTheAllowList(t *testing.T) {
+func TestARejectionQuotesTheKeyForTheAllowList(t *testing.T) {
 	err := AllowList{}.Check("sysctl/vm.swappiness", "10")
 	if want := `--allow-parameter='sysctl/vm\.swappiness'`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s in it", err, want)

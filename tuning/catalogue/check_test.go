@@ -15,13 +15,13 @@ func TestCheck(t *testing.T) {
 		allow      []string
 		want       []string // parts of the error; none: applied
 	}{
-		"a value in range":              {key: "sysctl/net.core.rmem_max", value: "16777216"},
-		"three ascending fields":        {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072 6291456"},
-		"a buffer below what is taken":  {key: "sysctl/net.core.wmem_max", value: "4096", want: []string{"4608 to"}},
-		"a percentage over 100":         {key: "sysctl/vm.dirty_ratio", value: "101", want: []string{"0 to 100 percent"}},
-		"a switch that is neither":      {key: "sysctl/net.ipv4.tcp_sack", value: "2", want: []string{"0 to 1"}},
-		"a word for a switch":           {key: "sysctl/net.ipv4.tcp_sack", value: "on", want: []string{"decimal digits"}},
-		"two fields where three belong": {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072", want: []string{"must be 3 numbers"}},
+		"a value in range":                  {key: "sysctl/net.core.rmem_max", value: "16777216"},
+		"three ascending fields":            {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072 6291456"},
+		"a buffer below the accepted range": {key: "sysctl/net.core.wmem_max", value: "4096", want: []string{"4608 to"}},
+		"a percentage over 100":             {key: "sysctl/vm.dirty_ratio", value: "101", want: []string{"0 to 100 percent"}},
+		"a switch that is neither":          {key: "sysctl/net.ipv4.tcp_sack", value: "2", want: []string{"0 to 1"}},
+		"a word for a switch":               {key: "sysctl/net.ipv4.tcp_sack", value: "on", want: []string{"decimal digits"}},
+		"two fields where three belong":     {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072", want: []string{"must be 3 numbers"}},
 		"four fields where three belong": {key: "sysctl/net.ipv4.tcp_rmem", value: "1 2 3 4",
 			want: []string{"must be 3 numbers"}},
 		"fields that fall": {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072 1024", want: []string{"may be smaller"}},
@@ -88,8 +88,8 @@ func TestCheck(t *testing.T) {
 		"two profiles":                                  {key: "tuned/profile", value: "a b", want: []string{"no blanks"}},
 		"options for a server":                          {key: "nfsMountDefaults/filer1.example.com", value: "nconnect=4,nocto"},
 		"an option that no profile may bring":           {key: "nfsMountDefaults/_all", value: "nconnect=4,exec", want: []string{"exec is rejected"}},
-		"defaults that identify nobody":                 {key: "nfsMountDefaults/_all", value: "nocto,sec=none", want: []string{"sec=none makes all mounts without sec weaker than the default (sys): leave it out"}},
-		"defaults that may identify nobody":             {key: "nfsMountDefaults/filer1", value: "sec=krb5:none", want: []string{"sec=krb5:none makes all mounts without sec weaker"}},
+		"defaults without identification":               {key: "nfsMountDefaults/_all", value: "nocto,sec=none", want: []string{"sec=none makes all mounts without sec weaker than the default (sys): leave it out"}},
+		"defaults that may be without identification":   {key: "nfsMountDefaults/filer1", value: "sec=krb5:none", want: []string{"sec=krb5:none makes all mounts without sec weaker"}},
 		"defaults that are stronger":                    {key: "nfsMountDefaults/filer1", value: "sec=krb5p,xprtsec=tls"},
 		"defaults that are the default":                 {key: "nfsMountDefaults/filer1", value: "sec=sys,xprtsec=none,rw"},
 		"a server that closes a section":                {key: "nfsMountDefaults/a]", value: "hard", want: []string{"host name"}},
@@ -161,7 +161,7 @@ func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 	})
 }
 
-func TestOneIdentityForAllNodesIsRefused(t *testing.T) {
+func TestOneIdentityForAllNodesIsRejected(t *testing.T) {
 	var none AllowList
 	if err := none.Check(NFS4UniqueIDKey, "FromNode"); err != nil {
 		t.Error(err)

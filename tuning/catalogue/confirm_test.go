@@ -2,7 +2,7 @@ package catalogue
 
 import "testing"
 
-func TestWhatTouchesTheNetworkNeedsConfirmation(t *testing.T) {
+func TestNetworkSettingsNeedConfirmation(t *testing.T) {
 	for key, want := range map[string]bool{
 		"sysctl/net.ipv4.tcp_rmem":                 true,
 		"sysctl/net.core.netdev_max_backlog":       true,

@@ -51,7 +51,7 @@ func TestFloors(t *testing.T) {
 }
 
 // A floor is lifted by the administrator's word on one value, and never by a pattern for keys.
-func TestOnlyAValueThatIsNamedPassesTheFloor(t *testing.T) {
+func TestOnlyAnAllowedValuePassesTheFloor(t *testing.T) {
 	const key, value = "sysctl/net.ipv4.tcp_rmem", "1 1 1"
 	for pattern, admitted := range map[string]bool{
 		"sysctl/net[.]ipv4[.]tcp_rmem=1 1 1":    true,
@@ -83,7 +83,7 @@ func TestOnlyAValueThatIsNamedPassesTheFloor(t *testing.T) {
 }
 
 // A value that an earlier release applied is not taken back because this one would not apply it.
-func TestAValueInForceIsNotHeldToTheFloor(t *testing.T) {
+func TestAnEffectiveValueMayBeBelowTheFloor(t *testing.T) {
 	if err := (AllowList{}).CheckApplied("sysctl/net.ipv4.tcp_rmem", "1 1 1"); err != nil {
 		t.Error(err)
 	}

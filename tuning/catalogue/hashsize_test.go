@@ -38,7 +38,7 @@ func TestHashSize(t *testing.T) {
 			HashGrant{Granted: 16777216, Default: 262144, Largest: 16777216, Clamped: true}},
 		"the directory cache has twice the buckets": {"dhash_entries", 16777216, 4 * gib, 4096,
 			HashGrant{Granted: 16777216, Default: 524288, Largest: 16777216}},
-		"nothing asked for is the default": {"ihash_entries", 0, 4 * gib, 4096,
+		"an unset size is the default": {"ihash_entries", 0, 4 * gib, 4096,
 			HashGrant{Granted: 262144, Default: 262144, Largest: 16777216}},
 		"a 64 KiB page changes nothing": {"ihash_entries", 16777216, 4 * gib, 65536,
 			HashGrant{Granted: 16777216, Default: 262144, Largest: 16777216}},

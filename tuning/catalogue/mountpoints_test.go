@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFilesystemsAreSetOnlyWhereDataIs(t *testing.T) {
+func TestMountPointsMustBeDataDirectories(t *testing.T) {
 	for point, want := range map[string]string{
 		"/mnt": "", "/mnt/disks/*": "", "/mnt/*/data": "", "/data": "", "/srv/nfs": "", "/var/lib/postgresql": "", "/var/lib/data/*": "",
 		"/var/lib/kubelet-data": "", "/var/mnt/disk": "",
@@ -44,13 +44,13 @@ func TestAnAdministratorAdmitsMoreFileSystems(t *testing.T) {
 		point    string
 		admitted bool
 	}{
-		"the directory":                           {[]string{"/scratch"}, "/scratch", true},
-		"below it":                                {[]string{"/scratch"}, "/scratch/*", true},
-		"another with that beginning":             {[]string{"/scratch"}, "/scratch2", false},
-		"a glob that reaches further":             {[]string{"/scratch"}, "/scratch*", false},
-		"the system's, within what is allowed":    {[]string{"/var"}, "/var/lib/containerd", false},
-		"the system's, where that itself is said": {[]string{"/var/lib/docker"}, "/var/lib/docker", true},
-		"the second of two":                       {[]string{"/a", "/b/c"}, "/b/c", true},
+		"the directory":                         {[]string{"/scratch"}, "/scratch", true},
+		"below it":                              {[]string{"/scratch"}, "/scratch/*", true},
+		"another with that beginning":           {[]string{"/scratch"}, "/scratch2", false},
+		"a glob that reaches further":           {[]string{"/scratch"}, "/scratch*", false},
+		"the system's, within what is allowed":  {[]string{"/var"}, "/var/lib/containerd", false},
+		"the system's, if it is allowed itself": {[]string{"/var/lib/docker"}, "/var/lib/docker", true},
+		"the second of two":                     {[]string{"/a", "/b/c"}, "/b/c", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := AllowList{}.WithFilesystems(test.dirs)
@@ -69,7 +69,7 @@ func TestAnAdministratorAdmitsMoreFileSystems(t *testing.T) {
 	}
 }
 
-func TestWhatWasAppliedElsewhereStaysUnlessItBreaks(t *testing.T) {
+func TestSettingsOfEarlierReleasesStayUnlessTheyAreHazards(t *testing.T) {
 	for value, want := range map[string]bool{
 		"xfs:noatime,logbsize=256k": true, ":noatime": true, ":noatime,noexec": false, ":nosuid": false, ":nodev": false, ":_netdev": false,
 		"xfs:ro": false, "xfs:nonsense": false,

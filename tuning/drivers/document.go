@@ -9,7 +9,7 @@ import (
 // Documented describes one kind of volumes of a driver, for users. Empty fields are unknown.
 type Documented struct {
 	Driver string
-	// Volumes is the protocol of the volumes. Told is the attribute that distinguishes them from other volumes of the driver.
+	// Volumes is the protocol of the volumes. Selector is the attribute that distinguishes them from other volumes of the driver.
 	Volumes, Selector string
 	// Server is the place of the server in the volume. Options describes changes of the driver to mountOptions, and Read the time at
 	// which it reads them. Empty describes the effect of empty mountOptions. Client is the program that mounts the volume.

@@ -16,7 +16,7 @@ import (
 
 var azureNFSVolume = Volume{Driver: "file.csi.azure.com", Attributes: map[string]string{"Protocol": "nfs"}}
 
-func TestHands(t *testing.T) {
+func TestPassedOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		volume  Volume
 		options string
@@ -34,21 +34,21 @@ func TestHands(t *testing.T) {
 		"Azure Files over NFS adds no second actimeo": {azureNFSVolume, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
 		"Azure Files over SMB adds its defaults":      {Volume{Driver: "file.csi.azure.com"}, "vers=3.1.1", "vers=3.1.1 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock actimeo=30"},
 		"Azure Files over SMB leaves timers alone":    {Volume{Driver: "file.csi.azure.com"}, "acregmax=60", "acregmax=60 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock"},
-		"a driver that nobody knows":                  {Volume{Driver: "example.com"}, "b a", "b a"},
+		"an unknown driver":                           {Volume{Driver: "example.com"}, "b a", "b a"},
 		"EFS puts tls first, has small letters and gives what is missing": {Volume{Driver: "efs.csi.aws.com"}, "IAM nocto nocto",
 			"tls iam nocto nfsvers=4.1 rsize=1048576 wsize=1048576 timeo=600 retrans=2 noresvport hard"},
 		"S3 Files has another version": {Volume{Driver: "efs.csi.aws.com", Handle: "s3files:fs-1::fsap-1"}, "soft rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport",
 			"tls soft rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport nfsvers=4.2"},
 		"EFS without a tunnel, and all that it would give": {Volume{Driver: "efs.csi.aws.com", Attributes: map[string]string{"encryptInTransit": "false"}},
 			"vers=4.0 rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport soft", "vers=4.0 rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport soft"},
-		"Azure Blob over NFS sorts with its own":            {Volume{Driver: "blob.csi.azure.com", Attributes: map[string]string{"protocol": "nfs"}}, "nconnect=4 hard", "hard nconnect=4 sec=sys,vers=3,nolock"},
-		"Filestore puts the class's parameter last":         {Volume{Driver: "filestore.csi.storage.gke.io", Attributes: map[string]string{"mountOptions": "hard"}}, "nconnect=2", "nconnect=2 hard"},
-		"vSphere's file volumes get a version":              {Volume{Driver: "csi.vsphere.vmware.com", Attributes: map[string]string{"type": "vSphere CNS File Volume"}}, "nconnect=4", "nconnect=4 hard sec=sys vers=4 minorversion=1"},
-		"PowerScale puts rw last":                           {Volume{Driver: "csi-isilon.dellemc.com"}, "hard ro", "hard ro rw"},
-		"VAST has the class's where there is none":          {Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1,nconnect=8"}}, "", "nconnect=8 vers=4.1"},
-		"VAST has the list alone where there is one":        {Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1"}}, "hard", "hard"},
-		"disks with XFS may be mounted beside their copies": {Volume{Driver: "ebs.csi.aws.com", FSType: "xfs"}, "noatime noatime", "noatime nouuid"},
-		"disks with ext4":                                   {Volume{Driver: "disk.csi.azure.com", FSType: "ext4"}, "noatime", "noatime"},
+		"Azure Blob over NFS sorts with its own":             {Volume{Driver: "blob.csi.azure.com", Attributes: map[string]string{"protocol": "nfs"}}, "nconnect=4 hard", "hard nconnect=4 sec=sys,vers=3,nolock"},
+		"Filestore puts the class's parameter last":          {Volume{Driver: "filestore.csi.storage.gke.io", Attributes: map[string]string{"mountOptions": "hard"}}, "nconnect=2", "nconnect=2 hard"},
+		"vSphere's file volumes get a version":               {Volume{Driver: "csi.vsphere.vmware.com", Attributes: map[string]string{"type": "vSphere CNS File Volume"}}, "nconnect=4", "nconnect=4 hard sec=sys vers=4 minorversion=1"},
+		"PowerScale puts rw last":                            {Volume{Driver: "csi-isilon.dellemc.com"}, "hard ro", "hard ro rw"},
+		"VAST has the class's where there is none":           {Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1,nconnect=8"}}, "", "nconnect=8 vers=4.1"},
+		"VAST has the list alone where there is one":         {Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1"}}, "hard", "hard"},
+		"disks with XFS may be mounted next to their copies": {Volume{Driver: "ebs.csi.aws.com", FSType: "xfs"}, "noatime noatime", "noatime nouuid"},
+		"disks with ext4":                                    {Volume{Driver: "disk.csi.azure.com", FSType: "ext4"}, "noatime", "noatime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := strings.Fields(test.options)
@@ -112,7 +112,7 @@ func TestLooksLike(t *testing.T) {
 	}
 }
 
-func TestGiven(t *testing.T) {
+func TestProtectedOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		volume Volume
 		want   string
@@ -171,7 +171,7 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 }
 
 // Every fact of a driver says where it was read.
-func TestWhereFactsWereRead(t *testing.T) {
+func TestFactsHaveSources(t *testing.T) {
 	file := regexp.MustCompile(`^[\w./-]+/[\w.-]+[:,]`)
 	for name, read := range readings {
 		if len(rowsByDriver[name]) == 0 {
@@ -197,7 +197,7 @@ func TestWhereFactsWereRead(t *testing.T) {
 }
 
 // What is known of a driver beyond its name was read.
-func TestWhatNobodyReadIsNotKnown(t *testing.T) {
+func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	for _, r := range table {
 		if _, read := readings[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
 			t.Errorf("%s: nothing says where what is known of it was read", r.driver)
@@ -210,13 +210,13 @@ func TestOptions(t *testing.T) {
 		volume Volume
 		want   mountoptions.Protocol
 	}{
-		"NFS":                        {Volume{Driver: "kubernetes.io/nfs"}, mountoptions.NFS},
-		"SMB":                        {Volume{Driver: "smb.csi.k8s.io"}, mountoptions.SMB},
-		"a disk with XFS":            {Volume{Driver: "ebs.csi.aws.com", FSType: "xfs"}, mountoptions.XFS},
-		"a disk with ext4":           {Volume{Driver: "ebs.csi.aws.com", FSType: "ext4"}, mountoptions.Generic},
-		"a disk with whatever":       {Volume{Driver: "kubernetes.io/local-volume"}, mountoptions.Generic},
-		"a driver that nobody knows": {Volume{Driver: "example.com", FSType: "xfs"}, ""},
-		"hostPath":                   {Volume{Driver: "kubernetes.io/host-path"}, ""},
+		"NFS":                  {Volume{Driver: "kubernetes.io/nfs"}, mountoptions.NFS},
+		"SMB":                  {Volume{Driver: "smb.csi.k8s.io"}, mountoptions.SMB},
+		"a disk with XFS":      {Volume{Driver: "ebs.csi.aws.com", FSType: "xfs"}, mountoptions.XFS},
+		"a disk with ext4":     {Volume{Driver: "ebs.csi.aws.com", FSType: "ext4"}, mountoptions.Generic},
+		"a disk with whatever": {Volume{Driver: "kubernetes.io/local-volume"}, mountoptions.Generic},
+		"an unknown driver":    {Volume{Driver: "example.com", FSType: "xfs"}, ""},
+		"hostPath":             {Volume{Driver: "kubernetes.io/host-path"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.volume.Source().Options(); got != test.want {
@@ -226,7 +226,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestWhatIsMountedFromTheServer(t *testing.T) {
+func TestMountedPath(t *testing.T) {
 	nfsCSI := func(attributes map[string]string) Volume {
 		return Volume{Driver: "nfs.csi.k8s.io", Handle: "any", Attributes: attributes}
 	}
@@ -263,7 +263,7 @@ func TestWhatIsMountedFromTheServer(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeCloned(t *testing.T) {
+func TestMayBeCloned(t *testing.T) {
 	for driver, want := range map[string]bool{
 		"kubernetes.io/nfs": true, "nfs.csi.k8s.io": true, "smb.csi.k8s.io": true,
 		// Its handle says which share it is.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// AlteredOptions returns the options of a volume that have a different meaning in handed, the mount options that its driver passes to mount.
+// AlteredOptions returns the options of a volume that have a different meaning in passed, the mount options that its driver passes to mount.
 // The driver's options can come later and override them, and the order can differ. mount also rejects a second version.
 func (p Protocol) AlteredOptions(options, passed []string) []Problem {
 	t := tableOf(p)
@@ -31,7 +31,7 @@ func (p Protocol) AlteredOptions(options, passed []string) []Problem {
 	return problems
 }
 
-// WithoutDriverVersion removes the version from the options if the driver passes the same version to mount anyway. given
+// WithoutDriverVersion removes the version from the options if the driver passes the same version to mount anyway. driverOptions
 // contains the options that the driver passes to mount for a volume without options.
 func (p Protocol) WithoutDriverVersion(options, driverOptions []string) (remaining, removed []string) {
 	t := tableOf(p)

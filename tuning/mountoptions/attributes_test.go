@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestHowLongAttributesAreKept(t *testing.T) {
+func TestAttributeSeconds(t *testing.T) {
 	for options, want := range map[string]float64{
 		"":                           3,
 		"vers=4.1 actimeo=30":        30,

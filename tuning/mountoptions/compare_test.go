@@ -20,18 +20,18 @@ func TestCompare(t *testing.T) {
 		wanted, observed string
 		want             []Difference
 	}{
-		"all as wanted":                     {wanted: "actimeo=30 nconnect=4 nocto vers=4.1 hard tcp rsize=262144", observed: tunedMount},
-		"what is not wanted does not count": {wanted: "hard", observed: tunedMount},
+		"all as desired":                 {wanted: "actimeo=30 nconnect=4 nocto vers=4.1 hard tcp rsize=262144", observed: tunedMount},
+		"undesired options do not count": {wanted: "hard", observed: tunedMount},
 		"each timer counts": {wanted: "actimeo=30", observed: plainMount, want: []Difference{
 			{Option: "acregmin", Desired: "30", Observed: "3"}, {Option: "acregmax", Desired: "30", Observed: "60"},
 			{Option: "acdirmax", Desired: "30", Observed: "60"}}},
 		"a timer after actimeo": {wanted: "actimeo=30 acregmax=90", observed: tunedMount, want: []Difference{
 			{Option: "acregmax", Desired: "90", Observed: "30"}}},
-		"a timer that is not shown is not taken for granted": {wanted: "acdirmin=30", observed: "rw,acregmin=30", want: []Difference{
+		"a timer that is not shown is a difference": {wanted: "acdirmin=30", observed: "rw,acregmin=30", want: []Difference{
 			{Option: "acdirmin", Desired: "30"}}},
 		"connections that the first mount fixed": {wanted: "nconnect=8", observed: tunedMount, want: []Difference{
 			{Option: "nconnect", Desired: "8", Observed: "4"}}},
-		"connections that nobody asked for": {wanted: "nconnect=4", observed: plainMount, want: []Difference{
+		"connections that are not desired": {wanted: "nconnect=4", observed: plainMount, want: []Difference{
 			{Option: "nconnect", Desired: "4"}}},
 		"one connection is what is not shown": {wanted: "nconnect=1", observed: plainMount},
 		"one connection where there are four": {wanted: "nconnect=1", observed: tunedMount, want: []Difference{
@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 		"a size that the kernel rounded by page":  {wanted: "rsize=300000", observed: "rsize=299008", want: []Difference{{Option: "rsize", Desired: "300000", Observed: "299008", Limited: true}}},
 		"a size beyond the kernel's limit":        {wanted: "wsize=8650752", observed: plainMount, want: []Difference{{Option: "wsize", Desired: "8650752", Observed: "1048576", Limited: true}}},
 		"a size that the server held down":        {wanted: "rsize=1048576", observed: tunedMount, want: []Difference{{Option: "rsize", Desired: "1048576", Observed: "262144", Limited: true}}},
-		"a size that is larger than wanted":       {wanted: "rsize=262144", observed: plainMount, want: []Difference{{Option: "rsize", Desired: "262144", Observed: "1048576"}}},
+		"a size that is larger than desired":      {wanted: "rsize=262144", observed: plainMount, want: []Difference{{Option: "rsize", Desired: "262144", Observed: "1048576"}}},
 		"a size that was left to the server":      {wanted: "rsize=0", observed: plainMount},
 		"a size that is not shown":                {wanted: "rsize=262144", observed: "rw", want: []Difference{{Option: "rsize", Desired: "262144"}}},
 		"what the kernel never shows":             {wanted: "intr noatime _netdev retry=2", observed: plainMount},
@@ -96,7 +96,7 @@ func TestUnverifiable(t *testing.T) {
 		"what the server chooses":       {"rsize=0 wsize=65536", "rsize=0"},
 		"locks, where v4 may drop them": {"nolock", "nolock"},
 		"locks on NFSv3":                {"nolock vers=3", ""},
-		"what nobody knows":             {"strange=1", "strange=1"},
+		"unknown options":               {"strange=1", "strange=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(strings.Fields(test.want), Unverifiable(strings.Fields(test.wanted)), cmpopts.EquateEmpty()); diff != "" {

@@ -3,7 +3,7 @@ package mountoptions
 import "testing"
 
 // As kernel 6.1 shows XFS on a disk without DAX: every new mount would show the same.
-func TestDAXThatTheDeviceDoesNotHaveIsNoOldMount(t *testing.T) {
+func TestMissingDAXIsNotAnOutdatedMount(t *testing.T) {
 	got := XFS.Compare([]string{"dax=always"}, []string{"rw", "attr2", "dax=never", "inode64", "logbufs=8", "logbsize=32k", "noquota", "relatime"})
 	if len(got) != 1 || !got[0].Limited {
 		t.Errorf("%+v, want one difference, which is Limited", got)

@@ -79,7 +79,7 @@ func TestTransport(t *testing.T) {
 		options []string
 		want    TransportOptions
 	}{
-		"nothing said": {nil, TransportOptions{Proto: "tcp"}},
+		"no options": {nil, TransportOptions{Proto: "tcp"}},
 		"all of it": {[]string{"nfsvers=4.1", "nconnect=4", "noresvport", "tcp", "actimeo=30"},
 			TransportOptions{Version: "4.1", Proto: "tcp", Nconnect: 4, NoResvPort: true}},
 		"the version written the old way": {[]string{"vers=4", "minorversion=1", "rdma"}, TransportOptions{Version: "4.1", Proto: "rdma"}},

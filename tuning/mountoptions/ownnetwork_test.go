@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatNeedsTheNodesNetwork(t *testing.T) {
+func TestOptionsThatNeedTheNodesNetwork(t *testing.T) {
 	for options, want := range map[string]string{
 		"":                          "",
 		"vers=4.1 sec=sys":          "",

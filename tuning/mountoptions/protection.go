@@ -192,7 +192,7 @@ func (s standing) isWeaker(than standing) bool {
 }
 
 // Weakened returns the protections that become weaker if wanted follows floor in the options of a mount. The baseline is the floor, or
-// the default if the floor does not set the protection. In each Difference, Wanted is the new value and Observed the value that must
+// the default if the floor does not set the protection. In each Difference, Desired is the new value and Observed the value that must
 // not be weakened.
 func (p Protocol) Weakened(floor, wanted []string) []Difference {
 	return tableOf(p).weakened(Parse(floor), Parse(wanted))

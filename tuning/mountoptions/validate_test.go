@@ -47,7 +47,7 @@ func TestValidate(t *testing.T) {
 		"another server":                {options: []string{"addr=10.0.0.9"}, errors: []string{"addr=10.0.0.9: is rejected: it sets which server"}},
 
 		"two versions":                        {options: []string{"vers=4.1", "nfsvers=4.1"}, errors: []string{"nfsvers=4.1: mount accepts only one version"}},
-		"a version as a flag beside another":  {options: []string{"v3", "vers=3"}, errors: []string{"vers=3: mount accepts only one version"}},
+		"a version as a flag next to another": {options: []string{"v3", "vers=3"}, errors: []string{"vers=3: mount accepts only one version"}},
 		"a minor version that contradicts":    {options: []string{"vers=3", "minorversion=1"}, errors: []string{"minorversion=1: contradicts vers=3"}, warnings: []string{"minorversion=1: is outdated"}},
 		"a minor version written the old way": {options: []string{"vers=4", "minorversion=1"}, warnings: []string{"minorversion=1: is outdated: write vers=4.1"}},
 		"hard and soft":                       {options: []string{"hard", "soft"}, errors: []string{"soft: contradicts hard"}, warnings: []string{"soft: can lose data"}},
@@ -69,13 +69,13 @@ func TestValidate(t *testing.T) {
 		"a longer timeout than the kernel has":   {options: []string{"timeo=6001"}, warnings: []string{"timeo=6001: the kernel uses at most 6000"}},
 		"a timer before actimeo":                 {options: []string{"acregmax=90", "actimeo=30"}, warnings: []string{"acregmax=90: has no effect: actimeo=30 comes later"}},
 		"a timer after actimeo":                  {options: []string{"actimeo=30", "acregmax=90"}},
-		"timers beside noac":                     {options: []string{"noac", "actimeo=30"}, warnings: []string{"noac: turns the attribute cache off", "actimeo=30: has no effect: noac"}},
+		"timers next to noac":                    {options: []string{"noac", "actimeo=30"}, warnings: []string{"noac: turns the attribute cache off", "actimeo=30: has no effect: noac"}},
 		"a least time over the greatest":         {options: []string{"acdirmin=90", "acdirmax=60"}, warnings: []string{"acdirmin=90: is larger than acdirmax, which is 60"}},
 		"a least time over the kernel's maximum": {options: []string{"acregmin=90"}, warnings: []string{"acregmin=90: is larger than acregmax, which is 60"}},
 		"connections over UDP":                   {options: []string{"vers=3", "udp", "nconnect=4"}, warnings: []string{"nconnect=4: has no effect with UDP"}},
 		"connections and Kerberos":               {options: []string{"sec=krb5", "nconnect=4"}, warnings: []string{"nconnect=4: vendors advise against"}},
 		"locks on NFSv4":                         {options: []string{"nfsvers=4.2", "nolock"}, warnings: []string{"nolock: has no effect on NFSv4"}},
-		"a kind of lock beside nolock":           {options: []string{"vers=3", "nolock", "local_lock=flock"}, warnings: []string{"local_lock=flock: has no effect: nolock keeps all locks on the node, like local_lock=all"}},
+		"a kind of lock next to nolock":          {options: []string{"vers=3", "nolock", "local_lock=flock"}, warnings: []string{"local_lock=flock: has no effect: nolock keeps all locks on the node, like local_lock=all"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errs, warnings []Problem
@@ -104,7 +104,7 @@ func expect(t *testing.T, what string, want []string, got []Problem) {
 	}
 }
 
-func TestValidateKnowsNoOther(t *testing.T) {
+func TestValidateRejectsAnUnknownProtocol(t *testing.T) {
 	if problems := Validate("Block", []string{"actimeo=30"}); len(problems) != 1 || problems[0].Warning {
 		t.Errorf("got %v, want one error", problems)
 	}

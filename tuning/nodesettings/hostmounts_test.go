@@ -84,7 +84,7 @@ func TestHostSettingsOfSeveralProfilesMergeKeyByKey(t *testing.T) {
 	}
 }
 
-func TestNconnectOfTheHostsOwnMountsCountsForSlots(t *testing.T) {
+func TestNconnectOfHostMountsCountsForSlots(t *testing.T) {
 	p := profile("a", 0, maxSlots(intstr.FromString(v1alpha1.FromNconnect)), hostSettings)
 	for _, s := range Settings(&p) {
 		if s.Key == keyTCPMaxSlots && s.Value != "256" {
@@ -117,11 +117,11 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 		"a profile that tuned-adm would take for an option": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Node.Tuned = &v1alpha1.Tuned{Profile: "-l"}
 		}, "error: spec.node.tuned.profile: a tuned profile"},
-		"an IPv6 server":                {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: nfsmount.conf does not work with IPv6 addresses"},
-		"a misspelt option":             {nfs("", "nconect=4"), "Did you mean nconnect?"},
-		"a word that ends like a unit":  {nfs("", "local_lock=flock"), "uses local_lock=0"},
-		"a protection":                  {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is rejected"},
-		"defaults that identify nobody": {nfs("", "sec=none"), "error: spec.node.nfsMountDefaults[0].options: sec=none makes all mounts without sec weaker"},
+		"an IPv6 server":                  {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: nfsmount.conf does not work with IPv6 addresses"},
+		"a misspelt option":               {nfs("", "nconect=4"), "Did you mean nconnect?"},
+		"a word that ends like a unit":    {nfs("", "local_lock=flock"), "uses local_lock=0"},
+		"a protection":                    {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is rejected"},
+		"defaults without identification": {nfs("", "sec=none"), "error: spec.node.nfsMountDefaults[0].options: sec=none makes all mounts without sec weaker"},
 		"defaults that do not negotiate": {nfs("filer", "sec=sys"),
 			"warning: spec.node.nfsMountDefaults[0].options: prevents mounts without sec from negotiating a stronger value with the server: leave it out unless all must use sys"},
 		"one server in two spellings": {func(s *v1alpha1.StorageClientProfileSpec) {

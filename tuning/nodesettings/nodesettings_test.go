@@ -109,7 +109,7 @@ func TestMerge(t *testing.T) {
 	}{
 		"no profile":                 {},
 		"a profile without settings": {profiles: profiles{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
-		"everything that one profile can say": {
+		"everything that one profile can declare": {
 			profiles: profiles{profile("a", 0, sysctl("net.core.rmem_max", "16777216"), sysctl("net.ipv4.tcp_rmem", " 4096\t131072  6291456"),
 				argument("ihash_entries=16777216", "nosmt"), module("nfs", "max_session_slots", "180"), maxSlots(intstr.FromInt32(128)),
 				func(spec *v1alpha1.StorageClientProfileSpec) {
@@ -129,25 +129,25 @@ func TestMerge(t *testing.T) {
 		"equal priority and equal value is no conflict": {
 			profiles: profiles{profile("b", 0, sysctl("vm.dirty_ratio", "10")), profile("a", 0, sysctl("vm.dirty_ratio", "10"))},
 			want:     []string{"sysctl/vm.dirty_ratio=10 a"}},
-		"equal priority and different values keep what is in force": {
+		"equal priority and different values keep the effective value": {
 			profiles:  profiles{profile("a", 0, sysctl("vm.dirty_ratio", "10")), profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
 			inForce:   []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "b", OnRemoval: v1alpha1.DeletionRestore}},
 			want:      []string{"sysctl/vm.dirty_ratio=20 b"},
 			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"10", "20"}, Kept: "20"}}},
-		"equal priority and different values leave the key out where nothing is in force": {
+		"equal priority and different values leave the key out without an effective value": {
 			profiles:  profiles{profile("a", 0, sysctl("vm.dirty_ratio", "10")), profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
 			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"10", "20"}}}},
-		"what is in force stays even if nobody says it any more": {
+		"an effective value stays even if no profile declares it anymore": {
 			profiles:  profiles{profile("a", 0, sysctl("vm.dirty_ratio", "10")), profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
 			inForce:   []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "30", Profile: "gone", OnRemoval: v1alpha1.DeletionRetain}},
 			want:      []string{"sysctl/vm.dirty_ratio=30 gone -"},
 			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"10", "20"}, Kept: "30"}}},
-		"what is in force counts as that of a profile that says so": {
+		"an effective value counts for a profile that declares it": {
 			profiles:  profiles{profile("a", 0, sysctl("vm.dirty_ratio", "10"), retain), profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
 			inForce:   []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "10", Profile: "gone", OnRemoval: v1alpha1.DeletionRestore}},
 			want:      []string{"sysctl/vm.dirty_ratio=10 a -"},
 			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"10", "20"}, Kept: "10"}}},
-		"a flag in force has a conflict and no value": {
+		"an effective flag has a conflict and no value": {
 			profiles:  profiles{profile("a", 0, argument("nosmt")), profile("b", 0, argument("nosmt=force"))},
 			inForce:   []v1alpha1.NodeSetting{{Key: "kernelArgument/nosmt", Profile: "a", OnRemoval: v1alpha1.DeletionRestore}},
 			want:      []string{"kernelArgument/nosmt= a"},
@@ -165,13 +165,13 @@ func TestMerge(t *testing.T) {
 				profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
 			want:      []string{keyIhash + "=16777216 a"},
 			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"10", "20"}}}},
-		"what is to be at least so much is said in the value": {
+		"the value contains the minimum": {
 			profiles: profiles{profile("a", 0, atLeast("net.ipv4.tcp_rmem", "4096 1048576 16777216"))},
 			want:     []string{"sysctl/net.ipv4.tcp_rmem=at-least 4096 1048576 16777216 a"}},
 		"of several that want at least something the largest, whatever their priority": {
 			profiles: profiles{profile("a", 1, atLeast("net.core.rmem_max", "8388608")), profile("b", 0, atLeast("net.core.rmem_max", "16777216"))},
 			want:     []string{keyRmem + "=at-least 16777216 b"}},
-		"the largest number by number is nobody's alone": {
+		"the largest number at each position belongs to no single profile": {
 			profiles: profiles{profile("a", 0, atLeast("net.ipv4.tcp_rmem", "4096 65536 16777216")), profile("b", 0, atLeast("net.ipv4.tcp_rmem", "4096 1048576 8388608"), retain)},
 			want:     []string{"sysctl/net.ipv4.tcp_rmem=at-least 4096 1048576 16777216 a -"}},
 		"an exact value wins over a lower priority that wants more": {
@@ -192,12 +192,12 @@ func TestMerge(t *testing.T) {
 			profiles: profiles{profile("a", 0, sysctl("net.ipv4.tcp_rmem", "4096 131072 33554432")), profile("b", 0, atLeast("net.ipv4.tcp_rmem", "4096 1048576 16777216"))},
 			conflicts: []Conflict{{Key: "sysctl/net.ipv4.tcp_rmem", Profiles: []string{"a", "b"},
 				Values: []string{"4096 131072 33554432", "at-least 4096 1048576 16777216"}}}},
-		"what nobody declares is not kept": {
+		"undeclared values are not kept": {
 			inForce: []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "b"}}},
-		"it is restored only if all say so": {
+		"it is restored only if all profiles declare it": {
 			profiles: profiles{profile("a", 0, sysctl("vm.dirty_ratio", "10")), profile("b", 0, sysctl("vm.dirty_ratio", "10"), retain)},
 			want:     []string{"sysctl/vm.dirty_ratio=10 a -"}},
-		"a lower priority has no say in what is restored": {
+		"a lower priority does not decide what is restored": {
 			profiles: profiles{profile("a", 1, sysctl("vm.dirty_ratio", "10")), profile("b", 0, sysctl("vm.dirty_ratio", "10"), retain)},
 			want:     []string{"sysctl/vm.dirty_ratio=10 a"}},
 		"the slot table is one key however it is spelt": {

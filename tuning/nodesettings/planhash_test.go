@@ -54,7 +54,7 @@ func TestAnApprovalDoesNotSurviveAnotherDisruption(t *testing.T) {
 	}
 }
 
-func TestPlansThatDisruptAlikeHaveOneHash(t *testing.T) {
+func TestPlansWithTheSameDisruptionHaveOneHash(t *testing.T) {
 	window := func(schedule, zone string) v1alpha1.Window {
 		return v1alpha1.Window{Schedule: schedule, DurationSeconds: 3600, TimeZone: zone}
 	}
@@ -216,7 +216,7 @@ func withField(t *testing.T, p *v1alpha1.StorageClientProfile, path string, valu
 }
 
 // Whoever adds a field says here whether it decides who is disrupted and how. Policies compare the same fields, see
-// TestThePolicyAsksForWhatTheHashCovers.
+// TestThePolicyCoversTheFieldsOfTheHash.
 func TestEveryFieldIsCoveredByThePlansHashOrLeftOutForAReason(t *testing.T) {
 	fields := fieldsOfSpec(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), "")
 	for _, path := range fields {
@@ -264,7 +264,7 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 		"approved by field": {before(func(p *v1alpha1.StorageClientProfile) {
 			p.Annotations, p.Spec.Rollout.Reboot.ApprovedPlan = nil, old
 		}), old},
-		"approved by nobody": {before(func(p *v1alpha1.StorageClientProfile) { p.Annotations = nil }), ""},
+		"approved without a name": {before(func(p *v1alpha1.StorageClientProfile) { p.Annotations = nil }), ""},
 		"another is approved": {before(func(p *v1alpha1.StorageClientProfile) {
 			p.Annotations[v1alpha1.ApprovedPlanAnnotation] = "0123456789abcdef"
 		}), ""},
@@ -293,7 +293,7 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 }
 
 // The admission policy asks for the verb approve where a profile under policy Automatic changes in what the hash covers.
-func TestThePolicyAsksForWhatTheHashCovers(t *testing.T) {
+func TestThePolicyCoversTheFieldsOfTheHash(t *testing.T) {
 	data, err := os.ReadFile("../../config/rbac/approval_policy.yaml")
 	if err != nil {
 		t.Fatal(err)

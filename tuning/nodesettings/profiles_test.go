@@ -12,7 +12,7 @@ import (
 )
 
 // Every profile that is handed out can be carried out as it stands.
-func TestProfilesThatAreHandedOut(t *testing.T) {
+func TestShippedProfiles(t *testing.T) {
 	files, err := filepath.Glob("../../config/profiles/*/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func kernel(largest, tcpRmem string) map[string]string {
 }
 
 // No profile that is handed out lowers what a kernel has by itself.
-func TestHandedOutProfilesNeverLowerWhatAKernelHas(t *testing.T) {
+func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"../../config/profiles/*/profile.yaml", "../../config/samples/storageclientprofile_*.yaml"} {
 		found, err := filepath.Glob(pattern)
@@ -107,7 +107,7 @@ func TestHandedOutProfilesNeverLowerWhatAKernelHas(t *testing.T) {
 }
 
 // What is the advice of these two works without a warning.
-func TestProfilesOfDisksAndSharesWarnOfNothing(t *testing.T) {
+func TestProfilesOfDisksAndSharesHaveNoWarnings(t *testing.T) {
 	for _, name := range []string{"smb-shares", "xfs-many-small-files"} {
 		content, err := os.ReadFile(filepath.Join("../../config/profiles", name, "profile.yaml"))
 		if err != nil {

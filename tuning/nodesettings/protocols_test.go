@@ -17,17 +17,17 @@ func TestProtocolsOf(t *testing.T) {
 		selector v1alpha1.VolumeSelector
 		want     []mountoptions.Protocol
 	}{
-		"nothing named is NFS":                     {want: []mountoptions.Protocol{mountoptions.NFS}},
-		"the protocol":                             {v1alpha1.VolumeSelector{Protocols: protocols{smb}}, []mountoptions.Protocol{mountoptions.SMB}},
-		"several protocols":                        {v1alpha1.VolumeSelector{Protocols: protocols{smb, nfs}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
-		"a driver of two protocols":                {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
-		"a driver of two protocols, and one":       {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}, Protocols: protocols{nfs}}, []mountoptions.Protocol{mountoptions.NFS}},
-		"a driver that nobody knows":               {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}}, []mountoptions.Protocol{mountoptions.NFS}},
-		"a driver of blocks":                       {v1alpha1.VolumeSelector{Drivers: []string{"kubernetes.io/iscsi"}}, []mountoptions.Protocol{mountoptions.XFS}},
-		"a file system":                            {v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
-		"blocks with a file system":                {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4", "xfs"}}, []mountoptions.Protocol{mountoptions.XFS, mountoptions.Generic}},
-		"a file system without options of its own": {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4"}}, []mountoptions.Protocol{mountoptions.Generic}},
-		"a driver that nobody knows, of a disk":    {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}, FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
+		"nothing named is NFS":                   {want: []mountoptions.Protocol{mountoptions.NFS}},
+		"the protocol":                           {v1alpha1.VolumeSelector{Protocols: protocols{smb}}, []mountoptions.Protocol{mountoptions.SMB}},
+		"several protocols":                      {v1alpha1.VolumeSelector{Protocols: protocols{smb, nfs}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
+		"a driver of two protocols":              {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
+		"a driver of two protocols, and one":     {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}, Protocols: protocols{nfs}}, []mountoptions.Protocol{mountoptions.NFS}},
+		"an unknown driver":                      {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}}, []mountoptions.Protocol{mountoptions.NFS}},
+		"a driver of blocks":                     {v1alpha1.VolumeSelector{Drivers: []string{"kubernetes.io/iscsi"}}, []mountoptions.Protocol{mountoptions.XFS}},
+		"a file system":                          {v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
+		"blocks with a file system":              {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4", "xfs"}}, []mountoptions.Protocol{mountoptions.XFS, mountoptions.Generic}},
+		"a file system without specific options": {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4"}}, []mountoptions.Protocol{mountoptions.Generic}},
+		"an unknown driver of a disk":            {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}, FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, protocolsOf(&test.selector, []string{"nconnect=4"}), cmpopts.EquateEmpty()); diff != "" {
@@ -91,7 +91,7 @@ func TestValidateBySelector(t *testing.T) {
 }
 
 // What a rule declares and no volume, or not every volume, will get is said before it is applied.
-func TestValidateWarnsOfWhatIsKeptFromStricterVolumes(t *testing.T) {
+func TestValidateWarnsOfOptionsThatStricterVolumesDoNotGet(t *testing.T) {
 	at := func(policy v1alpha1.ConflictPolicy, selector v1alpha1.VolumeSelector, options ...v1alpha1.MountOption) []string {
 		return answers(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Volumes[0].OnConflict, s.Volumes[0].Selector = policy, selector
@@ -109,23 +109,23 @@ func TestValidateWarnsOfWhatIsKeptFromStricterVolumes(t *testing.T) {
 	for name, test := range map[string]struct {
 		got, want []string
 	}{
-		"rw over what volumes say":                {at(v1alpha1.ConflictUseProfile, nfs, "rw"), []string{rw}},
-		"rw over what classes say":                {at(v1alpha1.ConflictUseProfileOverClass, nfs, "rw"), []string{rw}},
-		"rw over nothing":                         {at(v1alpha1.ConflictKeepVolume, nfs, "rw"), nil},
-		"rw, where nothing is said of conflicts":  {at("", nfs, "rw"), nil},
-		"rw for several protocols is said once":   {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "rw"), []string{rw}},
-		"a flavour that is not the strongest":     {at(v1alpha1.ConflictUseProfile, nfs, "sec=sys"), []string{first + "is left out for volumes with sec=krb5, sec=krb5i, sec=krb5p: the operator never weakens a mount, regardless of onConflict"}},
-		"a flavour that is the strongest":         {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb5p"), nil},
-		"no flavour":                              {at(v1alpha1.ConflictKeepVolume, nfs, "sec=none"), []string{first + "is left out: mounts have sec=sys by default, which is stronger, and the operator never weakens a mount; only a volume itself can set it"}},
-		"no encryption":                           {at(v1alpha1.ConflictUseProfile, nfs, "hard", "xprtsec=none"), []string{"warning: spec.volumes[0].mountOptions[1]: is left out for volumes with xprtsec=mtls, xprtsec=tls: the operator never weakens a mount, regardless of onConflict"}},
-		"the version that SMB mounts are sure of": {at(v1alpha1.ConflictKeepVolume, smb, "vers=2.1"), nil},
-		"the newest version of SMB":               {at(v1alpha1.ConflictUseProfile, smb, "vers=3.1.1"), nil},
-		"a version of NFS beside SMB":             {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "vers=4.1"), []string{first + "SMB: must be one of 2.1, 3, 3.0, 3.02, 3.1.1, default; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
-		"noquota over quotas":                     {at(v1alpha1.ConflictUseProfile, xfs, "noquota"), []string{quota, first + "is left out for volumes with gqnoenforce, gquota, grpquota and 8 more: the operator never weakens a mount, regardless of onConflict"}},
-		"what can never work is not spoken of":    {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb6"), []string{"error: spec.volumes[0].mountOptions[0]: must be one of none, sys, krb5, krb5i, krb5p, several separated by colons"}},
-		"ro makes pods fail, whatever onConflict": {at("", nfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
-		"ro is the strongest":                     {at(v1alpha1.ConflictUseProfile, xfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
-		"what has nothing to do with it":          {at(v1alpha1.ConflictUseProfile, nfs, "nocto", "nconnect=4"), nil},
+		"rw over options of volumes":                {at(v1alpha1.ConflictUseProfile, nfs, "rw"), []string{rw}},
+		"rw over options of classes":                {at(v1alpha1.ConflictUseProfileOverClass, nfs, "rw"), []string{rw}},
+		"rw over nothing":                           {at(v1alpha1.ConflictKeepVolume, nfs, "rw"), nil},
+		"rw, without onConflict":                    {at("", nfs, "rw"), nil},
+		"rw for several protocols is reported once": {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "rw"), []string{rw}},
+		"a flavour that is not the strongest":       {at(v1alpha1.ConflictUseProfile, nfs, "sec=sys"), []string{first + "is left out for volumes with sec=krb5, sec=krb5i, sec=krb5p: the operator never weakens a mount, regardless of onConflict"}},
+		"a flavour that is the strongest":           {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb5p"), nil},
+		"no flavour":                                {at(v1alpha1.ConflictKeepVolume, nfs, "sec=none"), []string{first + "is left out: mounts have sec=sys by default, which is stronger, and the operator never weakens a mount; only a volume itself can set it"}},
+		"no encryption":                             {at(v1alpha1.ConflictUseProfile, nfs, "hard", "xprtsec=none"), []string{"warning: spec.volumes[0].mountOptions[1]: is left out for volumes with xprtsec=mtls, xprtsec=tls: the operator never weakens a mount, regardless of onConflict"}},
+		"the version that SMB mounts are sure of":   {at(v1alpha1.ConflictKeepVolume, smb, "vers=2.1"), nil},
+		"the newest version of SMB":                 {at(v1alpha1.ConflictUseProfile, smb, "vers=3.1.1"), nil},
+		"a version of NFS next to SMB":              {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "vers=4.1"), []string{first + "SMB: must be one of 2.1, 3, 3.0, 3.02, 3.1.1, default; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
+		"noquota over quotas":                       {at(v1alpha1.ConflictUseProfile, xfs, "noquota"), []string{quota, first + "is left out for volumes with gqnoenforce, gquota, grpquota and 8 more: the operator never weakens a mount, regardless of onConflict"}},
+		"what can never work is not spoken of":      {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb6"), []string{"error: spec.volumes[0].mountOptions[0]: must be one of none, sys, krb5, krb5i, krb5p, several separated by colons"}},
+		"ro makes pods fail, whatever onConflict":   {at("", nfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
+		"ro is the strongest":                       {at(v1alpha1.ConflictUseProfile, xfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
+		"what has nothing to do with it":            {at(v1alpha1.ConflictUseProfile, nfs, "nocto", "nconnect=4"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, test.got, cmpopts.EquateEmpty()); diff != "" {

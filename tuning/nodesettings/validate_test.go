@@ -54,7 +54,7 @@ func TestValidate(t *testing.T) {
 		"a large minimum for every socket": {options: []option{atLeast("net.ipv4.tcp_rmem", "1048576 8388608 16777216")},
 			want: []string{"?spec.node.sysctlsAtLeast[net.ipv4.tcp_rmem]: The first number is granted"}},
 		"a parameter of the administrator's that is to be at least so": {options: []option{atLeast("vm.min_free_kbytes", "65536")}, allow: []string{"sysctl/vm[.]min_free_kbytes"}},
-		"a sysctl that nobody allows to be at least so": {options: []option{atLeast("kernel.pid_max", "65536")},
+		"a minimum for a sysctl that is not allowed": {options: []option{atLeast("kernel.pid_max", "65536")},
 			want: []string{"spec.node.sysctlsAtLeast[kernel.pid_max]: not supported; to allow it"}},
 		"a sysctl with a hazard": {options: []option{sysctl("net.ipv4.tcp_sack", "0")},
 			want: []string{"?spec.node.sysctls[net.ipv4.tcp_sack]: If off"}},
@@ -62,15 +62,15 @@ func TestValidate(t *testing.T) {
 			want: []string{"spec.node.kernelArguments[1]: must be decimal digits only, without a suffix: write 16777216"}},
 		"a kernel argument twice": {options: []option{argument("ihash_entries=16777216", "ihash_entries=8388608")},
 			want: []string{`spec.node.kernelArguments[1]: contradicts spec.node.kernelArguments[0], which is "16777216"`}},
-		"a kernel argument that nobody allows": {options: []option{argument("init=/bin/sh")},
+		"a kernel argument that is not allowed": {options: []option{argument("init=/bin/sh")},
 			want: []string{"spec.node.kernelArguments[0]: not supported; to allow it"}},
 		"a kernel argument that the operator allows": {options: []option{argument("nosmt")}, allow: []string{"kernelArgument/nosmt"}},
 		"a module parameter out of range": {options: []option{module("nfs", "max_session_slots", "2000")},
 			want: []string{"spec.node.kernelModules[0].parameters[max_session_slots]: must be 1 to 1024"}},
-		"a slot table said twice alike": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(intstr.FromInt32(128))}},
-		"a slot table said twice": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "64"), maxSlots(intstr.FromInt32(128))},
+		"a slot table declared twice with one value": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(intstr.FromInt32(128))}},
+		"a slot table declared twice": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "64"), maxSlots(intstr.FromInt32(128))},
 			want: []string{`spec.node.sunrpc.tcpMaxSlotTableEntries: contradicts spec.node.sysctls[sunrpc.tcp_max_slot_table_entries], which is "64"`}},
-		"a slot table said by field and by module": {options: []option{maxSlots(intstr.FromInt32(128)), module("sunrpc", "tcp_max_slot_table_entries", "64")},
+		"a slot table declared by field and by module": {options: []option{maxSlots(intstr.FromInt32(128)), module("sunrpc", "tcp_max_slot_table_entries", "64")},
 			want: []string{`spec.node.kernelModules[0].parameters[tcp_max_slot_table_entries]: contradicts spec.node.sunrpc.tcpMaxSlotTableEntries`}},
 		"a slot table that depends on other profiles agrees with nothing": {
 			options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(fromNconnect)},
@@ -79,7 +79,7 @@ func TestValidate(t *testing.T) {
 			want: []string{"spec.node.kernelModules[1].parameters[a]: contradicts spec.node.kernelModules[0].parameters[a]"}},
 		"a mount option out of range": {options: []option{volume("hard"), volume("actimeo=30", "nconnect=17")},
 			want: []string{"spec.volumes[1].mountOptions[1]: must be 1 to 16"}},
-		"read-ahead of volumes that tell no window": {options: []option{func(s *v1alpha1.StorageClientProfileSpec) {
+		"read-ahead of volumes without a window": {options: []option{func(s *v1alpha1.StorageClientProfileSpec) {
 			volume()(s)
 			s.Volumes[0].ReadAheadKiB = ptr.To[int32](1024)
 			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}
@@ -92,7 +92,7 @@ func TestValidate(t *testing.T) {
 		}}},
 		"a mount option with a warning": {options: []option{volume("hard", "intr")},
 			want: []string{"?spec.volumes[0].mountOptions[1]: has had no effect"}},
-		"a timer that loses its say": {options: []option{volume("acregmax=90", "actimeo=30")},
+		"a timer that is overridden": {options: []option{volume("acregmax=90", "actimeo=30")},
 			want: []string{"?spec.volumes[0].mountOptions[0]: has no effect"}},
 		"mount options of another protocol are not read as NFS's": {options: []option{volume("logbsize=256k"),
 			func(spec *v1alpha1.StorageClientProfileSpec) {
@@ -156,7 +156,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestValidateTellsFieldValueAndRemedy(t *testing.T) {
+func TestValidateReportsFieldValueAndRemedy(t *testing.T) {
 	p := profile("a", 0, argument("ihash_entries=16M"))
 	problems := Validate(&p, catalogue.AllowList{})
 	if len(problems) != 1 {

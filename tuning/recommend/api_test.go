@@ -37,7 +37,7 @@ func fill(v reflect.Value, next *uint64) {
 	}
 }
 
-func TestNothingOfASampleIsLostInTheAPI(t *testing.T) {
+func TestTheAPIKeepsTheWholeSample(t *testing.T) {
 	var want Sample
 	var n uint64
 	fill(reflect.ValueOf(&want).Elem(), &n)
@@ -55,7 +55,7 @@ func TestNothingOfASampleIsLostInTheAPI(t *testing.T) {
 	}
 }
 
-func TestACounterThatTheAPICannotHoldIsAnError(t *testing.T) {
+func TestACounterBeyondTheLimitOfTheAPIIsAnError(t *testing.T) {
 	if m, err := ForAPI(Sample{MountPoint: "/mnt", Requests: math.MaxUint64}); err == nil {
 		t.Errorf("%+v", m)
 	}

@@ -33,7 +33,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-func TestWhatOneRuleHasFoundIsTogether(t *testing.T) {
+func TestFindingsOfOneRuleAreGrouped(t *testing.T) {
 	a, b := Finding{Rule: "AttributeRevalidation"}, Finding{Rule: "BusyServer"}
 	groups := ByRule([]Mount{of("n1", a), of("n2", b, a)})
 	if len(groups) != 2 || groups[0].Rule.ID != "BusyServer" || groups[1].Rule.ID != "AttributeRevalidation" || !slices.Equal(groups[1].Nodes, []string{"n1", "n2"}) || len(groups[1].Findings) != 2 {
@@ -42,7 +42,7 @@ func TestWhatOneRuleHasFoundIsTogether(t *testing.T) {
 }
 
 // What a rule proposes is told, whatever field it stands in.
-func TestEachChangeIsTold(t *testing.T) {
+func TestEveryChangeHasATextForm(t *testing.T) {
 	told := map[string][]string{}
 	for _, r := range Rules() {
 		f, _ := r.apply(nfs("NFSv4.1", option("rsize=32768"), read(6000, 32, 187)))

@@ -96,14 +96,14 @@ func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
 }
 
 // What is for nodes is no matter of the profile that selects the volume: its nodes may be others.
-func TestAProposalForNodesIsAProfileOfItsOwn(t *testing.T) {
+func TestAProposalForNodesIsASeparateProfile(t *testing.T) {
 	p := Propose(declared(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", took(31, 8, 1.4))))
 	if len(p.Profiles) != 2 || p.Profiles[0].Name != "eda" || p.Profiles[0].Spec.Node != nil || p.Profiles[1].Spec.Volumes != nil || p.Profiles[1].Spec.Node == nil {
 		t.Errorf("%+v", p.Profiles)
 	}
 }
 
-func TestOfTwoLimitsTheLargerOneIsProposed(t *testing.T) {
+func TestTheLargerOfTwoLimitsIsProposed(t *testing.T) {
 	few := func(limit int) Sample {
 		return nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = limit })
 	}
@@ -118,17 +118,17 @@ func TestOfTwoLimitsTheLargerOneIsProposed(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOut(t *testing.T) {
+func TestChangesThatAreLeftOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		samples []Sample
 		want    string
 	}{
-		"what one window cannot tell":  {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
-		"what programs may rely on":    {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): programs that share files without locks use noac"},
-		"another version":              {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000))}, "[vers=3] (OpenAndClose)"},
-		"writes that may be lost":      {[]Sample{nfs("NFSv4.1", wrote(6000, 8, false), option("sync"))}, "[async] (SynchronousMount)"},
-		"read-ahead that is disputed":  {[]Sample{nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))}, "they share one value"},
-		"the same of several, is once": {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000)), nfs("NFSv4.1", operation("OPEN", 7000))}, "[vers=3] (OpenAndClose)"},
+		"changes that one window cannot justify": {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
+		"what programs may rely on":              {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): programs that share files without locks use noac"},
+		"another version":                        {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000))}, "[vers=3] (OpenAndClose)"},
+		"writes that may be lost":                {[]Sample{nfs("NFSv4.1", wrote(6000, 8, false), option("sync"))}, "[async] (SynchronousMount)"},
+		"read-ahead that is disputed":            {[]Sample{nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))}, "they share one value"},
+		"the same of several, is once":           {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000)), nfs("NFSv4.1", operation("OPEN", 7000))}, "[vers=3] (OpenAndClose)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Propose(declared(), findings(test.samples...))
@@ -139,7 +139,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestNothingIsProposedWhereNothingHelps(t *testing.T) {
+func TestNoProposalIfNoSettingHelps(t *testing.T) {
 	for name, s := range map[string]Sample{"healthy": nfs("NFSv4.1"), "a busy server": nfs("NFSv4.1", took(0.2, 105, 1.4))} {
 		if p := Propose(declared(), findings(s)); len(p.Profiles)+len(p.Changes)+len(p.LeftOut) > 0 {
 			t.Errorf("%s: %+v", name, p)

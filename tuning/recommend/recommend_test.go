@@ -89,7 +89,7 @@ func TestFor(t *testing.T) {
 
 		"attributes of a listing": {nfs("NFSv4.1", operation("GETATTR", 16387)), "AttributeRevalidation"},
 		"attributes, but few":     {nfs("NFSv4.1", operation("GETATTR", 299)), ""},
-		"attributes beside other work": {nfs("NFSv4.1", func(s *Sample) {
+		"attributes next to other work": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "GETATTR", Count: 5999, RoundTripMillis: 5999})
 		}), ""},
 		"attributes that do change":    {nfs("NFSv4.1", operation("GETATTR", 6000), events(counters.Events{DataInvalidations: 120})), ""},
@@ -100,18 +100,18 @@ func TestFor(t *testing.T) {
 			"AttributeRevalidation"},
 		"opens of NFSv4 ask by themselves": {nfs("NFSv4.1", operation("OPEN", 6000), events(counters.Events{Opens: 6000})), "OpenAndClose"},
 
-		"no slots, v3":                   {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
-		"backlog of one":                 {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
-		"backlog, but the answer takes":  {nfs("NFSv3", took(9, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
-		"no session slots":               {nfs("NFSv4.1", took(31, 8, 1.4)), "FewSessionSlots"},
-		"a queue of 4.0 is no session's": {nfs("NFSv4.0", took(31, 8, 1.4)), ""},
-		"a short queue":                  {nfs("NFSv4.1", took(24, 8, 1.4)), ""},
-		"busy, single":                   {nfs("NFSv4.1", took(0.2, 105, 1.4)), "BusyServer"},
-		"busy, 64 workers":               {nfs("NFSv4.1", took(140, 169, 1.4)), "BusyServer"},
-		"busy, and slots are short":      {nfs("NFSv4.1", took(700, 105, 1.4)), "BusyServer"},
-		"busy, or the network is":        {nfs("NFSv4.1", took(0.2, 105, 0)), ""},
-		"a fast network makes none busy": {nfs("NFSv4.1", took(0.2, 4.9, 0.1)), ""},
-		"bulk takes its time": {nfs("NFSv4.1", func(s *Sample) {
+		"no slots, v3":                           {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
+		"backlog of one":                         {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
+		"backlog, but the response takes longer": {nfs("NFSv3", took(9, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
+		"no session slots":                       {nfs("NFSv4.1", took(31, 8, 1.4)), "FewSessionSlots"},
+		"a queue of 4.0 is no session's":         {nfs("NFSv4.0", took(31, 8, 1.4)), ""},
+		"a short queue":                          {nfs("NFSv4.1", took(24, 8, 1.4)), ""},
+		"busy, single":                           {nfs("NFSv4.1", took(0.2, 105, 1.4)), "BusyServer"},
+		"busy, 64 workers":                       {nfs("NFSv4.1", took(140, 169, 1.4)), "BusyServer"},
+		"busy, and slots are short":              {nfs("NFSv4.1", took(700, 105, 1.4)), "BusyServer"},
+		"busy, or the network is":                {nfs("NFSv4.1", took(0.2, 105, 0)), ""},
+		"a fast network makes none busy":         {nfs("NFSv4.1", took(0.2, 4.9, 0.1)), ""},
+		"large requests may take long": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = []Operation{{Name: "READ", Count: 6000, BytesReceived: 6000 << 20, RoundTripMillis: 6000 * 211}}
 			s.Bytes = counters.Bytes{DirectRead: 6000 << 20, WireRead: 6000 << 20}
 		}), ""},
@@ -136,23 +136,23 @@ func TestFor(t *testing.T) {
 			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 1}, Operation{Name: "CREATE_SESSION", Count: 1})
 		}), ""},
 
-		"in sequence, 128 KiB":            {nfs("NFSv4.1", read(256, 256, 64)), "SmallReadAhead"},
-		"in sequence, 1,024 KiB":          {nfs("NFSv4.1", read(131, 512, 64), readAhead(1024)), ""},
-		"at random, 4 KiB":                {nfs("NFSv4.1", read(16384, 4, 64)), ""},
-		"runs of 64 KiB, 15,360 KiB":      {nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)), "LargeReadAhead"},
-		"runs of 512 KiB, 128 KiB":        {nfs("NFSv4.1", read(384, 256, 64), readAhead(128)), ""},
-		"nothing smaller is there":        {nfs("NFSv4.1", read(680, 512, 64), readAhead(128)), ""},
-		"a rsize of 32 KiB":               {nfs("NFSv4.1", read(6000, 32, 187), option("rsize=32768")), "SmallTransfers"},
-		"a wsize of 32 KiB":               {nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")), "SmallTransfers"},
-		"small writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 4, false), events(counters.Events{Syncs: 6000})), "SynchronousWrites"},
-		"small writes past the cache":     {nfs("NFSv4.1", wrote(6000, 4, true)), "SynchronousWrites"},
-		"small writes, nobody waits":      {nfs("NFSv4.1", wrote(6000, 4, false)), ""},
-		"small writes, mounted sync":      {nfs("NFSv4.1", wrote(6000, 4, false), option("sync")), "SynchronousMount"},
-		"large writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 512, false), events(counters.Events{Syncs: 6000})), ""},
-		"XFS waits for log buffers":       {nfs("xfs", log(counters.Log{Writes: 1000, NoBuffer: 25})), "LogBuffers"},
-		"XFS has large log buffers":       {nfs("xfs", option("logbsize=256k"), log(counters.Log{Writes: 1000, NoBuffer: 25})), ""},
-		"XFS waits for no log buffer":     {nfs("xfs", log(counters.Log{Writes: 1000, NoBuffer: 10})), ""},
-		"SMB tells how many, and no more": {Sample{Server: "filer", Export: "/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 90000}, ""},
+		"in sequence, 128 KiB":          {nfs("NFSv4.1", read(256, 256, 64)), "SmallReadAhead"},
+		"in sequence, 1,024 KiB":        {nfs("NFSv4.1", read(131, 512, 64), readAhead(1024)), ""},
+		"at random, 4 KiB":              {nfs("NFSv4.1", read(16384, 4, 64)), ""},
+		"runs of 64 KiB, 15,360 KiB":    {nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)), "LargeReadAhead"},
+		"runs of 512 KiB, 128 KiB":      {nfs("NFSv4.1", read(384, 256, 64), readAhead(128)), ""},
+		"nothing smaller is there":      {nfs("NFSv4.1", read(680, 512, 64), readAhead(128)), ""},
+		"a rsize of 32 KiB":             {nfs("NFSv4.1", read(6000, 32, 187), option("rsize=32768")), "SmallTransfers"},
+		"a wsize of 32 KiB":             {nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")), "SmallTransfers"},
+		"small writes, each with fsync": {nfs("NFSv4.1", wrote(6000, 4, false), events(counters.Events{Syncs: 6000})), "SynchronousWrites"},
+		"small writes past the cache":   {nfs("NFSv4.1", wrote(6000, 4, true)), "SynchronousWrites"},
+		"small writes without waiting":  {nfs("NFSv4.1", wrote(6000, 4, false)), ""},
+		"small writes, mounted sync":    {nfs("NFSv4.1", wrote(6000, 4, false), option("sync")), "SynchronousMount"},
+		"large writes, each with fsync": {nfs("NFSv4.1", wrote(6000, 512, false), events(counters.Events{Syncs: 6000})), ""},
+		"XFS waits for log buffers":     {nfs("xfs", log(counters.Log{Writes: 1000, NoBuffer: 25})), "LogBuffers"},
+		"XFS has large log buffers":     {nfs("xfs", option("logbsize=256k"), log(counters.Log{Writes: 1000, NoBuffer: 25})), ""},
+		"XFS waits for no log buffer":   {nfs("xfs", log(counters.Log{Writes: 1000, NoBuffer: 10})), ""},
+		"SMB reports only the number":   {Sample{Server: "filer", Export: "/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 90000}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			verdict := For(test.s)
@@ -171,7 +171,7 @@ func TestFor(t *testing.T) {
 }
 
 // A verdict never says that nothing helps and proposes something, nor the other way round.
-func TestOnlyWhatIsTheClientsIsChanged(t *testing.T) {
+func TestOnlyClientFindingsProposeChanges(t *testing.T) {
 	changes := func(f Finding) bool {
 		return f.Change.MountOptions != nil || f.Change.ReadAheadKiB != 0 || f.Change.Node != nil
 	}

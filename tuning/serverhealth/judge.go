@@ -142,7 +142,7 @@ func (m *memory) findStuck(w wait) finding {
 // doubles each time, so six retransmissions take at least twelve seconds.
 const repeatsOfDead = 6
 
-// deadPorts returns the local ports of connections without acknowledgments from the server's host. told is false if this is unknown.
+// deadPorts returns the local ports of connections without acknowledgments from the server's host. known is false if this is unknown.
 func (m *memory) deadPorts() (ports []int, known bool) {
 	for _, s := range m.last.Sockets {
 		if s.Repeats >= repeatsOfDead {

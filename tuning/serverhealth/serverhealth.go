@@ -65,7 +65,7 @@ type Reading struct {
 	Handles []counters.HandleRequests
 	// Sockets are the sockets to the server from the kernel's socket diagnostics. Nil if they were not read.
 	Sockets []Socket
-	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). Refused is the number of
+	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). RejectedSessions is the number of
 	// rejected sessions (errors of CREATE_SESSION).
 	Identified, RejectedSessions uint64
 }

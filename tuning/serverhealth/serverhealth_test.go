@@ -105,7 +105,7 @@ func down(is bool) func(*Reading) {
 	}
 }
 
-func TestAServerThatAnswersNothingIsSilentAMinuteAfterTheFirstRequest(t *testing.T) {
+func TestAServerWithoutResponsesIsSilentAMinuteAfterTheFirstRequest(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -127,7 +127,7 @@ func TestAServerThatAnswersNothingIsSilentAMinuteAfterTheFirstRequest(t *testing
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 }
 
-func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
+func TestAProbeFindsTheCause(t *testing.T) {
 	for name, c := range map[string]struct {
 		key                          Key
 		tunnel                       bool
@@ -136,10 +136,10 @@ func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
 		reason                       string
 		says                         string
 	}{
-		"nothing takes connections":      {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, says: "rejects connections at 10.0.0.1:2049"},
-		"the tunnel's process is gone":   {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, says: "No process listens at 10.0.0.1:2049"},
-		"no connection can be made":      {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, says: "Cannot connect to 10.0.0.1:2049"},
-		"a connection, and then nothing": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, says: "accepts connections but does not respond"},
+		"no process accepts connections":  {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, says: "rejects connections at 10.0.0.1:2049"},
+		"the tunnel's process is gone":    {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, says: "No process listens at 10.0.0.1:2049"},
+		"no connection can be made":       {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, says: "Cannot connect to 10.0.0.1:2049"},
+		"a connection without a response": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, says: "accepts connections but does not respond"},
 		"a new connection works": {
 			key: filer, answered: true, connected: true, state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck,
 			says: "The server responds over a new connection, but not over the 1 connection of this node's mounts",
@@ -163,7 +163,7 @@ func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
 	}
 }
 
-func TestTheAgentAsksOnlyWhereARequestHasWaited(t *testing.T) {
+func TestTheAgentProbesOnlyServersWithWaitingRequests(t *testing.T) {
 	s := newScene(t, filer, 2)
 	if s.steps(20, work(0)); s.last.NeedsProbe {
 		t.Error("asks a server that answers")
@@ -176,7 +176,7 @@ func TestTheAgentAsksOnlyWhereARequestHasWaited(t *testing.T) {
 	}
 }
 
-func TestConnectionsThatAreMadeOverAndOverShowAServerThatIsGone(t *testing.T) {
+func TestRepeatedReconnectsShowThatAServerIsGone(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0))
 	// Nothing is sent where nothing is connected: connects 2 to 35 in 75 s, receives frozen.
@@ -184,7 +184,7 @@ func TestConnectionsThatAreMadeOverAndOverShowAServerThatIsGone(t *testing.T) {
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
 }
 
-func TestAMountThatIsIdleIsNotSaidToBeAnswered(t *testing.T) {
+func TestAnIdleMountIsNotAnswering(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.step()
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
@@ -208,9 +208,9 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 		}
 	}
 	for name, evidence := range map[string][]func(*Reading){
-		"as the counters have it, where the kernel tells no more": {send(3)},
-		"as the list of requests has it":                          {send(3), listed(counters.Request{ID: "7", Operation: "READ"})},
-		"as the queues have it":                                   {queued(counters.Queue{ID: "a"}, counters.Queue{ID: "b"}, counters.Queue{ID: "c"}, counters.Queue{ID: "d", LastUsed: 5, Pending: 2})},
+		"by the counters, if the kernel reports no requests": {send(3)},
+		"as the list of requests has it":                     {send(3), listed(counters.Request{ID: "7", Operation: "READ"})},
+		"as the queues have it":                              {queued(counters.Queue{ID: "a"}, counters.Queue{ID: "b"}, counters.Queue{ID: "c"}, counters.Queue{ID: "d", LastUsed: 5, Pending: 2})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 4)
@@ -233,7 +233,7 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 	}
 }
 
-func TestAServerWhoseDiskIsFrozenAnswersOthers(t *testing.T) {
+func TestAServerWithAFrozenDiskRespondsToOtherRequests(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0), listed())
 	// The lease is renewed over the same connection; what writes is not answered.
@@ -267,7 +267,7 @@ func TestAProcessThatWasKilledLeavesNothingSilent(t *testing.T) {
 	}
 }
 
-func TestAKilledRequestBesideOthersThatAreAnsweredIsNotStuck(t *testing.T) {
+func TestAKilledRequestNextToSuccessfulRequestsIsNotStuck(t *testing.T) {
 	s := newScene(t, filer, 2)
 	s.steps(3, work(0), work(1))
 	s.step(send(0))
@@ -288,7 +288,7 @@ func TestASoftMountThatGivesUpAndTriesAgainIsStillSilent(t *testing.T) {
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
 }
 
-func TestTheKernelsOwnWordNeedsNoMinute(t *testing.T) {
+func TestAKernelMessageNeedsNoMinute(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.step(queued(counters.Queue{ID: "a", LastUsed: 7, Pending: 1}))
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
@@ -300,7 +300,7 @@ func TestTheKernelsOwnWordNeedsNoMinute(t *testing.T) {
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
 }
 
-func TestAServerThatIsBackIsSaidToBeBeforeTheKernelNotices(t *testing.T) {
+func TestAServerThatIsBackIsReportedBeforeTheKernelNotices(t *testing.T) {
 	s := newScene(t, filer, 2)
 	s.steps(3, work(0), work(1))
 	s.step(send(0), send(1))
@@ -348,7 +348,7 @@ func TestSMB(t *testing.T) {
 				}
 			}, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering,
 		},
-		"a session that breaks answers nothing by forgetting its requests": {
+		"a broken session that drops its requests has not responded": {
 			func(s *scene) {
 				s.steps(4, listed(counters.Request{ID: "9"}))
 				s.steps(8, listed(), down(true))
@@ -366,7 +366,7 @@ func TestSMB(t *testing.T) {
 	}
 }
 
-func TestAServerThatKeepsForgettingItsClient(t *testing.T) {
+func TestAServerThatKeepsLosingItsClientIsFlapping(t *testing.T) {
 	identify := func(r *Reading) { r.Identified++ }
 	s := newScene(t, filer, 1)
 	s.reading.Identified = 40
@@ -386,7 +386,7 @@ func TestAServerThatKeepsForgettingItsClient(t *testing.T) {
 	}
 }
 
-func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
+func TestAWatchContinuesThePreviousWatch(t *testing.T) {
 	s := newScene(t, filer, 1)
 	since := start.Add(-10 * time.Minute)
 	s.watch.Recall(Verdict{
@@ -401,7 +401,7 @@ func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 }
 
-func TestAServerThatNoMountGoesToIsForgotten(t *testing.T) {
+func TestAServerWithoutMountsIsRemoved(t *testing.T) {
 	var w Watch
 	w.Note(start, Batch{Readings: []Reading{{Key: filer}, {Key: share}}})
 	if got := w.Note(start.Add(every), Batch{Readings: []Reading{{Key: share}}}); len(got) != 1 || got[0].Key != share {
@@ -422,15 +422,15 @@ func sockets(repeats map[int]int) func(*Reading) {
 	}
 }
 
-func TestSocketsTellTheNetworkFromTheDisk(t *testing.T) {
+func TestSocketsDistinguishTheNetworkFromTheDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		repeats map[int]int
 		reason  string
 		says    string
 	}{
-		"one connection is dead":                {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections no longer carry data (local port 801)"},
-		"all requests have come to its host":    {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not requests of WRITE"},
-		"nobody knows: the counters have to do": {nil, v1alpha1.ServerReasonTransportStuck, "No response over 1 of 4 connections"},
+		"one connection is dead":               {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections no longer carry data (local port 801)"},
+		"all requests have come to its host":   {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not requests of WRITE"},
+		"without sockets, the counters decide": {nil, v1alpha1.ServerReasonTransportStuck, "No response over 1 of 4 connections"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 4)
@@ -445,7 +445,7 @@ func TestSocketsTellTheNetworkFromTheDisk(t *testing.T) {
 	}
 }
 
-func TestAServerThatAnswersANewConnectionAloneHasAFrozenDiskWhereItsHostTakesAll(t *testing.T) {
+func TestAServerThatRespondsOnlyToNewConnectionsHasAFrozenDiskIfItsHostAcknowledgesAll(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0))
 	s.step(send(0), listed(counters.Request{ID: "1", Operation: "WRITE"}), sockets(map[int]int{800: 0}))
@@ -485,12 +485,12 @@ func TestStaleHandles(t *testing.T) {
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 }
 
-func TestHandlesThatFailBesideOthersAreNotStale(t *testing.T) {
+func TestFailingHandlesNextToValidOnesAreNotStale(t *testing.T) {
 	for name, step := range map[string]func(i uint64) func(*Reading){
 		"some fail, as of files that others removed": func(i uint64) func(*Reading) { return handles(100+2*i, i) },
 		"a mount that is made anew each time":        func(i uint64) func(*Reading) { return handles(10-i%2, 10-i%2) },
-		"two fail, and nothing more is asked":        func(i uint64) func(*Reading) { return handles(100+min(i, 2), min(i, 2)) },
-		"nothing is asked":                           func(uint64) func(*Reading) { return handles(100, 100) },
+		"two fail, without further requests":         func(i uint64) func(*Reading) { return handles(100+min(i, 2), min(i, 2)) },
+		"no requests":                                func(uint64) func(*Reading) { return handles(100, 100) },
 		"all has failed before, and one does later":  func(i uint64) func(*Reading) { return handles(100+i/10, 100+i/10) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -503,7 +503,7 @@ func TestHandlesThatFailBesideOthersAreNotStale(t *testing.T) {
 	}
 }
 
-func TestStaleHandlesOfAMountThatIsAskedNoMoreAreForgotten(t *testing.T) {
+func TestStaleHandlesOfAMountWithoutRequestsExpire(t *testing.T) {
 	s := newScene(t, filer, 1)
 	for i := range uint64(10) {
 		s.step(work(0), handles(100+i, i))
@@ -513,7 +513,7 @@ func TestStaleHandlesOfAMountThatIsAskedNoMoreAreForgotten(t *testing.T) {
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 }
 
-func TestAServerThatAnsweredWhenTheFormerWatchEndedIsNotIdleAtOnce(t *testing.T) {
+func TestAServerThatRespondedToThePreviousWatchIsNotIdleAtOnce(t *testing.T) {
 	s := newScene(t, filer, 1)
 	answered := start.Add(-time.Hour)
 	s.watch.Recall(Verdict{Key: filer, State: v1alpha1.ServerAnswering, Since: answered, LastResponse: answered})

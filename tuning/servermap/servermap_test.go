@@ -71,7 +71,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-func TestNodesWhoseClientsCallThemselvesTheSame(t *testing.T) {
+func TestNodesWithDuplicateNFSv4ClientIDs(t *testing.T) {
 	nfs := func(server string) []v1alpha1.ServerStatus {
 		return []v1alpha1.ServerStatus{{Server: server, Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering, Reason: v1alpha1.ServerReasonStaleHandles}}
 	}

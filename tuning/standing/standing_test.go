@@ -75,7 +75,7 @@ func TestOf(t *testing.T) {
 }
 
 // An agent of the release before says in words that it is proving a value. That counts as not confirmed, whatever the words are.
-func TestAnAgentOfTheReleaseBeforeLeavesOutWhatASettingWaitsFor(t *testing.T) {
+func TestAgentsOfThePreviousReleaseDoNotReportWaitsFor(t *testing.T) {
 	for _, message := range []string{"set, proving over new connections until 12:00:00 UTC", "not set: no server that this node mounts from answers a new connection", ""} {
 		status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: message}
 		if got := Of(status, false); got != Unproven {
@@ -87,7 +87,7 @@ func TestAnAgentOfTheReleaseBeforeLeavesOutWhatASettingWaitsFor(t *testing.T) {
 func all(s Standing) always { return always{s, s, s, s, s, s} }
 
 // The field decides, whatever the key is and the message says.
-func TestAPendingLiveSettingStandsByWhatItWaitsFor(t *testing.T) {
+func TestTheStandingOfAPendingLiveSettingDependsOnWaitsFor(t *testing.T) {
 	for waitsFor, want := range map[v1alpha1.SettingWait][2]Standing{
 		v1alpha1.WaitsForProof: {Proving, Proving}, v1alpha1.WaitsForConnections: {Unproven, Unproven}, v1alpha1.WaitsForModule: {Deferred, PendingReboot},
 	} {
@@ -268,7 +268,7 @@ func TestDrift(t *testing.T) {
 		"healed for the first time":    {before: state(inSync, 0), after: state(inSync, 1), healed: 1},
 		"healed several times":         {before: state(inSync, 1), after: state(inSync, 4), healed: 3},
 		"a record that starts again":   {before: state(inSync, 4), after: state(inSync, 1), healed: 1},
-		"a record that goes":           {before: state(inSync, 4), after: state(inSync, 0)},
+		"a record that is removed":     {before: state(inSync, 4), after: state(inSync, 0)},
 		"drifted":                      {before: state(inSync, 0), after: state(v1alpha1.SettingDrifted, 0), started: true},
 		"another file":                 {before: state(v1alpha1.SettingPending, 0), after: state(v1alpha1.SettingShadowed, 0), started: true},
 		"still drifted":                {before: state(v1alpha1.SettingShadowed, 0), after: state(v1alpha1.SettingDrifted, 0)},

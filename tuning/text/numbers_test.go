@@ -12,7 +12,7 @@ func TestLarger(t *testing.T) {
 		"nothing is known of one":   {"", "16777216", "16777216"},
 		"one is no number":          {"bbr", "16777216", "16777216"},
 		"one has fewer numbers":     {"5", "4 6", "5 6"},
-		"neither says anything":     {"", "", ""},
+		"both are empty":            {"", "", ""},
 		"beyond what a kernel uses": {"99999999999999999999", "1", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestCapSaysHowManyAreLeftOut(t *testing.T) {
+func TestCapCountsTheOmittedEntries(t *testing.T) {
 	lines := []string{"a", "b", "c", "d"}
 	if diff := cmp.Diff([]string{"a", "b", "and 2 more warnings"}, text.Cap(lines, 2, "warnings")); diff != "" {
 		t.Error(diff)

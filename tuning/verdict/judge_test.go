@@ -54,7 +54,7 @@ func TestVerdicts(t *testing.T) {
 		want       verdict.Outcome
 		why        string
 	}{
-		"counts give the verdict where times say nothing": {
+		"counts decide if times are undecided": {
 			rounds: 9,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: jitter(round, arm, 1), Counts: requests("GETATTR", 1000+float64(round))}
@@ -87,7 +87,7 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Undecided, why: "Undecided: 75 % fewer requests in listing (at least 75 %), but 5 times the bytes in listing (at least 5 times).",
 		},
-		"times alone give it where the same is asked for": {
+		"times alone decide if the requests are the same": {
 			rounds: 12,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.05), Counts: requests("READ", 400)}
@@ -98,7 +98,7 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Better, why: "Better: 51 % less time in listing (at least 47 %).",
 		},
-		"the list in force that differs from itself leaves no verdict on time": {
+		"current options that differ from themselves leave times undecided": {
 			rounds: 12,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.02)}
@@ -112,7 +112,7 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Undecided, why: "Undecided: time in listing: the current options differ from themselves (1.4 to 1.5 times), so the candidate cannot be evaluated.",
 		},
-		"the list in force that differs from itself by as much as the candidate does leaves none either": {
+		"current options that differ from themselves as much as the candidate leave times undecided": {
 			rounds: 9,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				// Half of the rounds are slow, for the one arm or the other.
@@ -127,7 +127,7 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Undecided, why: "Undecided: time in listing: the current options differ from themselves by as much as the candidate does (0.33 to 3 times).",
 		},
-		"a candidate that is not beyond the list in force both times is undecided": {
+		"a candidate within one of the two passes with the current options is undecided": {
 			rounds: 12,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: 10}
@@ -183,14 +183,14 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Better, why: "Better: 50 % fewer READ in listing (at least 50 %).",
 		},
-		"an operation that nobody counted decides nothing": {
+		"an operation without counts decides nothing": {
 			rounds: 9, goal: verdict.Goal{Metric: "LOOKUP"},
 			phase: func(int, verdict.Arm) verdict.Phase {
 				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
 			},
 			want: verdict.Undecided, why: "Undecided: no pass counted LOOKUP.",
 		},
-		"too few rounds say how many it takes": {
+		"too few rounds report the required number": {
 			rounds: 5,
 			phase: func(_ int, arm verdict.Arm) verdict.Phase {
 				if arm == verdict.After {
@@ -367,7 +367,7 @@ func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
 	}
 }
 
-func TestWhatIsUnsteadyIsKeptOutOfTheSum(t *testing.T) {
+func TestUnsteadyOperationsAreExcludedFromTheSum(t *testing.T) {
 	v := verdict.Evaluate(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
 		asked, seconds := 62.0, 2.9
 		if (round+len(arm))%2 == 0 {
@@ -441,7 +441,7 @@ func anyPasses(t *rapid.T) []verdict.Pass {
 	return passes
 }
 
-func TestAnyPassesHaveAVerdictOfNumbers(t *testing.T) {
+func TestVerdictsOfAnyPassesContainValidNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		passes := anyPasses(t)
 		goal := verdict.Goal{Metric: rapid.SampledFrom([]string{"", "READ"}).Draw(t, "metric"), BetterByPercent: rapid.Float64Range(-5, 150).Draw(t, "percent")}

@@ -23,7 +23,7 @@ const (
 )
 
 // RoundsNeeded estimates the total number of rounds with which nine of ten trials decide if the difference equals the goal. The
-// maximum is MaxRounds; why explains the number. The estimate compares the current options with themselves in the finished rounds. It
+// maximum is MaxRounds; reason explains the number. The estimate compares the current options with themselves in the finished rounds. It
 // ignores the candidate's passes, because additional looks at the result find differences by chance.
 func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
 	phases := phasesOf(tabulate(passes), Attributes{})

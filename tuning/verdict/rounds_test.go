@@ -7,7 +7,7 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-func TestRoundsNeededInWords(t *testing.T) {
+func TestRoundsNeededExplainsTheNumber(t *testing.T) {
 	quiet := machine{phases: 1, noise: 0.05, random: rand.New(rand.NewPCG(1, 1))}
 	busy := machine{phases: 1, noise: 2, random: rand.New(rand.NewPCG(1, 1))}
 	tests := map[string]struct {
@@ -19,7 +19,7 @@ func TestRoundsNeededInWords(t *testing.T) {
 		"nothing has run yet": {
 			rounds: 8, why: "8 rounds at least: too few have finished to show how much Seconds differ with the same options.",
 		},
-		"two rounds tell nothing": {
+		"two rounds are too few": {
 			passes: quiet.passes(2, 1),
 			rounds: 8, why: "8 rounds at least: too few have finished to show how much Seconds differ with the same options.",
 		},
@@ -36,7 +36,7 @@ func TestRoundsNeededInWords(t *testing.T) {
 }
 
 // Who looks at the result and then decides how long to go on finds what is not there.
-func TestTheCandidateHasNoPartInHowManyRoundsAreNeeded(t *testing.T) {
+func TestRoundsNeededIgnoresTheCandidate(t *testing.T) {
 	m := machine{phases: 2, noise: 0.2, random: rand.New(rand.NewPCG(1, 1)), counts: true, countNoise: 0.01}
 	passes := m.passes(8, 1)
 	want, wantWhy := verdict.RoundsNeeded(passes, verdict.Goal{})

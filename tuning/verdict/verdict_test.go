@@ -179,7 +179,7 @@ func TestRoundsThatDecideThirtyPercent(t *testing.T) {
 	}
 }
 
-func TestIntervalsHoldTheTruth(t *testing.T) {
+func TestIntervalsContainTheTrueRatio(t *testing.T) {
 	for name, m := range equals {
 		t.Run(name, func(t *testing.T) {
 			m.phases, m.faster, m.fewer = 2, 0.7, 1.5

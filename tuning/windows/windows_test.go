@@ -44,28 +44,28 @@ func TestAt(t *testing.T) {
 		open    bool
 		again   string
 	}{
-		"no windows are open at all times":          {nil, "2026-09-01T12:00:00Z", true, ""},
-		"the next opening is told, in real time":    {[]v1alpha1.Window{saturday}, "2026-09-01T12:00:00Z", false, "2026-09-05T00:00:00Z"},
-		"in winter it is an hour later":             {[]v1alpha1.Window{saturday}, "2026-12-01T12:00:00Z", false, "2026-12-05T01:00:00Z"},
-		"it opens on the second":                    {[]v1alpha1.Window{saturday}, "2026-09-05T00:00:00Z", true, "2026-09-05T04:00:00Z"},
-		"and not before":                            {[]v1alpha1.Window{saturday}, "2026-09-04T23:59:59Z", false, "2026-09-05T00:00:00Z"},
-		"it closes on the second":                   {[]v1alpha1.Window{saturday}, "2026-09-05T04:00:00Z", false, "2026-09-12T00:00:00Z"},
-		"and not before that either":                {[]v1alpha1.Window{saturday}, "2026-09-05T03:59:59Z", true, "2026-09-05T04:00:00Z"},
-		"a window goes on after midnight":           {[]v1alpha1.Window{night}, "2026-09-02T01:00:00Z", true, "2026-09-02T02:00:00Z"},
-		"several are a union":                       {[]v1alpha1.Window{saturday, night}, "2026-09-05T00:30:00Z", true, "2026-09-05T04:00:00Z"},
-		"of several the next opening is the first":  {[]v1alpha1.Window{saturday, night}, "2026-09-01T12:00:00Z", false, "2026-09-01T22:00:00Z"},
-		"29 February comes in a leap year":          {[]v1alpha1.Window{window("0 0 29 2 *", time.Hour, "")}, "2026-09-01T12:00:00Z", false, "2028-02-29T00:00:00Z"},
-		"names of days and months":                  {[]v1alpha1.Window{window("0 0 * oct sun", time.Hour, "")}, "2026-09-01T12:00:00Z", false, "2026-10-04T00:00:00Z"},
-		"week-long windows":                         {[]v1alpha1.Window{window("0 0 1 * *", 168*time.Hour, "")}, "2026-09-07T23:00:00Z", true, "2026-09-08T00:00:00Z"},
-		"a window of every minute":                  {[]v1alpha1.Window{window("* * * * *", time.Minute, berlin)}, "2026-10-25T01:30:30Z", true, "2026-10-25T01:31:00Z"},
-		"a skipped beginning is when the clock has": {[]v1alpha1.Window{window("30 2 * * *", time.Hour, berlin)}, "2026-03-28T12:00:00Z", false, "2026-03-29T01:00:00Z"},
-		"and lasts as long as ever":                 {[]v1alpha1.Window{window("30 2 * * *", time.Hour, berlin)}, "2026-03-29T01:59:59Z", true, "2026-03-29T02:00:00Z"},
-		"a beginning that comes twice: the first":   {[]v1alpha1.Window{window("30 2 * * *", time.Hour, berlin)}, "2026-10-24T12:00:00Z", false, "2026-10-25T00:30:00Z"},
-		"and not the second":                        {[]v1alpha1.Window{window("30 2 * * *", 10*time.Minute, berlin)}, "2026-10-25T00:45:00Z", false, "2026-10-26T01:30:00Z"},
-		"nor during it":                             {[]v1alpha1.Window{window("30 2 * * *", 10*time.Minute, berlin)}, "2026-10-25T01:35:00Z", false, "2026-10-26T01:30:00Z"},
-		"a window over a change lasts real seconds": {[]v1alpha1.Window{window("0 1 * * *", 4*time.Hour, berlin)}, "2026-03-29T03:59:59Z", true, "2026-03-29T04:00:00Z"},
-		"where midnight is skipped":                 {[]v1alpha1.Window{window("0 0 * * *", time.Hour, "America/Santiago")}, "2026-09-05T12:00:00Z", false, "2026-09-06T04:00:00Z"},
-		"a change of half an hour":                  {[]v1alpha1.Window{window("15 2 * * *", time.Hour, "Australia/Lord_Howe")}, "2026-10-03T14:00:00Z", false, "2026-10-03T15:30:00Z"},
+		"no windows are open at all times":           {nil, "2026-09-01T12:00:00Z", true, ""},
+		"the next opening is returned, in real time": {[]v1alpha1.Window{saturday}, "2026-09-01T12:00:00Z", false, "2026-09-05T00:00:00Z"},
+		"in winter it is an hour later":              {[]v1alpha1.Window{saturday}, "2026-12-01T12:00:00Z", false, "2026-12-05T01:00:00Z"},
+		"it opens on the second":                     {[]v1alpha1.Window{saturday}, "2026-09-05T00:00:00Z", true, "2026-09-05T04:00:00Z"},
+		"and not before":                             {[]v1alpha1.Window{saturday}, "2026-09-04T23:59:59Z", false, "2026-09-05T00:00:00Z"},
+		"it closes on the second":                    {[]v1alpha1.Window{saturday}, "2026-09-05T04:00:00Z", false, "2026-09-12T00:00:00Z"},
+		"and not before that either":                 {[]v1alpha1.Window{saturday}, "2026-09-05T03:59:59Z", true, "2026-09-05T04:00:00Z"},
+		"a window continues after midnight":          {[]v1alpha1.Window{night}, "2026-09-02T01:00:00Z", true, "2026-09-02T02:00:00Z"},
+		"several are a union":                        {[]v1alpha1.Window{saturday, night}, "2026-09-05T00:30:00Z", true, "2026-09-05T04:00:00Z"},
+		"of several the next opening is the first":   {[]v1alpha1.Window{saturday, night}, "2026-09-01T12:00:00Z", false, "2026-09-01T22:00:00Z"},
+		"29 February comes in a leap year":           {[]v1alpha1.Window{window("0 0 29 2 *", time.Hour, "")}, "2026-09-01T12:00:00Z", false, "2028-02-29T00:00:00Z"},
+		"names of days and months":                   {[]v1alpha1.Window{window("0 0 * oct sun", time.Hour, "")}, "2026-09-01T12:00:00Z", false, "2026-10-04T00:00:00Z"},
+		"week-long windows":                          {[]v1alpha1.Window{window("0 0 1 * *", 168*time.Hour, "")}, "2026-09-07T23:00:00Z", true, "2026-09-08T00:00:00Z"},
+		"a window of every minute":                   {[]v1alpha1.Window{window("* * * * *", time.Minute, berlin)}, "2026-10-25T01:30:30Z", true, "2026-10-25T01:31:00Z"},
+		"a skipped beginning is when the clock has":  {[]v1alpha1.Window{window("30 2 * * *", time.Hour, berlin)}, "2026-03-28T12:00:00Z", false, "2026-03-29T01:00:00Z"},
+		"and lasts as long as ever":                  {[]v1alpha1.Window{window("30 2 * * *", time.Hour, berlin)}, "2026-03-29T01:59:59Z", true, "2026-03-29T02:00:00Z"},
+		"a beginning that comes twice: the first":    {[]v1alpha1.Window{window("30 2 * * *", time.Hour, berlin)}, "2026-10-24T12:00:00Z", false, "2026-10-25T00:30:00Z"},
+		"and not the second":                         {[]v1alpha1.Window{window("30 2 * * *", 10*time.Minute, berlin)}, "2026-10-25T00:45:00Z", false, "2026-10-26T01:30:00Z"},
+		"nor during it":                              {[]v1alpha1.Window{window("30 2 * * *", 10*time.Minute, berlin)}, "2026-10-25T01:35:00Z", false, "2026-10-26T01:30:00Z"},
+		"a window over a change lasts real seconds":  {[]v1alpha1.Window{window("0 1 * * *", 4*time.Hour, berlin)}, "2026-03-29T03:59:59Z", true, "2026-03-29T04:00:00Z"},
+		"where midnight is skipped":                  {[]v1alpha1.Window{window("0 0 * * *", time.Hour, "America/Santiago")}, "2026-09-05T12:00:00Z", false, "2026-09-06T04:00:00Z"},
+		"a change of half an hour":                   {[]v1alpha1.Window{window("15 2 * * *", time.Hour, "Australia/Lord_Howe")}, "2026-10-03T14:00:00Z", false, "2026-10-03T15:30:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			open, again := set(t, test.windows...).At(timeOf(t, test.now))
@@ -76,8 +76,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestAtAgreesWithWhatItTold walks through the changes of a year: between two answers nothing changes.
-func TestAtAgreesWithWhatItTold(t *testing.T) {
+// TestAtAgreesWithItsNextCheck walks through the changes of a year: between two answers nothing changes.
+func TestAtAgreesWithItsNextCheck(t *testing.T) {
 	for _, zone := range []string{"", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "America/Santiago"} {
 		s := set(t, window("30 2 * * 0", 3*time.Hour, zone), window("0 23 * * 6", 5*time.Hour, zone), window("45 * 1 * *", 20*time.Minute, zone))
 		now := timeOf(t, "2026-01-01T00:00:00Z")
@@ -127,7 +127,7 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	for name, test := range map[string]struct {
 		window v1alpha1.Window
 		field  string

@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseTakesWhatItPrints(t *testing.T) {
+func TestParseAcceptsItsOwnOutput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[+-]?0?[0-9]{0,20}[kM]?`)).Draw(t, "text")
 		n, err := Parse(text)

@@ -95,7 +95,6 @@ type Rule struct {
 	check func(*scope) []finding
 }
 
-// finding is one match of a rule.
 type finding struct {
 	// field is the path of the field. Empty if the finding is not about a single field.
 	field string

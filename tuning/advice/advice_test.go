@@ -111,7 +111,7 @@ var (
 	worker = node("worker-1", "6.1.0-51-cloud-amd64", 16*gib)
 )
 
-// Each rule fires where it should, with a text that tells the matter, and is silent on what comes closest to it.
+// Each rule fires when it should, with a clear text, and ignores the most similar input.
 var cases = map[string]struct {
 	fires  Input
 	text   string
@@ -236,7 +236,7 @@ func TestMinimumsGetTheAdviceForSysctls(t *testing.T) {
 	}
 }
 
-// Row by row of the errata of the source documents: each is told by a rule.
+// Each row of the errata of the source documents has a rule.
 func TestEveryErratumIsReported(t *testing.T) {
 	for erratum, id := range map[string]string{
 		"1 /proc/cmdline proves nothing": "hash-clamped", "2 /etc/default/grub": "boot-argument-file", "3 no gain from 1 TiB on": "hash-below-default",
@@ -259,7 +259,7 @@ func TestForAdmission(t *testing.T) {
 	for _, a := range ForAdmission(in.Profile) {
 		got = append(got, a.ID)
 	}
-	// intr and nocto are told by other checks at admission, what is worth knowing by the status.
+	// Other admission checks report intr and nocto; the status reports information.
 	if want := []string{"rsize-wsize"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

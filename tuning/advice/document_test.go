@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// said is what the operator says of each line of the document: a part of a warning or of advice, none where the line is fine.
+// said maps each line of the document to a part of the operator's warning or advice. Empty if the line is correct.
 var said = map[string]string{
 	"spec.node.tuned.profile":                               "latency-performance sets vm.dirty_background_ratio, vm.dirty_ratio too",
 	"spec.node.sysctls[net.core.netdev_max_backlog]":        "A long queue uses memory and adds latency",
@@ -53,7 +53,7 @@ var said = map[string]string{
 	"spec.volumes[0].mountOptions[9]":                       "600 s is outside 30 to 60 s",
 }
 
-// The document as it stands can be declared, and the operator has something to say of every line that is not as it should be.
+// The unchanged document can be declared, and the operator reports every incorrect line.
 func TestTheExampleOfTheDocument(t *testing.T) {
 	profile := readDocument(t)
 	var texts []string

@@ -20,7 +20,6 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 	return major, minor, errMajor == nil && errMinor == nil
 }
 
-// nodesOlderThan returns the names of nodes with a kernel before major.minor.
 func (s *scope) nodesOlderThan(major, minor int) []string {
 	var names []string
 	for _, node := range s.Nodes {

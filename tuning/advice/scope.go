@@ -20,7 +20,6 @@ type scope struct {
 	volumes  []volumeRule
 }
 
-// volumeRule is a volume rule with its parsed options.
 type volumeRule struct {
 	*v1alpha1.VolumeRule
 	// field is the path of the rule's mount options.
@@ -104,7 +103,6 @@ func (r volumeRule) fieldOf(name string) string {
 	return r.field
 }
 
-// findOptions returns a finding with the same text for each option with one of the names.
 func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names ...string) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(protocol) {
@@ -142,7 +140,6 @@ func parseNumbers(value string) []int64 {
 	return numbers
 }
 
-// setTo returns a finding if a sysctl has this value.
 func (s *scope) setTo(name, value, text string) []finding {
 	if field, current, ok := s.sysctl(name); ok && current == value {
 		return []finding{{field, text}}

@@ -132,7 +132,7 @@ func TestNewAllowListNamesABadPattern(t *testing.T) {
 	}
 }
 
-// Whatever an allow-list admits, no byte gets through that a generated file or a shell could read as anything else.
+// No allow-list admits a byte with a special meaning in a generated file or a shell.
 func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 	everything, err := NewAllowList([]string{`(?s).*`})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a kernel takes and no node works with is refused, with what would be right; what is legal and rarely wise is not.
+// Values that the kernel accepts but that break a node are rejected with a valid value. Values that are only unwise are not.
 func TestFloors(t *testing.T) {
 	for name, test := range map[string]struct {
 		key, value, want string // want is a part of the refusal; empty: applied
@@ -50,7 +50,7 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// A floor is lifted by the administrator's word on one value, and never by a pattern for keys.
+// An allow-list lifts a floor only if its pattern matches the value, not only the key.
 func TestOnlyAnAllowedValuePassesTheFloor(t *testing.T) {
 	const key, value = "sysctl/net.ipv4.tcp_rmem", "1 1 1"
 	for pattern, admitted := range map[string]bool{
@@ -82,7 +82,7 @@ func TestOnlyAnAllowedValuePassesTheFloor(t *testing.T) {
 	}
 }
 
-// A value that an earlier release applied is not taken back because this one would not apply it.
+// A value that an earlier release applied stays even if this release rejects it.
 func TestAnEffectiveValueMayBeBelowTheFloor(t *testing.T) {
 	if err := (AllowList{}).CheckApplied("sysctl/net.ipv4.tcp_rmem", "1 1 1"); err != nil {
 		t.Error(err)
@@ -92,7 +92,7 @@ func TestAnEffectiveValueMayBeBelowTheFloor(t *testing.T) {
 	}
 }
 
-// Whatever is accepted of a bounded parameter is within all of its bounds.
+// All accepted values of a bounded parameter are within its bounds.
 func TestNothingBelowAFloorIsAccepted(t *testing.T) {
 	var bounded []Parameter
 	for _, p := range All() {

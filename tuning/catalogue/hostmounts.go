@@ -41,7 +41,6 @@ func readAhead(fsType, value, note string) Parameter {
 	}
 }
 
-// lookupHostMounts returns the parameter of a key that contains a server or a mount point.
 func lookupHostMounts(key string) (Parameter, bool) {
 	subject, name := Key(key).Cut()
 	p := Parameter{Key: key, TakesEffect: v1alpha1.EffectNextMount}

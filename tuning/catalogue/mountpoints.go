@@ -79,7 +79,6 @@ func (a AllowList) ValidateMountPoint(point string) string {
 		strings.Join(dataDirs, ", "), libDir, dir, allow)
 }
 
-// isBelow reports whether a directory is top or below it.
 func isBelow(dir, top string) bool { return dir == top || strings.HasPrefix(dir, top+"/") }
 
 // isSystem reports whether a directory belongs to the system below /var/lib. It returns false if an administrator has allowed a

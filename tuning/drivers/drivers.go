@@ -139,13 +139,11 @@ type backend struct {
 	attribute string
 }
 
-// volumeSelector selects volumes of one kind among the volumes of a driver.
 type volumeSelector struct {
 	text    string
 	matches func(Volume) bool
 }
 
-// place reads a value from a volume.
 type place struct {
 	text string
 	read func(Volume) string
@@ -158,7 +156,6 @@ func (p place) in(v Volume) string {
 	return p.read(v)
 }
 
-// optionChange describes the changes of a driver to the mount options.
 type optionChange struct {
 	text  string
 	apply func(Volume, []string) []string
@@ -170,7 +167,6 @@ const (
 	block = v1alpha1.ProtocolBlock
 )
 
-// rowsByDriver maps each driver to its rows, in the order of the table.
 var rowsByDriver = func() map[string][]*row {
 	out := map[string][]*row{}
 	for i := range table {
@@ -236,7 +232,6 @@ func Families(name string) []mountoptions.Protocol {
 	return all
 }
 
-// inOrder is the order of protocols in output.
 var inOrder = []v1alpha1.VolumeProtocol{nfs, smb, block}
 
 // Source returns the source of a volume, based on the table.

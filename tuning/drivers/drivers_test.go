@@ -23,7 +23,7 @@ func TestPassedOptions(t *testing.T) {
 		want    string
 	}{
 		"the kubelet sorts and drops repetitions": {Volume{Driver: "kubernetes.io/nfs"}, "soft hard nconnect=4 hard", "hard nconnect=4 soft"},
-		// It goes by the pod's claim alone.
+		// It depends only on the pod's claim.
 		"the kubelet adds nothing for readOnly": {Volume{Driver: "kubernetes.io/nfs", ReadOnly: true}, "vers=3", "vers=3"},
 		"csi-driver-nfs adds nothing for it":    {Volume{Driver: "nfs.csi.k8s.io", ReadOnly: true}, "vers=3", "vers=3"},
 		"csi-driver-nfs keeps the order":        {Volume{Driver: "nfs.csi.k8s.io"}, "soft hard", "soft hard"},
@@ -63,7 +63,7 @@ func TestPassedOptions(t *testing.T) {
 	}
 }
 
-// What an empty list meant is not lost in silence once there is one.
+// Options that apply only to empty mountOptions are not lost silently.
 func TestMissingForBackend(t *testing.T) {
 	vast := Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1,nolock"}}
 	trident := Volume{Driver: "csi.trident.netapp.io", Attributes: map[string]string{"protocol": "file"}}
@@ -132,8 +132,7 @@ func TestProtectedOptions(t *testing.T) {
 	}
 }
 
-// What Check lets through means the same to mount as it does in the list, and mount takes it: whatever driver, whatever
-// list the merge makes.
+// Options that pass Check keep their meaning for mount, and mount accepts them, for every driver and every merge.
 func TestCheckHoldsForEveryDriver(t *testing.T) {
 	draw := []string{"actimeo=30", "actimeo=60", "acregmin=5", "acregmax=90", "acdirmax=60", "nocto", "noac", "nconnect=4", "vers=3", "vers=4", "vers=4.1",
 		"nfsvers=4.2", "minorversion=1", "hard", "soft", "sec=krb5", "sec=sys", "resvport", "noresvport", "rsize=262144", "sync", "async", "ro", "rw"}
@@ -170,7 +169,7 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	})
 }
 
-// Every fact of a driver says where it was read.
+// Every fact of a driver has a source.
 func TestFactsHaveSources(t *testing.T) {
 	file := regexp.MustCompile(`^[\w./-]+/[\w.-]+[:,]`)
 	for name, read := range readings {
@@ -196,7 +195,7 @@ func TestFactsHaveSources(t *testing.T) {
 	}
 }
 
-// What is known of a driver beyond its name was read.
+// All facts about a driver except its name have a source.
 func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	for _, r := range table {
 		if _, read := readings[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
@@ -266,7 +265,7 @@ func TestMountedPath(t *testing.T) {
 func TestMayBeCloned(t *testing.T) {
 	for driver, want := range map[string]bool{
 		"kubernetes.io/nfs": true, "nfs.csi.k8s.io": true, "smb.csi.k8s.io": true,
-		// Its handle says which share it is.
+		// Its handle identifies the share.
 		"file.csi.azure.com":    false,
 		"csi.trident.netapp.io": false, "example.com": false, "ebs.csi.aws.com": false,
 		// Its handle is the file system. That of OpenZFS and of Ceph's NFS names the volume, no more.

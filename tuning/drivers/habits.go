@@ -10,7 +10,6 @@ func attribute(name string) place {
 	return place{"attribute " + name, func(v Volume) string { return v.attribute(name) }}
 }
 
-// attributeIs selects volumes whose attribute has one of the values.
 func attributeIs(name string, values ...string) volumeSelector {
 	return volumeSelector{name + " is " + strings.Join(values, ", "), func(v Volume) bool {
 		return slices.ContainsFunc(values, func(value string) bool { return strings.EqualFold(v.attribute(name), value) })
@@ -63,7 +62,6 @@ func sharePath(v Volume) string {
 
 func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
-// hostOfUNC returns the host of "//server/share".
 func hostOfUNC(v Volume) string {
 	server, _, _ := strings.Cut(strings.TrimLeft(v.attribute("source"), `/\`), "/")
 	return server
@@ -148,7 +146,6 @@ var (
 	}}
 )
 
-// appended returns the habit of drivers that append their options.
 func appended(options ...string) optionChange {
 	return optionChange{"unchanged, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string {
 		return append(slices.Clone(list), options...)

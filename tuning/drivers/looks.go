@@ -13,7 +13,6 @@ var words = map[v1alpha1.VolumeProtocol][]string{
 	smb: {"smb", "cifs", "samba", "smb3"},
 }
 
-// exclusiveOptions contains options that only one protocol supports.
 var exclusiveOptions = map[v1alpha1.VolumeProtocol][]string{
 	nfs: {"nfsvers", "nconnect", "nolock", "nocto", "noresvport", "local_lock", "minorversion", "lookupcache", "acregmin", "acdirmin", "nordirplus"},
 	smb: {"mfsymlinks", "file_mode", "dir_mode", "nosharesock", "nobrl", "seal", "multichannel", "closetimeo", "credentials"},

@@ -78,7 +78,7 @@ func TestNoResponseToOtherOptionsLeavesTheCauseUnknown(t *testing.T) {
 	}
 }
 
-// A row that an earlier one hides says nothing.
+// A row that an earlier row hides has no effect.
 func TestEveryRowMatches(t *testing.T) {
 	for i, r := range rows {
 		for _, earlier := range rows[:i] {

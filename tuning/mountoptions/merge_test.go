@@ -160,7 +160,7 @@ func TestMergeProperties(t *testing.T) {
 	})
 }
 
-// checkMeaning compares what the lists say, key by key.
+// checkMeaning compares the meaning of the lists, key by key.
 func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, merged []Option) {
 	wanted = slices.DeleteFunc(wanted, func(o Option) bool { return nfs.rejectionReason(o) != "" })
 	had, want, has := nfs.resolve(current), nfs.resolve(wanted), nfs.resolve(merged)

@@ -17,8 +17,7 @@ var (
 	policies  = []v1alpha1.ConflictPolicy{keepVolume, overClass, useProfile}
 )
 
-// drawKnown draws a list of any options that the protocol's table has, with values that it takes, and of some that
-// nobody knows.
+// drawKnown draws a list of known options with valid values, and of some unknown options.
 func drawKnown(t *rapid.T, p Protocol, label string) []string {
 	table := tableOf(p)
 	names := append(slices.Sorted(maps.Keys(table.specs)), "x-own", "strange=1", "suid")
@@ -54,8 +53,8 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkMerge holds for every list, whatever is in it: a merge is done at once, repeats nothing, loses nothing that it was
-// not asked about, and brings nothing in that is refused.
+// checkMerge checks properties of every merge: one merge is enough, options are not repeated, unaffected options stay, and rejected
+// options are not added.
 func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, wanted, class []string) {
 	t.Helper()
 	table := tableOf(p)
@@ -95,7 +94,7 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 	}
 }
 
-// Volumes hold whatever somebody wrote into them: nobody validates it.
+// Volumes can contain any options, because they are not validated.
 func TestMergeOfAnything(t *testing.T) {
 	text := rapid.StringOf(rapid.SampledFrom([]rune(`ahv4=,"x- 0k`)))
 	list := rapid.SliceOfN(rapid.OneOf(text, rapid.SampledFrom([]string{"vers=4", "minorversion=1", "actimeo=30", "acregmax=", "noac", "logbsize=1k"})), 0, 5)
@@ -105,7 +104,7 @@ func TestMergeOfAnything(t *testing.T) {
 	})
 }
 
-// A mount that shows just what is wanted differs in nothing.
+// A mount that shows exactly the desired options has no differences.
 func TestCompareWithItself(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(string(p), func(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 // protection describes one kind of protection of a mount and the strength of each related option. The last of several
 // related options wins.
 type protection struct {
-	// name is the name of the protection in messages.
 	name string
 	// levels maps each related option, as it appears in the mount options, to its strength.
 	levels map[string]level

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Each row is two lists: what the second one makes weaker that the first one or the default protects.
+// Each row is two lists, and the protections of the first list or the default that the second list weakens.
 func TestWeakened(t *testing.T) {
 	for name, test := range map[string]struct {
 		protocol      Protocol
@@ -172,7 +172,7 @@ func TestJoinKeepsTheFirst(t *testing.T) {
 	}
 }
 
-// drawProtected draws a list with much about protection in it, also what no profile may declare.
+// drawProtected draws a list with many protections, including options that no profile may declare.
 func drawProtected(t *rapid.T, p Protocol, label string) []string {
 	var draw []string
 	for _, protection := range tableOf(p).protections {

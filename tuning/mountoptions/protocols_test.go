@@ -143,7 +143,7 @@ func TestCompareByProtocol(t *testing.T) {
 	}
 }
 
-// What the source documents ask for is known, by the protocol that it is meant for.
+// The options in the source documents are known for their protocol.
 func TestGuidesAreKnown(t *testing.T) {
 	for protocol, options := range map[Protocol]string{
 		NFS: "rw nconnect nocto actimeo hard intr rsize wsize vers tcp async sync",

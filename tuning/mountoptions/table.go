@@ -35,7 +35,6 @@ const (
 	versionDefault = "default"
 )
 
-// table describes the options of one protocol.
 type table struct {
 	// specs maps the names of the options that a profile can set to their description.
 	specs map[string]spec
@@ -67,10 +66,8 @@ type table struct {
 	unknown string
 	// protections are the protections that options affect. Profiles cannot weaken them.
 	protections []protection
-	// checks are the validations of all options together.
-	checks []func(*table, []Option) []Problem
-	// source is the source of this information.
-	source string
+	checks      []func(*table, []Option) []Problem
+	source      string
 }
 
 var tables = map[Protocol]*table{NFS: nfs, EFS: efs, VAST: vast, SMB: smb, XFS: xfs, Generic: generic}
@@ -102,8 +99,7 @@ type spec struct {
 	// min and max are the bounds of a count, in unit.
 	min, max int64
 	unit     string
-	// words are the accepted values of a word.
-	words []string
+	words    []string
 	// removed contains words that only old kernels accepted, with the message for the user.
 	removed map[string]string
 	// initial is the kernel's default if hidden and timerDefaults do not contain it.
@@ -165,7 +161,6 @@ var common = map[string]spec{
 // twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev and noexec.
 var twins = map[string]string{"suid": "suid", "dev": "dev", "exec": "exec"}
 
-// withTwins adds the twins to the hidden keys of a protocol.
 func withTwins(hidden map[string]string) map[string]string {
 	all := maps.Clone(twins)
 	maps.Copy(all, hidden)

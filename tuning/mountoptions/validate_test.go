@@ -110,7 +110,7 @@ func TestValidateRejectsAnUnknownProtocol(t *testing.T) {
 	}
 }
 
-// What passes holds no byte that could end up as another option.
+// Accepted options contain no byte that could become another option.
 func TestValidateNeverPassesAnUnsafeByte(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`(nocto|actimeo|sec|x-a|suid|context)[=, "\n]?[a-z0-9, "\n=]{0,6}`)).Draw(t, "option")

@@ -15,7 +15,6 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// declaration is one setting as a profile declares it.
 type declaration struct {
 	// field is the path of the field in the profile, e.g. spec.node.sysctls[net.core.rmem_max].
 	field      string

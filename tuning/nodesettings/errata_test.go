@@ -12,8 +12,8 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// What the source documents have wrong, out of date or against themselves, and what a user who follows them is told.
-// An answer begins with "error", "warning" or "fact".
+// Errors, outdated advice and contradictions of the source documents, and the messages for users who follow them.
+// A message starts with "error", "warning" or "fact".
 func TestSeedErrata(t *testing.T) {
 	for name, test := range map[string]struct {
 		got  []string
@@ -93,7 +93,7 @@ func TestSeedErrata(t *testing.T) {
 	}
 }
 
-// answers are the problems of a profile, each under its severity.
+// answers returns the problems of a profile with their severity.
 func answers(options ...option) []string {
 	p := profile("a", 0, options...)
 	var all []string

@@ -56,7 +56,7 @@ func TestHashesOfUnchangedProfilesNeverChange(t *testing.T) {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		return p
 	}
-	// The plans' hashes here are those of earlier releases: approvals name them.
+	// The hashes of plans are from earlier releases: approvals contain them.
 	for i := range profiles {
 		p := &profiles[i]
 		hash, bootHash := Hashes(Settings(p))

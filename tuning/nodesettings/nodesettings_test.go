@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// profile is a profile with a priority and what the options add.
+// profile is a profile with a priority and the additions of the options.
 func profile(name string, priority int32, options ...func(*v1alpha1.StorageClientProfileSpec)) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.Priority = priority
@@ -77,7 +77,7 @@ func retain(spec *v1alpha1.StorageClientProfileSpec) { spec.DeletionPolicy = v1a
 
 var fromNconnect = intstr.FromString(v1alpha1.FromNconnect)
 
-// setting is a setting in one line: key=value of a profile, restored unless a minus says otherwise.
+// setting is a setting in one line: key=value of a profile, restored unless it has a minus.
 func setting(s v1alpha1.NodeSetting) string {
 	mark := ""
 	if s.OnRemoval == v1alpha1.DeletionRetain {

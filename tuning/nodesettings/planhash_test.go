@@ -132,7 +132,7 @@ var leftOutOfPlan = map[string]string{
 	"rollout.reboot.approvedPlan": "the approval itself",
 }
 
-// fieldsOfSpec are the fields that are covered, or left out, one by one: structs of ours are gone into.
+// fieldsOfSpec returns each covered or excluded field, including the fields of the API's structs.
 func fieldsOfSpec(of reflect.Type, path string) []string {
 	var out []string
 	for i := range of.NumField() {
@@ -215,7 +215,7 @@ func withField(t *testing.T, p *v1alpha1.StorageClientProfile, path string, valu
 	return changed
 }
 
-// Whoever adds a field says here whether it decides who is disrupted and how. Policies compare the same fields, see
+// A new field must be listed here: does it determine the disrupted workloads or the disruption? Policies compare the same fields, see
 // TestThePolicyCoversTheFieldsOfTheHash.
 func TestEveryFieldIsCoveredByThePlansHashOrLeftOutForAReason(t *testing.T) {
 	fields := fieldsOfSpec(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), "")
@@ -292,7 +292,7 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 	}
 }
 
-// The admission policy asks for the verb approve where a profile under policy Automatic changes in what the hash covers.
+// The admission policy requires the verb approve if a profile under policy Automatic changes a field that the hash covers.
 func TestThePolicyCoversTheFieldsOfTheHash(t *testing.T) {
 	data, err := os.ReadFile("../../config/rbac/approval_policy.yaml")
 	if err != nil {

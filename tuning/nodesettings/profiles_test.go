@@ -47,7 +47,7 @@ func TestShippedProfiles(t *testing.T) {
 	}
 }
 
-// kernels are what kernels have by themselves, on a node with 16 GiB of memory where it depends on that. That of 6.1 and 6.18 was
+// kernels are the defaults of kernels, on a node with 16 GiB of memory if they depend on it. The defaults of 6.1 and 6.18 were
 // measured; from 5.15 to 6.12 the sources say the same (net/ipv4/tcp.c, include/net/sock.h, fs/nfs/nfs4session.h).
 var kernels = map[string]map[string]string{
 	"5.15 to 6.12": kernel("212992", "4096 131072 6291456"),
@@ -70,7 +70,7 @@ func kernel(largest, tcpRmem string) map[string]string {
 	}
 }
 
-// No profile that is handed out lowers what a kernel has by itself.
+// No shipped profile lowers a default of a kernel.
 func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"../../config/profiles/*/profile.yaml", "../../config/samples/storageclientprofile_*.yaml"} {
@@ -106,7 +106,7 @@ func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 	}
 }
 
-// What is the advice of these two works without a warning.
+// The advice of these two works without a warning.
 func TestProfilesOfDisksAndSharesHaveNoWarnings(t *testing.T) {
 	for _, name := range []string{"smb-shares", "xfs-many-small-files"} {
 		content, err := os.ReadFile(filepath.Join("../../config/profiles", name, "profile.yaml"))

@@ -90,7 +90,7 @@ func TestValidateBySelector(t *testing.T) {
 	}
 }
 
-// What a rule declares and no volume, or not every volume, will get is said before it is applied.
+// Options that some or all volumes will not get are reported before they are applied.
 func TestValidateWarnsOfOptionsThatStricterVolumesDoNotGet(t *testing.T) {
 	at := func(policy v1alpha1.ConflictPolicy, selector v1alpha1.VolumeSelector, options ...v1alpha1.MountOption) []string {
 		return answers(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) {

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// What was said of hashes.golden holds for these lines, too: they are of fields that came later.
+// The rules of hashes.golden apply to these lines too: they cover later fields.
 func TestHashesOfLaterFieldsNeverChange(t *testing.T) {
 	for file, want := range map[string][3]string{
 		"raised": {"c52db8e09697ae8e", "0705087be39beafe", "6aef69c715541559"},
@@ -23,7 +23,7 @@ func TestHashesOfLaterFieldsNeverChange(t *testing.T) {
 	}
 }
 
-// What a profile leaves out keeps its meaning. A line may be added for a new field, if it is what every release did before.
+// Omitted fields keep their meaning. A line may be added for a new field if it describes the behavior of all earlier releases.
 func TestDefaultsNeverChange(t *testing.T) {
 	p := v1alpha1.StorageClientProfile{}
 	p.Spec.Volumes = []v1alpha1.VolumeRule{{Name: "any"}}

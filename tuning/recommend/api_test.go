@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// fill gives every field a value of its own, so that one that is lost or mixed up shows.
+// fill gives every field a different value, to detect lost or swapped fields.
 func fill(v reflect.Value, next *uint64) {
 	*next++
 	switch v.Kind() {

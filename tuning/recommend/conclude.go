@@ -121,7 +121,6 @@ func (c Change) Texts() []string {
 	return texts
 }
 
-// nodeTexts returns the node fields that rules propose.
 func nodeTexts(node *v1alpha1.NodeTuning) []string {
 	var texts []string
 	if node.Sunrpc != nil && node.Sunrpc.TCPMaxSlotTableEntries != nil {

@@ -41,7 +41,7 @@ func TestFindingsOfOneRuleAreGrouped(t *testing.T) {
 	}
 }
 
-// What a rule proposes is told, whatever field it stands in.
+// Every proposed change has a text, in any field.
 func TestEveryChangeHasATextForm(t *testing.T) {
 	told := map[string][]string{}
 	for _, r := range Rules() {

@@ -49,7 +49,7 @@ func rulesOf(v Verdict) []string {
 	return rules
 }
 
-// Of each planted bottleneck that one is found and no other, and of a mount that is well nothing.
+// Only the planted bottleneck is found, and a healthy mount has no findings.
 func TestRecordedSamples(t *testing.T) {
 	var text strings.Builder
 	for _, r := range corpus(t) {

@@ -179,7 +179,6 @@ func (s Sample) fullTransfers(operation, option string, wire uint64) uint64 {
 	return n
 }
 
-// smallWrite is the maximum size of a small WRITE.
 const smallWrite = 32 * kib
 
 func (s Sample) writesSmall() (n uint64, small bool) {

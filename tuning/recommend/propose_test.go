@@ -95,7 +95,7 @@ func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
 	}
 }
 
-// What is for nodes is no matter of the profile that selects the volume: its nodes may be others.
+// Node settings do not belong in the profile that selects the volume: it may select other nodes.
 func TestAProposalForNodesIsASeparateProfile(t *testing.T) {
 	p := Propose(declared(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", took(31, 8, 1.4))))
 	if len(p.Profiles) != 2 || p.Profiles[0].Name != "eda" || p.Profiles[0].Spec.Node != nil || p.Profiles[1].Spec.Volumes != nil || p.Profiles[1].Spec.Node == nil {
@@ -147,7 +147,7 @@ func TestNoProposalIfNoSettingHelps(t *testing.T) {
 	}
 }
 
-// Whatever rules propose, the manager takes, alone and beside what a rule has.
+// The manager accepts every proposal, alone and in addition to the options of a rule.
 func TestEveryProposalIsValid(t *testing.T) {
 	proposed := map[string]bool{}
 	for _, s := range []Sample{

@@ -31,7 +31,7 @@ func operation(name string, count uint64) func(*Sample) {
 	}
 }
 
-// took sets what the small READs took, in milliseconds.
+// took sets the duration of the small READs in milliseconds.
 func took(queue, trip, least float64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations[0].QueueMillis, s.Operations[0].RoundTripMillis = uint64(queue*6000), uint64(trip*6000)
@@ -48,7 +48,7 @@ func option(o string) func(*Sample) {
 
 func events(e counters.Events) func(*Sample) { return func(s *Sample) { s.Events = e } }
 
-// read is a minute of READs through the page cache: how many, KiB of each, and MiB that programs asked for.
+// read is a minute of READs through the page cache: their number, KiB of each, and the MiB that programs requested.
 func read(count, each, asked uint64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: "READ", Count: count, BytesReceived: count * each << 10, RoundTripMillis: count * 5}}
@@ -170,7 +170,7 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// A verdict never says that nothing helps and proposes something, nor the other way round.
+// A verdict proposes a change if and only if a client setting helps.
 func TestOnlyClientFindingsProposeChanges(t *testing.T) {
 	changes := func(f Finding) bool {
 		return f.Change.MountOptions != nil || f.Change.ReadAheadKiB != 0 || f.Change.Node != nil

@@ -26,7 +26,7 @@ type flight struct {
 	request    counters.Request
 	connection int
 	ends       time.Time
-	// killed is of a process that was killed: its request is not listed, and its answer counts nonetheless.
+	// killed is a request of a killed process: it is not listed, but its response still counts.
 	killed bool
 }
 
@@ -41,7 +41,7 @@ func newHealthy(seed uint64, key Key, lists, queues bool) *healthy {
 	return h
 }
 
-// second plays one: load comes and goes, a server restarts for less than a minute, connections are closed and made anew.
+// second simulates one second: load changes, a server restarts for less than a minute, connections are closed and opened again.
 func (h *healthy) second(now time.Time) {
 	if h.random.IntN(300) == 0 {
 		h.load = []int{0, 0, 1, 5, 60}[h.random.IntN(5)]
@@ -101,7 +101,7 @@ func (h *healthy) read() Reading {
 	return r
 }
 
-// These minutes are synthetic. They have what a healthy client has: load that comes and goes, idle phases, answers that take up to 45 s,
+// These minutes are synthetic. They contain the events of a healthy client: changing load, idle phases, responses after up to 45 s,
 // connections that are made anew, processes that are killed, and servers that restart within 45 s.
 func TestAThousandHealthyMinutesRaiseNoAlarm(t *testing.T) {
 	if testing.Short() {

@@ -11,7 +11,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// finding is a state with its reason.
 type finding struct {
 	state           v1alpha1.ServerState
 	reason, message string
@@ -96,7 +95,6 @@ func (m *memory) isBack(now time.Time) bool {
 	return !m.backAt.IsZero() && m.consecutiveResponses > 0 && now.Sub(m.backAt) < kernelRetries
 }
 
-// findNotOverdue returns the finding for a server without overdue requests.
 func (m *memory) findNotOverdue(now time.Time) finding {
 	switch {
 	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince):
@@ -161,7 +159,6 @@ func portsText(ports []int) string {
 	return verb(len(ports), "port ", "ports ") + text.InOrder(words, ", ")
 }
 
-// operationsText lists the operations of the pending requests.
 func (m *memory) operationsText() string {
 	operations := map[string]bool{}
 	for _, request := range m.last.Requests {

@@ -28,8 +28,7 @@ type memory struct {
 	// it.
 	silentMessageAt time.Time
 
-	probe Probe
-	// consecutiveResponses is the number of consecutive queries with a response.
+	probe                Probe
 	consecutiveResponses int
 	// backAt is the time at which a silent server started to respond to queries. Zero if it was not silent.
 	backAt time.Time
@@ -194,7 +193,6 @@ func (m *memory) clearFinished(reading Reading) {
 	}
 }
 
-// wait summarizes the pending requests.
 type wait struct {
 	// start is the first time at which one of them was observed. Zero if there are none.
 	start time.Time

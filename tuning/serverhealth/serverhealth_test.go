@@ -10,8 +10,7 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// The samples here are synthetic: made by hand after what FACTS and the kernel's source say of the counters. Those that were recorded
-// on virtual nodes stand with the reader that read them.
+// The samples here are synthetic, based on the kernel's source. The samples from virtual nodes are in the package of their reader.
 
 var (
 	start = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
@@ -40,7 +39,7 @@ func newScene(t *testing.T, key Key, connections int) *scene {
 	return s
 }
 
-// step changes what is read, and reads.
+// step changes the reading and notes it.
 func (s *scene) step(changes ...func(*Reading)) Verdict {
 	s.t.Helper()
 	r := s.reading
@@ -179,7 +178,7 @@ func TestTheAgentProbesOnlyServersWithWaitingRequests(t *testing.T) {
 func TestRepeatedReconnectsShowThatAServerIsGone(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0))
-	// Nothing is sent where nothing is connected: connects 2 to 35 in 75 s, receives frozen.
+	// Without a connection, no request is sent: connects 2 to 35 in 75 s, receives frozen.
 	s.steps(9, reconnect(0), reconnect(0))
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
 }
@@ -194,7 +193,7 @@ func TestAnIdleMountIsNotAnswering(t *testing.T) {
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 	s.step()
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
-	// The server closes what is idle, and the client connects for its next request.
+	// The server closes idle connections, and the client connects for its next request.
 	s.step(reconnect(0))
 	s.steps(10)
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
@@ -236,7 +235,7 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 func TestAServerWithAFrozenDiskRespondsToOtherRequests(t *testing.T) {
 	s := newScene(t, filer, 1)
 	s.steps(3, work(0), listed())
-	// The lease is renewed over the same connection; what writes is not answered.
+	// The lease is renewed over the same connection; writes get no response.
 	s.steps(7, work(0), listed(counters.Request{ID: "1/a", Operation: "WRITE"}, counters.Request{ID: "2/b", Operation: "COMMIT"}))
 	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
 	if !strings.Contains(s.last.Message, "requests of COMMIT, WRITE") || s.last.Waiting != 2 {
@@ -412,7 +411,7 @@ func TestAServerWithoutMountsIsRemoved(t *testing.T) {
 	}
 }
 
-// sockets are those that the kernel's diagnostics show: of each local port how often its first segment was sent again.
+// sockets are the sockets in the kernel's diagnostics: the retransmissions of the first segment by local port.
 func sockets(repeats map[int]int) func(*Reading) {
 	return func(r *Reading) {
 		r.Sockets = nil
@@ -469,7 +468,7 @@ func handles(ended, inErrors uint64) func(*Reading) {
 
 func TestStaleHandles(t *testing.T) {
 	s := newScene(t, filer, 1)
-	// What has failed before it was seen first counts for nothing.
+	// Failures before the first reading do not count.
 	s.steps(3, work(0), handles(100, 90))
 	for i := range uint64(6) {
 		s.step(work(0), handles(101+i, 91+i))

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// BenchmarkBuild5000Nodes sums up what 5,000 nodes with 16 mounts each are to 20 servers, as every scrape of the manager's metrics does.
+// BenchmarkBuild5000Nodes summarizes 5,000 nodes with 16 mounts each, of 20 servers, like every scrape of the manager's metrics.
 func BenchmarkBuild5000Nodes(b *testing.B) {
 	nodes := make([]v1alpha1.StorageClientNode, 5000)
 	for i := range nodes {

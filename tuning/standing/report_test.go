@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A node with an obstacle would be rebooted in vain. What a boot brings, and what it leaves unchanged, is none.
+// A reboot of a node with an obstacle would be useless. Settings that a boot makes effective or does not change are no obstacle.
 func TestObstacles(t *testing.T) {
 	for name, test := range map[string]struct {
 		report Report

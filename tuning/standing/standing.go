@@ -84,7 +84,6 @@ const (
 	BootObstacle
 )
 
-// rule contains the consequences of a standing.
 type rule struct {
 	name string
 	// reason is the reason of the Node's condition Tuned and of the agent's condition Ready, if no other setting is worse.

@@ -74,7 +74,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// An agent of the release before says in words that it is proving a value. That counts as not confirmed, whatever the words are.
+// An agent of the previous release reports a proof only in the message. The value counts as unconfirmed, regardless of the message.
 func TestAgentsOfThePreviousReleaseDoNotReportWaitsFor(t *testing.T) {
 	for _, message := range []string{"set, proving over new connections until 12:00:00 UTC", "not set: no server that this node mounts from answers a new connection", ""} {
 		status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: message}
@@ -86,7 +86,7 @@ func TestAgentsOfThePreviousReleaseDoNotReportWaitsFor(t *testing.T) {
 
 func all(s Standing) always { return always{s, s, s, s, s, s} }
 
-// The field decides, whatever the key is and the message says.
+// The field decides, regardless of the key and the message.
 func TestTheStandingOfAPendingLiveSettingDependsOnWaitsFor(t *testing.T) {
 	for waitsFor, want := range map[v1alpha1.SettingWait][2]Standing{
 		v1alpha1.WaitsForProof: {Proving, Proving}, v1alpha1.WaitsForConnections: {Unproven, Unproven}, v1alpha1.WaitsForModule: {Deferred, PendingReboot},

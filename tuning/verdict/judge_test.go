@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-// rounds makes passes of one phase whose numbers are said for each arm of each round.
+// rounds makes passes of one phase. The function returns the numbers of each arm in each round.
 func rounds(n int, phase func(round int, arm verdict.Arm) verdict.Phase) (passes []verdict.Pass) {
 	for _, slot := range verdict.Schedule(n, []string{"node-1", "node-2"}, 7) {
 		p := phase(slot.Round, slot.Arm)

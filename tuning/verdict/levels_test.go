@@ -2,7 +2,7 @@ package verdict
 
 import "testing"
 
-// The more results decide, the more likely one of them differs by chance: they share what is promised for the trial.
+// The more results decide, the more likely one of them differs by chance: they share the level of the trial.
 func TestResultsShareTheLevelOfTheirTrial(t *testing.T) {
 	phaseOf := func(names ...string) phase {
 		var p phase

@@ -35,7 +35,7 @@ func TestRoundsNeededExplainsTheNumber(t *testing.T) {
 	}
 }
 
-// Who looks at the result and then decides how long to go on finds what is not there.
+// Deciding on more rounds after a look at the result finds differences by chance.
 func TestRoundsNeededIgnoresTheCandidate(t *testing.T) {
 	m := machine{phases: 2, noise: 0.2, random: rand.New(rand.NewPCG(1, 1)), counts: true, countNoise: 0.01}
 	passes := m.passes(8, 1)

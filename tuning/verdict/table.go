@@ -105,7 +105,6 @@ func isOperation(name string) bool {
 	return name != BytesSent && name != BytesReceived && !recommend.IsMaintenance(name)
 }
 
-// metric is one value to compare.
 type metric struct {
 	name, unit string
 	// minimum replaces smaller values: a few requests are not a difference, and divisions by zero cannot happen.
@@ -113,8 +112,7 @@ type metric struct {
 	of      func(Phase) float64
 	// perPass reports whether the value is shown for a typical pass instead of a unit of work.
 	perPass bool
-	// note is additional information.
-	note string
+	note    string
 }
 
 const (
@@ -169,7 +167,6 @@ func (m metric) maximum(triples [][3]Phase) (maximum float64) {
 	return maximum
 }
 
-// logarithms returns the logarithms of the metric per unit of work.
 func (m metric) logarithms(triples [][3]Phase) [][3]float64 {
 	out := make([][3]float64, len(triples))
 	for i, triple := range triples {

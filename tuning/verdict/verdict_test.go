@@ -22,7 +22,7 @@ type machine struct {
 	noise  float64
 	// tails is the share of passes that take ten times as long.
 	tails float64
-	// drift is by what the logarithm of times grows from the first round to the last, order by what it does from the first pass of a round to the last.
+	// drift is the growth of the logarithm of times from the first round to the last, order the growth from the first pass of a round to the last.
 	drift, order float64
 	countNoise   float64
 	counts       bool
@@ -82,7 +82,7 @@ func shareOf(m machine, rounds int, goal verdict.Goal, outcomes ...verdict.Outco
 	return n
 }
 
-// equals are machines on which nothing differs but by chance.
+// equals are machines on which the arms differ only by chance.
 var equals = map[string]machine{
 	"quiet":                         {noise: 0.1},
 	"noisy, with counts":            {noise: 0.5, counts: true, countNoise: 0.02},
@@ -152,7 +152,7 @@ func TestTheFirstLook(t *testing.T) {
 	}
 }
 
-// third is a candidate that takes a 1.3th of the time.
+// third is a candidate that needs 1/1.3 of the time.
 var third = verdict.Goal{BetterByPercent: 100 * (1 - 1/1.3)}
 
 func TestRoundsThatDecideThirtyPercent(t *testing.T) {

@@ -69,7 +69,6 @@ func inWords(results []Result) string {
 	return strings.Join(parts, " and ")
 }
 
-// inWords describes the difference and its minimum.
 func (r Result) inWords() string {
 	nearest := r.High
 	if r.Ratio > 1 {
@@ -85,7 +84,6 @@ func (r Result) inWords() string {
 	return fmt.Sprintf("%s %s in %s (at least %s)", change, r.noun(), r.Phase, size(nearest))
 }
 
-// size returns the distance of a ratio from one.
 func size(ratio float64) string {
 	switch {
 	case ratio >= 2:

@@ -76,7 +76,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestAtAgreesWithItsNextCheck walks through the changes of a year: between two answers nothing changes.
+// TestAtAgreesWithItsNextCheck walks through the changes of a year: the result does not change before the next check.
 func TestAtAgreesWithItsNextCheck(t *testing.T) {
 	for _, zone := range []string{"", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "America/Santiago"} {
 		s := set(t, window("30 2 * * 0", 3*time.Hour, zone), window("0 23 * * 6", 5*time.Hour, zone), window("45 * 1 * *", 20*time.Minute, zone))

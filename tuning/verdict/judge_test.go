@@ -214,7 +214,7 @@ func TestVerdicts(t *testing.T) {
 				return verdict.Phase{Seconds: 2.8, Counts: requests("GETATTR", 62)}
 			},
 			want: verdict.Undecided,
-			why:  "Undecided: GETATTR in listing: not compared because only some passes outlast their cached attributes and request them again: passes took 2.9 to 3.2 s (attributes cached for 3 s) before and 2.8 to 3.2 s (attributes cached for 3 s) after…",
+			why:  "Undecided: GETATTR in listing: not compared because only some passes outlast their cached attributes and request them again: passes took 2.9 to 3.2 s (attributes cached for 3 s) before and 2.8 to 3.2 s (attributes cached for 3 s) after, …",
 		},
 		"a candidate beyond both kinds is compared": {
 			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5},
@@ -300,7 +300,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Undecided, why: "Undecided: time in listing: 1 round of at least 6 that a decision needs.",
+			want: verdict.Undecided, why: "Undecided: time in listing: 1 round of at least 6 required.",
 		},
 		"numbers that are none are not compared": {
 			rounds: 9,

@@ -272,7 +272,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 	tests := map[string]struct{ file, content, message string }{
 		"an empty journal": {journal.File, "", "parse /var/lib/storage-client/journal/journal.json"},
 		"a torn journal":   {journal.File, `{"version": 1, "entr`, "parse"},
-		"a newer journal":  {journal.File, `{"version": 7}`, "version 7, this build knows version 1"},
+		"a newer journal":  {journal.File, `{"version": 7}`, "version 7, this build supports version 1"},
 		"a wrong type":     {journal.File, `{"version": 1, "entries": {"sysctl/a": {"original": "1"}}}`, "cannot unmarshal string"},
 		"no object":        {journal.File, `[]`, "parse"},
 		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " exists"},

@@ -261,8 +261,8 @@ func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
 
 func TestAHostsFileSystemIsNotMadeWeaker(t *testing.T) {
 	for value, told := range map[string]string{
-		"xfs:noatime,rw":      "rw would make its mount weaker, which has ro: remove rw from mountOptions in spec.node.filesystems",
-		"xfs:noatime,noquota": "noquota would make its mount weaker, which has uqnoenforce: remove noquota from mountOptions in spec.node.filesystems",
+		"xfs:noatime,rw":      "rw would weaken its mount, which has ro: remove rw from mountOptions in spec.node.filesystems",
+		"xfs:noatime,noquota": "noquota would weaken its mount, which has uqnoenforce: remove noquota from mountOptions in spec.node.filesystems",
 	} {
 		h := newStorageHost(t)
 		h.write("/run/systemd/generator/mnt-disks-d1.mount", "[Mount]\nWhat=/dev/sdb1\nWhere=/mnt/disks/d1\nType=xfs\nOptions=ro,uqnoenforce\n")

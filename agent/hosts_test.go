@@ -72,7 +72,7 @@ var hostCases = map[string]struct {
 	"ubuntu-24.04-cloudimg": {
 		bootloader: v1alpha1.BootloaderGrubDebian,
 		applied:    but(map[string]v1alpha1.SettingState{profileOf: isNotFor, diskFS: isNotFor}),
-		says:       map[string]string{ihash: "smaller than the kernel's own size of 4194304"},
+		says:       map[string]string{ihash: "smaller than the kernel's default size of 4194304"},
 	},
 	"rocky-9": {
 		bootloader: v1alpha1.BootloaderGrubBLS,
@@ -102,7 +102,7 @@ var hostCases = map[string]struct {
 			rmem: fails, dirty: fails, slots: fails, sessions: fails,
 			ihash: isNotFor, nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
 		}),
-		says: map[string]string{ihash: "machine.install.extraKernelArgs", rmem: "/etc is read-only, and no agent stays", slots: "/etc is read-only, and no agent stays"},
+		says: map[string]string{ihash: "machine.install.extraKernelArgs", rmem: "/etc is read-only, and no agent will set it again", slots: "/etc is read-only, and no agent will set it again"},
 	},
 }
 

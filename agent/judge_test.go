@@ -482,9 +482,9 @@ func TestAReadAheadThatCannotBeHadIsToldOnTheMount(t *testing.T) {
 		state   v1alpha1.MountState
 		message string
 	}{
-		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "cannot tell which"},
-		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "wanted readAheadKiB 1024: the kernel refuses"},
-		"a size out of all": {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "refused by this node's agent: must be 4 to 1048576 KiB"},
+		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "read-ahead window of this mount is unknown"},
+		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "desired readAheadKiB 1024: the kernel rejects"},
+		"a size out of all": {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "rejected by this node's agent: must be 4 to 1048576 KiB"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -257,7 +257,7 @@ func TestAPlanOfAMachineThatWasNeverTuned(t *testing.T) {
 	r := b.compare(report.Plan, p)
 	b.expect(r, true, "", map[string]string{rmem: "Pending Set", tcpRmem: "Pending Set"})
 	for key, want := range map[string]string{
-		rmem:    "in force, but lost at the next boot: not in ",
+		rmem:    "effective, but lost at the next boot: not in ",
 		tcpRmem: "number 3 decreases from the node's original 33554432 to 16777216",
 	} {
 		i := slices.IndexFunc(r.Settings, func(s report.Setting) bool { return s.Key == key })

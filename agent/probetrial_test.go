@@ -127,7 +127,7 @@ func TestHowATrialEnds(t *testing.T) {
 	failed := goodResult()
 	failed.Mount, failed.Own = probe.Mount{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, &probe.Mount{Succeeded: true}
 	unproven := goodResult()
-	unproven.Proofs[4] = probe.Proof{Type: probe.Transports, Message: "1, the list asks for 4"}
+	unproven.Proofs[4] = probe.Proof{Type: probe.Transports, Message: "1, the mount options request 4"}
 	long := failed
 	long.Message = strings.Repeat("x", 9000)
 	for name, test := range map[string]struct {
@@ -136,8 +136,8 @@ func TestHowATrialEnds(t *testing.T) {
 		message string
 	}{
 		"the kernel refuses the list":   {runner{result: failed}, v1alpha1.TrialFinished, "mount(2): invalid argument: nfs: Unknown parameter 'x'"},
-		"a proof is missing":            {runner{result: unproven}, v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"},
-		"nothing was mounted":           {runner{result: probe.Result{Mount: probe.Mount{Message: "nothing was mounted: x"}}}, v1alpha1.TrialVoid, "nothing was mounted: x"},
+		"a proof is missing":            {runner{result: unproven}, v1alpha1.TrialVoid, "no proof of Transports: 1, the mount options request 4"},
+		"nothing was mounted":           {runner{result: probe.Result{Mount: probe.Mount{Message: "not mounted: x"}}}, v1alpha1.TrialVoid, "not mounted: x"},
 		"there is no answer":            {runner{err: errors.New("timed out: no result after 1m0s")}, v1alpha1.TrialVoid, "timed out: no result after 1m0s"},
 		"the runner says far too much":  {runner{result: long}, v1alpha1.TrialFinished, ""},
 		"a proof that nobody has heard": {runner{result: probe.Result{Tried: true, Proofs: []probe.Proof{{Type: "Word", Holds: true}}}}, v1alpha1.TrialFinished, ""},

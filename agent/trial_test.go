@@ -90,7 +90,7 @@ func (h *tryingHost) stage() *Agent {
 	h.t.Helper()
 	h.declare(setting(ihash, "1048576"))
 	a := h.runUntilIdle(h.agent())
-	if h.state(ihash) != v1alpha1.SettingPending || !strings.Contains(h.message(ihash), "tried once") {
+	if h.state(ihash) != v1alpha1.SettingPending || !strings.Contains(h.message(ihash), "trial boot: ") {
 		h.t.Fatalf("staged: %+v", h.clientNode.Status.Settings)
 	}
 	return a
@@ -133,7 +133,7 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 func TestAnArgumentThatHangsTheNodeIsReportedAndTakenBack(t *testing.T) {
 	h := newTryingHost(t)
 	a := h.permitted(h.stage(), "ihash_entries")
-	if h.state(ihash) != v1alpha1.SettingFailed || !strings.Contains(h.message(ihash), "the machine did not come up with it") {
+	if h.state(ihash) != v1alpha1.SettingFailed || !strings.Contains(h.message(ihash), "the machine did not start with it") {
 		t.Errorf("%s: %s", h.state(ihash), h.message(ihash))
 	}
 	if h.clientNode.Status.RebootRequired {

@@ -41,7 +41,7 @@ type Kernel interface {
 // SetValue writes a value and reads it back, because the kernel rounds and clamps some values.
 func SetValue(k Kernel, file, value string, same func(actual, value string) bool) error {
 	if err := k.WriteValue(file, value); err != nil {
-		return fmt.Errorf("the kernel refuses %q: %w", value, err)
+		return fmt.Errorf("the kernel rejects %q: %w", value, err)
 	}
 	actual, err := k.ReadValue(file)
 	if err == nil && !same(actual, value) {

@@ -12,7 +12,7 @@ import (
 
 var (
 	// ErrReadOnly is the error of every change to a file system from AsReadOnly.
-	ErrReadOnly = errors.New("nothing may be changed")
+	ErrReadOnly = errors.New("changes are not allowed")
 	// ErrLocked means that another process is changing this host.
 	ErrLocked = errors.New("another node agent is running on this host")
 )

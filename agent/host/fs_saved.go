@@ -74,7 +74,7 @@ func (f FS) SaveFile(name string) (SavedFile, error) {
 	case !info.Mode().IsRegular():
 		return SavedFile{}, fmt.Errorf("%s is not a regular file", name)
 	case info.Size() > maxSavedSize:
-		return SavedFile{}, fmt.Errorf("%s has %d KiB: more than %d KiB are not kept for putting them back", name, info.Size()>>10, maxSavedSize>>10)
+		return SavedFile{}, fmt.Errorf("%s is too large to save: %d KiB, limit %d KiB", name, info.Size()>>10, maxSavedSize>>10)
 	}
 	saved.Mode = info.Mode().Perm()
 	if saved.Data, err = f.ReadFile(name); err != nil {
@@ -137,13 +137,13 @@ func (f FS) RestoreFile(name string, saved SavedFile) error {
 		err = f.writeFile(name, saved.Data, saved.Mode, &saved)
 	}
 	if err != nil {
-		return fmt.Errorf("put back %s: %w", name, err)
+		return fmt.Errorf("restore %s: %w", name, err)
 	}
 	if now, err = f.SaveFile(name); err == nil && !now.Equal(saved) {
-		err = errors.New("it reads back otherwise")
+		err = errors.New("it differs from the saved file")
 	}
 	if err != nil {
-		return fmt.Errorf("put back %s: %w", name, err)
+		return fmt.Errorf("restore %s: %w", name, err)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestWorkloadCommand(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"must be one of":      {"--name=Format", "--path=/x"},
-		"allowed to":          {"--name=CreateUnlink", "--path=/x"},
+		"not allowed":         {"--name=CreateUnlink", "--path=/x"},
 		"unexpected argument": {"--name=WalkTree", "/x"},
 		"from 0 to 1h":        {"--name=WalkTree", "--path=/x", "--for=2h"},
 	} {

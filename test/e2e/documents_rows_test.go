@@ -83,11 +83,11 @@ var documentRows = []row{
 	{id: "B2", what: "a remount does not apply them", knows: []string{"next-mount-only"}, says: []string{"logbsize staged: takes effect when systemd mounts it again"}},
 	{id: "B3", what: "log of version 2, read before logbsize is staged", other: "with a log of version 1 nothing is staged, see agent/host/filesystems",
 		items: []item{{name: "disk log", want: "version=2"}}},
-	{id: "B4", what: "2 MB of memory a file system", knows: []string{"xfs-memory"}, says: []string{"its log buffers take 8 x 256k = 2048 KiB of memory"}},
+	{id: "B4", what: "2 MB of memory a file system", knows: []string{"xfs-memory"}, says: []string{"its log buffers use 8 x 256k = 2048 KiB of memory"}},
 	{id: "C1", what: "nocto,actimeo=600 for tools", knows: []string{"nocto-meaning"}, items: []item{
 		mounted("tools nocto", "nocto"), mounted("tools acregmin", "600"), mounted("tools acregmax", "600"),
 		mounted("tools acdirmin", "600"), mounted("tools acdirmax", "600")}},
-	{id: "C2", what: "tuned latency-performance", rules: []string{"tuned-overlap"}, says: []string{"the declared sysctls win, since they are applied after it"}, items: []item{
+	{id: "C2", what: "tuned latency-performance", rules: []string{"tuned-overlap"}, says: []string{"the declared sysctls override it: they are applied after it"}, items: []item{
 		{name: "tuned", want: "active, enabled latency-performance", drift: tunedApart}}},
 	{id: "C3", what: "socket buffers", rules: []string{"tcp-minimum"}, items: []item{
 		sysctlItem("net.core.wmem_max", "16777216", "212992"), sysctlItem("net.core.wmem_default", "1048576", "212992"),
@@ -97,7 +97,7 @@ var documentRows = []row{
 		sysctlItem("net.core.optmem_max", "2048000", "20480"), sysctlItem("net.core.somaxconn", "65535", "4096")}},
 	{id: "C4", what: "tcp_mem in pages", rules: []string{"tcp-mem"}, items: []item{
 		sysctlItem("net.ipv4.tcp_mem", "4096 89600 4194304", "20000 30000 40000")}},
-	{id: "C5", what: "TCP", rules: []string{"sysctl-no-effect", "route-flush", "port-range"}, says: []string{"done once; an action cannot be read back"}, items: []item{
+	{id: "C5", what: "TCP", rules: []string{"sysctl-no-effect", "route-flush", "port-range"}, says: []string{"ran once; an action has no value to read back"}, items: []item{
 		sysctlItem("net.ipv4.tcp_window_scaling", "1", "0"), sysctlItem("net.ipv4.tcp_timestamps", "0", "1"),
 		sysctlItem("net.ipv4.tcp_no_metrics_save", "1", "0"), sysctlItem("net.ipv4.tcp_low_latency", "1", "0"),
 		sysctlItem("net.ipv4.ip_local_port_range", "1024 65000", "32768 60999"),
@@ -112,7 +112,7 @@ var documentRows = []row{
 			drift: "rm /etc/sysctl.d/zz-storage-client.conf /etc/nfsmount.conf.d/zz-storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"}}},
 	{id: "C9", what: "nconnect=8 on a kernel from 5.3 on", knows: []string{"nconnect-kernel", "server-budget"}, items: []item{
 		mounted("eda nconnect", "8"), mounted("eda connections", "8")}},
-	{id: "C10", what: "slots to match nconnect", rules: []string{"slots-per-connection"}, knows: []string{"slots-sessions", "slots-spelling"}, says: []string{"NFSv4.1 and later ignore it: 10.99.0.13, 10.99.0.23"}, items: []item{
+	{id: "C10", what: "slots to match nconnect", rules: []string{"slots-per-connection"}, knows: []string{"slots-sessions", "slots-spelling"}, says: []string{"ignored by NFSv4.1 and later: 10.99.0.13, 10.99.0.23"}, items: []item{
 		{name: "sunrpc.tcp_max_slot_table_entries", want: "512", drift: "sysctl -q -w sunrpc.tcp_max_slot_table_entries=65536"},
 		mounted("eda slots", "512")}},
 	{id: "C11", what: "NFSv3 for metadata", knows: []string{"metadata-on-nfs41"}, items: []item{mounted("eda vers", "3")}},

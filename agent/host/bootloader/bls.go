@@ -173,10 +173,10 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 		return err
 	}
 	if text := made.findProblem(wanted, stale); text != "" {
-		return errors.New("read the boot entries back: " + text)
+		return errors.New("verify the boot entries: " + text)
 	}
 	if text := made.tooLong(nil, nil); text != "" {
-		return errors.New("read the boot entries back: " + text)
+		return errors.New("verify the boot entries: " + text)
 	}
 	for _, line := range f.menu.lines {
 		successor, ok := made.matchLine(line)

@@ -65,7 +65,7 @@ func TestTheWholeLifeOfAnArgumentInBootEntries(t *testing.T) {
 	m.apply(settings("audit", "0", ihash, "2097152"))
 	expect(t, m.observe(ihash, "2097152"), host.Pending)
 	m.apply(nil)
-	expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot")
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "effective until the next reboot")
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("after restore (-before +after):\n%s", diff)
 	}
@@ -87,7 +87,7 @@ func TestEntriesWithArgumentsOfOthersAreLeftAlone(t *testing.T) {
 	expect(t, m.observe("audit", "0"), host.Failed, "conflict: "+entriesSource+" sets audit=1")
 	expect(t, m.observe("console", "ttyS1"), host.Failed, "conflict")
 	got := m.observe("audit", "1")
-	expect(t, got, host.Pending, "left there")
+	expect(t, got, host.Pending, "already set in")
 	before := m.bootFiles()
 	m.apply(settings(ihash, "1048576", "audit", "1", "console", "ttyS1"))
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
@@ -238,7 +238,7 @@ func TestAnImageWithBootEntries(t *testing.T) {
 	m.fs = m.fs.AsImage()
 	m.restart()
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "when it boots", "memory")
+	expect(t, m.observe(ihash, seed), host.Pending, "when the image boots", "memory")
 	original, err := m.subject.Original(t.Context(), "rd.lvm.lv")
 	if err != nil || original != (host.Original{Present: true, Value: "rl/root"}) {
 		t.Errorf("original = %v, %v", original, err)

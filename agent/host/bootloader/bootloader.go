@@ -172,7 +172,7 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 		}
 		f.evaluateRestored(o, original, s.failure)
 		if o.State == host.Pending && len(s.changedByOthers) > 0 {
-			o.Message += "; " + host.ListNames(s.changedByOthers) + " changed meanwhile: only our arguments were taken out"
+			o.Message += "; " + host.ListNames(s.changedByOthers) + " changed in the meantime: removed only the agent's arguments"
 		}
 		return nil
 	})

@@ -56,7 +56,7 @@ func TestTheWholeLifeOfAnArgument(t *testing.T) {
 			if diff := cmp.Diff(before, parseMenu(m.read(grubCfg)), cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 				t.Errorf("menu after the removal (-want +got):\n%s", diff)
 			}
-			expect(t, m.restore(ihash, original), host.Pending, "removed from boot configuration")
+			expect(t, m.restore(ihash, original), host.Pending, "removed from the boot configuration")
 			m.boot(262144)
 			expect(t, m.restore(ihash, original), host.InSync)
 		})
@@ -203,7 +203,7 @@ func TestTheSameValueFromSomebodyElseIsNotDoubled(t *testing.T) {
 	}
 	m.boot(16777216)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.InSync, "already set in "+defaultFile+", left there")
+	expect(t, m.observe(ihash, seed), host.InSync, "already set in "+defaultFile+", unchanged")
 	if len(m.ours()) > 0 || strings.Count(m.read(grubCfg), "ihash_entries") != 5 {
 		t.Errorf("something was changed: %v", m.ours())
 	}
@@ -227,7 +227,7 @@ func TestSomebodyElseTakesOverAnArgumentOfOurs(t *testing.T) {
 	if len(m.ours()) > 0 {
 		t.Errorf("ours is still there: %v", m.ours())
 	}
-	expect(t, m.observe(ihash, seed), host.Pending, "left there")
+	expect(t, m.observe(ihash, seed), host.Pending, "already set in")
 }
 
 func TestWhatMemoryDoesNotAllowIsClampedAndNeverStaged(t *testing.T) {
@@ -270,10 +270,10 @@ func TestAnArgumentCountsByItsEffect(t *testing.T) {
 		message        string
 	}{
 		"passed and granted":  {seed, passed + seed, 16777216, host.InSync, ""},
-		"rounded up":          {"1000000", passed + "1000000", 1048576, host.InSync, "rounds up to 1048576"},
+		"rounded up":          {"1000000", passed + "1000000", 1048576, host.InSync, "rounds it up to 1048576"},
 		"hexadecimal":         {"0x1000000", passed + "0x1000000", 16777216, host.InSync, ""},
 		"passed twice":        {seed, passed + seed + " ihash_entries=" + seed, 16777216, host.InSync, ""},
-		"without effect":      {"1048576", passed + "1048576", 131072, host.Failed, "passed but without effect: kernel log reports 131072"},
+		"without effect":      {"1048576", passed + "1048576", 131072, host.Failed, "passed, but has no effect: the kernel log reports size 131072"},
 		"granted less":        {seed, passed + seed, 8388608, host.Failed, "kernel log reports 8388608"},
 		"another one is last": {seed, passed + seed + " ihash_entries=16", 16, host.Failed, "not passed"},
 		"the last one counts": {seed, passed + "16 ihash_entries=" + seed, 16777216, host.InSync, ""},
@@ -329,7 +329,7 @@ func TestAKernelThatDoesSoAnyway(t *testing.T) {
 	t.Run("an equal size needs no boot", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, "262144"))
-		expect(t, m.observe(ihash, "262144"), host.InSync, "already has that size")
+		expect(t, m.observe(ihash, "262144"), host.InSync, "already has this size")
 		if !strings.Contains(m.read(grubCfg), "ihash_entries=262144") {
 			t.Error("it is not staged")
 		}
@@ -337,7 +337,7 @@ func TestAKernelThatDoesSoAnyway(t *testing.T) {
 	t.Run("a larger size is told", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, "131072"))
-		expect(t, m.observe(ihash, "131072"), host.Pending, "smaller than the kernel's own size of 262144")
+		expect(t, m.observe(ihash, "131072"), host.Pending, "smaller than the kernel's default size of 262144")
 	})
 	t.Run("set by hand for one boot", func(t *testing.T) {
 		m := newMachine(t, debian)
@@ -447,8 +447,8 @@ func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
 	expect(t, m.observe(ihash, "262144"), host.Unsupported, "rpm-ostree")
 	// The user does as the message says.
 	m.bootWith(strings.TrimSpace(m.read(commandLine))+" audit=0 ihash_entries="+seed, 16777216)
-	expect(t, m.observe("audit", "0"), host.InSync, "own tools")
-	expect(t, m.observe(ihash, seed), host.InSync, "own tools")
+	expect(t, m.observe("audit", "0"), host.InSync, "set by the platform's tools")
+	expect(t, m.observe(ihash, seed), host.InSync, "set by the platform's tools")
 	expect(t, m.restore("audit", host.Original{}), host.InSync)
 }
 
@@ -474,7 +474,7 @@ func TestRestoreTellsWhatIsStillToGo(t *testing.T) {
 		m := newMachine(t, debian)
 		m.replace(grubCfg, "ro  quiet", "ro quiet audit=1")
 		m.boot(262144)
-		expect(t, m.restore("audit", host.Original{}), host.InSync, "something else")
+		expect(t, m.restore("audit", host.Original{}), host.InSync, "another program or user")
 	})
 	t.Run("it was passed before", func(t *testing.T) {
 		m := newMachine(t, debian)

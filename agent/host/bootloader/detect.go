@@ -46,8 +46,8 @@ func (d Detection) MayReboot() bool { return d.Proven }
 
 // distributions maps the ID in os-release to the only supported tool, for distributions that have one.
 var distributions = map[string]string{
-	"flatcar":      `Flatcar: append to linux_append in /oem/grub.cfg, by Ignition`,
-	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic where it boots by UKI`,
+	"flatcar":      `Flatcar: add the argument to linux_append in /oem/grub.cfg with Ignition`,
+	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic if it boots from a UKI`,
 	"bottlerocket": `Bottlerocket: use settings.boot.kernel-parameters and settings.boot.reboot-to-reconcile`,
 	"cos":          `Container-Optimized OS: its command line cannot be configured`,
 }
@@ -56,15 +56,15 @@ var distributions = map[string]string{
 var otherLoaders = []struct{ file, message string }{
 	{"/usr/sbin/update-bootloader", suseMessage},
 	{"/sbin/update-bootloader", suseMessage},
-	{"/boot/extlinux/extlinux.conf", "extlinux: add to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS of " +
+	{"/boot/extlinux/extlinux.conf", "extlinux: add the argument to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS in " +
 		"/etc/default/u-boot and run u-boot-update"},
-	{"/boot/syslinux/syslinux.cfg", "syslinux: add to the append lines of /boot/syslinux/syslinux.cfg"},
-	{"/etc/zipl.conf", "zipl: add to the parameters of /etc/zipl.conf and run zipl"},
+	{"/boot/syslinux/syslinux.cfg", "syslinux: add the argument to the append lines of /boot/syslinux/syslinux.cfg"},
+	{"/etc/zipl.conf", "zipl: add the argument to the parameters in /etc/zipl.conf and run zipl"},
 	{"/boot/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
 	{"/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
 }
 
-const suseMessage = "SUSE's GRUB: use update-bootloader --add-option, which keeps /etc/default/grub and the menu in step"
+const suseMessage = "SUSE's GRUB: use update-bootloader --add-option, which updates both /etc/default/grub and the menu"
 
 // Detect determines how the host keeps its kernel command line. It only reads.
 func Detect(fs host.FS) Detection {
@@ -83,7 +83,7 @@ func Detect(fs host.FS) Detection {
 	if fs.Exists(grub2Cfg) {
 		return unsupportedBy(explainGrub2(fs))
 	}
-	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use the platform's own tools")
+	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use the platform's tools")
 }
 
 func unsupportedBy(message string) Detection { return Detection{Type: Unsupported, Message: message} }
@@ -91,7 +91,7 @@ func unsupportedBy(message string) Detection { return Detection{Type: Unsupporte
 func detectOSTree(fs host.FS) (Detection, bool) {
 	return Detection{
 		Type:    RPMOSTree,
-		Message: "rpm-ostree keeps the command line: use rpm-ostree kargs, on OpenShift kernelArguments of a MachineConfig",
+		Message: "rpm-ostree manages the command line: use rpm-ostree kargs, or kernelArguments of a MachineConfig on OpenShift",
 	}, fs.Exists("/run/ostree-booted") || fs.IsImage() && fs.Exists("/sysroot/ostree")
 }
 
@@ -156,7 +156,7 @@ func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 func loadedByGrub(fs host.FS, found Detection) Detection {
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {
-		return unsupportedBy(fmt.Sprintf("GRUB is installed, but cannot tell what booted: %v", err))
+		return unsupportedBy(fmt.Sprintf("GRUB is installed, but the boot loader of the running kernel is unknown: %v", err))
 	}
 	for _, arg := range host.ParseArguments(string(line)) {
 		if arg.Is("BOOT_IMAGE") {
@@ -167,9 +167,9 @@ func loadedByGrub(fs host.FS, found Detection) Detection {
 	if fs.Exists(DropIn) {
 		// GRUB loaded the kernel when the agent staged. The agent must maintain its changes to the menu and remove them later: the next boot may use
 		// GRUB again.
-		return Detection{Type: found.Type, Message: otherwise + ": its menu is maintained, but the node is not rebooted for it"}
+		return Detection{Type: found.Type, Message: otherwise + ": the agent maintains its menu, but the node is not rebooted for it"}
 	}
-	return unsupportedBy(otherwise + ": set the argument where the kernel is loaded from")
+	return unsupportedBy(otherwise + ": set the argument in the boot loader that loads the kernel")
 }
 
 // detectGrub2 detects a GRUB whose files are called grub2, if it sources drop-ins and its menu was made by grub2-mkconfig. On Azure Linux,
@@ -227,16 +227,16 @@ func explainGrub2(fs host.FS) string {
 	case err != nil:
 		return fmt.Sprintf("%s: cannot read its menu: %v", system, err)
 	case strings.Contains(menu, "blscfg"):
-		return system + ": its menu takes boot loader entries, and grubby, which changes those, is not installed: install grubby"
+		return system + ": its menu uses boot loader entries, and grubby, which changes them, is not installed: install grubby"
 	case len(parseMenu(menu).lines) > 0:
 		return system + ": its grub2-mkconfig does not read " + dropInDir + ": add the argument to " + appendTo + " in " + defaultFile +
 			" and run grub2-mkconfig -o " + grub2Cfg
 	case strings.Contains(menu, "$kernelopts"):
 		// CBL-Mariner 2 (microsoft/azurelinux 2.0, toolkit/resources/assets/grub2/grub.cfg).
-		return system + ": its menu was not made by grub2-mkconfig and takes kernelopts of GRUB's environment: " +
+		return system + ": its menu was not made by grub2-mkconfig and uses kernelopts of GRUB's environment: " +
 			"use grub2-editenv " + path.Dir(grub2Cfg) + "/grubenv set kernelopts=..."
 	}
-	return system + ": its menu was not made by grub2-mkconfig: add the argument where " + grub2Cfg + " has the kernel's"
+	return system + ": its menu was not made by grub2-mkconfig: add the argument to the kernel command line in " + grub2Cfg
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {

@@ -116,10 +116,10 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	}
 	made := parseMenu(string(data))
 	if text := made.findProblem(next.desired, next.stale); text != "" {
-		return errors.New("read the new menu back: " + text + g.laterFilesNote())
+		return errors.New("verify the new menu: " + text + g.laterFilesNote())
 	}
 	if text := made.tooLong(nil, nil); text != "" {
-		return errors.New("read the new menu back: " + text)
+		return errors.New("verify the new menu: " + text)
 	}
 	if err := g.checkTrial(parseTrial(string(data)).section, next.trial.printed); err != nil {
 		return err

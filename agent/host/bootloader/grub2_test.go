@@ -74,7 +74,7 @@ func TestTheWholeLifeOfAnArgumentOnAzureLinux(t *testing.T) {
 	m.bootWith("BOOT_IMAGE="+line.kernel+" "+joinArguments(line.args), 1048576)
 	expect(t, m.observe(ihash, "1048576"), host.InSync)
 	m.apply(nil)
-	expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot")
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "effective until the next reboot")
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 		t.Errorf("after restore (-before +after):\n%s", diff)
 	}

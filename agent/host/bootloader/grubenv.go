@@ -63,7 +63,7 @@ func (e environment) withTrial(value string) (environment, error) {
 		b.WriteString(trialVariable + "=" + value + "\n")
 	}
 	if b.Len() > envSize {
-		return "", fmt.Errorf("%s has no room for %s", grubEnv, trialVariable)
+		return "", fmt.Errorf("%s has no space for %s", grubEnv, trialVariable)
 	}
 	b.WriteString(strings.Repeat("#", envSize-b.Len()))
 	return environment(b.String()), nil

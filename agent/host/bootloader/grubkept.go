@@ -148,7 +148,7 @@ func (g grubDebian) cutArguments(stale []host.Argument) error {
 	}
 	data, err := withoutSection(string(present.data))
 	if err != nil {
-		return fmt.Errorf("%w of %s", err, g.at.menu)
+		return fmt.Errorf("%w from %s", err, g.at.menu)
 	}
 	if data = withoutArguments(data, stale); data != string(present.data) {
 		if err := g.fs.WriteFileAtomic(g.at.menu, []byte(data), present.mode); err != nil {

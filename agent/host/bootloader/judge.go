@@ -52,7 +52,7 @@ type facts struct {
 // argumentOf returns the argument for a setting, or an error if it must never be passed. A flag has no value: "nosmt".
 func argumentOf(setting host.Setting) (host.Argument, error) {
 	if !nameBytes.MatchString(setting.Name) || strings.HasPrefix(setting.Name, "-") || !valueBytes.MatchString(setting.Value) {
-		return host.Argument{}, fmt.Errorf("%q: characters that are not allowed", setting.Name+"="+setting.Value)
+		return host.Argument{}, fmt.Errorf("%q has characters that are not allowed", setting.Name+"="+setting.Value)
 	}
 	return host.Argument{Name: setting.Name, Value: setting.Value, HasValue: setting.Value != ""}, nil
 }
@@ -99,7 +99,7 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 		o.State, o.Message = host.Drifted, "not in the boot menu"
 	}
 	if len(otherFiles) > 0 {
-		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(otherFiles)+", left there", "; ")
+		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(otherFiles)+", unchanged", "; ")
 	}
 	return o, len(otherFiles) == 0
 }
@@ -125,11 +125,11 @@ func (f facts) evaluateTrial(o *host.Observation, failure error) {
 	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
 	}
-	problem := "cannot remove the rest of its trial"
+	problem := "remnants of its trial boot cannot be removed"
 	if f.trial.isOver() {
 		problem = "the next boot uses the previous entry"
 	}
-	o.State, o.Message = host.Failed, "in force, but "+problem+": "+oneLine(failure.Error())
+	o.State, o.Message = host.Failed, "effective, but "+problem+": "+oneLine(failure.Error())
 }
 
 // observedValue returns the effective value: the size of a hash table, or the passed value of another argument.
@@ -150,7 +150,7 @@ func (f facts) evaluateUnsupported(o *host.Observation, arg host.Argument) {
 		f.evaluateEffect(o, arg)
 	}
 	if o.State == host.InSync && hasArgument(f.cmdline, arg) {
-		o.Message = "set by the platform's own tools"
+		o.Message = "set by the platform's tools"
 		return
 	}
 	o.State, o.Message = host.Unsupported, f.loader.detection().Message
@@ -181,7 +181,7 @@ func (f facts) findOtherSources(arg host.Argument) (files []string, conflict str
 			continue
 		}
 		if !other.arg.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", other.file, other.arg)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not managed by the agent, left unchanged", other.file, other.arg)
 		}
 		files = append(files, other.file)
 	}
@@ -192,11 +192,11 @@ func (f facts) findOtherSources(arg host.Argument) (files []string, conflict str
 	// value is the same.
 	for _, present := range f.menu.valuesOf(arg.Name) {
 		if !present.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", f.loader.menuFile(), present)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not managed by the agent, left unchanged", f.loader.menuFile(), present)
 		}
 	}
 	if passed, ok := lastNamed(f.cmdline, arg.Name); ok && !passed.Equal(arg) {
-		return nil, fmt.Sprintf("conflict: %s has %s; not ours, left unchanged", commandLine, passed)
+		return nil, fmt.Sprintf("conflict: %s has %s; not managed by the agent, left unchanged", commandLine, passed)
 	}
 	return nil, ""
 }
@@ -223,9 +223,9 @@ func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
 // evaluateEffect sets the state of an argument that the menu passes.
 func (f facts) evaluateEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
-		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when it boots"
+		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when the image boots"
 		if isHashTable(arg.Name) {
-			o.Message += ", within the memory of the machine"
+			o.Message += ", limited by the memory of the machine"
 		}
 		return
 	}
@@ -254,13 +254,13 @@ func (f facts) evaluateHash(o *host.Observation, arg host.Argument, isPassed boo
 	case known && size == wanted && isPassed:
 		o.State, o.Message = host.InSync, roundedNote(entries, wanted)
 	case known && size == wanted:
-		o.State, o.Message = host.InSync, "the table already has that size: a reboot would change nothing"
+		o.State, o.Message = host.InSync, "the table already has this size; no reboot needed"
 	case isPassed && known:
-		o.State, o.Message = host.Failed, fmt.Sprintf("passed but without effect: kernel log reports %d", size)
+		o.State, o.Message = host.Failed, fmt.Sprintf("passed, but has no effect: the kernel log reports size %d", size)
 	case isPassed:
 		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not show the size"
 	case size > wanted && !hasName(f.cmdline, arg.Name):
-		f.evaluateNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's own size of %d", size))
+		f.evaluateNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's default size of %d", size))
 	default:
 		f.evaluateNotPassed(o, arg, "")
 	}
@@ -270,7 +270,7 @@ func roundedNote(entries, wanted uint64) string {
 	if entries == wanted {
 		return ""
 	}
-	return fmt.Sprintf("the kernel rounds up to %d", wanted)
+	return fmt.Sprintf("the kernel rounds it up to %d", wanted)
 }
 
 // evaluateNotPassed distinguishes an argument that waits for a boot from an argument that a boot did not pass. Another boot would have the same result
@@ -279,12 +279,12 @@ func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note st
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
 		o.State = host.Failed
-		o.Message = "tried once: the machine did not come up with it and booted the previous entry; see its console. " +
-			"To try again, remove it from the profile and declare it again"
+		o.Message = "trial boot failed: the machine did not start with it and booted the previous entry; check its console. " +
+			"To retry, remove it from the profile and add it again"
 		return
 	case hasArgument(f.atBoot, arg) && !f.trial.isOver() && !(f.trial.isDue() && f.trial.armedNow):
 		o.State = host.Failed
-		o.Message = "in the boot menu when the node booted, but not passed: it did not boot an entry of " + f.loader.menuFile()
+		o.Message = "in the boot menu at the last boot, but not passed: the node did not boot an entry of " + f.loader.menuFile()
 		return
 	}
 	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.trialNote()
@@ -310,9 +310,9 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
 	case !f.loader.canStage() && !hasArgument(f.managedArguments(), passed) || hasArgument(present, passed):
-		o.State, o.Message = host.InSync, passed.String()+" is set by something else, left unchanged"
+		o.State, o.Message = host.InSync, passed.String()+" is set by another program or user, left unchanged"
 	default:
-		o.State, o.Message = host.Pending, "removed from boot configuration; active until next reboot"
+		o.State, o.Message = host.Pending, "removed from the boot configuration; still effective until the next reboot"
 	}
 }
 

@@ -117,7 +117,7 @@ func TestWhatAnEntryOfAChangeCutShortPassedIsKnownForOurs(t *testing.T) {
 	m.commands.AfterGrubby = nil
 	m.bootWith("BOOT_IMAGE=/vmlinuz root=/dev/mapper/rl-root ro "+ihash+"=2097152", 2097152)
 	m.apply(nil)
-	expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot")
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "effective until the next reboot")
 	m.apply(settings(ihash, "4194304"))
 	expect(t, m.observe(ihash, "4194304"), host.Pending, "staged")
 }
@@ -179,7 +179,7 @@ func TestItIsSaidWhatDidNotComeBackToTheByte(t *testing.T) {
 	m.bootEntry(16777216)
 	m.replace(rescueEntry, "rd.lvm.lv=rl/root", "rd.lvm.lv=rl/root quiet")
 	m.apply(nil)
-	expect(t, m.restore(ihash, host.Original{}), host.Pending, rescueEntry+" changed meanwhile: only our arguments were taken out")
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, rescueEntry+" changed in the meantime: removed only the agent's arguments")
 }
 
 func TestAnArgumentThatAnEntryHadBeforeStaysThere(t *testing.T) {
@@ -200,7 +200,7 @@ func TestAFileThatIsTooLargeToKeepIsNotTouched(t *testing.T) {
 	m.write(kernelCmdline, strings.Repeat("#", 64<<10+1))
 	before := m.bootFiles()
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
-	if err == nil || !strings.Contains(err.Error(), kernelCmdline+" has 64 KiB: more than 64 KiB are not kept") {
+	if err == nil || !strings.Contains(err.Error(), kernelCmdline+" is too large to save: 64 KiB, limit 64 KiB") {
 		t.Errorf("error is %v", err)
 	}
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {

@@ -124,7 +124,7 @@ func (m menu) findProblem(wanted, stale []host.Argument) string {
 		}
 	}
 	if normal == 0 {
-		return "the menu has no entry made by 10_linux"
+		return "the menu has no entry from 10_linux"
 	}
 	return ""
 }
@@ -188,7 +188,7 @@ func (m menu) tooLong(remove, add []host.Argument) string {
 		// GRUB puts BOOT_IMAGE in front.
 		length := len("BOOT_IMAGE=" + line.kernel + " " + joinArguments(args))
 		if length > maxCommandLine {
-			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel accepts %d",
+			return fmt.Sprintf("the command line of entry %q would be %d bytes long, but the kernel accepts only %d",
 				line.title, length, maxCommandLine)
 		}
 	}

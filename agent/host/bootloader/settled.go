@@ -15,7 +15,7 @@ const (
 )
 
 // errBusy reports that another program is writing a file at this moment.
-var errBusy = errors.New("somebody is writing it: it is read again at the next check")
+var errBusy = errors.New("another program is writing it; the agent reads it again at the next check")
 
 // readSettled reads a menu when no program is writing it. It waits up to a second.
 func (s *Subject) readSettled(name string) ([]byte, error) {

@@ -30,7 +30,7 @@ func TestAMenuThatIsBeingCopiedIsNotTakenForWhole(t *testing.T) {
 			m.apply(settings(ihash, seed))
 			staged := m.read(grubCfg)
 			busy(m)
-			expect(t, m.observe(ihash, seed), host.Failed, "somebody is writing it")
+			expect(t, m.observe(ihash, seed), host.Failed, "another program is writing it")
 			if m.paused != settleTries-1 {
 				t.Errorf("waited %d times", m.paused)
 			}
@@ -81,7 +81,7 @@ func TestNoMenuReplacesOneThatIsBeingCopied(t *testing.T) {
 	m := newMachine(t, debian)
 	m.commands.AfterMenu = func(string) { m.copyMenu() }
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
-	if err == nil || !strings.Contains(err.Error(), "somebody is writing it") {
+	if err == nil || !strings.Contains(err.Error(), "another program is writing it") {
 		t.Errorf("error is %v", err)
 	}
 	if strings.Contains(m.read(grubCfg), ihash) {

@@ -37,12 +37,12 @@ func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 	for _, v := range volumes {
 		registers, err := s.registersOf(ctx, v)
 		if err != nil {
-			return "", fmt.Errorf("cannot tell whether %s is bound to the kernel arguments: %w", v.device, err)
+			return "", fmt.Errorf("check whether %s is bound to the kernel arguments: %w", v.device, err)
 		}
 		for _, register := range measuredArguments {
 			if slices.Contains(registers, register) {
 				return fmt.Sprintf("not staged: %s is unlocked by TPM PCR %d, which measures kernel arguments; "+
-					"after a change it would ask for a passphrase at boot: bind it to PCR 7 instead, or enroll a recovery key first", v.device, register), nil
+					"after a change it would request a passphrase at boot: bind it to PCR 7 instead, or enroll a recovery key first", v.device, register), nil
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func TestABindingThatCannotBeReadHoldsStagingBack(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), "device busy") {
 		t.Errorf("error is %v", err)
 	}
-	expect(t, m.observe(ihash, seed), host.Failed, "/dev/sda3", "cannot tell whether")
+	expect(t, m.observe(ihash, seed), host.Failed, "check whether /dev/sda3")
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}

@@ -133,7 +133,7 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	if f.notBooted(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
 		f.trial.reason = g.findTrialObstacle(ctx, *f)
 		if f.trial.reason == "" {
-			f.trial.reason = "it was staged without one"
+			f.trial.reason = "the argument was staged without one"
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func (g grubDebian) findMenuObstacle(f facts) string {
 		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
 		// GRUB would start a second time within one boot, and mistake the first attempt for a hang.
-		return "GRUB boots this kernel only at its second attempt, with an initrd"
+		return "GRUB boots this kernel only at the second attempt, with an initrd"
 	}
 	return ""
 }
@@ -237,7 +237,7 @@ func (g grubDebian) findWriteObstacle(ctx context.Context) string {
 		kind, err = g.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
 	}
 	if err != nil {
-		return "cannot tell whether GRUB can write to " + grubEnv + ": " + err.Error()
+		return "cannot check whether GRUB can write to " + grubEnv + ": " + err.Error()
 	}
 	reason := ""
 	for _, name := range append(strings.Fields(string(abstraction)), strings.Fields(string(kind))...) {
@@ -311,7 +311,7 @@ func (g grubDebian) checkTrial(section, printed string) error {
 	case "":
 		return errors.Join(g.setTrial(""), g.writeGenerator(""))
 	}
-	return fmt.Errorf("read the new menu back: it lacks what %s prints", Generator)
+	return fmt.Errorf("verify the new menu: it lacks the output of %s", Generator)
 }
 
 // resumeTrial restores the trial from before a failed staging.
@@ -348,7 +348,7 @@ func (g grubDebian) cutSection() error {
 		err = errSection
 	}
 	if err != nil {
-		return fmt.Errorf("%w of %s", err, grubCfg)
+		return fmt.Errorf("%w from %s", err, grubCfg)
 	}
 	if next == string(data) {
 		return nil
@@ -361,7 +361,7 @@ func (g grubDebian) cutSection() error {
 	return g.fs.WriteFileAtomic(grubCfg, []byte(next), info.Mode().Perm())
 }
 
-var errSection = errors.New(Generator + " cannot be taken out")
+var errSection = errors.New(Generator + " cannot be removed")
 
 func withoutSection(data string) (string, error) {
 	const begin, end = "\n### BEGIN " + Generator + " ###\n", "### END " + Generator + " ###\n"
@@ -392,12 +392,12 @@ func (g grubDebian) writeGenerator(printed string) error {
 func (t trial) trialNote() string {
 	switch {
 	case t.reason != "":
-		return "; the boot menu has no entry to fall back to: " + t.reason
+		return "; the boot menu has no fallback entry: " + t.reason
 	case t.isOver():
-		return ", but only with a permit: without one the machine booted once and did not come up with it, because of its power or the " +
-			"argument, and boots the previous entry until then"
+		return ", but only with a permit: a boot without one failed, because of a power loss or this argument, and the machine boots the previous " +
+			"entry until then"
 	case t.isDue():
-		return "; tried once: if the machine does not come up with it, the boot after that uses the previous entry"
+		return "; trial boot: if the machine does not start with it, the boot after that uses the previous entry"
 	}
 	return ""
 }

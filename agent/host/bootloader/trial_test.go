@@ -110,7 +110,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	before := m.tree()
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
 	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the generator is %v, %v", info, err)
 	}
@@ -119,7 +119,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m.expectBoot(m.start(262144), true, false)
 	for range 2 {
 		m.apply(settings(ihash, seed))
-		expect(t, m.observe(ihash, seed), host.Failed, "tried once", "declare it again")
+		expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed", "add it again")
 		m.expectBoot(m.start(262144), true, false)
 	}
 	m.apply(nil)
@@ -127,7 +127,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m.expectBoot(m.power(), false, false)
 
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
 	m.expectBoot(m.start(16777216), false, true)
 }
 
@@ -163,7 +163,7 @@ func TestATrialThatIsOverCountsAlsoWithoutEffect(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.start(131072)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Failed, "without effect")
+	expect(t, m.observe(ihash, seed), host.Failed, "has no effect")
 	if m.trialState() != "" || m.fs.Exists(Generator) {
 		t.Error("the trial is not over")
 	}
@@ -174,7 +174,7 @@ func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.write("/boot/vmlinuz-6.1.0-30-amd64", "")
 	m.updateGrub()
-	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
 	m.expectBoot(m.power(), false, true)
 	boot := m.start(262144)
 	m.expectBoot(boot, true, false)
@@ -221,7 +221,7 @@ func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
 	m.expectBoot(m.power(), false, true)
 	m.expectBoot(m.start(262144), true, false)
 	m.apply(settings(ihash, "2097152"))
-	expect(t, m.observe(ihash, "2097152"), host.Pending, "tried once")
+	expect(t, m.observe(ihash, "2097152"), host.Pending, "trial boot: ")
 	m.start(2097152)
 	m.apply(settings(ihash, "2097152"))
 	m.apply(settings(ihash, seed))
@@ -240,7 +240,7 @@ func TestWhatFailedIsNotTriedAgainForAMenuThatIsMadeAgain(t *testing.T) {
 	m.observe(ihash, seed)
 	m.replace(grubCfg, " "+ihashSeed, "")
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Failed, "tried once")
+	expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed")
 	m.expectBoot(m.power(), true, false)
 }
 
@@ -291,7 +291,7 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 		"the block is on LVM":   {func(m *machine) { m.commands.Output[probeAbstraction] = "lvm\n" }, "on lvm"},
 		"the block is on RAID":  {func(m *machine) { m.commands.Output[probeAbstraction] = "diskfilter mdraid1x\n" }, "on diskfilter"},
 		"the block is on btrfs": {func(m *machine) { m.commands.Output[probeFS] = "btrfs\n" }, "on btrfs"},
-		"it cannot be asked":    {func(m *machine) { delete(m.commands.Output, probeFS) }, "cannot tell whether"},
+		"the check fails":       {func(m *machine) { delete(m.commands.Output, probeFS) }, "cannot check whether"},
 		"the default is the saved entry": {func(m *machine) {
 			m.replace(defaultFile, "GRUB_DEFAULT=0", "GRUB_DEFAULT=saved")
 			m.updateGrub()
@@ -313,7 +313,7 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 			test.prepare(m)
 			block := m.read(grubEnv)
 			m.apply(settings(ihash, seed))
-			expect(t, m.observe(ihash, seed), host.Pending, "has no entry to fall back to", test.message)
+			expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry", test.message)
 			if m.fs.Exists(Generator) || m.read(grubEnv) != block || strings.Contains(m.read(grubCfg), previousID) {
 				t.Error("there is a trial")
 			}
@@ -333,7 +333,7 @@ func TestAMenuThatTakesNoGeneratorUpIsStagedWithoutATrial(t *testing.T) {
 	}
 	block := m.read(grubEnv)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "has no entry to fall back to")
+	expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry")
 	if m.fs.Exists(Generator) || m.read(grubEnv) != block {
 		t.Error("there is a trial")
 	}
@@ -344,11 +344,11 @@ func TestAKernelThatNeedsGRUBsSecondTryIsNotTried(t *testing.T) {
 	m := newTryingMachine(t, ubuntu)
 	m.start(262144)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
 	m.apply(nil)
 	m.bootWith(strings.ReplaceAll(m.read(commandLine), "panic=-1", ""), 262144)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "only at its second attempt")
+	expect(t, m.observe(ihash, seed), host.Pending, "only at the second attempt")
 }
 
 func TestFailedStagingLeavesTheTrialAsItWas(t *testing.T) {
@@ -379,7 +379,7 @@ func TestAnEndThatFailsIsToldAndTriedAgain(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
 		t.Error("Apply went well")
 	}
-	expect(t, m.observe(ihash, seed), host.Failed, "in force", "uses the previous entry", "input/output error")
+	expect(t, m.observe(ihash, seed), host.Failed, "effective", "uses the previous entry", "input/output error")
 	m.restart()
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync)

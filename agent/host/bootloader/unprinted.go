@@ -281,7 +281,7 @@ func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
 		excerpt = command + " ..."
 	}
 	if len(m.sections) == 0 {
-		return unprintedError(fmt.Sprintf("%s line %d (%s): %s has not made this file: add the argument there by hand, or move its entries to %s "+
+		return unprintedError(fmt.Sprintf("%s line %d (%s): %s did not generate this file: add the argument there manually, or move its entries to %s "+
 			"and run %s", n.menu, line.number, excerpt, n.mkconfig[0], customGenerator, n.remake))
 	}
 	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, excerpt, n.mkconfig[0], n.remedy()))
@@ -324,7 +324,7 @@ func (g grubDebian) recordUnprinted(before menuVersion, err error) error {
 		return err
 	}
 	if g.menuVersion(g.at.menu) != before {
-		return fmt.Errorf("%s has changed meanwhile and is read again at the next check: %s", g.at.menu, string(reason))
+		return fmt.Errorf("%s changed in the meantime; the agent reads it again at the next check: %s", g.at.menu, string(reason))
 	}
 	g.finding = menuFinding{version: before, reason: reason}
 	return err

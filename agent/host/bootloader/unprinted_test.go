@@ -52,7 +52,7 @@ func TestAMenuWithLinesOutsideItsSectionsIsNeverReplaced(t *testing.T) {
 		parts []string
 	}{
 		"it was written by hand": {func(string) string { return byHand },
-			[]string{"grub.cfg line 1 (set timeout=0): grub-mkconfig has not made this file: add the argument there by hand"}},
+			[]string{"grub.cfg line 1 (set timeout=0): grub-mkconfig did not generate this file: add the argument there manually"}},
 		"an entry behind the last section":  {func(menu string) string { return menu + entry }, []string{"(menuentry 'Rescue' {)", "40_custom"}},
 		"an entry between sections":         {insertBefore(beginOfLinux, entry), []string{"(menuentry 'Rescue' {)"}},
 		"a command before the first":        {func(menu string) string { return "set superusers=root\n" + menu }, []string{"line 1 (set superusers=root)"}},
@@ -230,7 +230,7 @@ func TestAMenuThatChangesWhileAnotherIsMadeIsComparedAgain(t *testing.T) {
 		}
 	}
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
-	if err == nil || !strings.Contains(err.Error(), "has changed meanwhile") {
+	if err == nil || !strings.Contains(err.Error(), "changed in the meantime") {
 		t.Fatalf("error is %v", err)
 	}
 	expect(t, m.observe(ihash, seed), host.Failed)
@@ -293,7 +293,7 @@ func TestAnArgumentThatWasTakenOutByItselfIsGoneAfterABoot(t *testing.T) {
 			m.write(grubCfg, change(m.read(grubCfg)))
 			expect(t, m.observe(ihash, seed), host.InSync)
 			m.apply(nil)
-			expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot", grubCfg+" changed meanwhile: only our arguments were taken out")
+			expect(t, m.restore(ihash, host.Original{}), host.Pending, "effective until the next reboot", grubCfg+" changed in the meantime: removed only the agent's arguments")
 			m.boot(262144)
 			expect(t, m.restore(ihash, host.Original{}), host.InSync)
 			if kept := m.facts.KeptFiles(); len(kept) > 0 {

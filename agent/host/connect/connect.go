@@ -91,7 +91,7 @@ func callNull(connection io.ReadWriter, version uint32) error {
 	}
 	const reply = 1
 	if len(answer) < 8 || string(answer[:4]) != string(id) || binary.BigEndian.Uint32(answer[4:]) != reply {
-		return errors.New("the answer is no reply to an RPC call")
+		return errors.New("the response is not an RPC reply")
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func negotiate(connection io.ReadWriter) error {
 		return err
 	}
 	if len(answer) < 64 || string(answer[:4]) != "\xfeSMB" {
-		return errors.New("the answer is none of SMB 2")
+		return errors.New("the response is not an SMB 2 message")
 	}
 	return nil
 }
@@ -131,15 +131,15 @@ func negotiate(connection io.ReadWriter) error {
 func readFrame(connection io.Reader, mask uint32) ([]byte, error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(connection, head); err != nil {
-		return nil, fmt.Errorf("no answer: %w", err)
+		return nil, fmt.Errorf("no response: %w", err)
 	}
 	length := binary.BigEndian.Uint32(head) & mask
 	if length > maxAnswer {
-		return nil, fmt.Errorf("an answer of %d bytes", length)
+		return nil, fmt.Errorf("the response is too long: %d bytes", length)
 	}
 	answer := make([]byte, length)
 	if _, err := io.ReadFull(connection, answer); err != nil {
-		return nil, fmt.Errorf("the answer breaks off: %w", err)
+		return nil, fmt.Errorf("the response is incomplete: %w", err)
 	}
 	return answer, nil
 }

@@ -100,14 +100,14 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		answer   func(net.Conn)
 		want     string
 	}{
-		"a connection that is closed":      {NFS, write(nil), "no answer: EOF"},
-		"a reply to another call":          {NFS, write(append(words(1<<31|8), words(7, 1)...)), "no reply to an RPC call"},
-		"a call":                           {NFS, write(append(words(1<<31|8), words(0, 0)...)), "no reply to an RPC call"},
-		"a reply that breaks off":          {NFS, write(words(1<<31 | 24)), "breaks off"},
-		"an answer without end":            {NFS, write(words(1<<31 | 1<<20)), "an answer of 1048576 bytes"},
-		"an answer of SMB 1":               {SMB, write(append(words(64), append([]byte("\xffSMB"), make([]byte, 60)...)...)), "none of SMB 2"},
-		"an answer that is too short":      {SMB, write(append(words(4), "\xfeSMB"...)), "none of SMB 2"},
-		"an error page of something else":  {SMB, write([]byte("HTTP/1.1 400 Bad Request\r\n")), "an answer of"},
+		"a connection that is closed":      {NFS, write(nil), "no response: EOF"},
+		"a reply to another call":          {NFS, write(append(words(1<<31|8), words(7, 1)...)), "not an RPC reply"},
+		"a call":                           {NFS, write(append(words(1<<31|8), words(0, 0)...)), "not an RPC reply"},
+		"a reply that breaks off":          {NFS, write(words(1<<31 | 24)), "incomplete"},
+		"an answer without end":            {NFS, write(words(1<<31 | 1<<20)), "too long: 1048576 bytes"},
+		"an answer of SMB 1":               {SMB, write(append(words(64), append([]byte("\xffSMB"), make([]byte, 60)...)...)), "not an SMB 2 message"},
+		"an answer that is too short":      {SMB, write(append(words(4), "\xfeSMB"...)), "not an SMB 2 message"},
+		"an error page of something else":  {SMB, write([]byte("HTTP/1.1 400 Bad Request\r\n")), "too long: "},
 		"a handshake and not a byte after": {NFS, func(connection net.Conn) { _, _ = io.Copy(io.Discard, connection) }, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -287,7 +287,7 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 // evaluateTarget returns the state of one file system and the reason.
 func (s *Subject) evaluateTarget(at target) (host.State, string) {
 	if at.stays {
-		return host.Unsupported, at.problem + "; what was applied before stays as it is"
+		return host.Unsupported, at.problem + "; the last applied value stays"
 	}
 	if at.problem != "" {
 		return host.Unsupported, at.problem
@@ -309,11 +309,12 @@ func (s *Subject) evaluateTarget(at target) (host.State, string) {
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
 	switch {
 	case len(waiting) < len(differing):
-		return host.Drifted, "access times are not as declared"
+		return host.Drifted, "access time options differ from the declared ones"
 	case at.unit.later != "":
-		return host.Shadowed, at.unit.later + " also sets its options and is read after ours"
+		return host.Shadowed, at.unit.later + " also sets its options and is read after the agent's file"
 	case len(waiting) > 0:
-		return host.Pending, fmt.Sprintf("%s staged: takes effect when systemd mounts it again, at boot at the latest; a remount would change nothing", host.ListNames(waiting))
+		return host.Pending, fmt.Sprintf("%s staged: takes effect when systemd mounts it again, at boot at the latest; a remount has no effect",
+			host.ListNames(waiting))
 	}
 	return host.InSync, ""
 }

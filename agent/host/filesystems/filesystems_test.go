@@ -303,7 +303,7 @@ func TestAccessTimesAloneAreLive(t *testing.T) {
 		t.Errorf("flags %s", got)
 	}
 	m.mountAnew("/mnt/disks/e", "rw,relatime", "rw")
-	m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.Drifted, "access times")
+	m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.Drifted, "access time options")
 }
 
 func TestWhereOptionsCannotBeHad(t *testing.T) {
@@ -352,18 +352,18 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 		}, host.Unsupported, "no match among"},
 		"quotas in force": {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") },
-			host.Unsupported, "noquota would make its mount weaker, which has prjquota: remove noquota from mountOptions in spec.node.filesystems"},
+			host.Unsupported, "noquota would weaken its mount, which has prjquota: remove noquota from mountOptions in spec.node.filesystems"},
 		"quotas in the unit": {"mnt/disks/d1", "xfs:noatime,noquota", func(m *machine) { m.unit(fstab1, "/mnt/disks/d1", "/dev/sdb1", "xfs", "defaults,pqnoenforce") },
-			host.Unsupported, "noquota would make its mount weaker, which has pqnoenforce: remove noquota from mountOptions in spec.node.filesystems"},
+			host.Unsupported, "noquota would weaken its mount, which has pqnoenforce: remove noquota from mountOptions in spec.node.filesystems"},
 		"read-only in the unit": {"mnt/disks/d2", "xfs:rw", func(m *machine) {
 			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "ro")
-		}, host.Unsupported, "rw would make its mount weaker, which has ro: remove rw from mountOptions in spec.node.filesystems"},
+		}, host.Unsupported, "rw would weaken its mount, which has ro: remove rw from mountOptions in spec.node.filesystems"},
 		"quotas in force that the unit turns off": {"mnt/disks/d2", "xfs:noquota", func(m *machine) {
 			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "noquota")
 			m.mountAnew("/mnt/disks/d2", "rw", "rw,prjquota")
 		}, host.Unsupported, "which has prjquota"},
 		"read-only after an error of the disk": {"mnt/disks/d2", "xfs:rw", func(m *machine) { m.mountAnew("/mnt/disks/d2", "ro", "ro") }, host.Drifted, "not staged"},
-		"one of two":                           {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: cannot tell the version of its log"},
+		"one of two":                           {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is unknown"},
 		"a unit that is masked":                {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
 	}
 	for name, test := range tests {
@@ -414,9 +414,9 @@ func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
 	delete(m.xfsInfo, "/mnt/disks/d1")
 	s := m.subject()
 	m.apply(s, disks, wish)
-	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: cannot tell the version")
+	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: the version of its log is unknown")
 	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
-	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: cannot tell the version")
+	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version of its log is unknown")
 }
 
 func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {
@@ -530,7 +530,7 @@ func TestOtherDropIns(t *testing.T) {
 	again[1] = "rw,nosuid,relatime"
 	m.mounted["/mnt/disks/d1"] = again
 	m.writeTable()
-	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Drifted, "access times")
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Drifted, "access time options")
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
 	delete(m.mounted, "/mnt/disks/d1")

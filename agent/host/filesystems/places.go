@@ -18,7 +18,7 @@ func (s *Subject) refusePlace(t table, at target) string {
 	}
 	resolved, err := s.fs.Resolve(at.point)
 	if err != nil {
-		return "cannot tell where its mount point leads: " + err.Error()
+		return "cannot resolve its mount point: " + err.Error()
 	}
 	if reason := cmp.Or(s.checkPlace(at.point), s.checkPlace(resolved)); reason != "" {
 		return reason
@@ -27,11 +27,11 @@ func (s *Subject) refusePlace(t table, at target) string {
 		resolvedDir, err := s.fs.Resolve(dir)
 		switch {
 		case err != nil:
-			return "cannot tell whether it holds " + dir + ": " + err.Error()
+			return "cannot check whether it contains " + dir + ": " + err.Error()
 		case isBelow(resolvedDir, resolved):
-			return fmt.Sprintf("it holds %s: a mount option there can keep the node from coming up", dir)
+			return fmt.Sprintf("it contains %s: a mount option there can prevent the node from booting", dir)
 		case resolvedDir != dir && isBelow(resolved, resolvedDir):
-			return fmt.Sprintf("it is in %s, which leads to %s", dir, resolvedDir)
+			return fmt.Sprintf("it is in %s, which is a link to %s", dir, resolvedDir)
 		}
 	}
 	return s.refuseUse(t, at)
@@ -46,10 +46,10 @@ func (s *Subject) refuseUse(t table, at target) string {
 	for _, point := range slices.Sorted(maps.Keys(t.mounts)) {
 		m := t.mounts[point]
 		if layers := upperDir(m); layers != "" && isBelow(layers, at.point) {
-			return "it holds containers' layers: " + layers
+			return "it contains container layers: " + layers
 		}
 		if m.Device == at.mount.Device && point != at.point && s.isSystemMount(point) {
-			return fmt.Sprintf("it is also mounted at %s: a mount option there can keep the node from coming up", point)
+			return fmt.Sprintf("it is also mounted at %s: a mount option there can prevent the node from booting", point)
 		}
 	}
 	return ""

@@ -66,10 +66,10 @@ func TestFileSystemsThatTheSystemNeedsAreNotTouched(t *testing.T) {
 		}, "mnt/alias", "/opt/data is refused"},
 		"one that leads into the system": {func(m *machine) {
 			m.link("/var/lib/kubelet", "/mnt/disks/d1/kubelet")
-		}, d1, "it holds /var/lib/kubelet"},
+		}, d1, "it contains /var/lib/kubelet"},
 		"one below what the system's directory leads to": {func(m *machine) {
 			m.link("/var/lib/containerd", "/mnt/disks")
-		}, d1, "it is in /var/lib/containerd, which leads to /mnt/disks"},
+		}, d1, "it is in /var/lib/containerd, which is a link to /mnt/disks"},
 		"one of which a part is the kubelet's": {func(m *machine) {
 			m.addLine("90 1 8:17 /aks/kubelet /var/lib/kubelet rw - xfs /dev/sdb1 rw")
 		}, d1, "it is also mounted at /var/lib/kubelet"},
@@ -77,7 +77,7 @@ func TestFileSystemsThatTheSystemNeedsAreNotTouched(t *testing.T) {
 		"one that is also /var":         {func(m *machine) { m.addLine("90 1 8:17 /var /var rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /var"},
 		"one with containers' layers": {func(m *machine) {
 			m.addLine("90 1 0:99 / /run/containerd/x/rootfs rw - overlay overlay rw,lowerdir=/a,upperdir=/mnt/disks/d1/images/9/fs,workdir=/w")
-		}, d1, "it holds containers' layers: /mnt/disks/d1/images/9/fs"},
+		}, d1, "it contains container layers: /mnt/disks/d1/images/9/fs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
@@ -113,7 +113,7 @@ func TestWhatIsStagedWhereItIsRefusedNowStaysUnlessItBreaks(t *testing.T) {
 		}
 		note := "is also mounted at /var/lib/kubelet"
 		if stays {
-			note = "what was applied before stays as it is"
+			note = "the last applied value stays"
 		}
 		m.expect(s, d1, "xfs:"+options, host.Unsupported, note)
 

@@ -69,7 +69,7 @@ func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error
 		}
 	}
 	if len(waiting) > 0 {
-		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "active until the next mount: "+host.ListNames(waiting)
+		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "still effective until the next mount: "+host.ListNames(waiting)
 	}
 	return nil
 }

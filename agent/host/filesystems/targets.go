@@ -96,9 +96,9 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 		return "the kernel mounts the root file system: set its options by the kernel argument rootflags=, e.g. rootflags=" +
 			strings.Join(at.desired, ",")
 	case s.place.PersistenceProblem() != "":
-		return s.place.PersistenceProblem() + ", so that systemd would read no drop-in of ours when it mounts it"
+		return s.place.PersistenceProblem() + ", so systemd would not read the agent's drop-in when it mounts it"
 	case at.unit.name == "":
-		return "neither fstab nor a systemd mount unit mounts it: set the options where it is mounted"
+		return "neither fstab nor a systemd mount unit mounts it: set the options in the program that mounts it"
 	}
 	if weakness := s.findWeakness(at); weakness != "" {
 		return weakness
@@ -118,7 +118,7 @@ func (s *Subject) findWeakness(at target) string {
 	}
 	for _, options := range floors {
 		if option, loses := s.Weakened(options, at.desired); option != "" {
-			return fmt.Sprintf("%s would make its mount weaker, which has %s: remove %s from mountOptions in spec.node.filesystems", option, loses, option)
+			return fmt.Sprintf("%s would weaken its mount, which has %s: remove %s from mountOptions in spec.node.filesystems", option, loses, option)
 		}
 	}
 	return ""
@@ -128,17 +128,17 @@ func (s *Subject) findWeakness(at target) string {
 // already.
 func (s *Subject) examineLog(ctx context.Context, at target, value string) string {
 	if at.mount == nil {
-		return "it is not mounted: its log can be checked only while it is"
+		return "it is not mounted: its log can be checked only while it is mounted"
 	}
 	if len(s.Differences([]string{"logbsize=" + value}, effectiveOptions(at.mount))) == 0 {
 		return ""
 	}
 	out, err := s.runner.Run(ctx, "xfs_info", at.point)
 	if errors.Is(err, exec.ErrNotFound) {
-		return "cannot tell the version of its log: install xfsprogs for xfs_info"
+		return "the version of its log is unknown: install xfsprogs for xfs_info"
 	}
 	if err != nil {
-		return "cannot tell the version of its log: " + err.Error()
+		return "the version of its log is unknown: " + err.Error()
 	}
 	log := parseLog(string(out))
 	switch size := inBytes(value); {
@@ -222,5 +222,5 @@ func bufferNote(wanted []string, m *mounts.Entry) string {
 	if !ok {
 		count = "8"
 	}
-	return fmt.Sprintf("its log buffers take %s x %s = %d KiB of memory", count, size, inBytes(count)*inBytes(size)>>10)
+	return fmt.Sprintf("its log buffers use %s x %s = %d KiB of memory", count, size, inBytes(count)*inBytes(size)>>10)
 }

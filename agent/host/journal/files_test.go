@@ -61,7 +61,7 @@ func TestMoreBytesThanTheJournalKeepsAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	files["5"] = large
-	if err := j.KeepFiles(files); err == nil || !strings.Contains(err.Error(), "5 files have 320 KiB: more than 256 KiB") {
+	if err := j.KeepFiles(files); err == nil || !strings.Contains(err.Error(), "5 files are too large to save: 320 KiB, limit 256 KiB") {
 		t.Errorf("error is %v", err)
 	}
 }

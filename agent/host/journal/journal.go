@@ -128,7 +128,7 @@ func (j *Journal) neverWritten() error {
 		}
 		if found != "" {
 			return fmt.Errorf("%s is missing, but %s exists, so the original values are unknown: "+
-				"put the journal back, or remove that file once its values are right", File, found)
+				"restore the journal, or remove that file when its values are correct", File, found)
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ func parseDocument(data []byte) (document, error) {
 		return document{}, fmt.Errorf("parse %s: %w", File, err)
 	}
 	if head.Version != version {
-		return document{}, fmt.Errorf("parse %s: version %d, this build knows version %d", File, head.Version, version)
+		return document{}, fmt.Errorf("parse %s: version %d, this build supports version %d", File, head.Version, version)
 	}
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -220,7 +220,7 @@ func (j *Journal) UsePermit(id, bootID string) error {
 		return err
 	}
 	if in, used := j.UsedPermit(id); used {
-		return fmt.Errorf("permit %s was used in boot %s", id, in)
+		return fmt.Errorf("permit %s was already used in boot %s", id, in)
 	}
 	permits := append(slices.Clone(j.doc.Permits), Permit{ID: id, BootID: bootID})
 	err := j.updateDocument(func(doc *document) { doc.Permits = permits[max(0, len(permits)-maxPermits):] })
@@ -270,7 +270,7 @@ func (j *Journal) KeepFiles(files map[string]host.FileRecord) error {
 		size += len(file.Original.Data)
 	}
 	if size > maxFiles {
-		return fmt.Errorf("%d files have %d KiB: more than %d KiB are not kept for putting them back", len(files), size>>10, maxFiles>>10)
+		return fmt.Errorf("%d files are too large to save: %d KiB, limit %d KiB", len(files), size>>10, maxFiles>>10)
 	}
 	return j.updateDocument(func(doc *document) { doc.Files = maps.Clone(files) })
 }

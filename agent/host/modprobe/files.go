@@ -245,14 +245,15 @@ func (s *Subject) unsupportedReason(p parameter, wanted string, known modules) s
 	case s.findIdentityObstacle(p, wanted) != "":
 		return s.findIdentityObstacle(p, wanted)
 	case !s.fs.IsImage() && known.builtIn[p.module] && s.isFixed(p, wanted):
-		return fmt.Sprintf("module %s is built into the kernel and takes it from the kernel's command line alone: declare it under kernelArguments: %s.%s=%s",
+		return fmt.Sprintf("module %s is built into the kernel and reads it only from the kernel command line: "+
+			"declare it under kernelArguments: %s.%s=%s",
 			p.module, p.module, p.name, wanted)
 	case s.fs.IsImage() && known.builtIn[p.module] && !known.loadable[p.module]:
 		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
 	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):
-		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
+		return fmt.Sprintf("module %s of this kernel has no parameter %s", p.module, p.name)
 	case !s.fs.IsImage() && s.place.PersistenceProblem() != "" && s.isFixed(p, wanted):
-		return fmt.Sprintf("module %s takes it only when it is loaded, and %s: put %s.%s=%s on the kernel's command line by the platform's own means",
+		return fmt.Sprintf("module %s reads it only when the module is loaded, and %s: add %s.%s=%s to the kernel command line with the platform's tools",
 			p.module, s.place.PersistenceProblem(), p.module, p.name, wanted)
 	case !s.isLoaded(p.module) && !known.unknown && !known.loadable[p.module]:
 		return "this kernel has no module " + p.module

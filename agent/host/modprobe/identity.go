@@ -35,7 +35,7 @@ func (s *Subject) resolveIdentities(desired []host.Setting) []host.Setting {
 // findIdentityObstacle returns the reason why an identity cannot be derived. Empty if it can, and for other parameters.
 func (s *Subject) findIdentityObstacle(p parameter, wanted string) string {
 	if p.String() == uniqueID && wanted == fromNode {
-		return "it is worked out from the UID of the Node, which only an agent in a cluster knows"
+		return "it derives from the UID of the Node, which only an agent in a cluster knows"
 	}
 	return ""
 }
@@ -48,5 +48,5 @@ func (s *Subject) observeIdentity(o *host.Observation) {
 		return
 	}
 	o.State = host.Shadowed
-	o.Message = fmt.Sprintf("%s holds %q, which wins over the parameter", identifierFile, identifier)
+	o.Message = fmt.Sprintf("%s contains %q, which overrides the parameter", identifierFile, identifier)
 }

@@ -182,9 +182,9 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 		o.State, o.Message = host.Failed, s.failed[o.Name]
 	case !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
-		o.Message = fmt.Sprintf("module %s reads it only when it is loaded", p.module)
+		o.Message = fmt.Sprintf("module %s reads it only when the module is loaded", p.module)
 		if p.String() == uniqueID {
-			o.Message = "the identity of an NFSv4 client changes only without NFS mounts: with the next boot"
+			o.Message = "the identity of an NFSv4 client changes only without NFS mounts; takes effect at the next boot"
 		}
 	default:
 		o.State = host.Drifted
@@ -217,11 +217,11 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 	case !sameValue(lastValue, o.Desired):
 		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
 	case s.fs.IsImage():
-		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
+		o.State, o.Message = host.Pending, "in the image; takes effect when the image boots"
 	case !s.isLoaded(p.module):
-		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
+		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d contains the value", p.module)
 		if reason := s.place.PersistenceProblem(); reason != "" {
-			o.Message += ", which is set again at each boot by the agent: " + reason
+			o.Message += ", which the agent writes again at each boot: " + reason
 		}
 	default:
 		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
@@ -234,12 +234,12 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 func (s *Subject) evaluateUnsaved(o *host.Observation, p parameter, reason string) {
 	switch {
 	case !s.attended:
-		o.State, o.Message = host.Failed, "lost at the next boot: "+reason+", and no agent stays to set it again"
+		o.State, o.Message = host.Failed, "lost at the next boot: "+reason+", and no agent will set it again"
 	case !s.isLoaded(p.module):
 		o.State = host.Pending
 		o.Message = fmt.Sprintf("module %s is not loaded, and %s: the agent sets it within a minute after the module is loaded", p.module, reason)
 	default:
-		o.Message = "set again at each boot by the agent: " + reason
+		o.Message = "not saved; the agent sets it again at each boot: " + reason
 	}
 }
 
@@ -277,13 +277,13 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 	o.Observed = value
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		o.Message = "not loaded, or without that parameter: nothing to restore"
+		o.Message = "module not loaded, or without this parameter: nothing to restore"
 		return nil
 	case err != nil:
 		return err
 	case !back.Present, !sameValue(value, back.Value) && !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
-		o.Message = fmt.Sprintf("restored when module %s is reloaded", p.module)
+		o.Message = fmt.Sprintf("the original value returns when module %s is reloaded", p.module)
 		return nil
 	}
 	if err := s.applyLive(p, back.Value); err != nil {

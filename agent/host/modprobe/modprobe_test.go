@@ -87,7 +87,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 		got := hosttest.Observe(t, s, maxSlots, "128")
-		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d has the value")
+		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d contains the value")
 		if got.Observed != "" {
 			t.Errorf("observed %q: nothing is in force", got.Observed)
 		}
@@ -160,7 +160,7 @@ func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	got := hosttest.Observe(t, s, maxSlots, "128")
-	hosttest.ExpectState(t, got, host.Pending, "only when it is loaded")
+	hosttest.ExpectState(t, got, host.Pending, "only when the module is loaded")
 	if got.Effect != host.Reboot || got.Observed != "65536" {
 		t.Errorf("%+v", got)
 	}
@@ -175,8 +175,8 @@ func TestAReadOnlyParameterThatAnotherFileSets(t *testing.T) {
 		named      string
 	}{
 		"a file after ours wins at every boot": {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed, "/etc/modprobe.d/zz.conf"},
-		"with the same value it does not":      {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=128\n", host.Pending, "only when it is loaded"},
-		"a file before ours does not":          {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Pending, "only when it is loaded"},
+		"with the same value it does not":      {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=128\n", host.Pending, "only when the module is loaded"},
+		"a file before ours does not":          {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Pending, "only when the module is loaded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := loaded(t)

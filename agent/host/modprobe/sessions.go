@@ -185,7 +185,7 @@ func (s *Subject) observeSessions(o *host.Observation) {
 	}
 	if len(servers) > 0 {
 		o.State = host.Pending
-		o.Message = fmt.Sprintf("sessions with %s are older and keep their slots until every NFSv4.1 and 4.2 mount of the server is gone from the node",
+		o.Message = fmt.Sprintf("sessions with %s are older and keep their slots until every NFSv4.1 and 4.2 mount of the server is unmounted on the node",
 			host.ListNames(servers))
 	}
 }

@@ -19,7 +19,7 @@ func (s *Subject) observeTransports(o *host.Observation) {
 	}
 	transports, err := s.transports()
 	if err != nil {
-		o.State, o.Message = host.Failed, "read the limits of the transports: "+err.Error()
+		o.State, o.Message = host.Failed, "read the limits of transports: "+err.Error()
 		return
 	}
 	limit, err := s.SlotLimit()
@@ -43,10 +43,10 @@ func (s *Subject) observeTransports(o *host.Observation) {
 	switch {
 	case len(old) > 0:
 		o.State = host.Pending
-		o.Message = fmt.Sprintf("transports to %s keep their old limit until every mount of the server is gone from the node",
+		o.Message = fmt.Sprintf("transports to %s keep their old limit until every mount of the server is unmounted on the node",
 			host.ListNames(old))
 	case len(free) > 0:
-		o.Message = "NFSv4.1 and later ignore it: " + host.ListNames(free)
+		o.Message = "ignored by NFSv4.1 and later: " + host.ListNames(free)
 	}
 }
 

@@ -42,12 +42,12 @@ func TestAParameterThatNoFileKeeps(t *testing.T) {
 			_, s := unkept(t, loaded, test.mountinfo)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
-			hosttest.ExpectState(t, got, host.InSync, "set again at each boot by the agent: "+test.why)
+			hosttest.ExpectState(t, got, host.InSync, "not saved; the agent sets it again at each boot: "+test.why)
 			if got.Observed != "128" {
 				t.Errorf("observed %q", got.Observed)
 			}
 			s.Attend(false)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, test.why, "no agent stays")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, test.why, "no agent will set it again")
 		})
 		t.Run(name+" waits for its module", func(t *testing.T) {
 			_, s := unkept(t, unloaded, test.mountinfo)
@@ -58,7 +58,7 @@ func TestAParameterThatNoFileKeeps(t *testing.T) {
 			dir, s := unkept(t, loaded, test.mountinfo)
 			readOnly(t, dir, "/sys/module/nfs/parameters/max_session_slots")
 			hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
-			hosttest.ExpectState(t, hosttest.Observe(t, s, sessionSlots, "180"), host.Unsupported, test.why, "nfs.max_session_slots=180 on the kernel's command line")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, sessionSlots, "180"), host.Unsupported, test.why, "add nfs.max_session_slots=180 to the kernel command line")
 		})
 	}
 }

@@ -165,13 +165,13 @@ func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf) {
 	o.Observed = strings.Join(effective, ",")
 	switch missing := missingTags(dropIn[sectionOf(o.Name)], wanted); {
 	case len(missing) > 0 && s.place.WriteProblem() != "":
-		o.State, o.Message = host.Unsupported, s.place.WriteProblem()+", and mount.nfs reads its defaults nowhere else"
+		o.State, o.Message = host.Unsupported, s.place.WriteProblem()+", and mount.nfs reads its defaults only there"
 	case len(missing) > 0 && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.fileErr.Error()
 	case len(missing) > 0:
 		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
-		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), "applies to mounts that the host makes from now on")
+		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), "applies to new mounts of the host")
 		if message := s.shadowedBy(all, dropIn, server, wanted); message != "" {
 			o.State, o.Message = host.Shadowed, message
 		}

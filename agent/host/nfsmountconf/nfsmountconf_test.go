@@ -338,5 +338,5 @@ func TestAReadOnlyEtcTakesNoDefaults(t *testing.T) {
 	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
 	s := New(fs.WithHook(func(host.Op, string) error { return syscall.EROFS }), differences)
 	apply(t, s, allServers, "hard")
-	expect(t, s, allServers, "hard", host.Unsupported, "/etc is read-only", "mount.nfs reads its defaults nowhere else")
+	expect(t, s, allServers, "hard", host.Unsupported, "/etc is read-only", "mount.nfs reads its defaults only there")
 }

@@ -50,11 +50,11 @@ func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
 		if text := strings.TrimPrefix(strings.TrimSpace(stderr.String()), "node-agent: "); text != "" && ctx.Err() == nil {
 			return workload.Result{}, errors.New(text[:min(len(text), maxWorkText)])
 		}
-		return workload.Result{}, fmt.Errorf("the process that works: %w", err)
+		return workload.Result{}, fmt.Errorf("run the workload process: %w", err)
 	}
 	var result workload.Result
 	if err := json.Unmarshal(output.Bytes(), &result); err != nil {
-		return workload.Result{}, fmt.Errorf("read what was done: %w", err)
+		return workload.Result{}, fmt.Errorf("read the workload result: %w", err)
 	}
 	return result, nil
 }
@@ -64,10 +64,10 @@ func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
 func RunWork(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var order workOrder
 	if err := json.NewDecoder(io.LimitReader(stdin, 64<<10)).Decode(&order); err != nil {
-		return fmt.Errorf("read the work: %w", err)
+		return fmt.Errorf("read the workload order: %w", err)
 	}
 	if order.User <= 0 {
-		return errors.New("a trial's work is never done as root")
+		return errors.New("the workload must not run as root")
 	}
 	if err := enterVolume(order.User); err != nil {
 		return err
@@ -90,7 +90,7 @@ func enterVolume(user int) error {
 		return fmt.Errorf("statfs: %w", err)
 	}
 	if state.Type != unix.NFS_SUPER_MAGIC {
-		return errors.New("nothing of NFS is mounted here: only the trial runner starts this")
+		return errors.New("no NFS mount at " + volumeDir + ": only the trial runner may run this command")
 	}
 	if err := changeRoot(user); err != nil {
 		return err

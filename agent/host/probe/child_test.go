@@ -69,9 +69,9 @@ func TestWhatAProcessThatWorksRefuses(t *testing.T) {
 		order workOrder
 		want  string
 	}{
-		"root":                 {workOrder{User: 0, Options: work}, "a trial's work is never done as root"},
-		"a user below root":    {workOrder{User: -1, Options: work}, "a trial's work is never done as root"},
-		"a node without mount": {workOrder{User: 65534, Options: work}, "nothing of NFS is mounted here: only the trial runner starts this"},
+		"root":                 {workOrder{User: 0, Options: work}, "the workload must not run as root"},
+		"a user below root":    {workOrder{User: -1, Options: work}, "the workload must not run as root"},
+		"a node without mount": {workOrder{User: 65534, Options: work}, "no NFS mount at " + volumeDir + ": only the trial runner may run this command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := os.Stat(volumeDir); err != nil && test.order.User > 0 {
@@ -83,7 +83,7 @@ func TestWhatAProcessThatWorksRefuses(t *testing.T) {
 			}
 		})
 	}
-	if err := RunWork(t.Context(), strings.NewReader("yes"), io.Discard); err == nil || !strings.Contains(err.Error(), "read the work") {
+	if err := RunWork(t.Context(), strings.NewReader("yes"), io.Discard); err == nil || !strings.Contains(err.Error(), "read the workload order") {
 		t.Errorf("an order that cannot be read: %v", err)
 	}
 }
@@ -124,7 +124,7 @@ func TestWorkThatIsEndedCleansUp(t *testing.T) {
 			}
 		}
 	}()
-	if _, err := startWork(ctx, order); err == nil || !strings.HasPrefix(err.Error(), "the process that works: ") {
+	if _, err := startWork(ctx, order); err == nil || !strings.HasPrefix(err.Error(), "run the workload process: ") {
 		t.Errorf("error is %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

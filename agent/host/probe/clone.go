@@ -66,10 +66,10 @@ func (c clone) mount() (source, fsType string, err error) {
 	}
 	source, fsType = mounts.MountedAt(data, c.dir)
 	if fsType == "" {
-		return "", "", errors.New("nothing is mounted at " + c.dir + ": only the Pod of a clone starts this")
+		return "", "", errors.New("no mount at " + c.dir + ": only the Pod of a clone may run this command")
 	}
 	if device, otherDevices := devicesOf(data, c.dir); slices.Contains(otherDevices, device) {
-		return "", "", Void("another mount has its device " + device)
+		return "", "", Void("another mount has the same device " + device)
 	}
 	return source, fsType, nil
 }
@@ -85,7 +85,8 @@ func (c clone) countsOf(source, fsType string) func() ([]mounts.Operation, error
 		}
 		operations, connections := mounts.CountsOfShare(data, source)
 		if connections != 1 {
-			return nil, Void(fmt.Sprintf("%s has %s on this node, so nobody can tell whose requests the kernel counts", source, text.Count(connections, "connection")))
+			return nil, Void(fmt.Sprintf("%s has %s on this node, so the requests of this mount cannot be counted", source,
+				text.Count(connections, "connection")))
 		}
 		return operations, nil
 	}

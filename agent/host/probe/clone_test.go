@@ -123,12 +123,12 @@ func TestWhatIsNoPassOnAClone(t *testing.T) {
 		want   string
 		void   bool
 	}{
-		"nothing is mounted":                     {func(p *pod) { p.fsType = "" }, "a", "only the Pod of a clone starts this", false},
+		"nothing is mounted":                     {func(p *pod) { p.fsType = "" }, "a", "only the Pod of a clone may run this command", false},
 		"a link leads out of the volume":         {func(*pod) {}, "out", "path escapes", false},
 		"a path leads out of it":                 {func(*pod) {}, "../..", "path escapes", false},
 		"there is no such directory":             {func(*pod) {}, "nowhere", "no such file", false},
 		"somebody else is connected to it":       {void, "a", "//filer/share has 2 connections on this node", true},
-		"another mount has the same file system": {func(p *pod) { p.beside = "3 1 0:52 / /other ro - cifs //filer/share rw\n" }, "a", "another mount has its device 0:52", true},
+		"another mount has the same file system": {func(p *pod) { p.beside = "3 1 0:52 / /other ro - cifs //filer/share rw\n" }, "a", "another mount has the same device 0:52", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pod{dir: volume(t), source: "//filer/share", fsType: "cifs"}

@@ -45,7 +45,7 @@ func (machine) clientAddr(server netip.Addr) (netip.Addr, error) {
 	defer connection.Close()
 	local, ok := connection.LocalAddr().(*net.UDPAddr)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("no local address towards %s", server)
+		return netip.Addr{}, fmt.Errorf("no local address to reach %s", server)
 	}
 	return local.AddrPort().Addr().WithZone(""), nil
 }

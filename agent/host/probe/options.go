@@ -125,7 +125,7 @@ func (l list) attempts(fsType string, server, client netip.Addr) ([]attempt, err
 	case major == "4" && minor != "":
 		return []attempt{l.version4(minor, server, client)}, nil
 	case major != "" && major != "4":
-		return nil, fmt.Errorf("NFS version %s cannot be tried", l.version)
+		return nil, fmt.Errorf("trials do not support NFS version %s", l.version)
 	}
 	var all []attempt
 	for n := newestMinor; n >= 0; n-- {

@@ -100,7 +100,7 @@ func TestWhatEndsATrial(t *testing.T) {
 		"work that fails":                                {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
 		"a mount that shares the device of another one":  {fakeKernel{shared: true}, trial(), 0, "", false, true},
 		"other connections than the list asks for":       {fakeKernel{transports: 3}, trial(), 0, "", false, true},
-		"something else that is mounted in that network": {fakeKernel{leftover: 99}, trial(), 0, "nothing was mounted: 1 NFS file systems are mounted in this network namespace already", false, true},
+		"something else that is mounted in that network": {fakeKernel{leftover: 99}, trial(), 0, "not mounted: 1 NFS file systems are already mounted in this network namespace", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.kernel.t = t

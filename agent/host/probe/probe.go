@@ -111,7 +111,7 @@ func (w work) prove(r *Result) string {
 		p := step(r)
 		r.Proofs = append(r.Proofs, p)
 		if !p.Holds {
-			return "nothing was mounted: " + p.Message
+			return "not mounted: " + p.Message
 		}
 	}
 	return ""
@@ -121,20 +121,21 @@ func (w work) proveNetwork(*Result) Proof {
 	namespace, err := w.readLink(networkLink)
 	switch {
 	case err != nil:
-		return Proof{Type: OwnNetwork, Message: "cannot tell which network namespace this is: " + err.Error()}
+		return Proof{Type: OwnNetwork, Message: "cannot read the network namespace: " + err.Error()}
 	case w.order.HostNetwork == "":
-		return Proof{Type: OwnNetwork, Message: "the order does not say which network namespace is the node's"}
+		return Proof{Type: OwnNetwork, Message: "the order does not contain the network namespace of the node"}
 	case namespace == w.order.HostNetwork:
-		return Proof{Type: OwnNetwork, Message: "the trial runner is in the node's own network namespace, where a mount would share the connections of others"}
+		return Proof{Type: OwnNetwork, Message: "the trial runner is in the network namespace of the node: " +
+			"a mount would share connections with other mounts"}
 	}
-	return Proof{Type: OwnNetwork, Holds: true, Message: namespace + ", the node's is " + w.order.HostNetwork}
+	return Proof{Type: OwnNetwork, Holds: true, Message: namespace + ", the node has " + w.order.HostNetwork}
 }
 
 // proveIdentifier gives the NFSv4 client of this network namespace a unique identifier. Without one, it has the host's identifier. A server that sees
 // two clients with one identifier removes the state of the first.
 func (w work) proveIdentifier(r *Result) Proof {
 	failed := func(err error) Proof {
-		return Proof{Type: Identifier, Message: "cannot give the NFSv4 client an identifier of its own: " + err.Error()}
+		return Proof{Type: Identifier, Message: "cannot set a unique NFSv4 client identifier: " + err.Error()}
 	}
 	if err := w.prepareOnce(); err != nil {
 		return failed(err)
@@ -148,7 +149,7 @@ func (w work) proveIdentifier(r *Result) Proof {
 		return failed(err)
 	}
 	if read = strings.TrimSpace(read); read != name {
-		return failed(fmt.Errorf("it reads %q after %q was written", read, name))
+		return failed(fmt.Errorf("read %q after writing %q", read, name))
 	}
 	r.Identifier = name
 	return Proof{Type: Identifier, Holds: true, Message: name}
@@ -159,14 +160,14 @@ func (w work) proveNoOther(*Result) Proof {
 	for range leftoverTries {
 		data, err := w.readFile(volumesFile)
 		if err != nil {
-			return Proof{Type: NoOtherMount, Message: "cannot tell what is mounted in this network namespace: " + err.Error()}
+			return Proof{Type: NoOtherMount, Message: "cannot list the mounts in this network namespace: " + err.Error()}
 		}
 		if n = countVolumes(data); n == 0 {
-			return Proof{Type: NoOtherMount, Holds: true, Message: "nothing else is mounted in this network namespace"}
+			return Proof{Type: NoOtherMount, Holds: true, Message: "no other mount in this network namespace"}
 		}
 		w.pause(leftoverPause)
 	}
-	return Proof{Type: NoOtherMount, Message: fmt.Sprintf("%d NFS file systems are mounted in this network namespace already", n)}
+	return Proof{Type: NoOtherMount, Message: fmt.Sprintf("%d NFS file systems are already mounted in this network namespace", n)}
 }
 
 // tryList mounts with the options of the order, observes the mount, and unmounts.
@@ -253,7 +254,7 @@ func (w work) observe(l list, r *Result) {
 	if data, err := w.readFile(mountstatsFile); err == nil {
 		r.Observed, r.Transports = mounts.StatsAt(data, volumeDir)
 	}
-	transports := Proof{Type: Transports, Holds: r.Transports == l.nconnect, Message: fmt.Sprintf("%d, the list asks for %d", r.Transports, l.nconnect)}
+	transports := Proof{Type: Transports, Holds: r.Transports == l.nconnect, Message: fmt.Sprintf("%d, the mount options request %d", r.Transports, l.nconnect)}
 	r.Proofs = append(r.Proofs, w.proveDevice(), transports)
 }
 
@@ -273,7 +274,7 @@ func (w work) proveDevice() Proof {
 	p.Holds = listed == device && !slices.Contains(otherDevices, device)
 	p.Message = device
 	if !p.Holds {
-		p.Message = "another mount has its device " + device
+		p.Message = "another mount has the same device " + device
 	}
 	return p
 }

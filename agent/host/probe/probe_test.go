@@ -268,10 +268,10 @@ func TestNothingIsMountedWithoutTheProofs(t *testing.T) {
 		proof  ProofType
 		want   string
 	}{
-		"the node's own network":              {&fakeKernel{network: "net:[1]"}, Order{}, OwnNetwork, "in the node's own network namespace"},
-		"an identifier that does not stay":    {&fakeKernel{deaf: true}, Order{}, Identifier, "it reads \"(null)\" after"},
+		"the node's own network":              {&fakeKernel{network: "net:[1]"}, Order{}, OwnNetwork, "in the network namespace of the node"},
+		"an identifier that does not stay":    {&fakeKernel{deaf: true}, Order{}, Identifier, "read \"(null)\" after"},
 		"a kernel without the file":           {&fakeKernel{prepareErr: errors.New("mount sysfs: no such device")}, Order{}, Identifier, "mount sysfs: no such device"},
-		"something else mounted and it stays": {&fakeKernel{leftover: leftoverTries + 1}, Order{}, NoOtherMount, "1 NFS file systems are mounted"},
+		"something else mounted and it stays": {&fakeKernel{leftover: leftoverTries + 1}, Order{}, NoOtherMount, "1 NFS file systems are already mounted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.kernel.t = t

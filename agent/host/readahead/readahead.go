@@ -177,7 +177,7 @@ func (s *Subject) writeWindow(file, wanted string) error {
 		if !s.fs.Exists(file) {
 			return nil
 		}
-		return fmt.Errorf("the kernel refuses %q: %w", wanted, err)
+		return fmt.Errorf("the kernel rejects %q: %w", wanted, err)
 	}
 	value, err = s.kernel.ReadValue(file)
 	if err == nil && value != grantedSize(wanted) && value != wanted {
@@ -224,7 +224,7 @@ func (s *Subject) observeSetting(o *host.Observation, saved files) error {
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "no mount of this type yet, except volumes with a window of their own; later mounts get it " + s.sourceOf(o.Name).describeSource()
+		o.Message = "no mount of this type yet, except volumes with a separate window; later mounts get it " + s.sourceOf(o.Name).describeSource()
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:

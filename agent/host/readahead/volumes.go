@@ -207,9 +207,9 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 	case mounted == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
 	case windows == 0:
-		o.State, o.Message = host.Unsupported, "cannot tell which read-ahead window belongs to this mount"
+		o.State, o.Message = host.Unsupported, "the read-ahead window of this mount is unknown"
 	case other != "":
-		o.State, o.Message = host.Unsupported, "shares its read-ahead window with volume "+other+", whose value wins"
+		o.State, o.Message = host.Unsupported, "shares its read-ahead window with volume "+other+", whose value applies"
 	case len(differ) > 0 && v.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, v.failed[o.Name]
 	case len(differ) > 0:

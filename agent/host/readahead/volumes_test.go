@@ -38,7 +38,7 @@ func TestVolumesThatShareAWindowHaveThatOfTheFirstByName(t *testing.T) {
 		expectWindows(t, dir, map[string]string{"0:52": "1024", "0:53": "128"})
 		got := v.Observe(t.Context(), desired)
 		hosttest.ExpectState(t, got[0], host.InSync)
-		hosttest.ExpectState(t, got[1], host.Unsupported, "with volume pv1, whose value wins")
+		hosttest.ExpectState(t, got[1], host.Unsupported, "with volume pv1, whose value applies")
 
 		hosttest.Apply(t, v, desired[:1])
 		hosttest.ExpectState(t, v.Restore(t.Context(), map[string]host.Original{"pv2": {Present: true, Value: "128"}})[0], host.InSync)

@@ -57,5 +57,5 @@ func (l Logind) listInhibitors(ctx context.Context) ([]inhibitor, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &answer) && isAbsent(answer):
 		return nil, nil
 	}
-	return nil, fmt.Errorf("ask logind who inhibits shutdown: %w", err)
+	return nil, fmt.Errorf("list shutdown inhibitors of logind: %w", err)
 }

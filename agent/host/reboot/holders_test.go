@@ -193,7 +193,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 		"nobody":            {},
 		"there is no login": {answer: "org.freedesktop.DBus.Error.ServiceUnknown"},
 		"an answer that tells nothing is no agreement": {
-			answer: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "ask logind who inhibits shutdown: ",
+			answer: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "list shutdown inhibitors of logind: ",
 		},
 	}
 	for name, test := range tests {

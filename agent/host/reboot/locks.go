@@ -94,7 +94,7 @@ func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid i
 	}
 	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return false, 0, fmt.Errorf("ask who has locked %s: %w", name, err)
+		return false, 0, fmt.Errorf("query the lock of %s: %w", name, err)
 	}
 	return lock.Type != unix.F_UNLCK, 0, nil
 }

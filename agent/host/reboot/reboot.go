@@ -69,7 +69,7 @@ func (l Logind) syncDisks(ctx context.Context) {
 func (l Logind) askLogind(ctx context.Context) error {
 	// false: there is no user who could enter a password.
 	if err := l.callLogind(ctx, "Reboot", []any{false}); err != nil {
-		return fmt.Errorf("ask logind for a reboot: %w", err)
+		return fmt.Errorf("request a reboot from logind: %w", err)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ var perInterface = []string{"net.ipv4.conf.", "net.ipv4.neigh.", "net.ipv6.conf.
 
 // missingReason returns the reason why the running kernel does not have a parameter.
 func (s *Subject) missingReason(name string) string {
-	const later = "; it is set once it appears"
+	const later = "; the agent sets it when it appears"
 	if release, ok := dropped[name]; ok {
 		return "this kernel does not have it: removed in Linux " + release
 	}
@@ -75,7 +75,7 @@ func (s *Subject) missingReason(name string) string {
 		}
 	}
 	if longest != "" {
-		return "module " + bringers[longest] + ", which brings it, is not loaded, or this kernel does not have it" + later
+		return "module " + bringers[longest] + ", which provides it, is not loaded, or this kernel does not have it" + later
 	}
-	return "this kernel does not have it, or the module that brings it is not loaded" + later
+	return "this kernel does not have it, or the module that provides it is not loaded" + later
 }

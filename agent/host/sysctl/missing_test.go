@@ -14,11 +14,11 @@ func TestAMissingParameterTellsWhereItWent(t *testing.T) {
 	tests := map[string][]string{
 		"net.ipv4.tcp_tw_recycle":              {"removed in Linux 4.12"},
 		"kernel.sched_min_granularity_ns":      {"removed in Linux 5.13", "debugfs"},
-		"net.netfilter.nf_conntrack_max":       {"module nf_conntrack,", "once it appears"},
-		"net.bridge.bridge-nf-call-iptables":   {"module br_netfilter,", "once it appears"},
+		"net.netfilter.nf_conntrack_max":       {"module nf_conntrack,", "when it appears"},
+		"net.bridge.bridge-nf-call-iptables":   {"module br_netfilter,", "when it appears"},
 		"fs.nfs.nlm_timeout":                   {"module lockd,"},
 		"fs.nfs.nfs_mountpoint_timeout":        {"module nfs,"},
-		"net.ipv4.conf.eth1/200.forwarding":    {"no interface eth1.200", "once it appears"},
+		"net.ipv4.conf.eth1/200.forwarding":    {"no interface eth1.200", "when it appears"},
 		"net.ipv4.conf.eth0/100.tcp_nonsense":  {"this kernel does not have it"},
 		"net.ipv4.tcp_something_of_the_future": {"this kernel does not have it, or the module"},
 	}
@@ -57,10 +57,10 @@ func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(fs)
-	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.Pending, "not done yet")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.Pending, "not run yet")
 	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
 	got := hosttest.Observe(t, s, name, "1")
-	hosttest.ExpectState(t, got, host.InSync, "done once")
+	hosttest.ExpectState(t, got, host.InSync, "ran once")
 	if got.Effect != host.Action {
 		t.Errorf("effect = %s", got.Effect)
 	}
@@ -95,7 +95,7 @@ func TestInAnImageOnlyFilesCount(t *testing.T) {
 	}
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted, "not in "+DropIn)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216", flush, "1"))
-	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Pending, "when it boots")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Pending, "when the image boots")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.Unsupported, "running kernel")
 	hosttest.WriteFile(t, dir, "/etc/sysctl.d/zzz.conf", "net.core.rmem_max = 1\n")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/zzz.conf")
@@ -115,7 +115,7 @@ func TestRestoreOfWhatCameWithAnImageSaysWhenTheKernelsOwnValueReturns(t *testin
 	dir, fs := debian(t)
 	before := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max")
 	got := New(fs).Restore(t.Context(), map[string]host.Original{rmemMax: {}})[0]
-	hosttest.ExpectState(t, got, host.InSync, "came with the image", "next boot")
+	hosttest.ExpectState(t, got, host.InSync, "set in the image", "next boot")
 	if after := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); after != before {
 		t.Errorf("the value is %q", after)
 	}

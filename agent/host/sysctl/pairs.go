@@ -66,7 +66,7 @@ func (s *Subject) readName(name string) (string, error) {
 func (s *Subject) restorePair(o *host.Observation, original host.Original) error {
 	other := s.Counterpart(o.Name)
 	if s.desired[other] {
-		o.Message = other + " is set in its place, and its entry in the journal holds both originals"
+		o.Message = other + " is set instead; its journal entry contains both original values"
 		return nil
 	}
 	ownValue, counterpart := completePair(original)
@@ -94,7 +94,7 @@ func (s *Subject) restoreKnown(o *host.Observation, ownValue, counterpart string
 		name, value = s.Counterpart(o.Name), counterpart
 	}
 	if value == "0" {
-		o.Message = fmt.Sprintf("left as it is: it and %s were both 0, which stops every write", s.Counterpart(o.Name))
+		o.Message = fmt.Sprintf("left unchanged: it and %s were both 0, which blocks all writes", s.Counterpart(o.Name))
 		return nil
 	}
 	err := s.writePair(name, value)
@@ -144,8 +144,8 @@ func (s *Subject) restoreUnknown(o *host.Observation, ownValue, counterpart stri
 		return s.restoreKnown(o, ownValue, counterpart)
 	}
 	if now, err := s.readName(unknown); err == nil && now != "" && now != "0" {
-		o.Message = unknown + " is set again"
+		o.Message = unknown + " is effective again"
 		return nil
 	}
-	return fmt.Errorf("%s was in force before, and the journal of an earlier release does not hold its value: set it by hand", unknown)
+	return fmt.Errorf("%s was effective before, but the journal of an earlier release does not contain its value: set it manually", unknown)
 }

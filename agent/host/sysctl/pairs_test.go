@@ -97,8 +97,8 @@ func TestAPairOfAnEarlierReleaseIsPutBackAsFarAsItIsKnown(t *testing.T) {
 	}{
 		"the ratio was in force":                   {ratio, "20", "", [2]string{"15", "0"}, host.InSync, "", [2]string{"20", "0"}},
 		"bytes were in force, as a file says":      {ratio, "0", "vm.dirty_bytes = 50000000\n", [2]string{"15", "0"}, host.InSync, "", [2]string{"0", "50000000"}},
-		"bytes were in force, and nothing says so": {ratio, "0", "", [2]string{"15", "0"}, host.Failed, "vm.dirty_bytes was in force before", [2]string{"15", "0"}},
-		"somebody has set the bytes again":         {ratio, "0", "", [2]string{"0", "60000000"}, host.InSync, "set again", [2]string{"0", "60000000"}},
+		"bytes were in force, and nothing says so": {ratio, "0", "", [2]string{"15", "0"}, host.Failed, "vm.dirty_bytes was effective before", [2]string{"15", "0"}},
+		"somebody has set the bytes again":         {ratio, "0", "", [2]string{"0", "60000000"}, host.InSync, "effective again", [2]string{"0", "60000000"}},
 		"the ratio was in force, bytes are ours":   {bytes, "0", "vm.dirty_ratio = 30\n", [2]string{"0", "60000000"}, host.InSync, "", [2]string{"30", "0"}},
 	}
 	for name, test := range tests {
@@ -119,7 +119,7 @@ func TestAPairOfAnEarlierReleaseIsPutBackAsFarAsItIsKnown(t *testing.T) {
 func TestARatioOfZeroIsNotPutBack(t *testing.T) {
 	s, read := pairOn(t, "15", "0")
 	restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: "0", Counterpart: "0"}})
-	hosttest.ExpectState(t, restored[0], host.InSync, "stops every write")
+	hosttest.ExpectState(t, restored[0], host.InSync, "blocks all writes")
 	if got := read(); got != [2]string{"15", "0"} {
 		t.Errorf("ratio and bytes are %v", got)
 	}
@@ -153,7 +153,7 @@ func TestTheOtherOfAPairTakesThePlaceOfOne(t *testing.T) {
 	original := originalOf(t, s, ratio)
 	hosttest.Apply(t, s, hosttest.Settings(ratio, "15"))
 	hosttest.Apply(t, s, hosttest.Settings(bytes, "80000000"))
-	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{ratio: original})[0], host.InSync, "in its place")
+	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{ratio: original})[0], host.InSync, "is set instead")
 	if got := read(); got != [2]string{"0", "80000000"} {
 		t.Errorf("ratio and bytes are %v", got)
 	}

@@ -212,7 +212,7 @@ func (s *Subject) runAction(setting host.Setting, before content, familyChanged 
 	}
 	if before.done[setting.Name] != setting.Value || familyChanged {
 		if err := s.kernel.WriteValue(file, setting.Value); err != nil {
-			s.failed[setting.Name] = fmt.Sprintf("the kernel refuses %q: %v", setting.Value, err)
+			s.failed[setting.Name] = fmt.Sprintf("the kernel rejects %q: %v", setting.Value, err)
 			return
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, drop
 	case err != nil:
 		return err
 	case s.fs.IsImage() && o.Effect == host.Action:
-		o.State, o.Message = host.Unsupported, "an action needs a running kernel, and an image has none"
+		o.State, o.Message = host.Unsupported, "an action needs a running kernel; an image has none"
 	case s.fs.IsImage():
 		s.observeFile(o, setting, dropIn, later)
 	case !s.fs.Exists(file):
@@ -266,9 +266,9 @@ func (s *Subject) observeAction(o *host.Observation, dropIn content) {
 	case s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
 	case dropIn.done[o.Name] != o.Desired:
-		o.State, o.Message = host.Pending, "not done yet"
+		o.State, o.Message = host.Pending, "not run yet"
 	default:
-		o.State, o.Message = host.InSync, "done once; an action cannot be read back"
+		o.State, o.Message = host.InSync, "ran once; an action has no value to read back"
 	}
 }
 
@@ -310,7 +310,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 		o.State = host.Shadowed
 		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
 	case s.fs.IsImage():
-		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
+		o.State, o.Message = host.Pending, "in the image; takes effect when the image boots"
 	default:
 		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
 		if reason := s.place.PersistenceProblem(); reason != "" && unwritable == "" {
@@ -322,17 +322,17 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 // evaluateUnsaved evaluates an effective value that no file keeps for the next boot.
 func (s *Subject) evaluateUnsaved(o *host.Observation, reason string) {
 	if s.attended {
-		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+reason
+		o.State, o.Message = host.InSync, "not saved; the agent sets it again at each boot: "+reason
 		return
 	}
-	o.State, o.Message = host.Failed, s.missingNote()+reason+", and no agent stays to set it again"
+	o.State, o.Message = host.Failed, s.missingNote()+reason+", and no agent will set it again"
 }
 
 func (s *Subject) missingNote() string {
 	if s.fs.IsImage() {
 		return ""
 	}
-	return "in force, but lost at the next boot: "
+	return "effective, but lost at the next boot: "
 }
 
 // Restore implements host.Subject. After the others, it retries values that the kernel has rejected, as Apply does.
@@ -355,7 +355,7 @@ func (s *Subject) restoreValue(o *host.Observation, original host.Original) erro
 		o.Effect, o.Message = host.Action, "an action has nothing to restore"
 		return nil
 	case !original.Present && s.fs.Exists(file):
-		o.Message = "it came with the image; the kernel's own value comes back at the next boot"
+		o.Message = "it was set in the image; the kernel's default value returns at the next boot"
 		return nil
 	case !s.fs.Exists(file):
 		o.Message = "nothing to restore"

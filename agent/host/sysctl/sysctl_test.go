@@ -160,7 +160,7 @@ func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
 		}
 	}
 	got := hosttest.Observe(t, New(fs), flush, "1")
-	hosttest.ExpectState(t, got, host.InSync, "done once")
+	hosttest.ExpectState(t, got, host.InSync, "ran once")
 	if got.Effect != host.Action {
 		t.Errorf("effect = %s", got.Effect)
 	}
@@ -204,7 +204,7 @@ func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
 	})
 	s := New(refusing)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
-	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "rejects", "invalid argument")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "vm.dirty_ratio", "10"), host.InSync)
 	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, rmemMax) {
 		t.Errorf("drop-in is %q", got)
@@ -322,8 +322,8 @@ func TestWhatNoFileKeepsIsSetAgainByTheAgent(t *testing.T) {
 			s.Attend(true)
 			desired := hosttest.Settings(rmemMax, "16777216", flush, "1")
 			hosttest.Apply(t, s, desired)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "set again at each boot by the agent: ", test.why)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "done once")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not saved; the agent sets it again at each boot: ", test.why)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "ran once")
 			if fs.Exists(DropIn) != test.writes {
 				t.Errorf("drop-in there: %t", fs.Exists(DropIn))
 			}
@@ -338,7 +338,7 @@ func TestWhatNoFileKeepsIsSetAgainByTheAgent(t *testing.T) {
 			hosttest.Apply(t, s, desired)
 
 			s.Attend(false)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Failed, "lost at the next boot", test.why, "no agent stays")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Failed, "lost at the next boot", test.why, "no agent will set it again")
 			hosttest.Apply(t, s, nil)
 			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})[0], host.InSync)
 		})

@@ -176,7 +176,7 @@ func (c conflicts) String() string {
 		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.desired))
 		agentReapplies = agentReapplies || x.byVM
 	}
-	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls win, since they are applied after it"
+	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls override it: they are applied after it"
 	if agentReapplies {
 		return message + ", and within a minute after tuned restarts"
 	}

@@ -197,10 +197,10 @@ func (s *Subject) unsupportedReason(ctx context.Context, profile string, st stat
 	case st.load == "masked":
 		return "tuned.service is masked: to allow it, run systemctl unmask tuned.service"
 	case !s.profileExists(profile):
-		return "tuned has no profile " + profile + " here: tuned-adm list shows those it has"
+		return "tuned has no profile " + profile + " on this node. List the profiles: tuned-adm list"
 	case !st.isRunning():
 		if conflicting := s.runningOf(ctx, st.conflicts); len(conflicting) > 0 {
-			return "starting tuned would stop " + host.ListNames(conflicting) + ": disable what you do not want, and the agent starts tuned"
+			return "starting tuned would stop " + host.ListNames(conflicting) + ": stop and disable the units that you do not need, and the agent starts tuned"
 		}
 	}
 	return ""
@@ -252,7 +252,7 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error
 	case !st.isRunning():
 		o.State, o.Message = host.Drifted, "tuned is not running"
 	case !st.hasProfile(o.Desired):
-		o.State, o.Message = host.Drifted, "tuned has another profile, or chooses one by itself"
+		o.State, o.Message = host.Drifted, "tuned has another profile, or selects one automatically"
 	case !st.enabledAtBoot():
 		o.State, o.Message = host.Drifted, "lost at the next boot: tuned.service is not enabled"
 	default:
@@ -277,7 +277,7 @@ func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st sta
 		failures := s.verifyFailures()
 		undeclared := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
 		if len(undeclared) > 0 || len(failures) == 0 {
-			return errors.New("tuned-adm verify: not all of the profile is in force: " + verifyMessage(undeclared, err))
+			return errors.New("tuned-adm verify: the profile is only partly effective: " + verifyMessage(undeclared, err))
 		}
 	}
 	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
@@ -300,7 +300,7 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 			o.Message = "nothing to restore"
 			return nil
 		case !ok:
-			return errors.New("the journal does not have tuned's original state")
+			return errors.New("the journal does not contain the original state of tuned")
 		}
 		return s.restoreState(ctx, previous)
 	})

@@ -337,7 +337,7 @@ func TestDrift(t *testing.T) {
 		told   string
 	}{
 		"another profile":      {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
-		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "chooses one by itself"},
+		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "selects one automatically"},
 		"stopped":              {func(m *machine) { m.active = false }, "is not running"},
 		"not enabled any more": {func(m *machine) { m.enabled = false }, "next boot"},
 	} {

@@ -114,9 +114,9 @@ func (o Options) Validate() error {
 	case !slices.Contains(allAttributes, o.Attributes):
 		return fmt.Errorf("attributes %q: must be %s, %s or %s", o.Attributes, AtTheEnd, Interleaved, Cached)
 	case o.writes() && !o.AllowWrites:
-		return fmt.Errorf("workload %s writes: it must be allowed to", o.Name)
+		return fmt.Errorf("workload %s writes, but writes are not allowed", o.Name)
 	case o.MaxEntries < 0:
-		return fmt.Errorf("entries %d: must not be under 0", o.MaxEntries)
+		return fmt.Errorf("entries %d: must be 0 or more", o.MaxEntries)
 	case o.writes() && (o.ID == "" || strings.ContainsAny(o.ID, "/.")):
 		return fmt.Errorf("id %q: must name a directory", o.ID)
 	}

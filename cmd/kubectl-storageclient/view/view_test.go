@@ -231,7 +231,7 @@ func TestPlanText(t *testing.T) {
 	never.Earliest, never.EstimatedCompletion = nil, nil
 	left := overview.Preview{NotRebooted: []overview.Reboot{{
 		Node: "node-3", Zone: "eu-1", Reasons: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"},
-		Held: "kernelArgument/ihash_entries: conflict: /etc/default/grub sets ihash_entries=1; not ours, left unchanged",
+		Held: "kernelArgument/ihash_entries: conflict: /etc/default/grub sets ihash_entries=1; not managed by the agent, left unchanged",
 	}}}
 	mode := func(m v1alpha1.Mode, policy v1alpha1.RebootPolicy) *v1alpha1.StorageClientProfile {
 		changed := p.DeepCopy()

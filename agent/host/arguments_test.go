@@ -14,10 +14,10 @@ func TestParseArgumentsAsTheKernelDoes(t *testing.T) {
 		"flags and values": {"ro quiet a=1\n", []Argument{{Name: "ro"}, {Name: "quiet"}, {"a", "1", true}}},
 		"an empty value":   {"a= b", []Argument{{"a", "", true}, {Name: "b"}}},
 		"a value with =":   {"root=UUID=1-2", []Argument{{"root", "UUID=1-2", true}}},
-		"quotes around a value hide what is in them": {`dyndbg="file a ihash_entries=5 +p" b`,
+		"quotes protect their content": {`dyndbg="file a ihash_entries=5 +p" b`,
 			[]Argument{{"dyndbg", "file a ihash_entries=5 +p", true}, {Name: "b"}}},
 		"quotes around an argument": {`"a=b c" d=1`, []Argument{{"a", "b c", true}, {"d", "1", true}}},
-		"what is for init":          {"a=1 -- b=2", []Argument{{"a", "1", true}}},
+		"arguments for init":        {"a=1 -- b=2", []Argument{{"a", "1", true}}},
 		"several blanks and tabs":   {" a \t b ", []Argument{{Name: "a"}, {Name: "b"}}},
 		"nothing":                   {"\n", nil},
 	}

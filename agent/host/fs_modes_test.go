@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestAReadOnlyFileSystemRefusesEveryChange(t *testing.T) {
+func TestReadOnlyFileSystemRejectsEveryChange(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestAReadOnlyFileSystemRefusesEveryChange(t *testing.T) {
 	}
 }
 
-func TestAnImageHasNothingOfARunningSystem(t *testing.T) {
+func TestImageHasNoRunningSystem(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"proc/sys/kernel/osrelease", "sys/module/nfs/x", "run/sysctl.d/a.conf", "etc/a.conf"} {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {

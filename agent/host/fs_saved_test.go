@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAFileIsPutBackAsItWas(t *testing.T) {
+func TestFileIsRestoredExactly(t *testing.T) {
 	const name = "/etc/f"
 	write := func(data string, mode fs.FileMode) func(*testing.T, string) {
 		return func(t *testing.T, file string) {
@@ -86,7 +86,7 @@ func saveNow(t *testing.T, f FS, name string) SavedFile {
 	return saved
 }
 
-func TestAFileIsPutBackWithItsLabel(t *testing.T) {
+func TestFileIsRestoredWithItsLabel(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("files are labelled by root alone: run the tests as root to have labels of saved files tried")
 	}
@@ -119,7 +119,7 @@ func TestAFileIsPutBackWithItsLabel(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePutBackIsNotSaved(t *testing.T) {
+func TestFilesThatCannotBeRestoredAreNotSaved(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "large", strings.Repeat("x", maxSavedSize+1))
 	put(t, dir, "etc/f", "")

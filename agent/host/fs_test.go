@@ -123,7 +123,7 @@ func TestWritesStayInTheRoot(t *testing.T) {
 	}
 }
 
-func TestWriteReplacesALinkAndLeavesItsTargetAlone(t *testing.T) {
+func TestWriteReplacesALinkAndNotItsTarget(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "usr/lib/x.conf", "the package's")
 	link(t, dir, "../usr/lib/x.conf", "etc/x.conf")
@@ -187,7 +187,7 @@ func TestAFileBeingWrittenIsNoDropIn(t *testing.T) {
 	}
 }
 
-func TestRemoveTakesTheRestOfACrashedWriteAlong(t *testing.T) {
+func TestRemoveAlsoDeletesRemnantsOfACrashedWrite(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "etc/x.conf", "old")
 	put(t, dir, "etc/.x.conf"+tempSuffix, "half")
@@ -232,7 +232,7 @@ func TestRenameSyncsFirstAndOnlyWithinADirectory(t *testing.T) {
 	}
 }
 
-func TestWriteValueTakesWhatExistsOnly(t *testing.T) {
+func TestWriteValueRequiresAnExistingFile(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "proc/sys/vm/dirty_ratio", "212992\n")
 	f := open(t, dir)
@@ -325,7 +325,7 @@ func TestTheUmaskDoesNotDecideWhoMayRead(t *testing.T) {
 }
 
 // What stands in the place of a file to read must not keep the agent waiting.
-func TestOpenWaitsForNobody(t *testing.T) {
+func TestOpenDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {

@@ -41,7 +41,7 @@ func (m *machine) bootEntry(inodes int) {
 	}
 }
 
-func TestTheWholeLifeOfAnArgumentInBootEntries(t *testing.T) {
+func TestLifecycleOfAnArgumentInBootEntries(t *testing.T) {
 	m := newRocky(t)
 	before := m.bootFiles()
 	expect(t, m.observe(ihash, "1048576"), host.Drifted, "not in the boot menu")
@@ -73,7 +73,7 @@ func TestTheWholeLifeOfAnArgumentInBootEntries(t *testing.T) {
 	expect(t, m.restore(ihash, host.Original{}), host.InSync)
 }
 
-func TestEntriesWithArgumentsOfOthersAreLeftAlone(t *testing.T) {
+func TestEntriesWithForeignArgumentsStayUnchanged(t *testing.T) {
 	m := newRocky(t)
 	for _, file := range []string{rockyEntry, rescueEntry} {
 		m.replace(file, " ro ", ` ro console=tty0 console=ttyS0,115200 $tuned_params audit=1 dyndbg="file nfs* +p" `)
@@ -119,7 +119,7 @@ func (f failingUpdate) Run(ctx context.Context, argv ...string) ([]byte, error) 
 	return output, err
 }
 
-func TestGrubbyThatDoesNotDoItLeavesTheEntriesAsTheyWere(t *testing.T) {
+func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 	after := func(change func(m *machine)) func(*machine) {
 		return func(m *machine) { m.commands.AfterGrubby = func() { change(m) } }
 	}
@@ -181,7 +181,7 @@ func TestBootEntriesConvergeAfterACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-func TestAKernelThatIsInstalledLaterIsToldOf(t *testing.T) {
+func TestLaterKernelIsReported(t *testing.T) {
 	m := newRocky(t)
 	m.apply(settings(ihash, "1048576"))
 	m.write(kernelCmdline, "root=/dev/mapper/rl-root ro\n")
@@ -192,15 +192,15 @@ func TestAKernelThatIsInstalledLaterIsToldOf(t *testing.T) {
 	}
 }
 
-func TestNothingIsStagedWhereThereIsNoRoom(t *testing.T) {
+func TestNoStagingWithoutFreeSpace(t *testing.T) {
 	tests := map[string]struct {
 		space   host.Space
 		err     error
 		message string
 	}{
-		"the file system is full":         {space: host.Space{Free: 4096}, message: "has 4 KiB left"},
-		"the file system is read-only":    {space: host.Space{Free: 1 << 30, ReadOnly: true}, message: "mounted read-only"},
-		"the file system does not answer": {err: errors.New("input/output error"), message: "input/output error"},
+		"the file system is full":          {space: host.Space{Free: 4096}, message: "has 4 KiB left"},
+		"the file system is read-only":     {space: host.Space{Free: 1 << 30, ReadOnly: true}, message: "mounted read-only"},
+		"the file system does not respond": {err: errors.New("input/output error"), message: "input/output error"},
 	}
 	for name, test := range tests {
 		for fixture, newHost := range map[string]func(*testing.T) *machine{
@@ -247,7 +247,7 @@ func TestAnImageWithBootEntries(t *testing.T) {
 	expect(t, m.restore(ihash, host.Original{}), host.InSync)
 }
 
-func TestWhatGrubbySaysOfEntries(t *testing.T) {
+func TestGrubbyOutputForEntries(t *testing.T) {
 	info := `index=0
 kernel="/boot/vmlinuz-5.14.0"
 args="ro crashkernel=1G $tuned_params dyndbg="file nfs* +p" quiet"

@@ -19,7 +19,7 @@ const ourDropIn = `# Written by storage-client-node-agent. What is changed here 
 GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT ihash_entries=16777216"
 `
 
-func TestTheWholeLifeOfAnArgument(t *testing.T) {
+func TestLifecycleOfAnArgument(t *testing.T) {
 	for fixture, normal := range map[string]int{debian: 3, ubuntu: 6} {
 		t.Run(fixture, func(t *testing.T) {
 			m := newMachine(t, fixture)
@@ -98,7 +98,7 @@ func TestTheMenuKeepsItsPermissions(t *testing.T) {
 	}
 }
 
-func TestApplyChangesNothingWhereTheMenuIsAsWanted(t *testing.T) {
+func TestApplyDoesNotWriteIfTheMenuIsAsDesired(t *testing.T) {
 	m := newMachine(t, debian)
 	desired := settings("nosmt", "", ihash, seed, "audit", "0")
 	m.apply(desired)
@@ -116,7 +116,7 @@ func TestApplyChangesNothingWhereTheMenuIsAsWanted(t *testing.T) {
 	}
 }
 
-func TestNothingWantedOnAHostThatNeverHadAnythingTouchesNothing(t *testing.T) {
+func TestNoSettingsOnAnUntouchedHostChangeNothing(t *testing.T) {
 	m := newMachine(t, debian)
 	changes := 0
 	m.subject = m.on(m.fs.WithHook(func(host.Op, string) error { changes++; return nil }))
@@ -144,7 +144,7 @@ func TestAChangedAndARemovedArgument(t *testing.T) {
 	expect(t, m.observe(ihash, "4194304"), host.Pending)
 }
 
-func TestWhatOthersPassIsLeftAlone(t *testing.T) {
+func TestForeignArgumentsStayUnchanged(t *testing.T) {
 	const other = "ihash_entries=8388608"
 	tests := map[string]struct {
 		prepare func(*machine)
@@ -165,8 +165,8 @@ func TestWhatOthersPassIsLeftAlone(t *testing.T) {
 		"spelled with a dash": {func(m *machine) {
 			m.write("/etc/default/grub.d/10-x.cfg", `GRUB_CMDLINE_LINUX="ihash-entries=8388608"`)
 		}, "/etc/default/grub.d/10-x.cfg"},
-		"by hand in the menu": {func(m *machine) { m.replace(grubCfg, "ro  quiet", "ro quiet "+other) }, grubCfg},
-		"in what runs":        {func(m *machine) { m.replace(commandLine, "quiet", "quiet "+other) }, commandLine},
+		"manually in the menu":  {func(m *machine) { m.replace(grubCfg, "ro  quiet", "ro quiet "+other) }, grubCfg},
+		"in the running kernel": {func(m *machine) { m.replace(commandLine, "quiet", "quiet "+other) }, commandLine},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ GRUB_TERMINAL="ihash_entries=1"
 	expect(t, m.observe(ihash, seed), host.Pending)
 }
 
-func TestTheSameValueFromSomebodyElseIsNotDoubled(t *testing.T) {
+func TestForeignArgumentWithTheSameValueIsNotRepeated(t *testing.T) {
 	m := newMachine(t, debian)
 	m.replace(defaultFile, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="ihash_entries=16777216"`)
 	m.apply(settings(ihash, seed))
@@ -209,7 +209,7 @@ func TestTheSameValueFromSomebodyElseIsNotDoubled(t *testing.T) {
 	}
 }
 
-func TestTheSameValueByHandInTheMenuIsMadeToLast(t *testing.T) {
+func TestManualArgumentInTheMenuIsMadePersistent(t *testing.T) {
 	m := newMachine(t, debian)
 	m.replace(grubCfg, "ro  quiet", "ro quiet "+ihash+"="+seed)
 	m.apply(settings(ihash, seed))
@@ -219,7 +219,7 @@ func TestTheSameValueByHandInTheMenuIsMadeToLast(t *testing.T) {
 	}
 }
 
-func TestSomebodyElseTakesOverAnArgumentOfOurs(t *testing.T) {
+func TestAnotherUserTakesOverAManagedArgument(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.replace(defaultFile, `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`, `GRUB_CMDLINE_LINUX_DEFAULT="quiet ihash_entries=16777216"`)
@@ -230,7 +230,7 @@ func TestSomebodyElseTakesOverAnArgumentOfOurs(t *testing.T) {
 	expect(t, m.observe(ihash, seed), host.Pending, "already set in")
 }
 
-func TestWhatMemoryDoesNotAllowIsClampedAndNeverStaged(t *testing.T) {
+func TestSizeAboveTheMemoryLimitIsClampedAndNeverStaged(t *testing.T) {
 	m := newMachine(t, debian)
 	m.write("/proc/meminfo", "MemTotal:        1500000 kB\n")
 	m.apply(settings(ihash, seed))
@@ -250,7 +250,7 @@ func TestWhatMemoryDoesNotAllowIsClampedAndNeverStaged(t *testing.T) {
 	}
 }
 
-func TestATableThatIsThereProvesThatItFits(t *testing.T) {
+func TestExistingTableProvesThatItFits(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.boot(16777216)
@@ -288,7 +288,7 @@ func TestAnArgumentCountsByItsEffect(t *testing.T) {
 	}
 }
 
-func TestABootThatLeavesTheArgumentOutIsNotRepeated(t *testing.T) {
+func TestBootWithoutTheArgumentIsNotRepeated(t *testing.T) {
 	for name, desired := range map[string][]host.Setting{"a hash table": settings(ihash, seed), "another": settings("audit", "0")} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, debian)
@@ -304,7 +304,7 @@ func TestABootThatLeavesTheArgumentOutIsNotRepeated(t *testing.T) {
 }
 
 // Somebody boots the node past GRUB, with a rescue kernel, since what we staged keeps it from coming up.
-func TestWhatWasStagedIsTakenBackAfterABootPastGRUB(t *testing.T) {
+func TestStagedArgumentsAreRemovedAfterABootWithoutGRUB(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings("audit", "0"))
 	m.bootWith("ro single", 262144)
@@ -325,7 +325,7 @@ func TestWhatWasStagedIsTakenBackAfterABootPastGRUB(t *testing.T) {
 	}
 }
 
-func TestAKernelThatDoesSoAnyway(t *testing.T) {
+func TestKernelThatChangesTheCounterpartAnyway(t *testing.T) {
 	t.Run("an equal size needs no boot", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, "262144"))
@@ -334,7 +334,7 @@ func TestAKernelThatDoesSoAnyway(t *testing.T) {
 			t.Error("it is not staged")
 		}
 	})
-	t.Run("a larger size is told", func(t *testing.T) {
+	t.Run("a larger size is reported", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, "131072"))
 		expect(t, m.observe(ihash, "131072"), host.Pending, "smaller than the kernel's default size of 262144")
@@ -383,15 +383,15 @@ func TestTheKernelLogIsReadOnceABoot(t *testing.T) {
 	}
 }
 
-func TestTheKernelLogThatDoesNotTell(t *testing.T) {
-	t.Run("journalctl fails, dmesg tells", func(t *testing.T) {
+func TestKernelLogWithoutSizes(t *testing.T) {
+	t.Run("journalctl fails, dmesg shows the size", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.commands.Fail = map[string]error{"journalctl": errors.New("no journal files")}
 		if got := m.observe(ihash, seed); got.Observed != "262144" {
 			t.Errorf("observed %q", got.Observed)
 		}
 	})
-	t.Run("neither tells, and nothing is made up", func(t *testing.T) {
+	t.Run("neither shows the size, and the size is unknown", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, seed))
 		m.boot(16777216)
@@ -411,18 +411,18 @@ func TestTheKernelLogThatDoesNotTell(t *testing.T) {
 	})
 }
 
-func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	tests := map[string]host.Setting{
-		"a command substitution":  {Name: "audit", Value: "$(id)"},
-		"a backtick":              {Name: "audit", Value: "`id`"},
-		"a quote":                 {Name: "audit", Value: `0"; id; "`},
-		"a blank":                 {Name: "audit", Value: "0 init=/bin/sh"},
-		"a line end":              {Name: "audit\nid", Value: "0"},
-		"a name with =":           {Name: "audit=0", Value: "1"},
-		"the end of arguments":    {Name: "--", Value: ""},
-		"a number with a suffix":  {Name: ihash, Value: "16M"},
-		"a hash table of nothing": {Name: ihash, Value: "0"},
-		"a number out of range":   {Name: ihash, Value: "99999999999999999999"},
+		"a command substitution":      {Name: "audit", Value: "$(id)"},
+		"a backtick":                  {Name: "audit", Value: "`id`"},
+		"a quote":                     {Name: "audit", Value: `0"; id; "`},
+		"a blank":                     {Name: "audit", Value: "0 init=/bin/sh"},
+		"a line end":                  {Name: "audit\nid", Value: "0"},
+		"a name with =":               {Name: "audit=0", Value: "1"},
+		"the end of arguments":        {Name: "--", Value: ""},
+		"a number with a suffix":      {Name: ihash, Value: "16M"},
+		"a hash table without a size": {Name: ihash, Value: "0"},
+		"a number out of range":       {Name: ihash, Value: "99999999999999999999"},
 	}
 	for name, setting := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 	}
 }
 
-func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
+func TestOtherBootLoadersAreReportedAndUnchanged(t *testing.T) {
 	m := newMachine(t, "fedora-coreos")
 	before := hosttest.ReadTree(t, m.dir, "/etc", "/boot")
 	m.apply(settings("audit", "0", ihash, seed))
@@ -452,7 +452,7 @@ func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
 	expect(t, m.restore("audit", host.Original{}), host.InSync)
 }
 
-func TestRestoreTellsWhatIsStillToGo(t *testing.T) {
+func TestRestoreReportsRemainingArguments(t *testing.T) {
 	t.Run("nothing was passed", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, seed))
@@ -470,7 +470,7 @@ func TestRestoreTellsWhatIsStillToGo(t *testing.T) {
 		m.restart()
 		expect(t, m.restore(ihash, host.Original{}), host.Failed, "still in the boot menu")
 	})
-	t.Run("somebody else passes it", func(t *testing.T) {
+	t.Run("another program or user passes it", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.replace(grubCfg, "ro  quiet", "ro quiet audit=1")
 		m.boot(262144)

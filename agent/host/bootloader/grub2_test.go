@@ -56,7 +56,7 @@ func newAzure(t *testing.T) *machine {
 	return m
 }
 
-func TestTheWholeLifeOfAnArgumentOnAzureLinux(t *testing.T) {
+func TestLifecycleOfAnArgumentOnAzureLinux(t *testing.T) {
 	m := newAzure(t)
 	before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
 	m.apply(settings(ihash, "1048576"))

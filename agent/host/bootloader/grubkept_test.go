@@ -28,7 +28,7 @@ func (m *machine) makeGrubCfg() {
 }
 
 // The menu of the tree was made in another language than the agent's, so a new one differs from it.
-func TestTheMenuComesBackToTheByte(t *testing.T) {
+func TestMenuIsRestoredExactly(t *testing.T) {
 	stories := map[string]func(*machine){
 		"at once":             func(m *machine) { m.apply(settings(ihash, seed)) },
 		"after another value": func(m *machine) { m.apply(settings(ihash, seed)); m.apply(settings(ihash, "1048576")) },
@@ -69,7 +69,7 @@ func (m *machine) restoreByHand() {
 	m.apply(settings(ihash, seed))
 }
 
-func TestTheMenuComesBackToTheByteAfterATrial(t *testing.T) {
+func TestMenuIsRestoredExactlyAfterATrial(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.write(grubCfg, strings.Replace(m.read(grubCfg), "insmod gfxterm\n", "insmod gfxterm\n  set lang=C\n", 1))
 	before := m.read(grubCfg)
@@ -86,7 +86,7 @@ func TestTheMenuComesBackToTheByteAfterATrial(t *testing.T) {
 	}
 }
 
-func TestTheMenuComesBackAfterACrashAtEveryChange(t *testing.T) {
+func TestMenuIsRestoredAfterACrashAtEveryChange(t *testing.T) {
 	stories := map[string]struct{ from, to []host.Setting }{
 		"staging":            {nil, settings(ihash, seed)},
 		"another value":      {settings(ihash, "1048576"), settings(ihash, seed)},
@@ -181,7 +181,7 @@ func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 	}
 }
 
-func TestWhatAnEarlierReleaseHasStagedInAMenuIsTakenOut(t *testing.T) {
+func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	m := newMachine(t, debian)
 	before := parseMenu(m.read(grubCfg))
 	m.apply(settings(ihash, seed))
@@ -208,7 +208,7 @@ func TestWhatAnEarlierReleaseHasStagedInAMenuIsTakenOut(t *testing.T) {
 }
 
 // The menu passes the argument by hand: that is no line of the generator, and comes back.
-func TestAnArgumentThatTheMenuHadByHandComesBack(t *testing.T) {
+func TestManualArgumentInTheMenuIsRestored(t *testing.T) {
 	m := newMachine(t, debian)
 	m.replace(grubCfg, "ro  quiet", "ro quiet "+ihash+"="+seed)
 	files, modes := m.bootFiles(), m.modes()
@@ -219,7 +219,7 @@ func TestAnArgumentThatTheMenuHadByHandComesBack(t *testing.T) {
 	expect(t, m.restore(ihash, host.Original{}), host.InSync)
 }
 
-func TestAMenuThatIsTooLargeToKeepIsNotReplaced(t *testing.T) {
+func TestMenuThatIsTooLargeToSaveIsNotReplaced(t *testing.T) {
 	m := newMachine(t, debian)
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
 	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
@@ -269,7 +269,7 @@ func TestAMenuThatChangesWhileItIsJournaledIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestAMenuIsKeptBeforeItIsReplaced(t *testing.T) {
+func TestMenuIsSavedBeforeItIsReplaced(t *testing.T) {
 	m := newMachine(t, debian)
 	before := m.read(grubCfg)
 	replaced := 0

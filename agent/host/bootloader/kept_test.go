@@ -57,7 +57,7 @@ func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.Fi
 	}
 }
 
-func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
+func TestFilesThatGrubbyEditsAreRestoredExactly(t *testing.T) {
 	for name, prepare := range map[string]func(*machine){
 		"grubby can leave /etc/default/grub alone": func(*machine) {},
 		"grubby edits it":                          (*machine).forgetOption,
@@ -84,7 +84,7 @@ func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
 }
 
 // The agent may be killed when grubby has changed a file that it made, and before the agent has noted what it looks like now.
-func TestAFileOfGrubbysGoesAfterAChangeThatWasCutShort(t *testing.T) {
+func TestGrubbyTempFileIsRemovedAfterAnInterruptedChange(t *testing.T) {
 	m := newEdited(t)
 	files, modes := m.bootFiles(), m.modes()
 	m.apply(settings(ihash, "1048576"))
@@ -103,7 +103,7 @@ func TestAFileOfGrubbysGoesAfterAChangeThatWasCutShort(t *testing.T) {
 }
 
 // The power may fail when grubby has changed one entry and not the other, and the machine may boot the one that it has changed.
-func TestWhatAnEntryOfAChangeCutShortPassedIsKnownForOurs(t *testing.T) {
+func TestEntriesOfAnInterruptedChangeAreManaged(t *testing.T) {
 	m := newRocky(t)
 	m.apply(settings(ihash, "1048576"))
 	func() {
@@ -153,7 +153,7 @@ func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 	}
 }
 
-func TestOfWhatOthersHaveChangedOnlyOurArgumentsAreTaken(t *testing.T) {
+func TestOnlyTheAgentsArgumentsAreRemovedFromChangedEntries(t *testing.T) {
 	m := newEdited(t)
 	before := m.bootFiles()
 	m.apply(settings(ihash, seed))
@@ -173,7 +173,7 @@ func TestOfWhatOthersHaveChangedOnlyOurArgumentsAreTaken(t *testing.T) {
 	}
 }
 
-func TestItIsSaidWhatDidNotComeBackToTheByte(t *testing.T) {
+func TestFilesThatAreNotRestoredExactlyAreReported(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))
 	m.bootEntry(16777216)
@@ -195,7 +195,7 @@ func TestAnArgumentThatAnEntryHadBeforeStaysThere(t *testing.T) {
 	m.expectAsBefore(files, modes)
 }
 
-func TestAFileThatIsTooLargeToKeepIsNotTouched(t *testing.T) {
+func TestFileThatIsTooLargeToSaveIsUnchanged(t *testing.T) {
 	m := newEdited(t)
 	m.write(kernelCmdline, strings.Repeat("#", 64<<10+1))
 	before := m.bootFiles()
@@ -209,7 +209,7 @@ func TestAFileThatIsTooLargeToKeepIsNotTouched(t *testing.T) {
 }
 
 // What an earlier release has staged came without the bytes from before: our arguments are taken out, and nothing else.
-func TestWhatAnEarlierReleaseHasStagedIsTakenOut(t *testing.T) {
+func TestArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))
 	delete(m.facts, keptFiles)
@@ -223,7 +223,7 @@ func TestWhatAnEarlierReleaseHasStagedIsTakenOut(t *testing.T) {
 	expect(t, m.restore(ihash, host.Original{}), host.InSync)
 }
 
-func TestAnEntryThatCameWithOurArgumentsHasNoOriginal(t *testing.T) {
+func TestNewEntryWithTheAgentsArgumentsHasNoOriginal(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))
 	later := strings.Replace(rockyEntry, "5.14.0-427", "5.14.0-503", 1)
@@ -242,7 +242,7 @@ func TestAnEntryThatCameWithOurArgumentsHasNoOriginal(t *testing.T) {
 	}
 }
 
-func TestWhatGrubbyHasWrittenIsMadeDurable(t *testing.T) {
+func TestFilesThatGrubbyWritesAreSynced(t *testing.T) {
 	m := newEdited(t)
 	var synced []string
 	m.subject.fs = m.fs.WithHook(func(op host.Op, name string) error {
@@ -260,7 +260,7 @@ func TestWhatGrubbyHasWrittenIsMadeDurable(t *testing.T) {
 	}
 }
 
-func TestEditedFilesComeBackAfterACrashAtEveryChange(t *testing.T) {
+func TestEditedFilesAreRestoredAfterACrashAtEveryChange(t *testing.T) {
 	for _, begin := range []string{"staging", "taking back"} {
 		t.Run(begin, func(t *testing.T) {
 			for at := 1; ; at++ {
@@ -292,7 +292,7 @@ func TestEditedFilesComeBackAfterACrashAtEveryChange(t *testing.T) {
 }
 
 // The power fails between grubby's writing and our sync: an entry's name is durable then, and its bytes are not.
-func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
+func TestEntryThatAPowerCutEmptiedIsRestored(t *testing.T) {
 	for name, lost := range map[string]string{"no bytes": "", "blocks that were never written": strings.Repeat("\x00", 300)} {
 		t.Run(name, func(t *testing.T) {
 			m := newEdited(t)
@@ -322,7 +322,7 @@ func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
 
 // grubby empties /etc/kernel/cmdline before it writes it: cut short there, the next run would leave later kernels without a root
 // device.
-func TestACommandLineOfLaterKernelsThatWasLeftEmptyComesBack(t *testing.T) {
+func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 	for name, prepare := range map[string]func(*machine){
 		"it was there":       func(m *machine) { m.write(kernelCmdline, "root=/dev/mapper/rl-root   ro\n") },
 		"grubby has made it": func(*machine) {},
@@ -353,7 +353,7 @@ func TestACommandLineOfLaterKernelsThatWasLeftEmptyComesBack(t *testing.T) {
 }
 
 // Somebody has removed the list of what is ours: the entries hold it still, and are no originals.
-func TestEntriesWithOurArgumentsAreNoOriginalsWhateverIsRemoved(t *testing.T) {
+func TestEntriesWithTheAgentsArgumentsAreNeverOriginals(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))
 	m.remove(blsForm.file)

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-func TestWordsAsAShellCutsThem(t *testing.T) {
+func TestWordsAreSplitAsByAShell(t *testing.T) {
 	tests := map[string]struct {
 		text string
 		want []string
@@ -24,7 +24,7 @@ func TestWordsAsAShellCutsThem(t *testing.T) {
 		"an empty word":                       {`a "" b`, []string{"a", "", "b"}},
 		"a comment with an apostrophe":        {"a # don't\nb", []string{"a", "b"}},
 		"a hash inside a word":                {"a#b", []string{"a#b"}},
-		"a line that goes on":                 {"a\\\nb", []string{"ab"}},
+		"a continued line":                    {"a\\\nb", []string{"ab"}},
 		"a line end inside quotes is a blank": {"\"a\nb\"", []string{"a\nb"}},
 		"variables stay":                      {`"$A ${B} c"`, []string{"$A ${B} c"}},
 	}
@@ -93,7 +93,7 @@ menuentry 'Mine' {
 	}
 }
 
-func TestAMenuThatIsNotWhole(t *testing.T) {
+func TestIncompleteMenu(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty":                     "",
 		"ends inside a section":     "### BEGIN /etc/grub.d/10_linux ###\n",
@@ -109,7 +109,7 @@ func TestAMenuThatIsNotWhole(t *testing.T) {
 	}
 }
 
-func TestTheDropInTellsWhatItIsAbout(t *testing.T) {
+func TestDropInDescribesItsContent(t *testing.T) {
 	args := []host.Argument{host.NewArgument("a=1"), host.NewArgument("b")}
 	forms := map[string]form{"the drop-in of GRUB": grubForm, "the record beside boot entries": blsForm}
 	for name, d := range map[string]dropIn{
@@ -182,7 +182,7 @@ func TestDetect(t *testing.T) {
 			want: Unsupported, message: "unified kernel image"},
 		"systemd-boot": {fixture: ubuntu, files: map[string]string{efiVars + "LoaderInfo" + loaderGUID: utf16("systemd-boot 255.4")},
 			want: Unsupported, message: "systemd-boot"},
-		"a GRUB that tells its name": {fixture: ubuntu, files: map[string]string{efiVars + "LoaderInfo" + loaderGUID: utf16("GRUB 2.12")},
+		"a GRUB that reports its name": {fixture: ubuntu, files: map[string]string{efiVars + "LoaderInfo" + loaderGUID: utf16("GRUB 2.12")},
 			want: GrubDebian, proven: true},
 		"a kernel that GRUB did not load": {fixture: debian, files: map[string]string{commandLine: "root=/dev/vda1 ro\n"},
 			want: Unsupported, message: "BOOT_IMAGE"},

@@ -20,7 +20,7 @@ func (m *machine) copyMenu() {
 	m.write(grubCfg, begun+end)
 }
 
-func TestAMenuThatIsBeingCopiedIsNotTakenForWhole(t *testing.T) {
+func TestMenuThatIsBeingCopiedIsIncomplete(t *testing.T) {
 	for name, busy := range map[string]func(*machine){
 		"the beginning of a new menu": func(m *machine) { m.copyMenu() },
 		"an empty menu":               func(m *machine) { m.copyMenu(); m.write(grubCfg, "") },
@@ -51,7 +51,7 @@ func TestAMenuThatIsBeingCopiedIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
-func TestWhatACrashLeftBesideTheMenuIsNoReasonToWait(t *testing.T) {
+func TestRemnantsOfACrashDoNotDelayTheMenu(t *testing.T) {
 	m := newMachine(t, debian)
 	m.write(grubCfg+".new", "### BEGIN of another menu, whose check has failed ###\n"+m.read(grubCfg))
 	m.apply(settings(ihash, seed))

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
+func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 	menuHook := func(change func(m *machine, file string)) func(*machine) {
 		return func(m *machine) { m.commands.AfterMenu = func(name string) { change(m, name) } }
 	}
@@ -25,7 +25,7 @@ func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
 		"grub-mkconfig fails": {func(m *machine) {
 			m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1: No space left on device")}
 		}, "No space left on device"},
-		"a later file assigns the variable anew": {func(m *machine) {
+		"a later file assigns the variable again": {func(m *machine) {
 			m.write("/etc/default/grub.d/zzz-site.cfg", `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`)
 		}, "zzz-site.cfg"},
 		"the new menu has it twice": {menuHook(func(m *machine, file string) {
@@ -37,7 +37,7 @@ func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
 		"a recovery entry has it": {menuHook(func(m *machine, file string) {
 			m.replace(file, "ro single", "ro single "+ihash+"="+seed)
 		}), "recovery entry"},
-		"somebody has added another value of one that is staged": {func(m *machine) {
+		"another user has added a second value of a staged argument": {func(m *machine) {
 			m.replace(defaultFile, `"quiet"`, `"quiet audit=1"`)
 			m.replace(grubCfg, "ro  quiet", "ro  quiet audit=1")
 			m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
@@ -103,7 +103,7 @@ func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestAnEntryOfAKernelThatIsGoneMayGo(t *testing.T) {
+func TestEntryOfARemovedKernelMayBeLost(t *testing.T) {
 	m := newMachine(t, debian)
 	m.remove("/boot/vmlinuz-6.1.0-18-amd64")
 	m.apply(settings(ihash, seed))
@@ -175,11 +175,11 @@ func (m *machine) crashing(at int) (*Subject, *crash) {
 
 func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	stories := map[string]struct{ from, to []host.Setting }{
-		"the first argument":    {nil, settings(ihash, seed)},
-		"another value":         {settings(ihash, "1048576"), settings(ihash, seed)},
-		"one of two goes":       {settings(ihash, seed, "audit", "0"), settings(ihash, seed)},
-		"the last one goes":     {settings(ihash, seed), nil},
-		"one in place of other": {settings("audit", "0"), settings(ihash, seed)},
+		"the first argument":      {nil, settings(ihash, seed)},
+		"another value":           {settings(ihash, "1048576"), settings(ihash, seed)},
+		"one of two is removed":   {settings(ihash, seed, "audit", "0"), settings(ihash, seed)},
+		"the last one is removed": {settings(ihash, seed), nil},
+		"one in place of other":   {settings("audit", "0"), settings(ihash, seed)},
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
@@ -195,12 +195,12 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-func TestAChangeOfMindAfterACrashConvergesToo(t *testing.T) {
+func TestNewDesiredValueAfterACrashConverges(t *testing.T) {
 	stories := map[string]struct{ from, to, then []host.Setting }{
-		"back to nothing":      {nil, settings(ihash, seed), nil},
-		"back to the old":      {settings(ihash, "1048576"), settings(ihash, seed), settings(ihash, "1048576")},
-		"to a third":           {settings(ihash, "1048576"), settings(ihash, seed), settings("audit", "0")},
-		"a removal taken back": {settings(ihash, seed), nil, settings(ihash, seed)},
+		"back to no argument": {nil, settings(ihash, seed), nil},
+		"back to the old":     {settings(ihash, "1048576"), settings(ihash, seed), settings(ihash, "1048576")},
+		"to a third":          {settings(ihash, "1048576"), settings(ihash, seed), settings("audit", "0")},
+		"a withdrawn removal": {settings(ihash, seed), nil, settings(ihash, seed)},
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +269,7 @@ func isMenuOf(m menu, desired []host.Setting) bool {
 	return m.findProblem(wanted, argumentsWithout(stale, wanted)) == ""
 }
 
-func TestAFailureAfterACrashGoesBackToWhatTheMenuHolds(t *testing.T) {
+func TestFailureAfterACrashReturnsToTheMenu(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings("audit", "0"))
 	s, _ := m.crashing(7)
@@ -289,7 +289,7 @@ func TestAFailureAfterACrashGoesBackToWhatTheMenuHolds(t *testing.T) {
 	}
 }
 
-func TestADropInThatSomebodyChangedIsPutRight(t *testing.T) {
+func TestChangedDropInIsCorrected(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.replace(DropIn, ihash+"="+seed, ihash+"="+seed+" init=/bin/sh")
@@ -328,7 +328,7 @@ func (r *crashingRunner) Run(ctx context.Context, argv ...string) ([]byte, error
 	return out, r.step()
 }
 
-func TestADropInThatSomebodyRemovedDoesNotLeaveTheMenuBehind(t *testing.T) {
+func TestRemovedDropInAlsoClearsTheMenu(t *testing.T) {
 	for name, boot := range map[string]bool{"in the boot it was staged in": false, "after a boot": true} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, debian)

@@ -41,7 +41,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 		"an option by the register's name":          {crypttab: "data UUID=1234 none tpm2-pcrs=7+kernel-config:sha256\n", metadata: `{}`, register: "12"},
 		"an option without registers":               {crypttab: "data UUID=1234 none luks,tpm2-device=auto\n", metadata: `{}`},
 		"a volume that only the command line names": {cmdline: " rd.luks.uuid=luks-1234", metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`, register: "8"},
-		"swap with a key of its own each boot":      {crypttab: "# comment\nswap UUID=1234 /dev/urandom swap,cipher=aes\n", fails: "not a LUKS device"},
+		"swap with a new key at each boot":          {crypttab: "# comment\nswap UUID=1234 /dev/urandom swap,cipher=aes\n", fails: "not a LUKS device"},
 		"no TPM":                                    {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`, noTPM: true},
 		"LUKS1 with Clevis":                         {crypttab: plain, fails: "not a LUKS2 device", clevis: `1: tpm2 '{"hash":"sha256","key":"ecc","pcr_ids":"7,8"}'`, register: "8"},
 		"LUKS1 with Clevis bound to PCR 7":          {crypttab: plain, fails: "not a LUKS2 device", clevis: `1: tpm2 '{"hash":"sha256","pcr_ids":"7"}'`},
@@ -87,7 +87,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 	}
 }
 
-func TestABindingThatCannotBeReadHoldsStagingBack(t *testing.T) {
+func TestUnreadableDiskBindingPreventsStaging(t *testing.T) {
 	m := newMachine(t, debian)
 	m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
 	m.write("/dev/sda3", "")
@@ -104,7 +104,7 @@ func TestABindingThatCannotBeReadHoldsStagingBack(t *testing.T) {
 }
 
 // An argument that is staged already, before somebody binds a volume, must not be taken out without warning either.
-func TestABoundVolumeKeepsAnArgumentFromBeingTakenOutToo(t *testing.T) {
+func TestBoundVolumePreventsRemovalOfAnArgument(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings(ihash, seed, "audit", "0"))
 	m.boot(16777216)

@@ -183,7 +183,7 @@ func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
 	}
 }
 
-func TestWhatElseIsToBeBootedIsLeftAlone(t *testing.T) {
+func TestOtherBootTargetsStayUnchanged(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.write(grubEnv, strings.Replace(m.read(grubEnv), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
@@ -195,7 +195,7 @@ func TestWhatElseIsToBeBootedIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestABootThatNobodyPermittedDoesNotCostTheTrial(t *testing.T) {
+func TestBootWithoutPermitDoesNotEndTheTrial(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.expectBoot(m.power(), false, true)
@@ -231,7 +231,7 @@ func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
 	}
 }
 
-func TestWhatFailedIsNotTriedAgainForAMenuThatIsMadeAgain(t *testing.T) {
+func TestFailedTrialIsNotRepeatedForANewMenu(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.permitted()
@@ -244,7 +244,7 @@ func TestWhatFailedIsNotTriedAgainForAMenuThatIsMadeAgain(t *testing.T) {
 	m.expectBoot(m.power(), true, false)
 }
 
-func TestTakingOutNeedsNoTrial(t *testing.T) {
+func TestRemovalNeedsNoTrial(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed, "audit", "0"))
 	m.start(16777216)
@@ -256,7 +256,7 @@ func TestTakingOutNeedsNoTrial(t *testing.T) {
 	m.expectBoot(m.start(16777216), false, true)
 }
 
-func TestNothingIsTriedWhereNobodyStays(t *testing.T) {
+func TestNoTrialWithoutAnAttendingAgent(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.attended = false
@@ -273,14 +273,14 @@ func TestNothingIsTriedWhereNobodyStays(t *testing.T) {
 	}
 }
 
-func TestWhereGRUBCannotTry(t *testing.T) {
+func TestObstaclesToATrialBoot(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(*machine)
 		message string
 	}{
 		"there is no environment block": {func(m *machine) { m.remove(grubEnv) }, "no such file"},
 		"the block is of another size":  {func(m *machine) { m.write(grubEnv, envHead) }, "not a regular file of 1024 bytes"},
-		"the block is no block":         {func(m *machine) { m.write(grubEnv, strings.Repeat("#", envSize)) }, "first line"},
+		"the block is invalid":          {func(m *machine) { m.write(grubEnv, strings.Repeat("#", envSize)) }, "first line"},
 		"the block is a link": {func(m *machine) {
 			m.write("/boot/efi/grubenv", m.read(grubEnv))
 			m.remove(grubEnv)
@@ -325,7 +325,7 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 	}
 }
 
-func TestAMenuThatTakesNoGeneratorUpIsStagedWithoutATrial(t *testing.T) {
+func TestMenuWithoutTheGeneratorIsStagedWithoutATrial(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.commands.AfterMenu = func(name string) {
 		before, _, _ := strings.Cut(m.read(name), "\n### BEGIN "+Generator)
@@ -351,7 +351,7 @@ func TestAKernelThatNeedsGRUBsSecondTryIsNotTried(t *testing.T) {
 	expect(t, m.observe(ihash, seed), host.Pending, "only at the second attempt")
 }
 
-func TestFailedStagingLeavesTheTrialAsItWas(t *testing.T) {
+func TestFailedStagingLeavesTheTrialUnchanged(t *testing.T) {
 	for name, earlier := range map[string][]host.Setting{"none": nil, "of another value": settings(ihash, "1048576")} {
 		t.Run(name, func(t *testing.T) {
 			m := newTryingMachine(t, debian)
@@ -366,7 +366,7 @@ func TestFailedStagingLeavesTheTrialAsItWas(t *testing.T) {
 	}
 }
 
-func TestAnEndThatFailsIsToldAndTriedAgain(t *testing.T) {
+func TestFailedEndOfATrialIsReportedAndRetried(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
 	m.start(16777216)
@@ -392,15 +392,15 @@ func TestATrialSurvivesACrashAtEveryChange(t *testing.T) {
 		prepare  func(*machine)
 		to, then []host.Setting
 	}{
-		"staging":             {func(*machine) {}, settings(ihash, seed), settings(ihash, seed)},
-		"staging, given up":   {func(*machine) {}, settings(ihash, seed), nil},
-		"another value":       {func(m *machine) { m.apply(settings(ihash, "1048576")) }, settings(ihash, seed), settings(ihash, seed)},
-		"taken back untried":  {func(m *machine) { m.apply(settings(ihash, seed)) }, nil, nil},
-		"taken back in vain":  {func(m *machine) { m.apply(settings(ihash, seed)); m.power(); m.start(262144) }, nil, nil},
-		"the end of a trial":  {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), settings(ihash, seed)},
-		"the end, given up":   {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), nil},
-		"one more is staged":  {func(m *machine) { m.apply(settings("audit", "0")); m.start(262144); m.apply(settings("audit", "0")) }, settings(ihash, seed, "audit", "0"), settings(ihash, seed, "audit", "0")},
-		"one of two goes out": {func(m *machine) { m.apply(settings(ihash, seed, "audit", "0")) }, settings("audit", "0"), settings("audit", "0")},
+		"staging":                        {func(*machine) {}, settings(ihash, seed), settings(ihash, seed)},
+		"staging, given up":              {func(*machine) {}, settings(ihash, seed), nil},
+		"another value":                  {func(m *machine) { m.apply(settings(ihash, "1048576")) }, settings(ihash, seed), settings(ihash, seed)},
+		"withdrawn before the trial":     {func(m *machine) { m.apply(settings(ihash, seed)) }, nil, nil},
+		"withdrawn after a failed trial": {func(m *machine) { m.apply(settings(ihash, seed)); m.power(); m.start(262144) }, nil, nil},
+		"the end of a trial":             {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), settings(ihash, seed)},
+		"the end, given up":              {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), nil},
+		"one more is staged":             {func(m *machine) { m.apply(settings("audit", "0")); m.start(262144); m.apply(settings("audit", "0")) }, settings(ihash, seed, "audit", "0"), settings(ihash, seed, "audit", "0")},
+		"one of two is removed":          {func(m *machine) { m.apply(settings(ihash, seed, "audit", "0")) }, settings("audit", "0"), settings("audit", "0")},
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
@@ -448,7 +448,7 @@ func (m *machine) expectBootable(n int) {
 	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, joinArguments(last))
 }
 
-func TestTheEnvironmentBlockOfOthers(t *testing.T) {
+func TestForeignEnvironmentBlock(t *testing.T) {
 	block := environment(grub.PadBlock(grub.EmptyBlock + "saved_entry=a#b\nstorage_client_trial_of_others=1\n"))
 	set, err := block.withTrial(trialArmed)
 	if err != nil || len(set) != envSize || set.trialState() != trialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {

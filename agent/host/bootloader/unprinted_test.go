@@ -95,7 +95,7 @@ var linesByHand = map[string]struct {
 		[]string{"(menuentry 'Old' --id 'old' {)"}},
 	"an entry of another disk under a kernel's id": {insertBefore("submenu ",
 		"menuentry 'Old' $menuentry_id_option 'gnulinux-5.10-advanced-x' {\n\tlinux /old/vmlinuz-5.10 ro\n}\n"), []string{"(menuentry 'Old'"}},
-	"a section of its own":            {insertBefore(beginOfLinux, "### BEGIN /etc/grub.d/09_x ###\nset x=1\n### END /etc/grub.d/09_x ###\n"), []string{"(set x=1)"}},
+	"a separate section":              {insertBefore(beginOfLinux, "### BEGIN /etc/grub.d/09_x ###\nset x=1\n### END /etc/grub.d/09_x ###\n"), []string{"(set x=1)"}},
 	"users and a password":            {insertBefore("### END /etc/grub.d/00_header", "set superusers=root\npassword root x\n"), []string{"(set superusers=root)"}},
 	"a password":                      {insertBefore("### END /etc/grub.d/00_header", "password root secret\n"), []string{"(password ...)"}},
 	"another timeout":                 {exchange("    set timeout=5\n", "    set timeout=1\n"), []string{"(set timeout=1)"}},
@@ -202,7 +202,7 @@ func TestAMenuThatItsGeneratorPrintedElsewhereOrBeforeIsReplaced(t *testing.T) {
 }
 
 // The part of a menu that grub-mkconfig has copied so far holds no line of others.
-func TestTheBeginningOfAMenuIsItsGenerators(t *testing.T) {
+func TestStartOfAMenuBelongsToItsGenerator(t *testing.T) {
 	for _, fixture := range []string{debian, ubuntu} {
 		menu := newMachine(t, fixture).read(grubCfg)
 		end := 0
@@ -239,7 +239,7 @@ func TestAMenuThatChangesWhileAnotherIsMadeIsComparedAgain(t *testing.T) {
 }
 
 // The lines were added after the argument was staged: it is taken out of the menu by itself, and every other byte stays.
-func TestFromAMenuThatOthersHaveChangedOnlyOurArgumentsAreTaken(t *testing.T) {
+func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 	changes := map[string]func(string) string{"an entry at the end": func(menu string) string { return menu + "menuentry 'Rescue' {\n}\n" }}
 	for name, test := range linesByHand {
 		changes[name] = test.menu
@@ -279,7 +279,7 @@ func TestFromAMenuThatOthersHaveChangedOnlyOurArgumentsAreTaken(t *testing.T) {
 	}
 }
 
-func TestAnArgumentThatWasTakenOutByItselfIsGoneAfterABoot(t *testing.T) {
+func TestRemovedArgumentIsGoneAfterABoot(t *testing.T) {
 	for name, change := range map[string]func(string) string{
 		"an entry at the end": func(menu string) string { return menu + "menuentry 'Rescue' {\n}\n" },
 		"another timeout":     linesByHand["another timeout"].menu,
@@ -314,7 +314,7 @@ func TestAnArgumentThatCannotBeRemovedAlongsideAnotherNamesTheLine(t *testing.T)
 	expect(t, m.restore("audit", host.Original{}), host.InSync)
 }
 
-func TestAzureLinuxKeepsLinesOfOthers(t *testing.T) {
+func TestAzureLinuxKeepsForeignLines(t *testing.T) {
 	m := newAzure(t)
 	m.write(grub2Cfg, m.read(grub2Cfg)+"menuentry 'Rescue' {\n}\n")
 	before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")

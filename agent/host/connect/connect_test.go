@@ -49,7 +49,7 @@ func words(numbers ...uint32) []byte {
 }
 
 // What is sent is what rpcinfo and a kernel send: RFC 5531, section 9.
-func TestNFSIsCalledByItsNullProcedure(t *testing.T) {
+func TestNFSProbeCallsTheNullProcedure(t *testing.T) {
 	called := make(chan []byte, 1)
 	server := serve(t, NFS, func(connection net.Conn) {
 		call := readRecord(connection, 0x7fffffff)
@@ -67,7 +67,7 @@ func TestNFSIsCalledByItsNullProcedure(t *testing.T) {
 	}
 }
 
-func TestSMBIsAskedToNegotiate(t *testing.T) {
+func TestSMBProbeNegotiates(t *testing.T) {
 	asked := make(chan []byte, 1)
 	server := serve(t, SMB, func(connection net.Conn) {
 		asked <- readRecord(connection, 0xffffff)
@@ -88,7 +88,7 @@ func TestSMBIsAskedToNegotiate(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAnswer(t *testing.T) {
+func TestInvalidResponses(t *testing.T) {
 	write := func(data []byte) func(net.Conn) {
 		return func(connection net.Conn) {
 			_ = readRecord(connection, 0xffffff)
@@ -103,11 +103,11 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		"a connection that is closed":      {NFS, write(nil), "no response: EOF"},
 		"a reply to another call":          {NFS, write(append(words(1<<31|8), words(7, 1)...)), "not an RPC reply"},
 		"a call":                           {NFS, write(append(words(1<<31|8), words(0, 0)...)), "not an RPC reply"},
-		"a reply that breaks off":          {NFS, write(words(1<<31 | 24)), "incomplete"},
-		"an answer without end":            {NFS, write(words(1<<31 | 1<<20)), "too long: 1048576 bytes"},
-		"an answer of SMB 1":               {SMB, write(append(words(64), append([]byte("\xffSMB"), make([]byte, 60)...)...)), "not an SMB 2 message"},
-		"an answer that is too short":      {SMB, write(append(words(4), "\xfeSMB"...)), "not an SMB 2 message"},
-		"an error page of something else":  {SMB, write([]byte("HTTP/1.1 400 Bad Request\r\n")), "too long: "},
+		"an incomplete reply":              {NFS, write(words(1<<31 | 24)), "incomplete"},
+		"a response that is too long":      {NFS, write(words(1<<31 | 1<<20)), "too long: 1048576 bytes"},
+		"a response of SMB 1":              {SMB, write(append(words(64), append([]byte("\xffSMB"), make([]byte, 60)...)...)), "not an SMB 2 message"},
+		"a response that is too short":     {SMB, write(append(words(4), "\xfeSMB"...)), "not an SMB 2 message"},
+		"an error page of another server":  {SMB, write([]byte("HTTP/1.1 400 Bad Request\r\n")), "too long: "},
 		"a handshake and not a byte after": {NFS, func(connection net.Conn) { _, _ = io.Copy(io.Discard, connection) }, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestNoServerListens(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -306,17 +306,17 @@ func TestAccessTimesAloneAreLive(t *testing.T) {
 	m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.Drifted, "access time options")
 }
 
-func TestWhereOptionsCannotBeHad(t *testing.T) {
+func TestUnsupportedOptions(t *testing.T) {
 	tests := map[string]struct {
 		name, value string
 		change      func(*machine)
 		state       host.State
 		told        string
 	}{
-		"nothing matches":             {"mnt/none", wish, nil, host.Unsupported, "no match among"},
-		"nothing of the type matches": {"mnt/disks/e", wish, nil, host.Unsupported, "no match among"},
-		"mounted by hand":             {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a systemd mount unit"},
-		"a part of the root":          {"srv/rooted", ":noatime", nil, host.Unsupported, "rootflags=noatime"},
+		"no match":             {"mnt/none", wish, nil, host.Unsupported, "no match among"},
+		"no match of the type": {"mnt/disks/e", wish, nil, host.Unsupported, "no match among"},
+		"mounted by hand":      {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a systemd mount unit"},
+		"a part of the root":   {"srv/rooted", ":noatime", nil, host.Unsupported, "rootflags=noatime"},
 		"a log of version 1": {"mnt/disks/d1", wish, func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
 		}, host.Unsupported, "unmount it and run xfs_admin -j /dev/sdb1"},
@@ -326,8 +326,8 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 		"a buffer under the log's stripe unit": {"mnt/disks/d1", "xfs:logbsize=64k", func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
 		}, host.Unsupported, "stripe unit of its log is 128k"},
-		"no way to look at the log":          {"mnt/disks/d1", wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Unsupported, "install xfsprogs"},
-		"no need to look at the log":         {"mnt/disks/d1", "xfs:noatime", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
+		"the log cannot be read":             {"mnt/disks/d1", wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Unsupported, "install xfsprogs"},
+		"the log need not be read":           {"mnt/disks/d1", "xfs:noatime", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
 		"a log of a file system not mounted": {"mnt/disks/d1", wish, func(m *machine) { delete(m.mounted, "/mnt/disks/d1"); m.writeTable() }, host.Unsupported, "not mounted"},
 		"no quotas":                          {"mnt/disks/d1", "xfs:noquota", nil, host.Drifted, "not staged"},
 		"a log of version 1, its largest buffers": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) {
@@ -337,28 +337,28 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 		"a buffer as large as the log's stripe unit": {"mnt/disks/d1", "xfs:logbsize=128k", func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
 		}, host.Drifted, "not staged"},
-		"a buffer that is in force already": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
-		"a log that is not described":       {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not show the version"},
-		"the root, by a glob":               {"*", ":noatime", nil, host.Unsupported, "no match among"},
+		"a buffer that is already effective": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
+		"a log that is not described":        {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not show the version"},
+		"the root, by a glob":                {"*", ":noatime", nil, host.Unsupported, "no match among"},
 		"a bind mount of a part": {"mnt/part", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-part.mount", "/mnt/part", "/mnt/disks/e/sub", "none", "bind")
 			m.addMount("8:49", "/sub", "/mnt/part", "ext4", "/dev/sdd1")
 		}, host.Unsupported, "no match among"},
-		"a kernel file system where no type is asked for": {"mnt/shm", ":noatime", func(m *machine) {
+		"a kernel file system without a requested type": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 			m.addMount("0:25", "/", "/mnt/shm", "tmpfs", "tmpfs")
 		}, host.Unsupported, "no match among"},
 		"one that is not mounted": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 		}, host.Unsupported, "no match among"},
-		"quotas in force": {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") },
+		"effective quotas": {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") },
 			host.Unsupported, "noquota would weaken its mount, which has prjquota: remove noquota from mountOptions in spec.node.filesystems"},
 		"quotas in the unit": {"mnt/disks/d1", "xfs:noatime,noquota", func(m *machine) { m.unit(fstab1, "/mnt/disks/d1", "/dev/sdb1", "xfs", "defaults,pqnoenforce") },
 			host.Unsupported, "noquota would weaken its mount, which has pqnoenforce: remove noquota from mountOptions in spec.node.filesystems"},
 		"read-only in the unit": {"mnt/disks/d2", "xfs:rw", func(m *machine) {
 			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "ro")
 		}, host.Unsupported, "rw would weaken its mount, which has ro: remove rw from mountOptions in spec.node.filesystems"},
-		"quotas in force that the unit turns off": {"mnt/disks/d2", "xfs:noquota", func(m *machine) {
+		"effective quotas that the unit turns off": {"mnt/disks/d2", "xfs:noquota", func(m *machine) {
 			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "noquota")
 			m.mountAnew("/mnt/disks/d2", "rw", "rw,prjquota")
 		}, host.Unsupported, "which has prjquota"},
@@ -383,7 +383,7 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 	}
 }
 
-func TestADropInThatMakesAMountWeakerGoes(t *testing.T) {
+func TestDropInThatWeakensAMountIsRemoved(t *testing.T) {
 	m := newMachine(t)
 	const unit = "/etc/systemd/system/mnt-disks-d2.mount"
 	m.unit(unit, "/mnt/disks/d2", "/dev/sdc1", "xfs", "ro,prjquota")
@@ -409,7 +409,7 @@ func (m *machine) mask(name string) {
 	}
 }
 
-func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
+func TestUnsupportedMountAfterApplyIsAnException(t *testing.T) {
 	m := newMachine(t)
 	delete(m.xfsInfo, "/mnt/disks/d1")
 	s := m.subject()
@@ -419,7 +419,7 @@ func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
 	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version of its log is unknown")
 }
 
-func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {
+func TestLaterSettingByNameWins(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	m.apply(s, disks, ":noatime,nodiratime", "mnt/disks/e", ":relatime")
@@ -429,7 +429,7 @@ func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {
 	}
 }
 
-func TestAnOptionThatIsNoLongerDeclaredLeavesOurDropIn(t *testing.T) {
+func TestUndeclaredOptionIsRemovedFromTheDropIn(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	m.apply(s, "mnt/disks/e", ":noatime,nodiratime")
@@ -439,7 +439,7 @@ func TestAnOptionThatIsNoLongerDeclaredLeavesOurDropIn(t *testing.T) {
 	}
 }
 
-func TestADropInThatSomebodyChangedIsDrift(t *testing.T) {
+func TestChangedDropInIsDrift(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	m.apply(s, "mnt/disks/e", ":noatime")
@@ -447,7 +447,7 @@ func TestADropInThatSomebodyChangedIsDrift(t *testing.T) {
 	m.expect(s, "mnt/disks/e", ":noatime", host.Drifted, "not staged")
 }
 
-func TestAccessTimesThatNobodyDeclaredAreLeft(t *testing.T) {
+func TestUndeclaredAccessTimesStayUnchanged(t *testing.T) {
 	m := newMachine(t)
 	m.mountAnew("/mnt/disks/e", "rw,nodiratime,relatime", "rw")
 	m.apply(m.subject(), "mnt/disks/e", ":noatime")
@@ -483,7 +483,7 @@ func TestAChangeThatFailsIsAnError(t *testing.T) {
 	}
 }
 
-func TestOriginalsAreOfWhatCanBePutBack(t *testing.T) {
+func TestOriginalsCanBeRestored(t *testing.T) {
 	m := newMachine(t)
 	m.addMount("8:81", "/", `/mnt/disks/with\040blank`, "xfs", "/dev/sdf1")
 	for name, want := range map[string]string{
@@ -538,7 +538,7 @@ func TestOtherDropIns(t *testing.T) {
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
 }
 
-func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, setting := range map[string]host.Setting{
 		"a path that leaves":     {Name: "../etc", Value: "xfs:noatime"},
 		"a line end":             {Name: disks, Value: "xfs:noatime\nExecStart=x"},
@@ -558,7 +558,7 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 	}
 }
 
-func TestARemountThatFailsIsTold(t *testing.T) {
+func TestFailedRemountIsReported(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	line := m.mounted["/mnt/disks/e"]
@@ -570,7 +570,7 @@ func TestARemountThatFailsIsTold(t *testing.T) {
 }
 
 // systemd-run expands what begins with a dollar sign.
-func TestAJournalThatIsNotOursRunsNothing(t *testing.T) {
+func TestInvalidJournalRunsNoCommand(t *testing.T) {
 	m := newMachine(t)
 	m.addMount("8:81", "/", "/mnt/$HOME", "ext4", "/dev/sdf1")
 	originals := map[string]host.Original{"mnt/*": {Present: true, Value: "/mnt/$HOME rw,noatime"}}
@@ -613,7 +613,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	}
 }
 
-func TestWhatOthersHaveChangedSinceIsNotPutBack(t *testing.T) {
+func TestForeignChangesAreNotReverted(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	original, err := s.Original(t.Context(), "mnt/disks/d1")
@@ -631,7 +631,7 @@ func TestWhatOthersHaveChangedSinceIsNotPutBack(t *testing.T) {
 	}
 }
 
-func TestWhatWasMountedWithItWaitsForTheNextMount(t *testing.T) {
+func TestExistingMountsWaitForTheNextMount(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	original, err := s.Original(t.Context(), "mnt/disks/d1")
@@ -695,7 +695,7 @@ func TestACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyEtcTakesNoDropIn(t *testing.T) {
+func TestReadOnlyEtcRejectsTheDropIn(t *testing.T) {
 	m := newMachine(t)
 	m.mounted["/"] = [5]string{"8:1", "ro,relatime", "ext4", "/dev/sda1", "ro"}
 	m.writeTable()

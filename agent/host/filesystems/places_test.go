@@ -45,7 +45,7 @@ func (m *machine) link(name, target string) {
 
 const d1 = "mnt/disks/d1"
 
-func TestFileSystemsThatTheSystemNeedsAreNotTouched(t *testing.T) {
+func TestSystemFileSystemsStayUnchanged(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(m *machine)
 		point   string
@@ -60,21 +60,21 @@ func TestFileSystemsThatTheSystemNeedsAreNotTouched(t *testing.T) {
 			m.unit("/etc/systemd/system/usr.mount", "/usr", "/dev/sdf1", "xfs", "")
 			m.addLine("90 1 8:81 / /usr rw,relatime - xfs /dev/sdf1 rw,logbufs=8,logbsize=32k,noquota")
 		}, "usr", "/usr is refused"},
-		"a mount point that leads elsewhere": {func(m *machine) {
+		"a mount point that is a link": {func(m *machine) {
 			m.link("/mnt/alias", "/opt/data")
 			m.unit("/etc/systemd/system/mnt-alias.mount", "/mnt/alias", "/dev/sdf1", "xfs", "")
 		}, "mnt/alias", "/opt/data is refused"},
-		"one that leads into the system": {func(m *machine) {
+		"one that a system directory links to": {func(m *machine) {
 			m.link("/var/lib/kubelet", "/mnt/disks/d1/kubelet")
 		}, d1, "it contains /var/lib/kubelet"},
-		"one below what the system's directory leads to": {func(m *machine) {
+		"one below the target of a system directory's link": {func(m *machine) {
 			m.link("/var/lib/containerd", "/mnt/disks")
 		}, d1, "it is in /var/lib/containerd, which is a link to /mnt/disks"},
-		"one of which a part is the kubelet's": {func(m *machine) {
+		"one with a directory of the kubelet": {func(m *machine) {
 			m.addLine("90 1 8:17 /aks/kubelet /var/lib/kubelet rw - xfs /dev/sdb1 rw")
 		}, d1, "it is also mounted at /var/lib/kubelet"},
-		"one that is also the system's": {func(m *machine) { m.addLine("90 1 8:17 / /usr/local rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /usr/local"},
-		"one that is also /var":         {func(m *machine) { m.addLine("90 1 8:17 /var /var rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /var"},
+		"one that is also mounted in the system": {func(m *machine) { m.addLine("90 1 8:17 / /usr/local rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /usr/local"},
+		"one that is also /var":                  {func(m *machine) { m.addLine("90 1 8:17 /var /var rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /var"},
 		"one with containers' layers": {func(m *machine) {
 			m.addLine("90 1 0:99 / /run/containerd/x/rootfs rw - overlay overlay rw,lowerdir=/a,upperdir=/mnt/disks/d1/images/9/fs,workdir=/w")
 		}, d1, "it contains container layers: /mnt/disks/d1/images/9/fs"},
@@ -100,7 +100,7 @@ func TestFileSystemsThatTheSystemNeedsAreNotTouched(t *testing.T) {
 	}
 }
 
-func TestWhatIsStagedWhereItIsRefusedNowStaysUnlessItBreaks(t *testing.T) {
+func TestStagedOptionsOfARejectedPlaceStayUnlessHazardous(t *testing.T) {
 	for options, stays := range map[string]bool{"noatime": true, "noexec": false} {
 		m := newMachine(t)
 		m.apply(m.subject(), d1, "xfs:"+options)

@@ -29,7 +29,7 @@ type grubbyRecord struct {
 }
 
 // The simulated grubby answers as the real script did.
-func TestGrubbyAnswersAsTheRealScript(t *testing.T) {
+func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "grubby.json"))
 	if err != nil {
 		t.Fatal(err)

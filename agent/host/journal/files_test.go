@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-func TestFilesOutliveARestartAndHoldTheJournal(t *testing.T) {
+func TestSavedFilesSurviveARestartAndKeepTheJournal(t *testing.T) {
 	dir := t.TempDir()
 	fs, err := host.OpenFS(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestFilesOutliveARestartAndHoldTheJournal(t *testing.T) {
 	}
 }
 
-func TestMoreBytesThanTheJournalKeepsAreRefused(t *testing.T) {
+func TestFilesAboveTheJournalLimitAreRejected(t *testing.T) {
 	fs, err := host.OpenFS(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -238,7 +238,7 @@ func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenWhereNothingDiffers(t *testing.T) {
+func TestNoWriteWithoutADifference(t *testing.T) {
 	fs, _ := open(t)
 	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
 	writes := 0

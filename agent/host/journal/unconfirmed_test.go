@@ -28,7 +28,7 @@ func anew(t *testing.T) host.FS {
 	return files
 }
 
-func TestWhatIsUnconfirmedOutlivesTheAgent(t *testing.T) {
+func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 	files := anew(t)
 	if err := load(t, files).SetUnconfirmed(unconfirmed("h")); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 	}
 }
 
-func TestADeadlineThatIsNoTimeIsOver(t *testing.T) {
+func TestInvalidDeadlineIsExpired(t *testing.T) {
 	files := anew(t)
 	j := load(t, files)
 	must(t, j.SetUnconfirmed(unconfirmed("h")))
@@ -132,7 +132,7 @@ func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
 	}
 }
 
-func TestHowWhatIsUnconfirmedEnds(t *testing.T) {
+func TestEndOfUnconfirmedSettings(t *testing.T) {
 	former := host.Original{Present: true, Value: "the very first"}
 	for name, test := range map[string]struct {
 		end     func(j *Journal) error

@@ -58,7 +58,7 @@ func in(tree map[string]any, path ...string) map[string]any {
 	return tree
 }
 
-func TestUnknownFieldsStayAsLongAsWhatHasThem(t *testing.T) {
+func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 	const a, c, d = "sysctl/a", "sysctl/c", "later/d"
 	for name, test := range map[string]struct {
 		change func(j *Journal) error
@@ -234,7 +234,7 @@ func TestWhatThisBuildWritesHasNoUnknownField(t *testing.T) {
 	must(t, j.MayChange())
 }
 
-func TestAJournalIsAnOrdinaryOneOnceTheUnknownFieldsAreGone(t *testing.T) {
+func TestJournalWithoutUnknownFieldsIsNormalAgain(t *testing.T) {
 	j, _ := loadNewer(t, `{"version": 1, "entries": {"a/b": {"original": {"present": false}, "applied": "1", "later": 1}}}`)
 	must(t, j.Forget("a/b"))
 	must(t, j.MayChange())
@@ -258,7 +258,7 @@ func TestUnknownFieldsKeepTheJournal(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJournalIsUnreadable(t *testing.T) {
+func TestInvalidJournalIsUnreadable(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty":                  "",
 		"truncated":              newer[:len(newer)-1],

@@ -38,7 +38,7 @@ func follow(t *testing.T, log string) (f *Follower, kmsg string) {
 	return New(root), kmsg
 }
 
-func TestReadTellsOfServersAlone(t *testing.T) {
+func TestReadReturnsOnlyServerMessages(t *testing.T) {
 	f, kmsg := follow(t, strings.Join([]string{
 		"6,1,500000,-;Linux version 6.1.0",
 		"5,2,900500000,-;nfs: server filer1 not responding, still trying",

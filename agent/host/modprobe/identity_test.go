@@ -40,11 +40,11 @@ func TestAnIdentityIsReadBackAfterTheBoot(t *testing.T) {
 		live, identifier string
 		state            host.State
 	}{
-		"the module has it":                    {identity, "", host.InSync},
-		"the client shows none of its own":     {identity, "(null)\n", host.InSync},
-		"the client shows the same":            {identity, identity + "\n", host.InSync},
-		"somebody gave the client another one": {identity, "mine\n", host.Shadowed},
-		"the module has another one":           {"former", "", host.Pending},
+		"the module has it":                        {identity, "", host.InSync},
+		"the client has no separate identifier":    {identity, "(null)\n", host.InSync},
+		"the client shows the same":                {identity, identity + "\n", host.InSync},
+		"another user gave the client another one": {identity, "mine\n", host.Shadowed},
+		"the module has another one":               {"former", "", host.Pending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := loaded(t)
@@ -64,7 +64,7 @@ func TestAnIdentityNeedsNoBootWhereTheModuleIsNotLoaded(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, uniqueID, fromNode), host.InSync)
 }
 
-func TestWithoutANodeThereIsNoIdentity(t *testing.T) {
+func TestNoIdentityWithoutANode(t *testing.T) {
 	dir, fs := loaded(t)
 	hosttest.WriteFile(t, dir, uniqueIDFile, "\n")
 	s := New(fs, nil)
@@ -75,7 +75,7 @@ func TestWithoutANodeThereIsNoIdentity(t *testing.T) {
 	}
 }
 
-func TestAnIdentityGoesWithTheNextBoot(t *testing.T) {
+func TestIdentityIsRestoredAtTheNextBoot(t *testing.T) {
 	dir, fs := loaded(t)
 	s := identified(t, dir, fs, identity)
 	hosttest.Apply(t, s, nil)

@@ -54,7 +54,7 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 	}
 }
 
-func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
+func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	_, fs := loaded(t)
 	desired := hosttest.Settings(maxSlots, "128", sessionSlots, "180")
 	hosttest.Apply(t, New(fs, nil), desired)
@@ -66,7 +66,7 @@ func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
 	}
 }
 
-func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
+func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128", sessionSlots, "180"))
@@ -81,7 +81,7 @@ func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 }
 
 func TestAModuleThatIsNotLoaded(t *testing.T) {
-	t.Run("is in sync by its file, and says so", func(t *testing.T) {
+	t.Run("is in sync by its file, with a note", func(t *testing.T) {
 		_, fs := unloaded(t)
 		s := New(fs, nil)
 		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
@@ -124,7 +124,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 }
 
-func TestAParameterThatALoadedModuleDoesNotShow(t *testing.T) {
+func TestParameterThatTheLoadedModuleLacks(t *testing.T) {
 	_, fs := loaded(t)
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings("sunrpc/tpc_max_slot_table_entries", "128"))
@@ -174,9 +174,9 @@ func TestAReadOnlyParameterThatAnotherFileSets(t *testing.T) {
 		state      host.State
 		named      string
 	}{
-		"a file after ours wins at every boot": {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed, "/etc/modprobe.d/zz.conf"},
-		"with the same value it does not":      {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=128\n", host.Pending, "only when the module is loaded"},
-		"a file before ours does not":          {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Pending, "only when the module is loaded"},
+		"a file after the drop-in wins at every boot": {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed, "/etc/modprobe.d/zz.conf"},
+		"with the same value it does not":             {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=128\n", host.Pending, "only when the module is loaded"},
+		"a file before the drop-in does not":          {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Pending, "only when the module is loaded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := loaded(t)
@@ -217,7 +217,7 @@ type rounding struct{ host.FS }
 
 func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name, "100") }
 
-func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
+func TestValueThatTheModuleRejects(t *testing.T) {
 	for want, kernel := range map[string]func(host.FS) host.Kernel{
 		"refuses":                             func(fs host.FS) host.Kernel { return refusing{fs} },
 		`the kernel set "100" instead of "1"`: func(fs host.FS) host.Kernel { return rounding{fs} },
@@ -247,7 +247,7 @@ func TestDrift(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
 }
 
-func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
+func TestUnwritableDropInIsReportedForEverySetting(t *testing.T) {
 	_, fs := loaded(t)
 	s := New(fs.WithHook(func(op host.Op, _ string) error {
 		if op == host.OpCreate {
@@ -261,23 +261,23 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "reloaded", "read-only file system")
 }
 
-func TestOthersOptionsForTheSameParameter(t *testing.T) {
+func TestForeignOptionsForTheSameParameter(t *testing.T) {
 	const later = "/etc/modprobe.d/zz.conf"
 	tests := map[string]struct {
 		file, data string
 		state      host.State
 	}{
-		"before ours":               {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
-		"after ours":                {later, "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed},
-		"after ours, in a package":  {"/usr/lib/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed},
-		"the same value":            {later, "options sunrpc tcp_max_slot_table_entries=128\n", host.InSync},
-		"among other options":       {later, "options sunrpc udp_slot_table_entries=2 tcp_max_slot_table_entries=64\n", host.Shadowed},
-		"over two lines":            {later, "options sunrpc \\\n tcp_max_slot_table_entries=64\n", host.Shadowed},
-		"another parameter":         {later, "options sunrpc tcp_slot_table_entries=64\n", host.InSync},
-		"another module":            {later, "options nfs tcp_max_slot_table_entries=64\n", host.InSync},
-		"a comment":                 {later, "# options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
-		"the same name is masked":   {"/usr/lib/modprobe.d/zz-storage-client.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
-		"the kernel's command line": {"/proc/cmdline", "ro sunrpc.tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"before the drop-in":              {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"after the drop-in":               {later, "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"after the drop-in, in a package": {"/usr/lib/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"the same value":                  {later, "options sunrpc tcp_max_slot_table_entries=128\n", host.InSync},
+		"among other options":             {later, "options sunrpc udp_slot_table_entries=2 tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"over two lines":                  {later, "options sunrpc \\\n tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"another parameter":               {later, "options sunrpc tcp_slot_table_entries=64\n", host.InSync},
+		"another module":                  {later, "options nfs tcp_max_slot_table_entries=64\n", host.InSync},
+		"a comment":                       {later, "# options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"the same name is masked":         {"/usr/lib/modprobe.d/zz-storage-client.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"the kernel's command line":       {"/proc/cmdline", "ro sunrpc.tcp_max_slot_table_entries=64\n", host.Shadowed},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestOthersOptionsForTheSameParameter(t *testing.T) {
 	}
 }
 
-func TestTransportsThatWereMadeBefore(t *testing.T) {
+func TestOlderTransports(t *testing.T) {
 	tests := map[string]struct {
 		transports []mounts.Transport
 		err        error
@@ -341,7 +341,7 @@ func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 	}
 }
 
-func TestRestorePutsTheOriginalsBack(t *testing.T) {
+func TestRestoreReturnsTheOriginals(t *testing.T) {
 	dir, fs := loaded(t)
 	var transports []mounts.Transport
 	s := New(fs, func() ([]mounts.Transport, error) { return transports, nil })
@@ -394,7 +394,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 	}
 }
 
-func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	tests := map[string]host.Setting{
 		"a module that leads elsewhere":    {Name: "../../proc/sys/kernel/core_pattern", Value: "x"},
 		"a parameter that leads elsewhere": {Name: "sunrpc/../../x", Value: "1"},
@@ -422,14 +422,14 @@ func TestValuesAreComparedAsTheKernelShowsThem(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		"equal":               {"128", "128", true},
-		"hexadecimal":         {"0x80", "128", true},
-		"a flag":              {"1", "Y", true},
-		"a flag that is off":  {"0", "N", true},
-		"different":           {"1", "N", false},
-		"no number in Go's":   {"1_28", "128", false},
-		"text is as it is":    {"auto", "auto", true},
-		"a number is no text": {"64", "auto", false},
+		"equal":                    {"128", "128", true},
+		"hexadecimal":              {"0x80", "128", true},
+		"a flag":                   {"1", "Y", true},
+		"a flag that is off":       {"0", "N", true},
+		"different":                {"1", "N", false},
+		"no number in Go's":        {"1_28", "128", false},
+		"text is compared exactly": {"auto", "auto", true},
+		"a number is no text":      {"64", "auto", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

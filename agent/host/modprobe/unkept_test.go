@@ -29,7 +29,7 @@ func unkept(t *testing.T, open func(*testing.T) (string, host.FS), mountinfo str
 	return dir, s
 }
 
-func TestAParameterThatNoFileKeeps(t *testing.T) {
+func TestParameterWithoutAFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		mountinfo, why string
 		// notLoaded is how a parameter of a module stands that is not loaded: a file in memory lasts until the boot.

@@ -7,11 +7,11 @@ func TestClientName(t *testing.T) {
 	for name, c := range map[string]struct {
 		mounts, identifier, parameter, want string
 	}{
-		"by its host name where nothing else is set":           {mounts: nfs4, identifier: "(null)", want: "node1"},
-		"by the module's parameter too":                        {mounts: nfs4, identifier: "(null)", parameter: "id-1", want: "id-1/node1"},
-		"what the network namespace has wins":                  {mounts: nfs4, identifier: "ns-1", parameter: "id-1", want: "ns-1/node1"},
-		"NFSv3 introduces itself to nobody":                    {mounts: nfs3, parameter: "id-1"},
-		"nor does a host without mounts, nor has it the files": {mounts: "\n"},
+		"by its host name if no other name is set":                {mounts: nfs4, identifier: "(null)", want: "node1"},
+		"by the module's parameter too":                           {mounts: nfs4, identifier: "(null)", parameter: "id-1", want: "id-1/node1"},
+		"the name of the network namespace wins":                  {mounts: nfs4, identifier: "ns-1", parameter: "id-1", want: "ns-1/node1"},
+		"NFSv3 sends no name":                                     {mounts: nfs3, parameter: "id-1"},
+		"a host without mounts sends no name and lacks the files": {mounts: "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{"/proc/1/mountinfo": c.mounts, hostNameFile: "node1\n"}

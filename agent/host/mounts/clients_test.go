@@ -36,7 +36,7 @@ func TestTheOldestMountOfAClientComesFirst(t *testing.T) {
 			mounts: []made{{"/a", v41, 10}, {"/b", v41 + ",nconnect=4", 500}, {"/c", v41, 20}},
 			want:   map[string]string{"/a": "/b", "/b": "/b", "/c": "/b"},
 		},
-		"by the order of the table where ages are not known": {
+		"by the order of the table if ages are unknown": {
 			mounts: []made{{"/b", v41, -1}, {"/a", v41, -1}},
 			want:   map[string]string{"/b": "/b", "/a": "/b"},
 		},
@@ -79,7 +79,7 @@ func TestVolumeEntries(t *testing.T) {
 	}
 }
 
-func TestSessionsAreThoseOfClientsWithTheirOldestMount(t *testing.T) {
+func TestSessionsOfClientsWithTheirOldestMount(t *testing.T) {
 	dir := t.TempDir()
 	line := func(id int, point, options string) string {
 		return fmt.Sprintf("%d 28 0:%d / %s rw,relatime shared:%d - nfs4 filer1:/export rw,%s,proto=tcp,addr=10.0.0.1\n", id, id, point, id, options)

@@ -148,7 +148,7 @@ func TestSessionsOfOlderKernels(t *testing.T) {
 }
 
 // Recorded on Linux 6.1 of Debian 12, while the NFS service of its server was stopped, a minute after and again 20 s later.
-func TestARequestIsTheSameAsLongAsItHasNoAnswer(t *testing.T) {
+func TestPendingRequestKeepsItsIdentity(t *testing.T) {
 	want := []counters.Request{
 		{ID: "4/15/0x6b775c33", Operation: "SEQUENCE"}, {ID: "4/593/0x69775c33", Operation: "WRITE"}, {ID: "4/595/0x18f6e574", Operation: "OPEN_NOATTR"},
 	}

@@ -199,7 +199,7 @@ func TestGlobalMountsByTheirPaths(t *testing.T) {
 	}
 }
 
-func TestWithoutStatisticsMountsAreShownAsTheTableHasThem(t *testing.T) {
+func TestMountsWithoutStatisticsAreShownFromTheTable(t *testing.T) {
 	files := node(t)
 	delete(files, "/proc/1/mountstats")
 	for name := range files {
@@ -252,7 +252,7 @@ func TestTransports(t *testing.T) {
 			mountinfo: mount("/a", "4.2", "fe80:0::1"), xprts: [][4]string{{"65536", "0", "fe80::1", "2049"}},
 			want: []Transport{{Server: "fe80::1", SlotLimit: 65536}},
 		},
-		"both kinds at one address are told apart by their ports": {
+		"ports distinguish both kinds at one address": {
 			mountinfo:  mount("/a", "3", "10.0.0.1") + mount("/b", "4.1", "10.0.0.1"),
 			mountstats: statistics("/a", "3", "744") + statistics("/b", "4.1", "0"),
 			xprts:      [][4]string{{"65536", "744", "10.0.0.1", "2049"}, {"65536", "0", "10.0.0.1", "2049"}},
@@ -264,11 +264,11 @@ func TestTransports(t *testing.T) {
 			mountinfo: mount("/a", "3", "10.0.0.1"),
 			xprts:     [][4]string{{"65536", "0", "127.0.0.1", "111"}, {"2", "0", "10.0.0.1", "0"}},
 		},
-		"a server at a port of its own": {
+		"a server at another port": {
 			mountinfo: mount("/a", "3,port=20490", "10.0.0.1"), xprts: [][4]string{{"64", "0", "10.0.0.1", "20490"}},
 			want: []Transport{{Server: "10.0.0.1", SlotLimit: 64, ObeysSlotTable: true}},
 		},
-		"a kernel that does not tell": {mountinfo: mount("/a", "3", "10.0.0.1")},
+		"a kernel that does not report it": {mountinfo: mount("/a", "3", "10.0.0.1")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 )
 
-func TestServersAreThoseOfMountsOverTCP(t *testing.T) {
+func TestServersOfMountsOverTCP(t *testing.T) {
 	lines := `40 1 0:52 / /mnt/a rw - nfs4 filer1:/a rw,vers=4.1,proto=tcp,clientaddr=10.0.0.9,addr=10.0.0.1
 41 1 0:53 / /mnt/b rw - nfs4 filer1:/b rw,vers=4.2,proto=tcp,addr=10.0.0.1
 42 1 0:54 / /mnt/c rw - nfs filer2:/c rw,vers=3,proto=tcp6,mountaddr=fd00::2,mountport=635,addr=fd00::2

@@ -45,7 +45,7 @@ SetInfos: 1 total 0 failed
 OplockBreaks: 0 sent 0 failed
 `
 
-func TestWhatWasSentOnAShare(t *testing.T) {
+func TestRequestsOnAShare(t *testing.T) {
 	operations, connections := CountsOfShare(statsOfShares, "//filer/share/of/projects")
 	want := []Operation{
 		{Name: "TREE_CONNECT", Count: 1}, {Name: "TREE_DISCONNECT"}, {Name: "CREATE", Count: 503, Errors: 2}, {Name: "CLOSE", Count: 501}, {Name: "FLUSH"},
@@ -66,7 +66,7 @@ func TestWhatWasSentOnAShare(t *testing.T) {
 }
 
 // A driver mounts what lies below a share, too: the share counts for all of it.
-func TestWhatLiesBelowAShareHasItsCounts(t *testing.T) {
+func TestMountsBelowAShareHaveItsCounts(t *testing.T) {
 	files := node(t)
 	files["/proc/fs/cifs/Stats"] = "1) \\\\files.example.com\\share\nReads: 3 total 1 failed\n"
 	files["/proc/1/mountinfo"] = strings.Replace(files["/proc/1/mountinfo"], "//files.example.com/share rw", "//files.example.com/share/below rw", 1)

@@ -8,7 +8,7 @@ import (
 // perOp is the fixture's line of READ, which nobody has asked for.
 const perOp = "        READ: 0 0 0 0 0 0 0 0 0\n"
 
-func TestOperationsThatHaveEnded(t *testing.T) {
+func TestCompletedOperations(t *testing.T) {
 	const share, disk = "/mnt/share", "/mnt/disks/d1"
 	nfs := pods + pod1 + "/volumes/kubernetes.io~csi/pv1/mount"
 	smb := func(lines string) func(map[string]string) {
@@ -33,15 +33,15 @@ func TestOperationsThatHaveEnded(t *testing.T) {
 		change func(map[string]string)
 		want   uint64
 	}{
-		"NFS: none but what mounting makes":        {nfs, counting("\tNULL: 1 1 0 44 24 3 0 4 0", "\tGETATTR: 3 3 0 1 1 1 1 1 0", "\tLOOKUP: 2 2 0 1 1 1 1 1 0", "\tEXCHANGE_ID: 1 1 0 1 1 1 1 1 0"), 0},
-		"NFS: reads":                               {nfs, counting("\tREAD: 8 9 0 1288 8397700 1 22 24 0", "\tSTATFS: 1 1 0 1 1 1 1 1 0"), 9},
-		"NFS: but not those that failed":           {nfs, counting("\tREAD: 8 9 0 1288 8397700 1 22 24 8"), 0},
-		"NFS: nor those that were never asked for": {nfs, counting("\tREAD: 0 9 0 0 0 0 0 0 0"), 0},
-		"SMB: those of the share":                  {share, smb("Creates: 9 total 0 failed\nReads: 3 total 1 failed\nWrites: 2 total 0 failed\nQueryInfos: 4 total 4 failed\n"), 4},
-		"SMB: none":                                {share, smb("Creates: 9 total 0 failed\nReads: 0 total 0 failed\n"), 0},
-		"XFS: directories and bytes":               {disk, xfs("extent_alloc 1 2 3 4\ndir 5 1 0 2\ntrans 1 2 3\nxpc 4096 100 7\n"), 4211},
-		"XFS: none":                                {disk, xfs("extent_alloc 1 2 3 4\ndir 0 0 0 0\nxpc 0 0 0\n"), 0},
-		"XFS: where the kernel does not tell":      {disk, func(map[string]string) {}, 0},
+		"NFS: only requests of the mount itself":  {nfs, counting("\tNULL: 1 1 0 44 24 3 0 4 0", "\tGETATTR: 3 3 0 1 1 1 1 1 0", "\tLOOKUP: 2 2 0 1 1 1 1 1 0", "\tEXCHANGE_ID: 1 1 0 1 1 1 1 1 0"), 0},
+		"NFS: reads":                              {nfs, counting("\tREAD: 8 9 0 1288 8397700 1 22 24 0", "\tSTATFS: 1 1 0 1 1 1 1 1 0"), 9},
+		"NFS: but not those that failed":          {nfs, counting("\tREAD: 8 9 0 1288 8397700 1 22 24 8"), 0},
+		"NFS: no requests that were never sent":   {nfs, counting("\tREAD: 0 9 0 0 0 0 0 0 0"), 0},
+		"SMB: requests of the share":              {share, smb("Creates: 9 total 0 failed\nReads: 3 total 1 failed\nWrites: 2 total 0 failed\nQueryInfos: 4 total 4 failed\n"), 4},
+		"SMB: none":                               {share, smb("Creates: 9 total 0 failed\nReads: 0 total 0 failed\n"), 0},
+		"XFS: directories and bytes":              {disk, xfs("extent_alloc 1 2 3 4\ndir 5 1 0 2\ntrans 1 2 3\nxpc 4096 100 7\n"), 4211},
+		"XFS: none":                               {disk, xfs("extent_alloc 1 2 3 4\ndir 0 0 0 0\nxpc 0 0 0\n"), 0},
+		"XFS: if the kernel does not report them": {disk, func(map[string]string) {}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func expect(t *testing.T, s *Subject, name, value string, state host.State, part
 	return got
 }
 
-func TestOptionsStandAsMountReadsThem(t *testing.T) {
+func TestOptionsAreWrittenAsMountReadsThem(t *testing.T) {
 	dir, fs := machine(t)
 	s := New(fs, differences)
 	expect(t, s, "_all", "nocto,hard", host.Drifted)
@@ -90,7 +90,7 @@ nconnect=4
 
 // What mount.nfs 2.6.2 of Debian 12 says with -v when it is run with these files on a mount of 127.0.0.1 without
 // options of its own.
-func TestOptionsArePutTogetherAsMountDoes(t *testing.T) {
+func TestOptionsAreJoinedAsMountDoes(t *testing.T) {
 	const ours = "[ NFSMount_Global_Options ]\nnconnect=4\ncto=False\nrsize=262144\nhard=True\nresvport=False\nv4.1=True\n" +
 		"[ Server \"127.0.0.1\" ]\nnconnect=8\nsoft=True\nrsize=1048576\n"
 	const other = "[ NFSMount_Global_Options ]\nnconnect=2\ntimeo=300\n[ Server \"127.0.0.1\" ]\nnconnect=3\n"
@@ -98,7 +98,7 @@ func TestOptionsArePutTogetherAsMountDoes(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"ours alone":           {map[string]string{DropIn: ours}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
+		"only the drop-in":     {map[string]string{DropIn: ours}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
 		"a later file":         {map[string]string{DropIn: ours, directory + "/zz.conf": other}, "nconnect=3,rsize=1048576,soft,timeo=300,v4.1,noresvport,hard,nocto"},
 		"the main file before": {map[string]string{DropIn: ours, mainFile: other}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto,timeo=300"},
 		"one version only": {map[string]string{DropIn: "[ NFSMount_Global_Options ]\nvers=4.1\nhard=True\nproto=tcp\nac=False\ncto=False\n" +
@@ -121,13 +121,13 @@ func TestOptionsArePutTogetherAsMountDoes(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutOfTheOptionsOfAMount(t *testing.T) {
+func TestOmittedMountOptions(t *testing.T) {
 	for name, test := range map[string]struct{ server, all, want string }{
-		"denied for the server, asked for all":         {"ac=False", "ac=True", "noac"},
-		"asked for the server, denied for all":         {"ac=True", "ac=False", "ac"},
-		"asked for the server, denied by its opposite": {"ac=True", "noac=True", "ac"},
-		"commented out with a semicolon":               {"ac=True", ";hard=True", "ac"},
-		"a version under another name":                 {"vers=4.2", "v4.1=True", "vers=4.2"},
+		"denied for the server, requested for all":         {"ac=False", "ac=True", "noac"},
+		"requested for the server, denied for all":         {"ac=True", "ac=False", "ac"},
+		"requested for the server, denied by its opposite": {"ac=True", "noac=True", "ac"},
+		"commented out with a semicolon":                   {"ac=True", ";hard=True", "ac"},
+		"a version under another name":                     {"vers=4.2", "v4.1=True", "vers=4.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
@@ -143,24 +143,24 @@ func TestWhatIsLeftOutOfTheOptionsOfAMount(t *testing.T) {
 	}
 }
 
-func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
+func TestOtherFilesAndSectionsShadowTheAgentsFile(t *testing.T) {
 	tests := map[string]struct {
 		file, data string
 		name       string
 		state      host.State
 		told       string
 	}{
-		"the main file, which is read before": {mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a later file":                        {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets another value for nconnect"},
-		"a later file with the same value":    {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=4\n", "_all", host.InSync, ""},
-		"a later file that is commented out":  {directory + "/zz.conf", "[NFSMount_Global_Options]\n# nconnect=2\n", "_all", host.InSync, ""},
-		"a file of another name":              {directory + "/zz.txt", "[NFSMount_Global_Options]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets another value for nconnect"},
-		"a section for a server that is ours": {mainFile, "[ Server \"filer1\" ]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a section for a mount point":         {mainFile, "[ MountPoint \"/data\" ]\nnconnect=2\n", "filer1", host.Shadowed, "a section for /data"},
-		"a section for another server":        {mainFile, "[ Server \"other\" ]\nnconnect=2\n", "filer1", host.InSync, ""},
-		"the same value in quotes":            {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=\"4\"\n", "_all", host.InSync, ""},
-		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets another value for hard"},
+		"the main file, which is read before":   {mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n", "_all", host.InSync, ""},
+		"a later file":                          {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets another value for nconnect"},
+		"a later file with the same value":      {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=4\n", "_all", host.InSync, ""},
+		"a later file that is commented out":    {directory + "/zz.conf", "[NFSMount_Global_Options]\n# nconnect=2\n", "_all", host.InSync, ""},
+		"a file of another name":                {directory + "/zz.txt", "[NFSMount_Global_Options]\nnconnect=2\n", "_all", host.InSync, ""},
+		"a section for a server":                {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets another value for nconnect"},
+		"a section for a server in the drop-in": {mainFile, "[ Server \"filer1\" ]\nnconnect=2\n", "_all", host.InSync, ""},
+		"a section for a mount point":           {mainFile, "[ MountPoint \"/data\" ]\nnconnect=2\n", "filer1", host.Shadowed, "a section for /data"},
+		"a section for another server":          {mainFile, "[ Server \"other\" ]\nnconnect=2\n", "filer1", host.InSync, ""},
+		"the same value in quotes":              {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=\"4\"\n", "_all", host.InSync, ""},
+		"another name for the same, later":      {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets another value for hard"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -174,14 +174,14 @@ func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
 	}
 }
 
-func TestSectionsOfOurOwnThatMountDoesNotTellApart(t *testing.T) {
+func TestAgentSectionsThatMountTreatsAsOne(t *testing.T) {
 	_, fs := machine(t)
 	s := New(fs, differences)
 	apply(t, s, "_all", "hard", "filer1", "soft")
 	expect(t, s, "filer1", "soft", host.Shadowed, "the section for all servers")
 }
 
-func TestDriftOfOurFile(t *testing.T) {
+func TestDriftOfTheAgentsFile(t *testing.T) {
 	dir, fs := machine(t)
 	s := New(fs, differences)
 	apply(t, s, "_all", "nconnect=4")
@@ -220,7 +220,7 @@ func TestAHostWhoseMountHelperIsInSbin(t *testing.T) {
 	expect(t, s, "_all", "hard", host.InSync)
 }
 
-func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, setting := range map[string]host.Setting{
 		"a server that closes the section": {Name: `a"]`, Value: "hard"},
 		"a line end in an option":          {Name: "a", Value: "hard\nsoft"},
@@ -250,7 +250,7 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 }
 
 // A directory of the name is what cannot be read even by root.
-func TestAFileThatCannotBeReadIsNotTakenForOneThatIsMissing(t *testing.T) {
+func TestUnreadableFileIsNotTreatedAsMissing(t *testing.T) {
 	for _, file := range []string{mainFile, DropIn} {
 		dir, fs := machine(t)
 		hosttest.WriteFile(t, dir, file+"/x", "")
@@ -292,7 +292,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatOthersUseIsLeft(t *testing.T) {
+func TestDirectoryWithFilesOfOthersIsKept(t *testing.T) {
 	dir, fs := machine(t)
 	hosttest.WriteFile(t, dir, directory+"/other.conf", "")
 	s := New(fs, differences)
@@ -333,7 +333,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyEtcTakesNoDefaults(t *testing.T) {
+func TestReadOnlyEtcRejectsMountDefaults(t *testing.T) {
 	dir, fs := machine(t)
 	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
 	s := New(fs.WithHook(func(host.Op, string) error { return syscall.EROFS }), differences)

@@ -63,7 +63,7 @@ func playWork(ctx context.Context) error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-func TestWhatAProcessThatWorksRefuses(t *testing.T) {
+func TestWorkloadProcessRejects(t *testing.T) {
 	work := workload.Options{Name: workload.ListDirectory, Path: ".", Workers: 1, BlockKiB: 4}
 	for name, test := range map[string]struct {
 		order workOrder
@@ -88,7 +88,7 @@ func TestWhatAProcessThatWorksRefuses(t *testing.T) {
 	}
 }
 
-func TestWhatAProcessThatWorksTells(t *testing.T) {
+func TestWorkloadProcessReports(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestWhatAProcessThatWorksTells(t *testing.T) {
 }
 
 // A workload that writes removes what it has written when it is ended: it is told to end, and not killed.
-func TestWorkThatIsEndedCleansUp(t *testing.T) {
+func TestStoppedWorkloadCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

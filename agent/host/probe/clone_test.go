@@ -103,7 +103,7 @@ func TestAPassOnAClone(t *testing.T) {
 	}
 }
 
-func TestWhatWritesOnACloneLeavesNothing(t *testing.T) {
+func TestWritingWorkloadOnACloneLeavesNoFiles(t *testing.T) {
 	p := &pod{dir: volume(t), source: "filer:/e", fsType: "nfs"}
 	phases, _, err := p.run(t, Work{Name: "CreateUnlink", Path: "a", AllowWrites: true})
 	if err != nil || phases[1].Units != 200 {
@@ -115,7 +115,7 @@ func TestWhatWritesOnACloneLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPassOnAClone(t *testing.T) {
+func TestInvalidPassesOnAClone(t *testing.T) {
 	void := func(p *pod) { p.others = 1 }
 	for name, test := range map[string]struct {
 		change func(*pod)
@@ -123,11 +123,11 @@ func TestWhatIsNoPassOnAClone(t *testing.T) {
 		want   string
 		void   bool
 	}{
-		"nothing is mounted":                     {func(p *pod) { p.fsType = "" }, "a", "only the Pod of a clone may run this command", false},
+		"no mount":                               {func(p *pod) { p.fsType = "" }, "a", "only the Pod of a clone may run this command", false},
 		"a link leads out of the volume":         {func(*pod) {}, "out", "path escapes", false},
 		"a path leads out of it":                 {func(*pod) {}, "../..", "path escapes", false},
 		"there is no such directory":             {func(*pod) {}, "nowhere", "no such file", false},
-		"somebody else is connected to it":       {void, "a", "//filer/share has 2 connections on this node", true},
+		"another connection to the share":        {void, "a", "//filer/share has 2 connections on this node", true},
 		"another mount has the same file system": {func(p *pod) { p.beside = "3 1 0:52 / /other ro - cifs //filer/share rw\n" }, "a", "another mount has the same device 0:52", true},
 	} {
 		t.Run(name, func(t *testing.T) {

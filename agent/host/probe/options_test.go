@@ -25,19 +25,19 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 		fsType, options string
 		want            []string
 	}{
-		"no version is negotiated from the newest down":      {"nfs", "hard", []string{v4("2", "hard"), v4("1", "hard"), v4("0", "hard"), v3("hard")}},
-		"no options at all":                                  {"nfs", "", []string{v4("2", ""), v4("1", ""), v4("0", ""), v3("")}},
-		"version 4 is never made a 3":                        {"nfs", "vers=4 hard", []string{v4("2", "hard"), v4("1", "hard"), v4("0", "hard")}},
-		"nfs4 is version 4":                                  {"nfs4", "hard", []string{v4("2", "hard"), v4("1", "hard"), v4("0", "hard")}},
-		"a minor version stays":                              {"nfs", "nfsvers=4.1 nconnect=8", []string{v4("1", "nconnect=8")}},
-		"the flag of a version":                              {"nfs", "v4.0", []string{v4("0", "")}},
-		"the old way to write a minor version":               {"nfs", "vers=4 minorversion=1 sec=sys", []string{v4("1", "sec=sys")}},
-		"comma-joined entries are one option each":           {"nfs", "vers=4,minorversion=1,sec=sys noresvport", []string{v4("1", "sec=sys,noresvport")}},
-		"version 3 locks locally and asks rpcbind for ports": {"nfs", "nfsvers=3 nocto", []string{v3("nocto")}},
-		"version 3 keeps its protocol":                       {"nfs", "v3 udp", []string{"udp,vers=3,mountvers=3,mountproto=udp,nolock,addr=192.0.2.7"}},
-		"lock is not in force":                               {"nfs", "v3 lock", []string{v3("lock")}},
-		"what is a flag is not handed over":                  {"nfs", "vers=4.1 ro noatime _netdev nofail", []string{v4("1", "")}},
-		"an unknown option is the kernel's to refuse":        {"nfs", "vers=4.1 nconect=4", []string{v4("1", "nconect=4")}},
+		"no version is negotiated from the newest down":         {"nfs", "hard", []string{v4("2", "hard"), v4("1", "hard"), v4("0", "hard"), v3("hard")}},
+		"no options at all":                                     {"nfs", "", []string{v4("2", ""), v4("1", ""), v4("0", ""), v3("")}},
+		"version 4 is never made a 3":                           {"nfs", "vers=4 hard", []string{v4("2", "hard"), v4("1", "hard"), v4("0", "hard")}},
+		"nfs4 is version 4":                                     {"nfs4", "hard", []string{v4("2", "hard"), v4("1", "hard"), v4("0", "hard")}},
+		"a minor version stays":                                 {"nfs", "nfsvers=4.1 nconnect=8", []string{v4("1", "nconnect=8")}},
+		"the flag of a version":                                 {"nfs", "v4.0", []string{v4("0", "")}},
+		"the old way to write a minor version":                  {"nfs", "vers=4 minorversion=1 sec=sys", []string{v4("1", "sec=sys")}},
+		"comma-joined entries are one option each":              {"nfs", "vers=4,minorversion=1,sec=sys noresvport", []string{v4("1", "sec=sys,noresvport")}},
+		"version 3 locks locally and queries rpcbind for ports": {"nfs", "nfsvers=3 nocto", []string{v3("nocto")}},
+		"version 3 keeps its protocol":                          {"nfs", "v3 udp", []string{"udp,vers=3,mountvers=3,mountproto=udp,nolock,addr=192.0.2.7"}},
+		"lock has no effect":                                    {"nfs", "v3 lock", []string{v3("lock")}},
+		"flags are not passed as options":                       {"nfs", "vers=4.1 ro noatime _netdev nofail", []string{v4("1", "")}},
+		"an unknown option is passed to the kernel":             {"nfs", "vers=4.1 nconect=4", []string{v4("1", "nconect=4")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := parseList(strings.Fields(test.options))
@@ -62,7 +62,7 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAttempt(t *testing.T) {
+func TestInvalidAttempts(t *testing.T) {
 	if _, err := parseList([]string{"vers=4.1", "nfsvers=4.1"}); err == nil {
 		t.Error("mount.nfs refuses two versions")
 	}

@@ -24,7 +24,7 @@ func trial(more ...func(*Order)) Order {
 
 func named(name string) func(*Order) { return func(o *Order) { o.Work.Name = name } }
 
-func TestEachPassHasAMountOfItsOwn(t *testing.T) {
+func TestEachPassHasASeparateMount(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(trial())
 	if !r.Succeeded || r.Missing() != nil {
@@ -50,7 +50,7 @@ func TestEachPassHasAMountOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAMountIsMeasuredByItself(t *testing.T) {
+func TestMountIsMeasuredSeparately(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(trial(named(MountOnly)))
 	if !r.Succeeded || len(r.Passes) != 3 || len(r.Passes[0].Phases) != 1 {
@@ -61,7 +61,7 @@ func TestAMountIsMeasuredByItself(t *testing.T) {
 	}
 }
 
-func TestWhatWritesHasAWritableMount(t *testing.T) {
+func TestWritingWorkloadHasAWritableMount(t *testing.T) {
 	k := &fakeKernel{t: t}
 	k.run(trial(named("CreateUnlink"), func(o *Order) { o.Work.AllowWrites = true }))
 	for _, line := range k.log {
@@ -72,14 +72,14 @@ func TestWhatWritesHasAWritableMount(t *testing.T) {
 }
 
 // A runner that is killed leaves its directory to the trial's next order, and to no other trial.
-func TestOrdersOfATrialWriteBelowOneDirectory(t *testing.T) {
+func TestTrialOrdersWriteBelowOneDirectory(t *testing.T) {
 	first, next, other := Work{}.options("abc-1"), Work{}.options("abc-2"), Work{}.options("abd-1")
 	if first.ID != next.ID || !next.TakeOver || first.ID == other.ID {
 		t.Errorf("below %s, %s and %s", first.ID, next.ID, other.ID)
 	}
 }
 
-func TestWhatEndsATrial(t *testing.T) {
+func TestEndOfATrial(t *testing.T) {
 	candidate := func(data string) error {
 		if strings.Contains(data, "actimeo=30") {
 			return syscall.EINVAL
@@ -99,7 +99,7 @@ func TestWhatEndsATrial(t *testing.T) {
 		"one that comes first; the volume's own can":     {fakeKernel{refuse: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
 		"work that fails":                                {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
 		"a mount that shares the device of another one":  {fakeKernel{shared: true}, trial(), 0, "", false, true},
-		"other connections than the list asks for":       {fakeKernel{transports: 3}, trial(), 0, "", false, true},
+		"other connections than the options request":     {fakeKernel{transports: 3}, trial(), 0, "", false, true},
 		"something else that is mounted in that network": {fakeKernel{leftover: 99}, trial(), 0, "not mounted: 1 NFS file systems are already mounted in this network namespace", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -183,7 +183,7 @@ func (k *fakeKernel) run(order Order) Result {
 	return r
 }
 
-func TestAListThatWorks(t *testing.T) {
+func TestValidMountOptions(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if !r.Tried || !r.Succeeded || r.Missing() != nil || r.Own != nil {
@@ -198,7 +198,7 @@ func TestAListThatWorks(t *testing.T) {
 	}
 }
 
-func TestTheKernelsTextOfAListThatItRefuses(t *testing.T) {
+func TestKernelMessageForRejectedOptions(t *testing.T) {
 	k := &fakeKernel{t: t, told: "nfs: Unknown parameter 'nconect'", refuse: func(data string) error {
 		if strings.Contains(data, "nconect") {
 			return syscall.EINVAL
@@ -214,7 +214,7 @@ func TestTheKernelsTextOfAListThatItRefuses(t *testing.T) {
 	}
 }
 
-func TestWhatFailsAlikeWithTheVolumesOwnListIsToldSo(t *testing.T) {
+func TestFailureWithTheOriginalOptionsIsReported(t *testing.T) {
 	k := &fakeKernel{t: t, refuse: func(string) error { return syscall.EPERM }}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if r.Succeeded || r.Own == nil || r.Own.Succeeded || r.Own.Message != "mount(2): operation not permitted" {
@@ -241,9 +241,9 @@ func TestAVersionIsNegotiated(t *testing.T) {
 			}
 			return syscall.EPROTONOSUPPORT
 		}, true, "", 4},
-		"the server is away":                       {func(string) error { return syscall.ETIMEDOUT }, false, "mount(2): connection timed out", 1},
-		"the path is not there, not by 3 either":   {func(string) error { return syscall.ENOENT }, false, "mount(2): no such file or directory", 2},
-		"nothing of the list is known, by any one": {func(string) error { return syscall.EINVAL }, false, "mount(2): invalid argument", 4},
+		"the server is away":                     {func(string) error { return syscall.ETIMEDOUT }, false, "mount(2): connection timed out", 1},
+		"the path is not there, not by 3 either": {func(string) error { return syscall.ENOENT }, false, "mount(2): no such file or directory", 2},
+		"no version supports the options":        {func(string) error { return syscall.EINVAL }, false, "mount(2): invalid argument", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &fakeKernel{t: t, refuse: test.refuse}
@@ -261,14 +261,14 @@ func TestAVersionIsNegotiated(t *testing.T) {
 	}
 }
 
-func TestNothingIsMountedWithoutTheProofs(t *testing.T) {
+func TestNoMountWithoutTheProofs(t *testing.T) {
 	for name, test := range map[string]struct {
 		kernel *fakeKernel
 		order  Order
 		proof  ProofType
 		want   string
 	}{
-		"the node's own network":              {&fakeKernel{network: "net:[1]"}, Order{}, OwnNetwork, "in the network namespace of the node"},
+		"the network of the node":             {&fakeKernel{network: "net:[1]"}, Order{}, OwnNetwork, "in the network namespace of the node"},
 		"an identifier that does not stay":    {&fakeKernel{deaf: true}, Order{}, Identifier, "read \"(null)\" after"},
 		"a kernel without the file":           {&fakeKernel{prepareErr: errors.New("mount sysfs: no such device")}, Order{}, Identifier, "mount sysfs: no such device"},
 		"something else mounted and it stays": {&fakeKernel{leftover: leftoverTries + 1}, Order{}, NoOtherMount, "1 NFS file systems are already mounted"},
@@ -287,27 +287,27 @@ func TestNothingIsMountedWithoutTheProofs(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatDoesNotSayWhichNetworkIsTheNodes(t *testing.T) {
+func TestOrderWithoutTheNetworkOfTheNode(t *testing.T) {
 	k := &fakeKernel{t: t, network: "net:[2]"}
 	if r := newWork(k, Order{Server: "filer", Path: "/e", FSType: "nfs"}).run(context.Background()); r.Tried || len(k.log) > 0 {
 		t.Errorf("result is %+v", r)
 	}
 }
 
-func TestWhatAnEarlierOrderLeftIsWaitedFor(t *testing.T) {
+func TestMountsOfAnEarlierOrderAreAwaited(t *testing.T) {
 	k := &fakeKernel{t: t, leftover: 3}
 	if r := k.run(Order{Options: []string{"vers=4.1"}}); !r.Succeeded || r.Missing() != nil {
 		t.Errorf("result is %+v", r)
 	}
 }
 
-func TestAMountThatSharesSomethingIsVoid(t *testing.T) {
+func TestMountThatSharesConnectionsIsInvalid(t *testing.T) {
 	for name, test := range map[string]struct {
 		kernel *fakeKernel
 		proof  ProofType
 	}{
-		"fewer connections than asked for": {&fakeKernel{transports: 1}, Transports},
-		"more connections than asked for":  {&fakeKernel{transports: 8}, Transports},
+		"fewer connections than requested": {&fakeKernel{transports: 1}, Transports},
+		"more connections than requested":  {&fakeKernel{transports: 8}, Transports},
 		"the device of another mount":      {&fakeKernel{shared: true}, OwnDevice},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,18 +320,18 @@ func TestAMountThatSharesSomethingIsVoid(t *testing.T) {
 	}
 }
 
-func TestWhatTheRootAnswers(t *testing.T) {
+func TestResponseOfTheRootDirectory(t *testing.T) {
 	for name, test := range map[string]struct {
 		err   error
 		works bool
 	}{
-		"it is read":                      {nil, true},
-		"the user may not read it":        {fmt.Errorf("open the root: %w", syscall.EACCES), true},
-		"the user may not even ask":       {fmt.Errorf("statfs: %w", syscall.EPERM), true},
-		"the server has lost it":          {fmt.Errorf("statfs: %w", syscall.ESTALE), false},
-		"the server fails":                {fmt.Errorf("read the root: %w", syscall.EIO), false},
-		"the server does not answer it":   {fmt.Errorf("statfs: %w", syscall.ETIMEDOUT), false},
-		"the list makes it unserviceable": {fmt.Errorf("statfs: %w", syscall.EREMOTEIO), false},
+		"it is read":                          {nil, true},
+		"the user may not read it":            {fmt.Errorf("open the root: %w", syscall.EACCES), true},
+		"the user may not send requests":      {fmt.Errorf("statfs: %w", syscall.EPERM), true},
+		"the server has lost it":              {fmt.Errorf("statfs: %w", syscall.ESTALE), false},
+		"the server fails":                    {fmt.Errorf("read the root: %w", syscall.EIO), false},
+		"the server does not respond":         {fmt.Errorf("statfs: %w", syscall.ETIMEDOUT), false},
+		"the options make the mount unusable": {fmt.Errorf("statfs: %w", syscall.EREMOTEIO), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &fakeKernel{t: t, readErr: test.err}

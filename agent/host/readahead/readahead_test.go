@@ -70,7 +70,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return hosttest.ReadTree(t, dir, "/sys", "/etc")
 }
 
-func TestEveryMountOfTheTypeHasTheWindowAndOthersHaveNot(t *testing.T) {
+func TestOnlyMountsOfTheTypeHaveTheWindow(t *testing.T) {
 	dir, fs := machine(t)
 	s := subject(fs)
 	expect(t, s, "nfs4", "15360", host.Drifted, "0:52 has 128")
@@ -97,7 +97,7 @@ func TestEveryMountOfTheTypeHasTheWindowAndOthersHaveNot(t *testing.T) {
 	}
 }
 
-func TestWhatIsObservedIsTheSmallestWindow(t *testing.T) {
+func TestObservedWindowIsTheSmallest(t *testing.T) {
 	dir, fs := machine(t)
 	s := subject(fs)
 	apply(t, s, "nfs4", "15360")
@@ -109,10 +109,10 @@ func TestWhatIsObservedIsTheSmallestWindow(t *testing.T) {
 	expect(t, s, "nfs4", "15360", host.InSync)
 }
 
-func TestWithoutAMountItWaitsForTheNextOne(t *testing.T) {
+func TestNoMountWaitsForTheNextOne(t *testing.T) {
 	tests := map[string]struct{ fsType, without, told string }{
-		"NFS, where nfs-utils sets windows": {"nfs4", "", NFSConf},
-		"NFS, where it does not":            {"nfs4", nfsrahead, "from the agent"},
+		"NFS, if nfs-utils sets windows":    {"nfs4", "", NFSConf},
+		"NFS, if nfs-utils does not":        {"nfs4", nfsrahead, "from the agent"},
 		"SMB, which udev knows by its name": {"cifs", "", UdevRule},
 		"a disk's file system, the agent's": {"xfs", "", "from the agent"},
 	}
@@ -173,7 +173,7 @@ func TestAMountThatComesAgainWithTheSameNumberIsFollowed(t *testing.T) {
 	expect(t, s, "nfs4", "15360", host.InSync)
 }
 
-func TestWhatWasRestoredIsFollowedAgain(t *testing.T) {
+func TestRestoredMountsAreFollowedAgain(t *testing.T) {
 	_, fs := machine(t)
 	s := subject(fs)
 	apply(t, s, "nfs4", "15360")
@@ -183,7 +183,7 @@ func TestWhatWasRestoredIsFollowedAgain(t *testing.T) {
 	expect(t, s, "nfs4", "15360", host.Drifted, NFSConf)
 }
 
-func TestAMountThatGoesMeanwhileIsNoFailure(t *testing.T) {
+func TestMountThatDisappearsIsNoFailure(t *testing.T) {
 	t.Run("before it is written", func(t *testing.T) {
 		dir, fs := machine(t)
 		s := subject(fs.WithHook(func(op host.Op, name string) error {
@@ -221,7 +221,7 @@ func (r reading) ReadValue(name string) (string, error) {
 	return r.FS.ReadValue(name)
 }
 
-func TestAFileOfOursThatSaysOtherwiseIsDrift(t *testing.T) {
+func TestDifferentContentOfTheAgentsFileIsDrift(t *testing.T) {
 	const rule = `ACTION=="%s", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="%s"` + "\n"
 	for name, test := range map[string]struct{ fsType, file, data string }{
 		"nothing for NFS":          {"nfs4", NFSConf, ""},
@@ -280,7 +280,7 @@ func (r rounding) WriteValue(name, value string) error {
 	return r.FS.WriteValue(name, grantedSize(value))
 }
 
-func TestAWindowThatTheKernelMakesAnotherOfIsFailed(t *testing.T) {
+func TestWindowThatTheKernelChangesIsFailed(t *testing.T) {
 	_, fs := machine(t)
 	s := subject(fs)
 	s.kernel = stubborn{fs}
@@ -304,7 +304,7 @@ func TestAWindowThatCannotBeWrittenIsFailed(t *testing.T) {
 	expect(t, s, "nfs4", "15360", host.Failed, "read-only file system")
 }
 
-func TestWhatIsNoTypeOrSizeIsRefused(t *testing.T) {
+func TestInvalidTypeOrSizeIsRejected(t *testing.T) {
 	for _, setting := range []host.Setting{{Name: "../x", Value: "4"}, {Name: "nfs", Value: `4", RUN+="x`}} {
 		dir, fs := machine(t)
 		before := tree(t, dir)
@@ -348,7 +348,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	}
 }
 
-func TestDisksGoBackToWhatEachHad(t *testing.T) {
+func TestEachDiskReturnsToItsOriginalWindow(t *testing.T) {
 	dir, fs := machine(t)
 	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo+
 		"50 24 9:1 / /mnt/raid1 rw - xfs /dev/md1 rw\n51 24 8:33 / /mnt/part2 rw - xfs /dev/sdc1 rw\n")
@@ -372,7 +372,7 @@ func TestDisksGoBackToWhatEachHad(t *testing.T) {
 	}
 }
 
-func TestMountsWhoseOriginalIsNotKnown(t *testing.T) {
+func TestMountsWithAnUnknownOriginal(t *testing.T) {
 	dir, fs := machine(t)
 	s := subject(fs)
 	apply(t, s, "nfs", "15360", "cifs", "8192")

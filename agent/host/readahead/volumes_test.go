@@ -29,7 +29,7 @@ func expectWindows(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-func TestVolumesThatShareAWindowHaveThatOfTheFirstByName(t *testing.T) {
+func TestVolumesThatShareAWindowUseTheFirstByName(t *testing.T) {
 	for _, entries := range [][]mounts.VolumeEntry{{at("pv1", "0:52"), at("pv2", "0:52")}, {at("pv2", "0:52"), at("pv1", "0:52")}} {
 		dir, fs := machine(t)
 		v := volumes(fs, entries...)
@@ -81,7 +81,7 @@ func TestAMountOfAVolumeThatIsYoungerThanItsOriginal(t *testing.T) {
 	expectWindows(t, dir, map[string]string{"0:52": kernelDefault, "9:0": "1024"})
 }
 
-func TestWhatIsNoSizeOfAVolumeIsRefused(t *testing.T) {
+func TestInvalidSizeOfAVolumeIsRejected(t *testing.T) {
 	dir, fs := machine(t)
 	v := volumes(fs, at("pv1", "0:52"))
 	desired := hosttest.Settings("pv1", "64k")
@@ -90,9 +90,9 @@ func TestWhatIsNoSizeOfAVolumeIsRefused(t *testing.T) {
 	expectWindows(t, dir, map[string]string{"0:52": "128"})
 }
 
-func TestARestoreOfAVolumeThatFailsIsTold(t *testing.T) {
+func TestFailedRestoreOfAVolumeIsReported(t *testing.T) {
 	originals := map[string]host.Original{"pv1": {Present: true, Value: "256"}}
-	t.Run("the first of two windows is refused", func(t *testing.T) {
+	t.Run("the first of two windows is rejected", func(t *testing.T) {
 		dir, fs := machine(t)
 		v := volumes(fs.WithHook(func(op host.Op, name string) error {
 			if op == host.OpWriteValue && name == bdi("0:52") {
@@ -103,7 +103,7 @@ func TestARestoreOfAVolumeThatFailsIsTold(t *testing.T) {
 		hosttest.ExpectState(t, v.Restore(t.Context(), originals)[0], host.Failed, "read-only file system")
 		expectWindows(t, dir, map[string]string{"0:52": "128"})
 	})
-	t.Run("the mount table is not read when it is asked who else decides", func(t *testing.T) {
+	t.Run("the mount table is not read to find the other owner", func(t *testing.T) {
 		dir, fs := machine(t)
 		reads := 0
 		v := volumes(fs)

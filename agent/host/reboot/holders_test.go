@@ -76,18 +76,18 @@ func (m machine) logind() Logind {
 	return New(fs.AsReadOnly(), &runner{})
 }
 
-func TestWhatHoldsAReboot(t *testing.T) {
+func TestRebootHolders(t *testing.T) {
 	lockFrontend, rpm := "/var/lib/dpkg/lock-frontend", "/usr/lib/sysimage/rpm/.rpm.lock"
 	tests := map[string]struct {
 		arrange func(m machine)
 		want    []string
 	}{
-		"nothing on a host without a package manager and without logind": {arrange: func(machine) {}},
-		"a lock file that nobody holds is nothing":                       {arrange: func(m machine) { m.write(lockFrontend, "") }},
+		"no holder on a host without a package manager and logind": {arrange: func(machine) {}},
+		"an unlocked lock file is no holder":                       {arrange: func(m machine) { m.write(lockFrontend, "") }},
 		"a lock that the kernel does not list by this device": {
 			func(m machine) { m.lock(lockFrontend, unix.F_WRLCK) }, []string{lockFrontend + " is locked"},
 		},
-		"nor does one who only reads hold it": {arrange: func(m machine) { m.lock(rpm, unix.F_RDLCK) }},
+		"a reader is no holder": {arrange: func(m machine) { m.lock(rpm, unix.F_RDLCK) }},
 		"a lock with the process behind it": {
 			func(m machine) {
 				m.lock(rpm, unix.F_WRLCK)
@@ -96,7 +96,7 @@ func TestWhatHoldsAReboot(t *testing.T) {
 			},
 			[]string{rpm + " is locked by dnf (process 1234)"},
 		},
-		"a process that is gone by now": {
+		"a process that has exited": {
 			func(m machine) {
 				m.lock(rpm, unix.F_WRLCK)
 				m.list(rpm, "2: POSIX  ADVISORY  WRITE 1234 %s 0 EOF")
@@ -117,7 +117,7 @@ func TestWhatHoldsAReboot(t *testing.T) {
 			},
 			[]string{lockFrontend + " is locked"},
 		},
-		"who waits for a lock does not have it": {
+		"a waiting process is no holder": {
 			arrange: func(m machine) {
 				m.write(lockFrontend, "")
 				m.list(lockFrontend, "2: -> POSIX  ADVISORY  WRITE 55 %s 0 EOF")
@@ -185,14 +185,14 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 		want       []string
 		wantErr    string
 	}{
-		"who delays or means something else does not hold it": {inhibitors: []inhibitor{kubelet, weak, sleep}},
-		"who blocks is named with the reason": {
+		"delay inhibitors and other inhibitors are no holders": {inhibitors: []inhibitor{kubelet, weak, sleep}},
+		"a block inhibitor is named with the reason": {
 			inhibitors: []inhibitor{kubelet, update},
 			want:       []string{`Package Updater inhibits shutdown ("Installing \"x\"", process 812)`},
 		},
-		"nobody":            {},
+		"no inhibitor":      {},
 		"there is no login": {answer: "org.freedesktop.DBus.Error.ServiceUnknown"},
-		"an answer that tells nothing is no agreement": {
+		"an empty response does not permit a reboot": {
 			answer: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "list shutdown inhibitors of logind: ",
 		},
 	}
@@ -213,7 +213,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 }
 
 // A socket that outlived its bus means that there is no bus, as a missing one does.
-func TestABusThatIsGoneInhibitsNothing(t *testing.T) {
+func TestMissingBusDoesNotInhibitReboots(t *testing.T) {
 	m := machine{t, shortdir.New(t)}
 	m.write(busSocket, "")
 	if err := os.Remove(filepath.Join(m.dir, busSocket)); err != nil {
@@ -233,7 +233,7 @@ func TestABusThatIsGoneInhibitsNothing(t *testing.T) {
 }
 
 // What is in the place of a lock file and cannot be asked is not taken for free.
-func TestALockThatCannotBeAskedIsNoAgreement(t *testing.T) {
+func TestFailedLockQueryDoesNotPermitAReboot(t *testing.T) {
 	m := machine{t, shortdir.New(t)}
 	m.write("/var/lib/dpkg/.keep", "")
 	if err := os.Symlink("lock", filepath.Join(m.dir, "/var/lib/dpkg/lock")); err != nil {

@@ -131,11 +131,11 @@ func TestReboot(t *testing.T) {
 		argv     []string
 		wantErr  string
 	}{
-		"logind agrees":         {calls: []string{"Reboot"}},
-		"logind refuses":        {answer: "org.freedesktop.DBus.Error.AccessDenied", calls: []string{"Reboot"}, wantErr: "AccessDenied"},
-		"there is no logind":    {answer: "org.freedesktop.DBus.Error.ServiceUnknown", calls: []string{"Reboot"}, argv: systemctl},
-		"there is no bus":       {noBus: true, argv: systemctl},
-		"nothing of it reboots": {noBus: true, argv: systemctl, fallback: errors.New("no systemctl"), wantErr: "no systemctl"},
+		"logind agrees":      {calls: []string{"Reboot"}},
+		"logind rejects it":  {answer: "org.freedesktop.DBus.Error.AccessDenied", calls: []string{"Reboot"}, wantErr: "AccessDenied"},
+		"there is no logind": {answer: "org.freedesktop.DBus.Error.ServiceUnknown", calls: []string{"Reboot"}, argv: systemctl},
+		"there is no bus":    {noBus: true, argv: systemctl},
+		"no method reboots":  {noBus: true, argv: systemctl, fallback: errors.New("no systemctl"), wantErr: "no systemctl"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -45,8 +45,8 @@ func portOf(address net.Addr) int { return address.(*net.TCPAddr).Port }
 func TestSocketOf(t *testing.T) {
 	id := netlink.SocketID{SourcePort: 812, DestinationPort: 2049, Destination: net.ParseIP("::ffff:10.0.0.1")}
 	for name, info := range map[string]netlink.TCPInfo{
-		"nothing of what was sent comes there": {Unacked: 3, Retransmits: 7, Backoff: 9, Min_rtt: 1400},
-		"nothing leaves this host":             {Probes: 7, Backoff: 9, Min_rtt: 1400},
+		"no sent data arrives":     {Unacked: 3, Retransmits: 7, Backoff: 9, Min_rtt: 1400},
+		"no data leaves this host": {Probes: 7, Backoff: 9, Min_rtt: 1400},
 	} {
 		got, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_ESTABLISHED}, TCPInfo: &info})
 		want := Socket{Local: 812, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 7, MinRoundTrip: 1400 * time.Microsecond}

@@ -14,7 +14,7 @@ func atLeast(value string) []host.Setting {
 
 const rmemFile = "/proc/sys/net/ipv4/tcp_rmem"
 
-func TestWhatIsToBeAtLeastIsRaisedAndNeverLowered(t *testing.T) {
+func TestMinimumIsRaisedAndNeverLowered(t *testing.T) {
 	const numbers = "4096 1048576 16777216"
 	for name, test := range map[string]struct {
 		value, live, want, file string
@@ -23,9 +23,9 @@ func TestWhatIsToBeAtLeastIsRaisedAndNeverLowered(t *testing.T) {
 		"an old kernel": {value: numbers, live: "4096\t131072\t6291456\n", want: numbers, file: numbers, changes: true},
 		"a kernel with a larger maximum": {value: "4096 1048576 33554432", live: "4096\t131072\t33554432\n", want: "4096 1048576 33554432",
 			file: "4096 1048576 33554432", changes: true},
-		"a kernel that has as much in all places": {value: "8192 2097152 33554432", live: "8192 2097152 33554432", want: "8192 2097152 33554432", file: "8192 2097152 33554432"},
-		"somebody has raised one number further":  {value: numbers, live: "4096 131072 67108864", want: "4096 1048576 67108864", file: numbers, changes: true},
-		"somebody has raised all numbers further": {value: numbers, live: "4096 2097152 67108864", want: "4096 2097152 67108864", file: numbers},
+		"a kernel that has as much in all places":     {value: "8192 2097152 33554432", live: "8192 2097152 33554432", want: "8192 2097152 33554432", file: "8192 2097152 33554432"},
+		"another user has raised one number further":  {value: numbers, live: "4096 131072 67108864", want: "4096 1048576 67108864", file: numbers, changes: true},
+		"another user has raised all numbers further": {value: numbers, live: "4096 2097152 67108864", want: "4096 2097152 67108864", file: numbers},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := debian(t)
@@ -58,7 +58,7 @@ func TestWhatIsToBeAtLeastIsRaisedAndNeverLowered(t *testing.T) {
 	}
 }
 
-func TestWhatIsToBeAtLeastDriftsOnlyDownwards(t *testing.T) {
+func TestMinimumDriftsOnlyDownwards(t *testing.T) {
 	const numbers = "4096 1048576 16777216"
 	dir, fs := debian(t)
 	s := New(fs)

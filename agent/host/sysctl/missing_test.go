@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-func TestAMissingParameterTellsWhereItWent(t *testing.T) {
+func TestMissingParameterHasAReason(t *testing.T) {
 	tests := map[string][]string{
 		"net.ipv4.tcp_tw_recycle":              {"removed in Linux 4.12"},
 		"kernel.sched_min_granularity_ns":      {"removed in Linux 5.13", "debugfs"},
@@ -48,7 +48,7 @@ func TestAParameterIsSetOnceItsModuleIsLoaded(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1048576"), host.InSync)
 }
 
-func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
+func TestUnreadableParameterIsAnAction(t *testing.T) {
 	dir, fs := debian(t)
 	const name, file = "net.ipv6.neigh.flush", "/proc/sys/net/ipv6/neigh/flush"
 	hosttest.WriteFile(t, dir, file, "")
@@ -83,7 +83,7 @@ func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
 	}
 }
 
-func TestInAnImageOnlyFilesCount(t *testing.T) {
+func TestOnlyFilesCountInAnImage(t *testing.T) {
 	dir, fs := debian(t)
 	hosttest.WriteFile(t, dir, "/etc/sysctl.d/10-own.conf", "net.core.rmem_max = 1048576\n")
 	live := hosttest.ReadTree(t, dir, "/proc")
@@ -111,7 +111,7 @@ func TestInAnImageOnlyFilesCount(t *testing.T) {
 	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "1048576"}})[0], host.InSync)
 }
 
-func TestRestoreOfWhatCameWithAnImageSaysWhenTheKernelsOwnValueReturns(t *testing.T) {
+func TestRestoreOfAnImageValueNamesTheNextBoot(t *testing.T) {
 	dir, fs := debian(t)
 	before := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max")
 	got := New(fs).Restore(t.Context(), map[string]host.Original{rmemMax: {}})[0]

@@ -58,16 +58,16 @@ func originalOf(t *testing.T, s *Subject, name string) host.Original {
 	return original
 }
 
-func TestAPairIsPutBackTogether(t *testing.T) {
+func TestPairIsRestoredTogether(t *testing.T) {
 	tests := map[string]struct {
 		ratio, bytes string
 		set          []string
 	}{
-		"bytes were in force, the ratio is set":       {"0", "50000000", []string{ratio, "15"}},
-		"bytes were in force, and others are set":     {"0", "50000000", []string{bytes, "80000000"}},
-		"the ratio was in force, bytes are set":       {"20", "0", []string{bytes, "80000000"}},
-		"the ratio was in force, and another is set":  {"20", "0", []string{ratio, "15"}},
-		"the ratio was in force, and is set as it is": {"20", "0", []string{ratio, "20"}},
+		"bytes were effective, the ratio is set":        {"0", "50000000", []string{ratio, "15"}},
+		"bytes were effective, and other bytes are set": {"0", "50000000", []string{bytes, "80000000"}},
+		"the ratio was effective, bytes are set":        {"20", "0", []string{bytes, "80000000"}},
+		"the ratio was effective, and another is set":   {"20", "0", []string{ratio, "15"}},
+		"the ratio was effective, and the same is set":  {"20", "0", []string{ratio, "20"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestAPairIsPutBackTogether(t *testing.T) {
 }
 
 // A journal of an earlier release holds one value of a pair. Where that was not 0, the other was.
-func TestAPairOfAnEarlierReleaseIsPutBackAsFarAsItIsKnown(t *testing.T) {
+func TestPairOfAnEarlierReleaseIsRestoredIfKnown(t *testing.T) {
 	tests := map[string]struct {
 		name, value, file string
 		now               [2]string
@@ -95,11 +95,11 @@ func TestAPairOfAnEarlierReleaseIsPutBackAsFarAsItIsKnown(t *testing.T) {
 		message           string
 		want              [2]string
 	}{
-		"the ratio was in force":                   {ratio, "20", "", [2]string{"15", "0"}, host.InSync, "", [2]string{"20", "0"}},
-		"bytes were in force, as a file says":      {ratio, "0", "vm.dirty_bytes = 50000000\n", [2]string{"15", "0"}, host.InSync, "", [2]string{"0", "50000000"}},
-		"bytes were in force, and nothing says so": {ratio, "0", "", [2]string{"15", "0"}, host.Failed, "vm.dirty_bytes was effective before", [2]string{"15", "0"}},
-		"somebody has set the bytes again":         {ratio, "0", "", [2]string{"0", "60000000"}, host.InSync, "effective again", [2]string{"0", "60000000"}},
-		"the ratio was in force, bytes are ours":   {bytes, "0", "vm.dirty_ratio = 30\n", [2]string{"0", "60000000"}, host.InSync, "", [2]string{"30", "0"}},
+		"the ratio was effective":                    {ratio, "20", "", [2]string{"15", "0"}, host.InSync, "", [2]string{"20", "0"}},
+		"bytes were effective, and a file has them":  {ratio, "0", "vm.dirty_bytes = 50000000\n", [2]string{"15", "0"}, host.InSync, "", [2]string{"0", "50000000"}},
+		"bytes were effective, and no file has them": {ratio, "0", "", [2]string{"15", "0"}, host.Failed, "vm.dirty_bytes was effective before", [2]string{"15", "0"}},
+		"another user has set the bytes again":       {ratio, "0", "", [2]string{"0", "60000000"}, host.InSync, "effective again", [2]string{"0", "60000000"}},
+		"the ratio was effective, bytes are managed": {bytes, "0", "vm.dirty_ratio = 30\n", [2]string{"0", "60000000"}, host.InSync, "", [2]string{"30", "0"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAPairOfAnEarlierReleaseIsPutBackAsFarAsItIsKnown(t *testing.T) {
 	}
 }
 
-func TestARatioOfZeroIsNotPutBack(t *testing.T) {
+func TestRatioOfZeroIsNotRestored(t *testing.T) {
 	s, read := pairOn(t, "15", "0")
 	restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: "0", Counterpart: "0"}})
 	hosttest.ExpectState(t, restored[0], host.InSync, "blocks all writes")
@@ -128,14 +128,14 @@ func TestARatioOfZeroIsNotPutBack(t *testing.T) {
 // deafKernel does not clear the counterpart, which no kernel of today does.
 type deafKernel struct{ host.FS }
 
-func TestAPairThatIsNotBackIsSaidToBeNot(t *testing.T) {
+func TestPairThatIsNotRestoredIsReported(t *testing.T) {
 	s, _ := pairOn(t, "15", "7")
 	s.kernel = deafKernel{s.fs}
 	restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: "20", Counterpart: "0"}})
 	hosttest.ExpectState(t, restored[0], host.Failed, `vm.dirty_bytes is "7"`, "did not clear it")
 }
 
-func TestBothOfAPairCannotBeWanted(t *testing.T) {
+func TestBothOfAPairCannotBeDesired(t *testing.T) {
 	s, read := pairOn(t, "20", "0")
 	before := read()
 	both := hosttest.Settings(bytes, "80000000", ratio, "15")
@@ -148,7 +148,7 @@ func TestBothOfAPairCannotBeWanted(t *testing.T) {
 	}
 }
 
-func TestTheOtherOfAPairTakesThePlaceOfOne(t *testing.T) {
+func TestCounterpartReplacesAParameter(t *testing.T) {
 	s, read := pairOn(t, "20", "0")
 	original := originalOf(t, s, ratio)
 	hosttest.Apply(t, s, hosttest.Settings(ratio, "15"))
@@ -184,7 +184,7 @@ func (k boundedKernel) WriteValue(name, value string) error {
 	return k.FS.WriteValue(name, value)
 }
 
-func TestBoundsOfEachOtherAreSetAndPutBackInEitherOrder(t *testing.T) {
+func TestRelatedBoundsAreSetAndRestoredInEitherOrder(t *testing.T) {
 	const lower, upper = "sunrpc.min_resvport", "sunrpc.max_resvport"
 	for name, set := range map[string][2]string{"above": {"800", "900"}, "below": {"100", "200"}} {
 		t.Run(name, func(t *testing.T) {

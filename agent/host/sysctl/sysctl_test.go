@@ -52,7 +52,7 @@ func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 	}
 }
 
-func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
+func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	_, fs := debian(t)
 	desired := hosttest.Settings(tcpRmem, "4096 131072 6291456", flush, "1", rmemMax, "1")
 	hosttest.Apply(t, New(fs), desired)
@@ -67,7 +67,7 @@ func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
 }
 
-func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
+func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
@@ -92,7 +92,7 @@ func TestInterfaceNamesWithDots(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.InSync)
 }
 
-func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	tests := map[string]host.Setting{
 		"a name that leads elsewhere by slashes": {Name: "net.ipv4.//.//.//.sysrq-trigger", Value: "b"},
 		"a name that begins with a slash":        {Name: "/etc/passwd", Value: "1"},
@@ -131,7 +131,7 @@ func TestAnUnknownParameterIsUnsupportedAndNotInTheDropIn(t *testing.T) {
 	}
 }
 
-func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
+func TestActionRunsOnceAndAfterARelatedChange(t *testing.T) {
 	dir, fs := debian(t)
 	const file = "/proc/sys/net/ipv4/route/flush"
 	steps := []struct {
@@ -177,7 +177,7 @@ type rounding struct {
 
 func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name, r.value) }
 
-func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
+func TestRoundedValueIsFailedWithTheActualValue(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	s.kernel = rounding{fs, "4096"}
@@ -194,7 +194,7 @@ func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
 	hosttest.ExpectState(t, restored[0], host.Failed, `"4096"`)
 }
 
-func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
+func TestValueThatTheKernelRejectsIsFailedAndNotInTheDropIn(t *testing.T) {
 	dir, fs := debian(t)
 	refusing := fs.WithHook(func(op host.Op, name string) error {
 		if op == host.OpWriteValue && strings.HasSuffix(name, "rmem_max") {
@@ -217,27 +217,27 @@ func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
 }
 
-func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
+func TestLaterFileShadowsTheAgentsFile(t *testing.T) {
 	tests := map[string]struct {
 		files map[string]string
 		state host.State
 		named string
 	}{
-		"nobody else":                                {nil, host.InSync, ""},
-		"a file before ours":                         {map[string]string{"/etc/sysctl.d/90-x.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
-		"a file after ours":                          {map[string]string{"/etc/sysctl.d/zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/zzz.conf"},
-		"the file of AKS is before ours":             {map[string]string{"/etc/sysctl.d/999-sysctl-aks.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
-		"a package's file after ours":                {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max=1"}, host.Shadowed, "/usr/lib/sysctl.d/zz.conf"},
-		"the same value":                             {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max =  16777216 "}, host.InSync, ""},
-		"the name written with slashes":              {map[string]string{"/run/sysctl.d/zz.conf": "net/core/rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
-		"errors that do not matter":                  {map[string]string{"/run/sysctl.d/zz.conf": "-net.core.rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
-		"comments":                                   {map[string]string{"/run/sysctl.d/zz.conf": "# net.core.rmem_max = 1\n; net.core.rmem_max = 1\n"}, host.InSync, ""},
-		"another name":                               {map[string]string{"/run/sysctl.d/zz.conf": "net.core.rmem_max_x = 1"}, host.InSync, ""},
-		"not a .conf":                                {map[string]string{"/run/sysctl.d/zz.conf.bak": "net.core.rmem_max = 1"}, host.InSync, ""},
-		"a masked file":                              {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz.conf": ""}, host.InSync, ""},
-		"the last one wins":                          {map[string]string{"/usr/lib/sysctl.d/zz1.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz2.conf": "net.core.rmem_max = 16777216"}, host.InSync, ""},
-		"sysctl.conf by its link is before ours":     {map[string]string{"/etc/sysctl.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
-		"a file of our own name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"no other file":                                 {nil, host.InSync, ""},
+		"a file before the drop-in":                     {map[string]string{"/etc/sysctl.d/90-x.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a file after the drop-in":                      {map[string]string{"/etc/sysctl.d/zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/zzz.conf"},
+		"the file of AKS is before the drop-in":         {map[string]string{"/etc/sysctl.d/999-sysctl-aks.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a package's file after the drop-in":            {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max=1"}, host.Shadowed, "/usr/lib/sysctl.d/zz.conf"},
+		"the same value":                                {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max =  16777216 "}, host.InSync, ""},
+		"the name written with slashes":                 {map[string]string{"/run/sysctl.d/zz.conf": "net/core/rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
+		"errors that do not matter":                     {map[string]string{"/run/sysctl.d/zz.conf": "-net.core.rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
+		"comments":                                      {map[string]string{"/run/sysctl.d/zz.conf": "# net.core.rmem_max = 1\n; net.core.rmem_max = 1\n"}, host.InSync, ""},
+		"another name":                                  {map[string]string{"/run/sysctl.d/zz.conf": "net.core.rmem_max_x = 1"}, host.InSync, ""},
+		"not a .conf":                                   {map[string]string{"/run/sysctl.d/zz.conf.bak": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a masked file":                                 {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz.conf": ""}, host.InSync, ""},
+		"the last one wins":                             {map[string]string{"/usr/lib/sysctl.d/zz1.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz2.conf": "net.core.rmem_max = 16777216"}, host.InSync, ""},
+		"sysctl.conf by its link is before the drop-in": {map[string]string{"/etc/sysctl.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a file with the same name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -263,9 +263,9 @@ func TestSysctlConfCountsWhereItIsReallyRead(t *testing.T) {
 		state   host.State
 		named   string
 	}{
-		"by the link of Debian 12 and Ubuntu, before ours": {func(string) error { return nil }, host.InSync, ""},
-		"not at all without the link, as on Debian 13":     {func(dir string) error { return os.Remove(dir + link) }, host.InSync, ""},
-		"by a link that sorts after ours": {func(dir string) error {
+		"by the link of Debian 12 and Ubuntu, before the drop-in": {func(string) error { return nil }, host.InSync, ""},
+		"not at all without the link, as on Debian 13":            {func(dir string) error { return os.Remove(dir + link) }, host.InSync, ""},
+		"by a link that sorts after the drop-in": {func(dir string) error {
 			return os.Rename(dir+link, dir+"/etc/sysctl.d/zzz-sysctl.conf")
 		}, host.Shadowed, "/etc/sysctl.d/zzz-sysctl.conf"},
 		"last of all by procps, where there is no systemd": {func(dir string) error {
@@ -288,7 +288,7 @@ func TestSysctlConfCountsWhereItIsReallyRead(t *testing.T) {
 	}
 }
 
-func TestWhatNoFileKeepsIsSetAgainByTheAgent(t *testing.T) {
+func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 	for name, test := range map[string]struct {
 		mountinfo string
 		refuse    error
@@ -300,10 +300,10 @@ func TestWhatNoFileKeepsIsSetAgainByTheAgent(t *testing.T) {
 			"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n26 25 0:30 / /etc ro - overlay overlay rw,lowerdir=/etc,upperdir=/var/etc,workdir=/var/w\n", syscall.EROFS,
 			"/etc is read-only", false,
 		},
-		"the mount table does not tell": {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EROFS, "/etc is read-only", false},
-		"the directory takes nothing":   {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EPERM, "/etc/sysctl.d cannot be written", false},
-		"SELinux lets nobody write":     {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EACCES, "permission denied", false},
-		"an /etc in memory":             {"25 1 8:1 / / ro - ext4 /dev/sda1 ro\n26 25 0:30 / /etc rw - tmpfs tmpfs rw\n", nil, "/etc is kept in memory", true},
+		"the mount table does not show it": {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EROFS, "/etc is read-only", false},
+		"the directory rejects writes":     {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EPERM, "/etc/sysctl.d cannot be written", false},
+		"SELinux denies writes":            {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EACCES, "permission denied", false},
+		"an /etc in memory":                {"25 1 8:1 / / ro - ext4 /dev/sda1 ro\n26 25 0:30 / /etc rw - tmpfs tmpfs rw\n", nil, "/etc is kept in memory", true},
 		"an /etc whose changes are in memory": {
 			"25 1 8:1 / / ro - ext4 /dev/sda1 ro\n26 25 0:29 / /tmp rw - tmpfs tmpfs rw\n" +
 				"27 25 0:30 / /etc rw - overlay overlayfs rw,lowerdir=/etc,upperdir=/tmp/etc_overlay/etc,workdir=/tmp/etc_overlay/w\n", nil, "/etc is kept in memory", true,
@@ -362,7 +362,7 @@ func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
 }
 
-func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
+func TestUnwritableDropInIsReportedForEverySetting(t *testing.T) {
 	_, fs := debian(t)
 	s := New(fs.WithHook(func(op host.Op, _ string) error {
 		if op == host.OpCreate {
@@ -376,7 +376,7 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
 }
 
-func TestRestorePutsTheOriginalsBack(t *testing.T) {
+func TestRestoreReturnsTheOriginals(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	originals := map[string]host.Original{}

@@ -209,7 +209,7 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	}
 }
 
-func TestATunedThatItsCommandDoesNotStartIsStarted(t *testing.T) {
+func TestTunedThatTunedAdmDoesNotStartIsStarted(t *testing.T) {
 	m := newMachine(t)
 	m.lazy = true
 	s := m.subject()
@@ -221,7 +221,7 @@ func TestATunedThatItsCommandDoesNotStartIsStarted(t *testing.T) {
 }
 
 // What starting tuned would have stopped runs beside it: there is nothing more to be stopped.
-func TestATunedThatRunsTakesTheProfileWhateverElseRuns(t *testing.T) {
+func TestRunningTunedAcceptsTheProfileNextToOtherDaemons(t *testing.T) {
 	m := newMachine(t)
 	m.active, m.others["tlp.service"] = true, true
 	s := m.subject()
@@ -236,15 +236,15 @@ func TestRestoreEqualsBefore(t *testing.T) {
 		files           bool
 		command         string
 	}{
-		"another profile":                 {"virtual-guest", "manual", true, true, true, "tuned-adm profile virtual-guest"},
-		"two profiles":                    {"virtual-guest network-latency", "manual", true, true, true, "tuned-adm profile virtual-guest network-latency"},
-		"tuned's own choice":              {"virtual-guest", "auto", true, true, true, "tuned-adm auto_profile"},
-		"running without a profile":       {"", "manual", true, true, true, "tuned-adm off"},
-		"running and not enabled":         {"virtual-guest", "manual", true, false, true, "systemctl disable tuned.service"},
-		"enabled and not running":         {"virtual-guest", "manual", false, true, true, "systemctl stop tuned.service"},
-		"stopped, never having run":       {"", "", false, false, false, "systemctl stop tuned.service"},
-		"the very profile, by its choice": {latency, "auto", true, true, true, "tuned-adm auto_profile"},
-		"the very profile, not enabled":   {latency, "manual", true, false, true, "systemctl disable tuned.service"},
+		"another profile":                          {"virtual-guest", "manual", true, true, true, "tuned-adm profile virtual-guest"},
+		"two profiles":                             {"virtual-guest network-latency", "manual", true, true, true, "tuned-adm profile virtual-guest network-latency"},
+		"tuned's own choice":                       {"virtual-guest", "auto", true, true, true, "tuned-adm auto_profile"},
+		"running without a profile":                {"", "manual", true, true, true, "tuned-adm off"},
+		"running and not enabled":                  {"virtual-guest", "manual", true, false, true, "systemctl disable tuned.service"},
+		"enabled and not running":                  {"virtual-guest", "manual", false, true, true, "systemctl stop tuned.service"},
+		"stopped, never having run":                {"", "", false, false, false, "systemctl stop tuned.service"},
+		"the same profile, selected automatically": {latency, "auto", true, true, true, "tuned-adm auto_profile"},
+		"the same profile, not enabled":            {latency, "manual", true, false, true, "systemctl disable tuned.service"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeHadIsUnsupportedAndChangesNothing(t *testing.T) {
+func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 	tests := map[string]struct {
 		profile string
 		change  func(*machine)
@@ -314,7 +314,7 @@ func TestWhatCannotBeHadIsUnsupportedAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestTunedGoneHasNothingToPutBack(t *testing.T) {
+func TestRemovedTunedNeedsNoRestore(t *testing.T) {
 	m := newMachine(t)
 	m.active = true
 	original := m.original(m.subject())
@@ -353,7 +353,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-func TestACommandThatFailsIsTold(t *testing.T) {
+func TestFailedCommandIsReported(t *testing.T) {
 	for _, command := range []string{"systemctl enable tuned.service", "tuned-adm profile " + latency} {
 		m := newMachine(t)
 		m.broken[command] = true
@@ -366,7 +366,7 @@ func TestACommandThatFailsIsTold(t *testing.T) {
 	}
 }
 
-func TestARestoreWhoseCommandFailsIsNotDone(t *testing.T) {
+func TestRestoreWithAFailedCommandIsNotComplete(t *testing.T) {
 	m := newMachine(t)
 	m.active = true
 	m.save("virtual-guest", "manual")
@@ -392,13 +392,13 @@ func TestVerification(t *testing.T) {
 		state          host.State
 		told           []string
 	}{
-		"all in force":                       {state: host.InSync},
+		"all effective":                      {state: host.InSync},
 		"a value that something else set":    {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"'vm.swappiness' = '60'"}},
 		"a device that does not obey":        {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, told: []string{"governor"}},
-		"a failure that no log tells":        {failures: []string{""}, state: host.Failed, told: []string{"exit status 1"}},
+		"a failure that no log shows":        {failures: []string{""}, state: host.Failed, told: []string{"exit status 1"}},
 		"a profile of the administrator's":   {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
 		"a value over an included profile's": {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
-		"what is declared as a sysctl":       {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "win", "reapply_sysctl"}},
+		"declared as a sysctl":               {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "win", "reapply_sysctl"}},
 		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"vm.swappiness"}},
 		"declared as the profile has it":     {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
 		"in conflict, tuned not reapplying":  {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, told: []string{"vm.dirty_background_ratio=3", "within a minute"}},
@@ -461,7 +461,7 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 }
 
 // A directory of the name is what cannot be read even by root.
-func TestDeclaredSysctlsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
+func TestUnreadableDeclaredSysctlsAreNotTreatedAsNone(t *testing.T) {
 	m := newMachine(t)
 	hosttest.WriteFile(t, m.dir, sysctl.DropIn+"/x", "")
 	s := m.subject()
@@ -469,7 +469,7 @@ func TestDeclaredSysctlsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
 	m.expect(s, latency, host.Failed, sysctl.DropIn)
 }
 
-func TestWhatIsNoProfileIsRefused(t *testing.T) {
+func TestInvalidProfileIsRejected(t *testing.T) {
 	for _, profile := range []string{"", "-l", "../x", "a b"} {
 		m := newMachine(t)
 		s := m.subject()
@@ -481,7 +481,7 @@ func TestWhatIsNoProfileIsRefused(t *testing.T) {
 	}
 }
 
-func TestAJournalThatIsNotOursRunsNothing(t *testing.T) {
+func TestInvalidJournalRunsNoCommand(t *testing.T) {
 	for _, text := range []string{"", "running", "running enabled mode=manual profile=--x", "x y"} {
 		m := newMachine(t)
 		if back := m.subject().Restore(t.Context(), map[string]host.Original{setting: {Present: true, Value: text}})[0]; back.State != host.Failed {

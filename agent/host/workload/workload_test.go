@@ -97,7 +97,7 @@ func TestValidate(t *testing.T) {
 }
 
 // What another writer has left under the same name is never touched.
-func TestRunTakesNoDirectoryOfAnother(t *testing.T) {
+func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	theirs := filepath.Join(dir, directoryPrefix+"1", "theirs")
 	if err := os.MkdirAll(theirs, 0o700); err != nil {

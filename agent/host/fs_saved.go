@@ -111,7 +111,6 @@ func (f FS) readLabel(name string) (string, error) {
 	return string(label[:n]), nil
 }
 
-// labelTemp gives a new file the label of the previous one.
 func labelTemp(file *os.File, owner *SavedFile) error {
 	if owner == nil || owner.Label == "" {
 		return nil
@@ -171,7 +170,6 @@ func (f FS) writeLink(name, target string) error {
 	return f.syncDir(path.Dir(rel))
 }
 
-// chownTemp gives a new file the owner of the previous one.
 func chownTemp(file *os.File, owner *SavedFile) error {
 	if owner == nil {
 		return nil

@@ -88,7 +88,6 @@ func commandError(argv []string, err error, stderr []byte) error {
 	return fmt.Errorf("run %s: %w", command, err)
 }
 
-// lookPath finds a command in the host's root.
 func (c Commands) lookPath(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -103,7 +102,6 @@ func (c Commands) lookPath(name string) (string, error) {
 	return "", fmt.Errorf("run %s: %w", name, exec.ErrNotFound)
 }
 
-// head keeps the start of the data that is written to it.
 type head struct {
 	buf   bytes.Buffer
 	limit int
@@ -117,7 +115,6 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail keeps the end of the data that is written to it.
 type tail struct {
 	buf   []byte
 	limit int

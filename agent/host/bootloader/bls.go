@@ -52,7 +52,6 @@ func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.
 	return change{desired: wanted, stale: stale}
 }
 
-// readMenu reads the arguments of the boot entries, as grubby reports them.
 func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
 	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
 	if err != nil {

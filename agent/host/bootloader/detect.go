@@ -100,7 +100,6 @@ func detectDistribution(fs host.FS) (Detection, bool) {
 	return unsupportedBy(message), known
 }
 
-// osRelease returns the value of a name in /etc/os-release. Empty if there is none.
 func osRelease(fs host.FS, name string) string {
 	data, err := fs.ReadFile("/etc/os-release")
 	if err != nil {

@@ -183,13 +183,11 @@ func (g grubDebian) isInstalled(kernel string) bool {
 	return g.fs.Exists(path.Join("/boot", path.Base(kernel)))
 }
 
-// source is a foreign argument and the file that sets it.
 type source struct {
 	file string
 	arg  host.Argument
 }
 
-// foreignFiles returns the arguments that foreign files add to command lines.
 func (g grubDebian) foreignFiles() ([]source, error) {
 	files, err := g.fs.Glob(dropInDir, "*.cfg")
 	if err != nil {
@@ -211,7 +209,6 @@ func (g grubDebian) foreignFiles() ([]source, error) {
 	return found, nil
 }
 
-// laterFiles returns the foreign files that are sourced after the drop-in.
 func (g grubDebian) laterFiles() []string {
 	files, err := g.fs.Glob(dropInDir, "*.cfg")
 	if err != nil {

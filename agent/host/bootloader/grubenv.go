@@ -36,12 +36,10 @@ func (s *Subject) readEnvironment() (environment, fs.FileMode, error) {
 	return environment(data), info.Mode().Perm(), err
 }
 
-// contentLines returns the lines of the block without the padding.
 func (e environment) contentLines() []string {
 	return strings.SplitAfter(strings.TrimRight(string(e), "#"), "\n")
 }
 
-// trialState returns the value of the trial variable. Empty if unset.
 func (e environment) trialState() string {
 	for _, line := range e.contentLines() {
 		if value, ok := strings.CutPrefix(line, trialVariable+"="); ok {

@@ -107,7 +107,6 @@ func menuDigests(menus ...[]byte) string {
 	return strings.Join(hashes, " ")
 }
 
-// isRecordedMenu reports whether the agent wrote exactly this menu.
 func isRecordedMenu(file host.FileRecord, menu []byte) bool {
 	return slices.Contains(strings.Fields(file.Left), digest(host.SavedFile{Data: menu}))
 }

@@ -15,7 +15,6 @@ import (
 // bucketBytes is the size of one bucket of a hash table (struct hlist_head) on a 64-bit kernel.
 const bucketBytes = 8
 
-// factHashSizes is the name of the boot fact that records the sizes.
 const factHashSizes = "hash-sizes"
 
 // hashTables maps the name of a hash table in the kernel log to the argument that sets its size.

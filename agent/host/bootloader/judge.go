@@ -49,7 +49,7 @@ type facts struct {
 	memory uint64
 }
 
-// argumentOf returns the argument for a setting, or an error if it must never be passed. A flag has no value: "nosmt".
+// argumentOf returns an error if the argument must never be passed. A flag has no value: "nosmt".
 func argumentOf(setting host.Setting) (host.Argument, error) {
 	if !nameBytes.MatchString(setting.Name) || strings.HasPrefix(setting.Name, "-") || !valueBytes.MatchString(setting.Value) {
 		return host.Argument{}, fmt.Errorf("%q has characters that are not allowed", setting.Name+"="+setting.Value)
@@ -201,8 +201,8 @@ func (f facts) findOtherSources(arg host.Argument) (files []string, conflict str
 	return nil, ""
 }
 
-// managedArguments returns the arguments that the agent may have added to the menu or to the running kernel. The drop-in may lack some of them: a user
-// may have removed it.
+// managedArguments returns the arguments that the agent may have added to the menu or to the running kernel. The drop-in may lack some: a user may
+// have removed it.
 func (f facts) managedArguments() []host.Argument {
 	managed := f.dropIn.managedArguments()
 	for _, args := range [][]host.Argument{f.atBoot, f.stagedSince} {
@@ -220,7 +220,6 @@ func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
 	return stale
 }
 
-// evaluateEffect sets the state of an argument that the menu passes.
 func (f facts) evaluateEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
 		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when the image boots"
@@ -273,8 +272,7 @@ func roundedNote(entries, wanted uint64) string {
 	return fmt.Sprintf("the kernel rounds it up to %d", wanted)
 }
 
-// evaluateNotPassed distinguishes an argument that waits for a boot from an argument that a boot did not pass. Another boot would have the same result
-// for the latter.
+// evaluateNotPassed distinguishes an argument that waits for a boot from one that a boot did not pass, which another boot would not pass either.
 func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
@@ -316,7 +314,6 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 	}
 }
 
-// oneLine returns command output as one line of limited length.
 func oneLine(output string) string {
 	return text.CutBytes(strings.Join(strings.Fields(output), " "), maxMessage)
 }

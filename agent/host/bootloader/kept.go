@@ -168,8 +168,8 @@ func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
 	return nil
 }
 
-// recordResults records grubby's result for files that had no original. It drops the record of a file that another program has changed in the meantime:
-// that program owns the file too.
+// recordResults records grubby's result for files that had no original. It drops the record of a file that another program has changed since: that
+// program owns the file too.
 func (b grubBLS) recordResults(before map[string]host.SavedFile) error {
 	records := b.facts.KeptFiles()
 	for name, file := range records {

@@ -34,7 +34,6 @@ type bootLine struct {
 	number int
 }
 
-// block is a menuentry, a submenu or a function.
 type block struct {
 	entry     bool
 	id, title string
@@ -51,7 +50,6 @@ type menuParser struct {
 	number   int
 }
 
-// parseMenu parses a grub.cfg as grub-mkconfig writes it.
 func parseMenu(data string) menu {
 	p := menuParser{}
 	for line := range strings.Lines(data) {

@@ -9,7 +9,7 @@ import (
 // the blocks of the file system itself.
 const spareSpace = 64 << 10
 
-// checkFreeSpace returns an error if the file system of the boot menu is read-only or has too little space for staging. It runs before any change there.
+// checkFreeSpace returns an error if the file system of the boot menu is read-only or has too little space for staging. It runs before any change.
 // A new menu temporarily exists twice next to the present one: as grub-mkconfig's file and as the agent's.
 func (s *Subject) checkFreeSpace(f facts) error {
 	dir := f.loader.bootDir()

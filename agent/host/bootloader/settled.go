@@ -14,7 +14,6 @@ const (
 	settlePause = 100 * time.Millisecond
 )
 
-// errBusy reports that another program is writing a file at this moment.
 var errBusy = errors.New("another program is writing it; the agent reads it again at the next check")
 
 // readSettled reads a menu when no program is writing it. It waits up to a second.

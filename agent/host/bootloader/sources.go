@@ -32,7 +32,6 @@ const (
 // assignsArguments matches the assignment of any variable that adds arguments to command lines.
 var assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*=`)
 
-// dropIn is the content of the agent's file.
 type dropIn struct {
 	present bool
 	args    []host.Argument
@@ -58,7 +57,6 @@ type form struct {
 	read  func(data string) []host.Argument
 }
 
-// grubForm is the drop-in from which the menu is made.
 var grubForm = form{
 	file: DropIn, perm: 0o644,
 	write: func(args []host.Argument) string {
@@ -114,7 +112,6 @@ func (s *Subject) readDropIn(format form) (dropIn, error) {
 	return parseDropIn(string(data), format), err
 }
 
-// writeDropIn writes the drop-in. It removes the file if d is empty.
 func (s *Subject) writeDropIn(d dropIn, format form) error {
 	if len(d.args) == 0 && !d.unfinished {
 		return s.fs.Remove(format.file)

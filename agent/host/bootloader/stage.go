@@ -121,7 +121,6 @@ func (s *Subject) missingArguments(before, after, managed []host.Argument) []hos
 	return missing
 }
 
-// sameDevice reports whether two values of root= refer to the same device.
 func (s *Subject) sameDevice(a, b string) bool {
 	deviceA, errA := s.fs.Resolve(deviceName(a))
 	deviceB, errB := s.fs.Resolve(deviceName(b))

@@ -184,7 +184,6 @@ func clevisList(text string) []int {
 	return registers
 }
 
-// registerNames are systemd's register names that matter here.
 var registerNames = map[string]int{"kernel-initrd": 9, "kernel-config": 12}
 
 // registerList parses lists of PCRs as Clevis and systemd write them: "7,8", "7+12:sha256=...", "7+kernel-config".

@@ -115,7 +115,6 @@ func (s *Subject) Rearm() error {
 	return s.setTrial(trialPermitted)
 }
 
-// gatherTrial reads the state of a trial, and checks whether the staged arguments could have one.
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	data, err := g.readSettled(grubCfg)
 	if err != nil {
@@ -195,7 +194,6 @@ func (g grubDebian) findTrialObstacle(ctx context.Context, f facts) string {
 	return g.findWriteObstacle(ctx)
 }
 
-// findMenuObstacle returns the reason if the files show one.
 func (g grubDebian) findMenuObstacle(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
@@ -250,12 +248,12 @@ func (g grubDebian) findWriteObstacle(ctx context.Context) string {
 	return reason
 }
 
-// previousEntry returns a copy of an entry with previousID.
 func previousEntry(first string) (string, bool) {
 	if !entryHead.MatchString(first) {
 		return "", false
 	}
-	return entryHead.ReplaceAllString(first, "menuentry '${1}, before the kernel arguments that are tried'${2} $$menuentry_id_option '"+previousID+"' {\n"), true
+	return entryHead.ReplaceAllString(first,
+		"menuentry '${1}, before the kernel arguments that are tried'${2} $$menuentry_id_option '"+previousID+"' {\n"), true
 }
 
 // nextTrial is the trial of the arguments to stage: the desired output of the generator, and the value of the variable. Both are empty if the
@@ -314,7 +312,6 @@ func (g grubDebian) checkTrial(section, printed string) error {
 	return fmt.Errorf("verify the new menu: it lacks the output of %s", Generator)
 }
 
-// resumeTrial restores the trial from before a failed staging.
 func (g grubDebian) resumeTrial(previous trial) error {
 	return errors.Join(g.setTrial(previous.state), g.writeGenerator(previous.printed))
 }

@@ -287,8 +287,8 @@ func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
 	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, excerpt, n.mkconfig[0], n.remedy()))
 }
 
-// findUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. If it is empty, only a new menu
-// can show lost lines. The function ignores a last line without a newline, which may still be incomplete.
+// findUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. If it is empty, only a new
+// menu can show lost lines. It ignores a last line without a newline, which may still be incomplete.
 func (n *grubNames) findUnprinted(data string) unprintedError {
 	if m := readMenuText(data[:strings.LastIndex(data, "\n")+1], nil); len(m.outside) > 0 {
 		return n.foreignTo(m, m.outside[0])
@@ -296,7 +296,6 @@ func (n *grubNames) findUnprinted(data string) unprintedError {
 	return ""
 }
 
-// menuVersion identifies one version of a menu's file.
 type menuVersion struct {
 	modified time.Time
 	size     int64
@@ -308,7 +307,6 @@ type menuFinding struct {
 	reason  unprintedError
 }
 
-// menuVersion returns the version of a menu's file. Zero if there is no file.
 func (s *Subject) menuVersion(name string) menuVersion {
 	info, err := s.fs.Lstat(name)
 	if err != nil {

@@ -105,7 +105,6 @@ func (s *Subject) desiredByPoint(ctx context.Context, t table, desired []host.Se
 	return wanted
 }
 
-// dropInText returns the desired text of the drop-in for a file system.
 func (s *Subject) dropInText(at target) string {
 	return renderDropIn(s.Merge(at.unit.originalOptions(), at.desired))
 }
@@ -150,7 +149,6 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// removeDropIns removes drop-ins that are no longer desired, and returns their units.
 func (s *Subject) removeDropIns(retained map[string]bool) ([]string, error) {
 	existing, err := s.fs.Glob(systemDir, strings.TrimPrefix(DropIns, systemDir+"/"))
 	if err != nil {
@@ -175,7 +173,6 @@ func (s *Subject) removeDropIns(retained map[string]bool) ([]string, error) {
 // live are the names of options that can be changed while a file system is mounted.
 var live = []string{"atime", "diratime"}
 
-// applyLive changes access times if they differ from the desired ones.
 func (s *Subject) applyLive(ctx context.Context, at target) error {
 	if at.mount == nil {
 		return nil
@@ -284,7 +281,6 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 	o.Message = strings.Join(parts, "; ")
 }
 
-// evaluateTarget returns the state of one file system and the reason.
 func (s *Subject) evaluateTarget(at target) (host.State, string) {
 	if at.stays {
 		return host.Unsupported, at.problem + "; the last applied value stays"

@@ -78,7 +78,6 @@ func upperDir(m *mounts.Entry) string {
 	return dir
 }
 
-// isBelow reports whether dir is top, or is below it.
 func isBelow(dir, top string) bool {
 	return dir == top || strings.HasPrefix(dir, strings.TrimSuffix(top, "/")+"/")
 }

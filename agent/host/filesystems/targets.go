@@ -18,7 +18,6 @@ import (
 // plain matches mount points and devices that may be passed to commands and files.
 var plain = regexp.MustCompile(`^/[A-Za-z0-9_.,:=/@+-]+$`)
 
-// target is one file system that a setting matches.
 type target struct {
 	point string
 	// unit is the mount unit. Its name is empty if there is none.
@@ -34,7 +33,6 @@ type target struct {
 
 func effectiveOptions(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
 
-// table is the state of the host's file systems at one time.
 type table struct {
 	units  map[string]unit
 	mounts map[string]*mounts.Entry
@@ -87,7 +85,6 @@ func matchesGlob(glob, point string) bool {
 	return ok && err == nil
 }
 
-// findObstacle returns the reason why options cannot be set on a file system. Empty if they can.
 func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	switch {
 	case !plain.MatchString(at.point):

@@ -219,7 +219,6 @@ func (g *grubbyRun) blockValue() string {
 	return ""
 }
 
-// updateBlock changes kernelopts in place.
 func (g *grubbyRun) updateBlock() error {
 	value := g.blockValue()
 	if value == "" {
@@ -289,7 +288,6 @@ func (g *grubbyRun) change(args string) string {
 
 func oneBlank(args string) string { return strings.Join(strings.Fields(args), " ") }
 
-// removeNamed removes an argument with any value.
 func removeNamed(args, name string) string {
 	return oneBlank(compileArgument(name, `(([[:space:]]|$)|([=][^ ]*([$]*)))`).ReplaceAllString(args, " "))
 }
@@ -323,7 +321,6 @@ func replaceLines(file, prefix, with string) error {
 	return os.Rename(temp, file)
 }
 
-// infoText returns the output of "--info=ALL".
 func (g *grubbyRun) infoText() (string, error) {
 	var b strings.Builder
 	for i, file := range g.entries {

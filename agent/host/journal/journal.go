@@ -282,7 +282,8 @@ func (j *Journal) Remove(bootID string) (bool, error) {
 		return false, j.err
 	}
 	inThisBoot := func(p Permit) bool { return p.BootID == bootID }
-	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || len(j.unknown) > 0 || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
+	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || len(j.unknown) > 0 ||
+		slices.ContainsFunc(j.doc.Permits, inThisBoot) {
 		return false, nil
 	}
 	if err := j.fs.Remove(File); err != nil {

@@ -35,7 +35,6 @@ type UnconfirmedSetting struct {
 	Before host.Original `json:"before"`
 }
 
-// factDeadline is the name of the boot fact that contains DeadlineSinceBoot.
 const factDeadline = "unconfirmedDeadline"
 
 // maxInterrupted is the number of attempts, interrupted by the end of the agent or of the boot, after which the settings count as the cause.

@@ -26,7 +26,6 @@ func (j *Journal) MayChange() error {
 		text.Count(len(j.unknown), "unknown field"), text.List(j.unknown))
 }
 
-// recordUnknown keeps the fields of a journal that the document does not have.
 func (j *Journal) recordUnknown(data []byte) error {
 	tree, err := parseTree(data)
 	if err != nil {
@@ -130,7 +129,6 @@ func isSame(a, b any, t reflect.Type) bool {
 	})
 }
 
-// typeOfValue returns the type that a JSON value is decoded into.
 func typeOfValue(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

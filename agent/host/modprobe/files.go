@@ -60,7 +60,6 @@ func parseName(name string) (parameter, error) {
 	return p, nil
 }
 
-// checkSetting returns an error for a setting that must not be written.
 func checkSetting(setting host.Setting) (parameter, error) {
 	if !valueBytes.MatchString(setting.Value) {
 		return parameter{}, fmt.Errorf("module parameter %s: the value %q has characters that are not allowed",
@@ -145,7 +144,6 @@ func fromCommandLine(line string) map[string]string {
 	return options
 }
 
-// renderDropIn writes one line per module, sorted.
 func renderDropIn(options map[string]string) []byte {
 	lines := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
@@ -168,7 +166,6 @@ func (s *Subject) writeDropIn(options map[string]string) error {
 	return s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, text))
 }
 
-// modules are the modules that a kernel can load, and its built-in modules.
 type modules struct {
 	// unknown is true if the host does not list them.
 	unknown  bool
@@ -239,7 +236,6 @@ func (s *Subject) isFixed(p parameter, wanted string) bool {
 	return err == nil && !sameValue(value, wanted) && !s.isWritable(file)
 }
 
-// unsupportedReason returns the reason why a parameter cannot get a value here. Empty if it can.
 func (s *Subject) unsupportedReason(p parameter, wanted string, known modules) string {
 	switch {
 	case s.findIdentityObstacle(p, wanted) != "":

@@ -21,7 +21,6 @@ const (
 // SetNodeUID sets the UID from which the identity of the NFSv4 client is derived. Without it, there is no identity.
 func (s *Subject) SetNodeUID(uid string) { s.nodeUID = uid }
 
-// resolveIdentities replaces the value fromNode with the identity.
 func (s *Subject) resolveIdentities(desired []host.Setting) []host.Setting {
 	resolved := slices.Clone(desired)
 	for i := range resolved {

@@ -30,13 +30,11 @@ type BootFacts interface {
 	SetBootFact(bootID, name, value string) error
 }
 
-// sessions evaluates sessions by their age.
 type sessions struct {
 	list  func() ([]mounts.Session, error)
 	facts BootFacts
 }
 
-// sessionFact is the recorded fact about a boot.
 type sessionFact struct {
 	// SetAt is the time when the effective value was set, in seconds since the boot. Zero if the module was loaded with it.
 	SetAt int `json:"setAt"`
@@ -44,13 +42,11 @@ type sessionFact struct {
 	Old map[string][]int `json:"old,omitempty"`
 }
 
-// EvaluateSessions makes the subject evaluate the sessions that list returns. It compares them with the time when the number of slots was set, which it
-// records in facts.
+// EvaluateSessions makes the subject compare the sessions that list returns with the time when the number of slots was set, as recorded in facts.
 func (s *Subject) EvaluateSessions(list func() ([]mounts.Session, error), facts BootFacts) {
 	s.sessions = &sessions{list: list, facts: facts}
 }
 
-// recordSet records that a parameter has just been written.
 func (s *Subject) recordSet(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots {
 		return nil
@@ -62,7 +58,7 @@ func (s *Subject) recordSet(p parameter) error {
 	return s.recordSessions(sessionFact{SetAt: now})
 }
 
-// recordEffective records, once in a boot, the time since which an existing value has been effective. If the agent's file was written in this boot, an
+// recordEffective records, once in a boot, the time since which an existing value is effective. If the agent's file was written in this boot, an
 // agent of an earlier release has set the value by then. Otherwise, the module was loaded with it.
 func (s *Subject) recordEffective(p parameter) error {
 	if s.sessions == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {

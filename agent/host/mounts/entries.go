@@ -48,7 +48,8 @@ func (r Reader) VolumeEntries() ([]VolumeEntry, error) {
 	k := findKubelets(lines, r.kubeletDir)
 	var entries []VolumeEntry
 	for _, line := range lines {
-		if at := k.placeOf(line.point); at.volume != "" && (isNFS(line.fsType) || isSMB(line.fsType) || line.fsType == "xfs" && !k.nodeDevices[line.device]) {
+		if at := k.placeOf(line.point); at.volume != "" &&
+			(isNFS(line.fsType) || isSMB(line.fsType) || line.fsType == "xfs" && !k.nodeDevices[line.device]) {
 			entries = append(entries, VolumeEntry{Volume: at.volume, Device: line.device, FSType: line.fsType})
 		}
 	}

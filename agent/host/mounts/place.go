@@ -49,8 +49,8 @@ func (p *Place) WriteProblem() string {
 	return p.unwritable
 }
 
-// PersistenceProblem returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive. An overlay keeps its changes
-// on the file system of its upper directory.
+// PersistenceProblem returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive. An overlay keeps its
+// changes on the file system of its upper directory.
 func (p *Place) PersistenceProblem() string {
 	if reason := p.WriteProblem(); reason != "" {
 		return reason

@@ -153,7 +153,6 @@ func (work Work) options(orderID string) workload.Options {
 
 func (w work) counts() ([]mounts.Operation, error) { return countsAt(w.readFile, volumeDir) }
 
-// countsAt returns the requests of the NFS mount at a point so far.
 func countsAt(readFile func(string) (string, error), point string) ([]mounts.Operation, error) {
 	data, err := readFile(mountstatsFile)
 	if err != nil {
@@ -171,7 +170,9 @@ func (m meter) measure(name string, before []mounts.Operation) (Phase, error) {
 	for _, now := range after {
 		i := slices.IndexFunc(before, func(o mounts.Operation) bool { return o.Name == now.Name })
 		if i >= 0 {
-			now.Count, now.BytesSent, now.BytesReceived = now.Count-before[i].Count, now.BytesSent-before[i].BytesSent, now.BytesReceived-before[i].BytesReceived
+			now.Count -= before[i].Count
+			now.BytesSent -= before[i].BytesSent
+			now.BytesReceived -= before[i].BytesReceived
 		}
 		if now.Count == 0 || len(now.Name) > maxOperationName {
 			continue

@@ -68,7 +68,6 @@ func Run(ctx context.Context, order Order) Result {
 	return newWork(newMachine(), order).run(ctx)
 }
 
-// work is one order in progress.
 type work struct {
 	kernel
 	order Order
@@ -170,7 +169,6 @@ func (w work) proveNoOther(*Result) Proof {
 	return Proof{Type: NoOtherMount, Message: fmt.Sprintf("%d NFS file systems are already mounted in this network namespace", n)}
 }
 
-// tryList mounts with the options of the order, observes the mount, and unmounts.
 func (w work) tryList(ctx context.Context, l list, r *Result) error {
 	if err := w.mountList(ctx, l); err != nil {
 		return err
@@ -254,7 +252,10 @@ func (w work) observe(l list, r *Result) {
 	if data, err := w.readFile(mountstatsFile); err == nil {
 		r.Observed, r.Transports = mounts.StatsAt(data, volumeDir)
 	}
-	transports := Proof{Type: Transports, Holds: r.Transports == l.nconnect, Message: fmt.Sprintf("%d, the mount options request %d", r.Transports, l.nconnect)}
+	transports := Proof{
+		Type: Transports, Holds: r.Transports == l.nconnect,
+		Message: fmt.Sprintf("%d, the mount options request %d", r.Transports, l.nconnect),
+	}
 	r.Proofs = append(r.Proofs, w.proveDevice(), transports)
 }
 

@@ -61,7 +61,6 @@ func (s *Subject) sourceOf(fsType string) valueSource {
 	return k
 }
 
-// files contains the lines of the agent's files, by source and type.
 type files map[valueSource]map[string]string
 
 // lostReason returns the reason why a later mount would not get the value. Empty if it would.

@@ -372,7 +372,6 @@ func parseNumber(value string) int {
 	return n
 }
 
-// windowID returns the name of a window in messages and in the journal.
 func windowID(file string) string {
 	dir := path.Dir(file)
 	if path.Base(dir) == "queue" {

@@ -35,7 +35,10 @@ var _ host.MountFollower = &Volumes{}
 // NewVolumes returns the subject for the host of another subject. entries returns the mounted volumes. journalled is called for originals with the
 // keys of both subjects.
 func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), journalled func(key string) (host.Original, bool)) *Volumes {
-	v := &Volumes{types: types, entries: entries, journalled: journalled, wanted: map[string]string{}, known: map[string]bool{}, failed: map[string]string{}}
+	v := &Volumes{
+		types: types, entries: entries, journalled: journalled,
+		wanted: map[string]string{}, known: map[string]bool{}, failed: map[string]string{},
+	}
 	types.volumes = v
 	return v
 }

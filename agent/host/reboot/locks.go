@@ -29,7 +29,6 @@ var packageLocks = []string{
 	"/usr/lib/sysimage/rpm/.rpm.lock",
 }
 
-// pidFiles contain the process ID of a package manager while it runs.
 var pidFiles = []string{"/run/dnf*.pid", "/run/yum.pid", "/run/zypp.pid"}
 
 const (
@@ -146,7 +145,6 @@ func (l Logind) findPIDFiles() ([]string, error) {
 	return running, nil
 }
 
-// readPID returns the process ID at the start of a file. Zero if there is none.
 func (l Logind) readPID(name string) int {
 	file, err := l.fs.Open(name)
 	if err != nil {
@@ -170,7 +168,6 @@ func (l Logind) readPID(name string) int {
 
 func commandFile(pid int) string { return fmt.Sprintf("/proc/%d/comm", pid) }
 
-// byProcess returns the part of a message that names a process of the host, if known.
 func (l Logind) byProcess(pid int) string {
 	if pid <= 0 {
 		return ""

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timeout limits one response of the kernel.
 const timeout = 5 * time.Second
 
 // Socket is one TCP connection of this network namespace.

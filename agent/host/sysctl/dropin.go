@@ -60,7 +60,6 @@ func (c content) renderDropIn() []byte {
 	return []byte(b.String())
 }
 
-// readDropIn reads the drop-in. A missing file is empty.
 func (s *Subject) readDropIn() (content, error) {
 	c := content{settings: map[string]string{}, done: map[string]string{}}
 	data, err := s.fs.ReadIfThere(OurFile.NameOn(s.fs))
@@ -80,7 +79,6 @@ func (s *Subject) readDropIn() (content, error) {
 	return c, nil
 }
 
-// writeDropIn writes c to the drop-in. It does not write if the file already has that content.
 func (s *Subject) writeDropIn(c content) error {
 	text := ""
 	if len(c.settings)+len(c.done) > 0 {

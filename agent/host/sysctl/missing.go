@@ -52,10 +52,8 @@ var bringers = map[string]string{
 	"sunrpc.":                     "sunrpc",
 }
 
-// perInterface are the trees that have a directory for each interface.
 var perInterface = []string{"net.ipv4.conf.", "net.ipv4.neigh.", "net.ipv6.conf.", "net.ipv6.neigh."}
 
-// missingReason returns the reason why the running kernel does not have a parameter.
 func (s *Subject) missingReason(name string) string {
 	const later = "; the agent sets it when it appears"
 	if release, ok := dropped[name]; ok {

@@ -15,7 +15,6 @@ var (
 	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]+( [A-Za-z0-9_.,:=/@+-]+)*$`)
 )
 
-// checkSetting returns the file below /proc/sys, or an error if the setting must not be written.
 func checkSetting(setting host.Setting) (string, error) {
 	if !valueBytes.MatchString(setting.Value) {
 		return "", fmt.Errorf("sysctl %s: the value %q has characters that are not allowed", setting.Name, setting.Value)

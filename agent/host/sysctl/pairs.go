@@ -45,7 +45,6 @@ func (s *Subject) hasCounterpart(name string) bool {
 	return err == nil && s.fs.Exists(file)
 }
 
-// readCounterpart returns the value of a parameter's counterpart. Empty if it has none.
 func (s *Subject) readCounterpart(name string) (string, error) {
 	if !s.hasCounterpart(name) {
 		return "", nil
@@ -103,7 +102,6 @@ func (s *Subject) restoreKnown(o *host.Observation, ownValue, counterpart string
 	return cmp.Or(readErr, err)
 }
 
-// writePair makes one parameter of a pair effective, and reads both back.
 func (s *Subject) writePair(name, value string) error {
 	file, err := procFile(name)
 	if err != nil {

@@ -155,7 +155,7 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 // OutlivesBoot implements host.Setter. A boot sets the values in files.
 func (s *Subject) OutlivesBoot() bool { return false }
 
-// applyLive applies one value. kept reports whether the drop-in must contain it. changed reports whether it was written.
+// applyLive applies one value. persistent reports whether the drop-in must contain it. changed reports whether it was written.
 func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
@@ -198,7 +198,6 @@ func (s *Subject) setLive(file string, setting host.Setting) error {
 	return s.writeValue(file, text.Larger(setting.Value, value))
 }
 
-// writeValue writes a value and reads it back, because the kernel rounds and clamps some values.
 func (s *Subject) writeValue(file, value string) error {
 	return host.SetValue(s.kernel, file, value, func(actual, value string) bool { return normaliseValue(actual) == normaliseValue(value) })
 }
@@ -290,7 +289,6 @@ func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file s
 	return nil
 }
 
-// observeFile checks the value that the next boot will set.
 func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]

@@ -90,7 +90,6 @@ func collectSysctls(section string, options map[string]string, found map[string]
 	}
 }
 
-// parseProfile parses the sections of a tuned.conf.
 func parseProfile(data string) map[string]map[string]string {
 	sections := map[string]map[string]string{}
 	section := ""
@@ -121,14 +120,12 @@ type conflict struct {
 	value
 }
 
-// conflicts are the conflicts of a profile, sorted by the declared name.
 type conflicts struct {
 	list []conflict
 	// reapplied is true if tuned applies the files of sysctl.d last when it starts.
 	reapplied bool
 }
 
-// findConflicts compares a profile with the sysctls in the agent's drop-in.
 func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	var c conflicts
 	set, err := s.profileSysctls(profile)
@@ -155,7 +152,6 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	return c, nil
 }
 
-// readAssignments parses lines of "name = value".
 func (s *Subject) readAssignments(name string) (map[string]string, error) {
 	data, err := s.fs.ReadIfThere(name)
 	if err != nil {

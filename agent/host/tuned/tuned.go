@@ -67,7 +67,6 @@ type status struct {
 	profile, mode fileText
 }
 
-// fileText is the text of a file, without its line end.
 type fileText struct {
 	present bool
 	text    string
@@ -123,7 +122,8 @@ func (s *Subject) Original(ctx context.Context, _ string) (host.Original, error)
 	if err != nil {
 		return host.Original{}, err
 	}
-	return host.Original{Present: true, Value: before{running: st.isRunning(), enabled: st.enabledAtBoot(), mode: st.mode, profile: st.profile}.String()}, nil
+	previous := before{running: st.isRunning(), enabled: st.enabledAtBoot(), mode: st.mode, profile: st.profile}
+	return host.Original{Present: true, Value: previous.String()}, nil
 }
 
 // Apply implements host.Subject.
@@ -189,7 +189,6 @@ func checkSetting(d host.Setting) error {
 	return nil
 }
 
-// unsupportedReason returns the reason why a profile cannot work here. Empty if it can.
 func (s *Subject) unsupportedReason(ctx context.Context, profile string, st status) string {
 	switch {
 	case !s.isInstalled() || st.load == "not-found":

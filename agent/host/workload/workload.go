@@ -61,7 +61,6 @@ var allAttributes = []Attributes{"", AtTheEnd, Interleaved, Cached}
 // Names are the names of all workloads.
 var Names = []Name{ListNames, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential, CopyFiles}
 
-// directoryPrefix starts the name of the directory for writes.
 const directoryPrefix = ".storage-client-trial-"
 
 const (
@@ -244,7 +243,6 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	}
 }
 
-// readEntries returns the entries of the directory, sorted, up to MaxEntries.
 func (w worker) readEntries() (entries []fs.DirEntry, err error) {
 	err = w.readParts(cmp.Or(w.MaxEntries, -1), func(part []fs.DirEntry) error {
 		entries = append(entries, part...)
@@ -310,7 +308,8 @@ func (w worker) readAttributes(entry fs.DirEntry) error {
 		return err
 	}
 	var state unix.Statx_t
-	return unix.Statx(unix.AT_FDCWD, filepath.Join(w.Path, entry.Name()), unix.AT_STATX_DONT_SYNC|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &state)
+	const flags = unix.AT_STATX_DONT_SYNC | unix.AT_SYMLINK_NOFOLLOW
+	return unix.Statx(unix.AT_FDCWD, filepath.Join(w.Path, entry.Name()), flags, unix.STATX_BASIC_STATS, &state)
 }
 
 func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
@@ -369,7 +368,6 @@ func evict(file *os.File) error {
 	return nil
 }
 
-// isEnough reports whether a pass has reached MaxBytes.
 func (w worker) isEnough(p Pass) bool { return w.MaxBytes > 0 && p.Bytes >= w.MaxBytes }
 
 func (w worker) readAll(ctx context.Context, file *os.File, p *Pass) error {
@@ -455,7 +453,6 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	return p, nil
 }
 
-// copyFile copies up to MaxBytes, and removes the copy.
 func (w worker) copyFile(_ context.Context, from *os.File, p *Pass) (err error) {
 	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

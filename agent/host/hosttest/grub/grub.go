@@ -109,7 +109,6 @@ func Start(dir string) (Boot, error) {
 	return Boot{}, fmt.Errorf("the menu has no entry %q", g.vars["default"])
 }
 
-// entry is a menuentry, or a submenu, at the top of the menu.
 type entry struct {
 	id    string
 	lines []string
@@ -122,7 +121,6 @@ type player struct {
 	booted  Boot
 }
 
-// runLines runs lines. It skips lines in branches whose condition is false.
 func (g *player) runLines(lines []string) error {
 	// met contains, for each open "if", whether its current branch runs. done contains whether one of its branches has run.
 	var met, done []bool
@@ -177,7 +175,6 @@ func allMet(met []bool) bool {
 	return true
 }
 
-// closingBrace finds the brace that ends the block that starts on a line.
 func closingBrace(lines []string, from int) (int, error) {
 	depth := 0
 	for i := from; i < len(lines); i++ {
@@ -307,7 +304,6 @@ func (g *player) saveEnv(name string) error {
 	return err
 }
 
-// findEntry finds an entry by its ID or its number.
 func (g *player) findEntry(choice string) (entry, bool) {
 	if n, err := strconv.Atoi(choice); err == nil && n < len(g.entries) {
 		return g.entries[n], true

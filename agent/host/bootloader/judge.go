@@ -277,8 +277,8 @@ func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note st
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
 		o.State = host.Failed
-		o.Message = "trial boot failed: the machine did not start with it and booted the previous entry; check its console. " +
-			"To retry, remove it from the profile and add it again"
+		o.Message = "trial boot failed: the machine did not start with it and booted the previous entry; check its console, " +
+			"then remove it from the profile and add it again to retry"
 		return
 	case hasArgument(f.atBoot, arg) && !f.trial.isOver() && !(f.trial.isDue() && f.trial.armedNow):
 		o.State = host.Failed

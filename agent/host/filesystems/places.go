@@ -31,7 +31,7 @@ func (s *Subject) refusePlace(t table, at target) string {
 		case isBelow(resolvedDir, resolved):
 			return fmt.Sprintf("it contains %s: a mount option there can prevent the node from booting", dir)
 		case resolvedDir != dir && isBelow(resolved, resolvedDir):
-			return fmt.Sprintf("it is in %s, which is a link to %s", dir, resolvedDir)
+			return fmt.Sprintf("it is in %s, which resolves to %s", dir, resolvedDir)
 		}
 	}
 	return s.refuseUse(t, at)

@@ -69,7 +69,7 @@ func TestSystemFileSystemsStayUnchanged(t *testing.T) {
 		}, d1, "it contains /var/lib/kubelet"},
 		"one below the target of a system directory's link": {func(m *machine) {
 			m.link("/var/lib/containerd", "/mnt/disks")
-		}, d1, "it is in /var/lib/containerd, which is a link to /mnt/disks"},
+		}, d1, "it is in /var/lib/containerd, which resolves to /mnt/disks"},
 		"one with a directory of the kubelet": {func(m *machine) {
 			m.addLine("90 1 8:17 /aks/kubelet /var/lib/kubelet rw - xfs /dev/sdb1 rw")
 		}, d1, "it is also mounted at /var/lib/kubelet"},

@@ -239,7 +239,7 @@ func (s *Subject) evaluateUnsaved(o *host.Observation, p parameter, reason strin
 		o.State = host.Pending
 		o.Message = fmt.Sprintf("module %s is not loaded, and %s: the agent sets it within a minute after the module is loaded", p.module, reason)
 	default:
-		o.Message = "not saved; the agent sets it again at each boot: " + reason
+		o.Message = "not persistent; the agent sets it again at each boot: " + reason
 	}
 }
 

@@ -42,7 +42,7 @@ func TestParameterWithoutAFile(t *testing.T) {
 			_, s := unkept(t, loaded, test.mountinfo)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
-			hosttest.ExpectState(t, got, host.InSync, "not saved; the agent sets it again at each boot: "+test.why)
+			hosttest.ExpectState(t, got, host.InSync, "not persistent; the agent sets it again at each boot: "+test.why)
 			if got.Observed != "128" {
 				t.Errorf("observed %q", got.Observed)
 			}

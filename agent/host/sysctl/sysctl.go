@@ -320,7 +320,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 // evaluateUnsaved evaluates an effective value that no file keeps for the next boot.
 func (s *Subject) evaluateUnsaved(o *host.Observation, reason string) {
 	if s.attended {
-		o.State, o.Message = host.InSync, "not saved; the agent sets it again at each boot: "+reason
+		o.State, o.Message = host.InSync, "not persistent; the agent sets it again at each boot: "+reason
 		return
 	}
 	o.State, o.Message = host.Failed, s.missingNote()+reason+", and no agent will set it again"

@@ -322,7 +322,7 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			s.Attend(true)
 			desired := hosttest.Settings(rmemMax, "16777216", flush, "1")
 			hosttest.Apply(t, s, desired)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not saved; the agent sets it again at each boot: ", test.why)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not persistent; the agent sets it again at each boot: ", test.why)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "ran once")
 			if fs.Exists(DropIn) != test.writes {
 				t.Errorf("drop-in there: %t", fs.Exists(DropIn))

@@ -196,7 +196,7 @@ func (s *Subject) unsupportedReason(ctx context.Context, profile string, st stat
 	case st.load == "masked":
 		return "tuned.service is masked: to allow it, run systemctl unmask tuned.service"
 	case !s.profileExists(profile):
-		return "tuned has no profile " + profile + " on this node. List the profiles: tuned-adm list"
+		return "tuned has no profile " + profile + " on this node; run tuned-adm list to see the profiles"
 	case !st.isRunning():
 		if conflicting := s.runningOf(ctx, st.conflicts); len(conflicting) > 0 {
 			return "starting tuned would stop " + host.ListNames(conflicting) + ": stop and disable the units that you do not need, and the agent starts tuned"

@@ -59,7 +59,7 @@ func TestImageHasNoRunningSystem(t *testing.T) {
 	}
 	defer files.Close()
 	if !files.RunsKernel() {
-		t.Error("a tree with a /proc of its own is taken for an image")
+		t.Error("a tree with its own /proc counts as an image")
 	}
 	image := files.AsImage()
 	for _, name := range []string{"/proc/sys/kernel/osrelease", "/sys/module/nfs/x", "/run/sysctl.d/a.conf", "/etc/live/kernel/osrelease", "/proc"} {
@@ -77,7 +77,7 @@ func TestImageHasNoRunningSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files.RunsKernel() {
-		t.Error("a tree without a running kernel is not taken for an image")
+		t.Error("a tree without a running kernel does not count as an image")
 	}
 }
 

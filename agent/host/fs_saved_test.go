@@ -110,7 +110,7 @@ func TestFileIsRestoredWithItsLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if is, err := f.SaveFile(name); err != nil || is.Label != label {
-		t.Errorf("put back with the label %q, %v", is.Label, err)
+		t.Errorf("restored with the label %q, %v", is.Label, err)
 	}
 	// An older release has kept files without their labels.
 	was.Label, was.Data = "", []byte("before")

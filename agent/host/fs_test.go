@@ -324,7 +324,7 @@ func TestTheUmaskDoesNotDecideWhoMayRead(t *testing.T) {
 	}
 }
 
-// What stands in the place of a file to read must not keep the agent waiting.
+// A pipe in the place of a file must not block the agent.
 func TestOpenDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)

@@ -52,7 +52,7 @@ func TestLifecycleOfAnArgumentInBootEntries(t *testing.T) {
 			t.Errorf("%s is\n%s", file, got)
 		}
 	}
-	// Nothing more is to be done, and grubby is only asked.
+	// No change remains, so grubby is only queried.
 	m.commands.Ran = nil
 	m.apply(settings(ihash, "1048576", "audit", "0"))
 	if slices.ContainsFunc(m.commands.Ran, func(c string) bool { return strings.Contains(c, "--update-kernel") }) {
@@ -93,7 +93,7 @@ func TestEntriesWithForeignArgumentsStayUnchanged(t *testing.T) {
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
-	// What somebody else passes stays when we let go.
+	// Foreign arguments stay when the agent withdraws.
 	m.apply(nil)
 	if got := m.read(rockyEntry); !strings.Contains(got, "audit=1") || strings.Contains(got, ihash) {
 		t.Errorf("the entry is\n%s", got)

@@ -38,7 +38,7 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			got := m.observe(ihash, seed)
 			expect(t, got, host.Pending, "next boot")
 			if got.Observed != "262144" {
-				t.Errorf("observed %q, want what is in force", got.Observed)
+				t.Errorf("observed %q, want the effective value", got.Observed)
 			}
 
 			m.boot(16777216)
@@ -133,10 +133,10 @@ func TestAChangedAndARemovedArgument(t *testing.T) {
 	m.apply(settings(ihash, "8388608"))
 	for _, line := range parseMenu(m.read(grubCfg)).lines {
 		if hasName(line.args, "audit") || hasArgument(line.args, host.NewArgument(ihash+"="+seed)) {
-			t.Errorf("entry %s still has what is not wanted: %s", line.id, joinArguments(line.args))
+			t.Errorf("entry %s still has undesired arguments: %s", line.id, joinArguments(line.args))
 		}
 	}
-	// What runs is ours, of before: no conflict.
+	// The agent passed the running arguments earlier: no conflict.
 	expect(t, m.observe(ihash, "8388608"), host.Pending)
 	m.apply(nil)
 	// Wanted again in the same boot, with what runs being in no file any more.
@@ -225,7 +225,7 @@ func TestAnotherUserTakesOverAManagedArgument(t *testing.T) {
 	m.replace(defaultFile, `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`, `GRUB_CMDLINE_LINUX_DEFAULT="quiet ihash_entries=16777216"`)
 	m.apply(settings(ihash, seed))
 	if len(m.ours()) > 0 {
-		t.Errorf("ours is still there: %v", m.ours())
+		t.Errorf("files of the agent are left: %v", m.ours())
 	}
 	expect(t, m.observe(ihash, seed), host.Pending, "already set in")
 }
@@ -241,7 +241,7 @@ func TestSizeAboveTheMemoryLimitIsClampedAndNeverStaged(t *testing.T) {
 	}
 	m.apply(settings(ihash, "8388608"))
 	expect(t, m.observe(ihash, "8388608"), host.Pending)
-	// The node shrinks: what was staged goes.
+	// The node gets less memory: staged arguments are removed.
 	m.write("/proc/meminfo", "MemTotal:         700000 kB\n")
 	m.apply(settings(ihash, "8388608"))
 	expect(t, m.observe(ihash, "8388608"), host.Clamped)
@@ -321,7 +321,7 @@ func TestStagedArgumentsAreRemovedAfterABootWithoutGRUB(t *testing.T) {
 		t.Error("the drop-in is still there")
 	}
 	if found := Detect(m.fs); found.Type != Unsupported {
-		t.Errorf("nothing of ours is left to keep up, and the boot loader is %s", found.Type)
+		t.Errorf("no files of the agent are left, and the boot loader is %s", found.Type)
 	}
 }
 
@@ -445,7 +445,7 @@ func TestOtherBootLoadersAreReportedAndUnchanged(t *testing.T) {
 	}
 	expect(t, m.observe("audit", "0"), host.Unsupported, "rpm-ostree")
 	expect(t, m.observe(ihash, "262144"), host.Unsupported, "rpm-ostree")
-	// The user does as the message says.
+	// The user follows the message.
 	m.bootWith(strings.TrimSpace(m.read(commandLine))+" audit=0 ihash_entries="+seed, 16777216)
 	expect(t, m.observe("audit", "0"), host.InSync, "set by the platform's tools")
 	expect(t, m.observe(ihash, seed), host.InSync, "set by the platform's tools")

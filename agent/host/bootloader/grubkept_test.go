@@ -77,7 +77,7 @@ func TestMenuIsRestoredExactlyAfterATrial(t *testing.T) {
 	m.start(16777216)
 	m.apply(settings(ihash, seed))
 	if m.trialState() != "" || strings.Contains(m.read(grubCfg), Generator) {
-		t.Fatal("the trial goes on")
+		t.Fatal("the trial continues")
 	}
 	m.apply(settings(ihash, seed, "audit", "0"))
 	m.apply(nil)
@@ -207,7 +207,7 @@ func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	}
 }
 
-// The menu passes the argument by hand: that is no line of the generator, and comes back.
+// A user added the argument to the menu. The generator does not print it, and it is restored.
 func TestManualArgumentInTheMenuIsRestored(t *testing.T) {
 	m := newMachine(t, debian)
 	m.replace(grubCfg, "ro  quiet", "ro quiet "+ihash+"="+seed)
@@ -240,7 +240,7 @@ func TestMenuThatIsTooLargeToSaveIsNotReplaced(t *testing.T) {
 	}
 }
 
-// slowFacts takes its time to journal a menu, and something happens meanwhile.
+// slowFacts delays the journaling of a menu, and runs a function in the meantime.
 type slowFacts struct {
 	memoryFacts
 	meanwhile func()

@@ -208,7 +208,7 @@ func TestFileThatIsTooLargeToSaveIsUnchanged(t *testing.T) {
 	}
 }
 
-// What an earlier release has staged came without the bytes from before: our arguments are taken out, and nothing else.
+// An earlier release staged without saving the original bytes: only the agent's arguments are removed.
 func TestArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))
@@ -352,7 +352,7 @@ func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 	}
 }
 
-// Somebody has removed the list of what is ours: the entries hold it still, and are no originals.
+// A user has removed the list of managed arguments. The entries still contain them, and are no originals.
 func TestEntriesWithTheAgentsArgumentsAreNeverOriginals(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))

@@ -60,7 +60,7 @@ type machine struct {
 	facts    memoryFacts
 	subject  *Subject
 	boots    int
-	// attended is true where an agent stays on the machine.
+	// attended is true if an agent runs after the boot.
 	attended bool
 	// paused counts the waits for a menu, and whilePaused is what happens meanwhile.
 	paused      int
@@ -161,7 +161,7 @@ func (m *machine) restore(name string, original host.Original) host.Observation 
 	return m.subject.Restore(m.t.Context(), map[string]host.Original{name: original})[0]
 }
 
-// boots tells how often a menu was made.
+// boots returns the number of menus that were made.
 func (m *machine) menusMade() int {
 	n := 0
 	for _, command := range m.commands.Ran {
@@ -172,7 +172,7 @@ func (m *machine) menusMade() int {
 	return n
 }
 
-// ours are all files that may hold something of ours.
+// ours returns all files that may contain data of the agent.
 func (m *machine) ours() map[string]string {
 	m.t.Helper()
 	files := map[string]string{}

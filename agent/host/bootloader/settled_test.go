@@ -76,7 +76,7 @@ func TestAMenuThatChangesWhileItIsReadIsReadAgain(t *testing.T) {
 	}
 }
 
-// The last look before a new menu takes the present one's place falls into somebody's copy: the beginning shows fewer entries.
+// The last check before a new menu replaces the present one happens during a copy: the start of the file has fewer entries.
 func TestNoMenuReplacesOneThatIsBeingCopied(t *testing.T) {
 	m := newMachine(t, debian)
 	m.commands.AfterMenu = func(string) { m.copyMenu() }

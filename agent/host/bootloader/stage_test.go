@@ -130,7 +130,7 @@ func TestAnotherNameOfTheSameRootIsNotLost(t *testing.T) {
 	}
 	m.commands.AfterMenu = exchange("PARTUUID=3ab14bd1-02")
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-		t.Error("another device was taken for the root")
+		t.Error("another device was accepted as the root")
 	}
 	m.commands.AfterMenu = exchange("PARTUUID=3ab14bd1-01")
 	m.apply(settings(ihash, seed))
@@ -257,7 +257,7 @@ func bootArguments(t *testing.T, desired []host.Setting) []host.Argument {
 	return args
 }
 
-// isMenuOf tells whether the menu passes the wanted arguments and no other that the stories know.
+// isMenuOf reports whether the menu passes the desired arguments and no other test argument.
 func isMenuOf(m menu, desired []host.Setting) bool {
 	var wanted, stale []host.Argument
 	for _, setting := range desired {

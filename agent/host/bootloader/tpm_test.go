@@ -25,7 +25,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 	tests := map[string]struct {
 		crypttab, metadata, cmdline string
 		noTPM                       bool
-		// fails is what cryptsetup says instead of metadata, clevis what Clevis lists then.
+		// fails is the error of cryptsetup instead of metadata. clevis is the list from Clevis in that case.
 		fails, clevis string
 		register      string
 	}{
@@ -103,7 +103,7 @@ func TestUnreadableDiskBindingPreventsStaging(t *testing.T) {
 	}
 }
 
-// An argument that is staged already, before somebody binds a volume, must not be taken out without warning either.
+// An argument that was staged before a volume was bound must not be removed without warning either.
 func TestBoundVolumePreventsRemovalOfAnArgument(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings(ihash, seed, "audit", "0"))

@@ -238,7 +238,7 @@ func TestAMenuThatChangesWhileAnotherIsMadeIsComparedAgain(t *testing.T) {
 	expect(t, m.observe(ihash, seed), host.Pending)
 }
 
-// The lines were added after the argument was staged: it is taken out of the menu by itself, and every other byte stays.
+// The lines were added after the argument was staged. Only the argument is removed from the menu; every other byte stays.
 func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 	changes := map[string]func(string) string{"an entry at the end": func(menu string) string { return menu + "menuentry 'Rescue' {\n}\n" }}
 	for name, test := range linesByHand {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// serve answers one connection.
+// serve responds to one connection.
 func serve(t *testing.T, protocol Protocol, answer func(net.Conn)) Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func words(numbers ...uint32) []byte {
 	return out
 }
 
-// What is sent is what rpcinfo and a kernel send: RFC 5531, section 9.
+// The request is the one of rpcinfo and of a kernel: RFC 5531, section 9.
 func TestNFSProbeCallsTheNullProcedure(t *testing.T) {
 	called := make(chan []byte, 1)
 	server := serve(t, NFS, func(connection net.Conn) {
@@ -81,7 +81,7 @@ func TestSMBProbeNegotiates(t *testing.T) {
 	request := <-asked
 	if len(request) != 64+36+8 || string(request[:4]) != "\xfeSMB" || binary.LittleEndian.Uint16(request[4:]) != 64 ||
 		binary.LittleEndian.Uint16(request[64:]) != 36 || binary.LittleEndian.Uint16(request[66:]) != 4 {
-		t.Errorf("asked %x", request)
+		t.Errorf("sent %x", request)
 	}
 	if dialects := request[100:]; !bytes.Equal(dialects, []byte{0x02, 0x02, 0x10, 0x02, 0x00, 0x03, 0x02, 0x03}) {
 		t.Errorf("dialects %x", dialects)

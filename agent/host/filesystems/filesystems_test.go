@@ -247,7 +247,7 @@ func (m *machine) expect(s *Subject, name, value string, state host.State, parts
 	return got
 }
 
-// remountAll is what a boot does to the file systems that have a drop-in of ours.
+// remountAll mounts the file systems with a drop-in of the agent again, as a boot does.
 func (m *machine) mountAnew(point, flags, super string) {
 	line := m.mounted[point]
 	line[1], line[4] = flags, super
@@ -525,7 +525,7 @@ func TestOtherDropIns(t *testing.T) {
 	hosttest.WriteFile(t, m.dir, dir+"zz.conf", "[Mount]\nOptions=relatime\n")
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
-	// systemd mounts it again, with what that file says: access times can be set live, whatever a file says.
+	// systemd mounts it again with the options in that file. Access times can be set live in any case.
 	again := m.mounted["/mnt/disks/d1"]
 	again[1] = "rw,nosuid,relatime"
 	m.mounted["/mnt/disks/d1"] = again

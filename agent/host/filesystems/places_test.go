@@ -117,7 +117,7 @@ func TestStagedOptionsOfARejectedPlaceStayUnlessHazardous(t *testing.T) {
 		}
 		m.expect(s, d1, "xfs:"+options, host.Unsupported, note)
 
-		// What is no longer wanted is put back wherever it is.
+		// Undesired options are restored at any place.
 		m.apply(s)
 		if m.fs.Exists(dropIn1) {
 			t.Errorf("%s: the drop-in is still there", options)

@@ -28,7 +28,7 @@ type grubbyRecord struct {
 	} `json:"runs"`
 }
 
-// The simulated grubby answers as the real script did.
+// The simulated grubby behaves as the real script.
 func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "grubby.json"))
 	if err != nil {

@@ -207,7 +207,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A crash at any point of a write leaves the journal as it was or as it is to be.
+// A crash at any point of a write leaves the old or the new journal.
 func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
 	before, after := map[string]Entry{"sysctl/a": entry}, map[string]Entry{"sysctl/a": entry, "sysctl/b": entry}
 	for at := 1; ; at++ {

@@ -21,7 +21,7 @@ func unconfirmed(hash string) Unconfirmed {
 	}
 }
 
-// anew is a host without a journal.
+// anew is a new host without a journal.
 func anew(t *testing.T) host.FS {
 	t.Helper()
 	files, _ := open(t)
@@ -45,7 +45,7 @@ func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, isOpen := load(t, files).Unconfirmed(); isOpen {
-		t.Error("nothing is unconfirmed, and the journal says so")
+		t.Error("the journal reports unconfirmed settings without any")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 	if u.DeadlineSinceBoot != unconfirmed("h").DeadlineSinceBoot {
 		t.Errorf("deadline %s", u.DeadlineSinceBoot)
 	}
-	// The next boot notes something of its own before it reverts what the last one left, which leaves its facts alone.
+	// The next boot records a fact before it reverts the previous settings. The revert keeps that fact.
 	j = load(t, files)
 	must(t, j.SetBootFact("boot-2", "c", "3"))
 	u, isOpen := j.Unconfirmed()
@@ -170,10 +170,10 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 			}
 			refused, why := j.Rejected("h")
 			if diff := cmp.Diff(test.refused, refused); diff != "" || (why != "") != (refused != nil) {
-				t.Errorf("refused, because %q (-want +got):\n%s", why, diff)
+				t.Errorf("rejected, because %q (-want +got):\n%s", why, diff)
 			}
 			if refused, _ := j.Rejected("another"); refused != nil {
-				t.Errorf("with other settings %v is refused", refused)
+				t.Errorf("with other settings %v is rejected", refused)
 			}
 		})
 	}

@@ -83,7 +83,7 @@ func TestReadDoesNotWaitForALine(t *testing.T) {
 	if lines, err := f.Read(); err != nil || lines != nil {
 		t.Errorf("without a log: %v, error %v", lines, err)
 	}
-	// A pipe that somebody holds open and does not write to is as quiet as a log without a new line.
+	// An open pipe without a writer's data behaves as a log without a new line.
 	if err := syscall.Mkfifo(kmsg, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	}
 	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
-		t.Error("the drop-in is still there, with nothing wanted")
+		t.Error("the drop-in is still there without desired settings")
 	}
 }
 
@@ -89,7 +89,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		got := hosttest.Observe(t, s, maxSlots, "128")
 		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d contains the value")
 		if got.Observed != "" {
-			t.Errorf("observed %q: nothing is in force", got.Observed)
+			t.Errorf("observed %q, want no effective value", got.Observed)
 		}
 		if fs.Exists("/sys/module/sunrpc") {
 			t.Error("the module was loaded")

@@ -75,7 +75,7 @@ func TestCounters(t *testing.T) {
 		sharesFile: "1) \\\\Filer\\share\nReads: 7 total 0 failed\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-1-tcp/dstaddr":   "10.0.0.1\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-1-tcp/xprt_info": "last_used=4294893128\npending_q_len=3\ndst_port=2049\n",
-		// It is not connected, or goes elsewhere.
+		// It is not connected, or connects to another server.
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-2-tcp/dstaddr":   "10.0.0.1\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-2-tcp/xprt_info": "<closed>\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-2/xprt-3-tcp/dstaddr":   "10.0.0.1\n",

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// perOp is the fixture's line of READ, which nobody has asked for.
+// perOp is the fixture's line of READ, without requests.
 const perOp = "        READ: 0 0 0 0 0 0 0 0 0\n"
 
 func TestCompletedOperations(t *testing.T) {

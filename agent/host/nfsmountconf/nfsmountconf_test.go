@@ -25,7 +25,7 @@ func machine(t *testing.T) (string, host.FS) {
 // kinds are options that are one thing under several names, as far as these tests go.
 var kinds = map[string]string{"soft": "hard", "nocto": "cto", "nfsvers": "vers"}
 
-// differences takes the last option of a kind for the one that counts, as the kernel does.
+// differences uses the last option of a kind, as the kernel does.
 func differences(wanted, observed []string) []string {
 	kindOf := func(option string) string {
 		name, _, _ := strings.Cut(option, "=")
@@ -205,7 +205,7 @@ func TestAHostThatMountsNoNFS(t *testing.T) {
 	apply(t, s, "_all", "hard")
 	expect(t, s, "_all", "hard", host.Unsupported, "nfs-common")
 	if fs.Exists(DropIn) {
-		t.Error("wrote a file that nobody reads")
+		t.Error("wrote a file that no program reads")
 	}
 }
 
@@ -299,7 +299,7 @@ func TestDirectoryWithFilesOfOthersIsKept(t *testing.T) {
 	apply(t, s, "_all", "hard")
 	apply(t, s)
 	if !fs.Exists(directory + "/other.conf") {
-		t.Error("somebody else's file is gone")
+		t.Error("the file of another user is gone")
 	}
 }
 

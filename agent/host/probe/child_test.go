@@ -17,10 +17,10 @@ import (
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
-// onAnyMount is the name of work that the process of this test does where it stands: on the machine of a test, there is no mount of NFS.
+// onAnyMount is the name of a workload that runs in the current directory: the machine of a test has no NFS mount.
 const onAnyMount = "played-"
 
-// TestMain makes this program the one that works, as node-agent is: it tells errors as that one does.
+// TestMain makes this program the workload process, as node-agent does, with errors in the same form.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != WorkCommand {
 		os.Exit(m.Run())
@@ -75,7 +75,7 @@ func TestWorkloadProcessRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := os.Stat(volumeDir); err != nil && test.order.User > 0 {
-				// Where the place of the volume is not there at all, that is what it refuses.
+				// If the directory of the volume is missing, the error is about that.
 				test.want = "statfs: no such file or directory"
 			}
 			if _, err := startWork(t.Context(), test.order); err == nil || err.Error() != test.want {
@@ -109,7 +109,7 @@ func TestWorkloadProcessReports(t *testing.T) {
 	}
 }
 
-// A workload that writes removes what it has written when it is ended: it is told to end, and not killed.
+// A writing workload removes its files when it is stopped: it gets SIGTERM, not SIGKILL.
 func TestStoppedWorkloadCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 // pod is a container with a clone: each directory below the one that was entered has been asked for by as many requests as it has entries.
 type pod struct {
 	dir, source, fsType string
-	// beside is what else is mounted in it, others how many more connections there are to the share.
+	// beside contains the other mounts in it. others is the number of other connections to the share.
 	beside   string
 	others   int
 	requests int

@@ -52,7 +52,7 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 			for _, a := range attempts {
 				got = append(got, a.data)
 				if a.fsType != "nfs" {
-					t.Errorf("type is %s: the kernel takes both versions by nfs, nfs4 only one", a.fsType)
+					t.Errorf("type is %s: the kernel accepts both versions by nfs, and nfs4 only one", a.fsType)
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -64,7 +64,7 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 
 func TestInvalidAttempts(t *testing.T) {
 	if _, err := parseList([]string{"vers=4.1", "nfsvers=4.1"}); err == nil {
-		t.Error("mount.nfs refuses two versions")
+		t.Error("mount.nfs rejects two versions")
 	}
 	l, err := parseList([]string{"vers=2"})
 	if err != nil {

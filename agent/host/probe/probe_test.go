@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
-// fakeKernel is a kernel in a network namespace of its own, with one server.
+// fakeKernel is a kernel in a separate network namespace, with one server.
 type fakeKernel struct {
 	looks int64
 	t     *testing.T
@@ -25,15 +25,15 @@ type fakeKernel struct {
 	refuse     func(data string) error
 	transports int
 	readErr    error
-	// told is what the kernel explains.
+	// told is the kernel's explanation.
 	told string
 	// leftover is for how many looks something else is mounted in the namespace.
 	leftover int
-	// shared is the device of the mount, where it is another one's.
+	// shared is the device of the mount, if another mount has the same.
 	shared     bool
 	network    string
 	prepareErr error
-	// deaf is true where the identifier cannot be written.
+	// deaf is true if the identifier cannot be written.
 	deaf bool
 
 	// workErr is how work fails, listed how many requests it has made on the mount.
@@ -145,7 +145,7 @@ func (k *fakeKernel) wait(_ context.Context, d time.Duration) {
 	k.log = append(k.log, "wait "+d.String())
 }
 
-// now goes on by a second each time that somebody looks.
+// now advances by a second at each call.
 func (k *fakeKernel) now() time.Time {
 	k.looks++
 	return time.Unix(1700000000+k.looks, 0)

@@ -209,7 +209,7 @@ func TestMountThatDisappearsIsNoFailure(t *testing.T) {
 	})
 }
 
-// reading tells of a value before it is read.
+// reading reports a read before it happens.
 type reading struct {
 	host.FS
 

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/test/shortdir"
 )
 
-// machine is the tree of a host, with a bus where listInhibitors is to be asked.
+// machine is the tree of a host, with a bus that responds to ListInhibitors.
 type machine struct {
 	t   *testing.T
 	dir string
@@ -232,7 +232,7 @@ func TestMissingBusDoesNotInhibitReboots(t *testing.T) {
 	}
 }
 
-// What is in the place of a lock file and cannot be asked is not taken for free.
+// A file that cannot be queried for locks does not count as unlocked.
 func TestFailedLockQueryDoesNotPermitAReboot(t *testing.T) {
 	m := machine{t, shortdir.New(t)}
 	m.write("/var/lib/dpkg/.keep", "")

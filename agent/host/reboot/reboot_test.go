@@ -94,14 +94,14 @@ func (b *bus) reply(call *dbus.Message) *dbus.Message {
 	default:
 		b.calls = append(b.calls, member)
 		if !cmp.Equal(call.Body, []any{false}) {
-			b.t.Errorf("%s%v, want false: nobody is there to be asked", member, call.Body)
+			b.t.Errorf("%s%v, want false: no user can be asked", member, call.Body)
 		}
 		b.refuse(reply)
 	}
 	return reply
 }
 
-// refuse makes a reply an error where the bus answers with one.
+// refuse makes a reply an error if the bus returns one.
 func (b *bus) refuse(reply *dbus.Message) {
 	if b.answer == "" {
 		return

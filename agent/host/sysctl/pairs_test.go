@@ -166,7 +166,7 @@ func TestALaterFileThatSetsTheCounterpartShadows(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, ratio, "15"), host.Shadowed, "/etc/sysctl.d/zzz-node.conf")
 }
 
-// boundedKernel refuses a lower bound above the upper one, and an upper one below the lower, as sunrpc does for its ports.
+// boundedKernel rejects a lower bound above the upper one, and an upper one below the lower, as sunrpc does for its ports.
 type boundedKernel struct{ host.FS }
 
 func (k boundedKernel) WriteValue(name, value string) error {

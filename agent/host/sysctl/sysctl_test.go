@@ -23,7 +23,7 @@ const (
 
 func debian(t *testing.T) (string, host.FS) { return hosttest.OpenHost(t, "debian-12") }
 
-// tracked counts changes, or makes the kernel answer something else than was written.
+// tracked counts changes, or makes the kernel return another value than was written.
 func tracked(fs host.FS, count *int) host.FS {
 	return fs.WithHook(func(host.Op, string) error { *count++; return nil })
 }
@@ -77,7 +77,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	}
 	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
-		t.Error("the drop-in is still there, with nothing wanted")
+		t.Error("the drop-in is still there without desired settings")
 	}
 }
 

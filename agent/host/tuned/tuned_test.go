@@ -30,7 +30,7 @@ type machine struct {
 	active  bool
 	enabled bool
 	others  map[string]bool
-	// lazy is true where tuned-adm does not start a daemon that does not run.
+	// lazy is true if tuned-adm does not start a stopped daemon.
 	lazy bool
 	// since is when the daemon was started.
 	since int
@@ -65,7 +65,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// step is asked before every change of the host.
+// step is called before every change of the host.
 func (m *machine) step(what string) error {
 	m.ran = append(m.ran, what)
 	if m.dieAt > 0 && len(m.ran) >= m.dieAt {
@@ -220,7 +220,7 @@ func TestTunedThatTunedAdmDoesNotStartIsStarted(t *testing.T) {
 	}
 }
 
-// What starting tuned would have stopped runs beside it: there is nothing more to be stopped.
+// The daemons that starting tuned would stop run next to it: none remains to be stopped.
 func TestRunningTunedAcceptsTheProfileNextToOtherDaemons(t *testing.T) {
 	m := newMachine(t)
 	m.active, m.others["tlp.service"] = true, true
@@ -379,7 +379,7 @@ func TestRestoreWithAFailedCommandIsNotComplete(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	if got := hosttest.ReadFile(t, m.dir, profileFile); got != latency+"\n" {
-		t.Errorf("a daemon with %s is to have %q by its file", latency, got)
+		t.Errorf("a daemon with %s must have %q by its file", latency, got)
 	}
 }
 

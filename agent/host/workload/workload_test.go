@@ -56,7 +56,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// It goes on until its time is over, and leaves nothing when it is stopped.
+// It runs until its time is over, and removes its files when it is stopped.
 func TestRunIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	// A slow machine gets more time for the first pass.
@@ -96,7 +96,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What another writer has left under the same name is never touched.
+// Files of another writer under the same name stay unchanged.
 func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	theirs := filepath.Join(dir, directoryPrefix+"1", "theirs")

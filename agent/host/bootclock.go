@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootClock measures the time since the machine booted, including the time that it was suspended. Unlike the wall clock, it
-// cannot be set.
+// BootClock measures the time since the machine booted, including suspended time. Unlike the wall clock, it cannot be set.
 type BootClock interface {
 	// SinceBoot returns the time since the boot.
 	SinceBoot() (time.Duration, error)

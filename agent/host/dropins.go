@@ -46,8 +46,7 @@ func (f FS) KeepOwnFile(file OwnFile, content string) error {
 	return file.RemoveFormer(f)
 }
 
-// KeepFile writes content to a file of the agent, or removes the file if content is empty. It creates the directory. It does not write if the file
-// already has that content.
+// KeepFile writes content to a file of the agent if it differs, or removes the file if content is empty. It creates the directory.
 func (f FS) KeepFile(name, content string) error {
 	if content == "" {
 		return f.Remove(name)

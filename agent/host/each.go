@@ -19,8 +19,7 @@ func ObserveEach(desired []Setting, effect Effect, look func(o *Observation, set
 	return observations
 }
 
-// RestoreEach restores originals one by one, by name. A setting is InSync unless restore sets another state. If restore returns an error, the setting
-// has failed.
+// RestoreEach restores originals one by one, by name. A setting is InSync unless restore sets another state, and Failed if restore returns an error.
 func RestoreEach(originals map[string]Original, effect Effect, restore func(o *Observation, original Original) error) []Observation {
 	names := make([]Setting, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSavedSize limits the bytes of one file that are saved to restore it. The largest saved file is a grub.cfg: Debian 12's has 7.7 KiB for two
-// kernels.
+// maxSavedSize limits the size of a saved file, in bytes. The largest is a grub.cfg: Debian 12's has 7.7 KiB for two kernels.
 const maxSavedSize = 64 << 10
 
 // SavedFile is the state of a file: its bytes or its link target, and its owner.

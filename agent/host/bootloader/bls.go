@@ -19,8 +19,7 @@ const (
 	kernelCmdline = "/etc/kernel/cmdline"
 )
 
-// blsForm is the format for a host whose boot entries have no drop-ins. The file records which arguments of the entries are the agent's. No other
-// program reads it.
+// blsForm is the format for a host whose boot entries have no drop-ins. The file records the agent's arguments; no other program reads it.
 var blsForm = form{
 	file: "/var/lib/storage-client/journal/boot-arguments", perm: 0o600,
 	write: func(args []host.Argument) string { return joinArguments(args) + "\n" },

@@ -40,8 +40,7 @@ type Detection struct {
 	Message string
 }
 
-// MayReboot reports whether a node may be rebooted for staged arguments. Otherwise they take effect at the next boot that is requested for another
-// reason.
+// MayReboot reports whether a node may be rebooted for staged arguments. Otherwise they take effect when it reboots for another reason.
 func (d Detection) MayReboot() bool { return d.Proven }
 
 // distributions maps the ID in os-release to the only supported tool, for distributions that have one.
@@ -164,8 +163,7 @@ func loadedByGrub(fs host.FS, found Detection) Detection {
 	}
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
-		// GRUB loaded the kernel when the agent staged. The agent must maintain its changes to the menu and remove them later: the next boot may use
-		// GRUB again.
+		// The agent staged when GRUB loaded the kernel. It must maintain and later remove its changes: the next boot may use GRUB again.
 		return Detection{Type: found.Type, Message: otherwise + ": the agent maintains its menu, but the node is not rebooted for it"}
 	}
 	return unsupportedBy(otherwise + ": set the argument in the boot loader that loads the kernel")

@@ -10,8 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// grubDebian is GRUB with /etc/default/grub.d. The agent writes a drop-in, and grub-mkconfig makes a menu from it. Azure Linux has other names for
-// the menu and for grub-mkconfig.
+// grubDebian is GRUB with /etc/default/grub.d: grub-mkconfig makes a menu from the agent's drop-in. Azure Linux has other names for both.
 type grubDebian struct {
 	*Subject
 	found Detection

@@ -17,8 +17,7 @@ type presentMenu struct {
 	version menuVersion
 }
 
-// readPresent reads the menu in place when no program is writing it. It runs after the new menu was made, because a kernel installation may have
-// replaced the menu in the meantime.
+// readPresent reads the menu in place when no program is writing it, after the new menu was made: a kernel installation may have replaced it.
 func (g grubDebian) readPresent() (presentMenu, error) {
 	info, err := g.fs.Lstat(g.at.menu)
 	if err != nil {

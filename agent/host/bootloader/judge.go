@@ -119,8 +119,7 @@ func (f facts) isStaged(arg host.Argument, otherFiles []string) bool {
 	return f.menu.holdsArgument(arg) && hasArgument(f.dropIn.args, arg) && !f.dropIn.unfinished
 }
 
-// evaluateTrial reports an effective argument as failed if its trial could not be completed: the next boot may return to the previous entry, or a
-// remnant is left.
+// evaluateTrial reports an effective argument as failed if its trial is incomplete: the next boot may use the previous entry, or remnants are left.
 func (f facts) evaluateTrial(o *host.Observation, failure error) {
 	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
@@ -173,8 +172,7 @@ func (f facts) clampedReason(arg host.Argument) string {
 		f.memory>>20, largest)
 }
 
-// findOtherSources returns the foreign files that already pass the argument. If they pass another value, it returns the conflict: the agent must not
-// change the argument.
+// findOtherSources returns the foreign files that already pass the argument, or the conflict if they pass another value, which the agent keeps.
 func (f facts) findOtherSources(arg host.Argument) (files []string, conflict string) {
 	for _, other := range f.foreign {
 		if !other.arg.Is(arg.Name) {
@@ -188,8 +186,7 @@ func (f facts) findOtherSources(arg host.Argument) (files []string, conflict str
 	if len(files) > 0 || hasName(f.managedArguments(), arg.Name) {
 		return files, ""
 	}
-	// An argument that is only in the menu, or was passed by hand, is lost at the next update-grub or boot. The agent therefore stages it even if the
-	// value is the same.
+	// An argument that is only in the menu, or was passed by hand, is lost at the next update-grub or boot: the agent stages it even if it is equal.
 	for _, present := range f.menu.valuesOf(arg.Name) {
 		if !present.Equal(arg) {
 			return nil, fmt.Sprintf("conflict: %s sets %s; not managed by the agent, left unchanged", f.loader.menuFile(), present)
@@ -201,8 +198,7 @@ func (f facts) findOtherSources(arg host.Argument) (files []string, conflict str
 	return nil, ""
 }
 
-// managedArguments returns the arguments that the agent may have added to the menu or to the running kernel. The drop-in may lack some: a user may
-// have removed it.
+// managedArguments returns the arguments that the agent may have added to the menu or the running kernel, even if a user removed the drop-in.
 func (f facts) managedArguments() []host.Argument {
 	managed := f.dropIn.managedArguments()
 	for _, args := range [][]host.Argument{f.atBoot, f.stagedSince} {
@@ -272,7 +268,7 @@ func roundedNote(entries, wanted uint64) string {
 	return fmt.Sprintf("the kernel rounds it up to %d", wanted)
 }
 
-// evaluateNotPassed distinguishes an argument that waits for a boot from one that a boot did not pass, which another boot would not pass either.
+// evaluateNotPassed distinguishes a wait for a boot from a boot that did not pass the argument: another boot would not pass it either.
 func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:

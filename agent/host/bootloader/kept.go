@@ -168,8 +168,7 @@ func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
 	return nil
 }
 
-// recordResults records grubby's result for files that had no original. It drops the record of a file that another program has changed since: that
-// program owns the file too.
+// recordResults records grubby's result for files without an original. It drops the record of a file that another program has changed since.
 func (b grubBLS) recordResults(before map[string]host.SavedFile) error {
 	records := b.facts.KeptFiles()
 	for name, file := range records {
@@ -232,8 +231,7 @@ func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
 	return err != nil || holdsAny(later, stale)
 }
 
-// restoreOriginals restores the files that only the agent has changed, and returns them. It also returns the names of files that others have changed
-// as well.
+// restoreOriginals restores and returns the files that only the agent has changed. It also returns the names of files that others changed too.
 func (b grubBLS) restoreOriginals(f facts, records map[string]host.FileRecord) (restored map[string]host.SavedFile, changed []string, err error) {
 	restored = map[string]host.SavedFile{}
 	for _, name := range slices.Sorted(maps.Keys(records)) {

@@ -49,8 +49,7 @@ func (p *Place) WriteProblem() string {
 	return p.unwritable
 }
 
-// PersistenceProblem returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive. An overlay keeps its
-// changes on the file system of its upper directory.
+// PersistenceProblem returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive.
 func (p *Place) PersistenceProblem() string {
 	if reason := p.WriteProblem(); reason != "" {
 		return reason
@@ -79,6 +78,7 @@ func (p *Place) readTable() {
 	if slices.Contains(line.flags, "ro") || slices.Contains(line.super, "ro") {
 		p.unwritable = name + " is read-only"
 	}
+	// An overlay keeps its changes on the file system of its upper directory.
 	if upper := optionValue(line.super, "upperdir"); line.fsType == "overlay" && upper != "" {
 		line, _ = p.mountOf(lines, upper)
 	}

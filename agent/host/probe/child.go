@@ -59,8 +59,7 @@ func startWork(ctx context.Context, order workOrder) (workload.Result, error) {
 	return result, nil
 }
 
-// RunWork is the main function of that process. It changes to the volume and to the user before it accesses any file there. After that, no link leads
-// out.
+// RunWork is the main function of that process. It changes to the volume and to the user before it accesses files, so no link leads out.
 func RunWork(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var order workOrder
 	if err := json.NewDecoder(io.LimitReader(stdin, 64<<10)).Decode(&order); err != nil {

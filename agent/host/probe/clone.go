@@ -27,8 +27,7 @@ type clone struct {
 	wait     func(context.Context, time.Duration)
 }
 
-// RunOnClone runs the work of one pass on a clone that is mounted at a directory. It also returns the number of connections. Zero for SMB, which does
-// not report it.
+// RunOnClone runs the work of one pass on a clone that is mounted at a directory. It also returns the number of connections. Zero for SMB.
 func RunOnClone(ctx context.Context, dir string, work Work) ([]Phase, int, error) {
 	m := newMachine()
 	return clone{dir: dir, readFile: m.readFile, enter: enterBelow, wait: m.wait}.run(ctx, work)

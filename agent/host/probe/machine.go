@@ -80,8 +80,7 @@ func (machine) mount(source, target, fsType string, flags uintptr, data string) 
 	return unix.Mount(source, target, fsType, flags, data)
 }
 
-// explain passes the parameters one by one to a file system context, which keeps the kernel's messages about each. It never attaches the resulting
-// mount.
+// explain passes the parameters one by one to a file system context, which keeps the kernel's messages. It never attaches the mount.
 func (machine) explain(source string, a attempt) string {
 	fd, err := unix.Fsopen(a.fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {

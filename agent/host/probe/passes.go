@@ -16,8 +16,7 @@ const (
 	// maxOperations limits the operations that are reported for one phase. maxOperationName limits the length of a name.
 	maxOperations    = 16
 	maxOperationName = 24
-	// readBlockKiB and writeBlockKiB are the block sizes of the workloads that use blocks. A read block is larger than a page and smaller than most
-	// read-ahead windows.
+	// readBlockKiB and writeBlockKiB are the block sizes of workloads. A read block is larger than a page and smaller than most read-ahead windows.
 	readBlockKiB, writeBlockKiB = 64, 1024
 )
 

@@ -139,8 +139,7 @@ func (v *Volumes) setWindows(chosen func(file string) bool) {
 	maps.DeleteFunc(v.known, func(file string, _ bool) bool { return !v.types.fs.Exists(file) })
 }
 
-// volumeWindows returns the windows that volumes control, with the volume of each. Volumes may share a window, e.g. volumes of one export. The first
-// volume by name then controls it.
+// volumeWindows returns the windows that volumes control, with the volume of each. The first by name controls a shared window, e.g. of one export.
 func (v *Volumes) volumeWindows() (map[string]string, error) {
 	owned := map[string]string{}
 	if len(v.wanted) == 0 {

@@ -66,8 +66,7 @@ func (l Logind) findLocks() ([]string, error) {
 	return append(locks, running...), err
 }
 
-// isLocked reports whether a process has a write lock on a file, and its process ID. Zero if the process is unknown. Readers may have shared locks,
-// which do not count.
+// isLocked reports whether a process has a write lock on a file, and its process ID. Zero if unknown. Shared locks of readers do not count.
 func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid int, err error) {
 	file, err := l.fs.Open(name)
 	if isMissing(err) {
@@ -85,8 +84,7 @@ func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid i
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		inode = fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
 	}
-	// The kernel's list shows flock(2) locks and process IDs. Some file systems (btrfs) have other device numbers there, so fcntl(2) locks are
-	// queried with fcntl(2) itself.
+	// The kernel's list shows flock(2) locks and process IDs. It has other device numbers for btrfs, so fcntl(2) locks are queried by fcntl(2).
 	pid, locked = kernel[inode]
 	if locked {
 		return true, pid, nil

@@ -37,8 +37,7 @@ func New(fs host.FS, runner host.Runner) Logind {
 	return Logind{fs: fs, runner: runner, sync: unix.Sync}
 }
 
-// Reboot requests a reboot of the host and returns once the host has agreed. If logind is unreachable, it uses systemctl. If logind rejects the
-// request, that is the error.
+// Reboot requests a reboot of the host and returns once the host has agreed. It uses systemctl if logind is unreachable. Rejection is an error.
 func (l Logind) Reboot(ctx context.Context) error {
 	l.syncDisks(ctx)
 	err := l.askLogind(ctx)

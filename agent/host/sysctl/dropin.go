@@ -101,8 +101,7 @@ func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base
 
 func isForeign(file string) bool { return file != DropIn && file != FormerDropIn }
 
-// readAssignments returns, by dotted name, the last value in the picked files. It does not apply names with wildcards: systemd-sysctl does not apply
-// them to a name that a file sets explicitly.
+// readAssignments returns, by dotted name, the last value in the picked files. It skips wildcards, which explicit names override.
 func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assignment, error) {
 	files, err := s.fs.DropIns(directories, ".conf")
 	if err != nil {

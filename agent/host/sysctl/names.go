@@ -35,8 +35,7 @@ func procFile(name string) (string, error) {
 	return path.Join("/proc/sys", rel), nil
 }
 
-// dottedName returns the form in which names are compared. A file may have either separator first. If that is a slash, the rest is literal
-// (sysctl.d(5)).
+// dottedName returns the form in which names are compared. If a slash is the first separator, the rest is literal (sysctl.d(5)).
 func dottedName(name string) string {
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
 		return swapSeparators(name)

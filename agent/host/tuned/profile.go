@@ -19,8 +19,7 @@ const (
 	maxIncludes = 32
 )
 
-// profileDirs contain a directory for each profile. The first directory that has the profile wins. Since tuned 2.23, the profiles are in a
-// subdirectory.
+// profileDirs contain a directory for each profile; the first with the profile wins. Since tuned 2.23, the profiles are in a subdirectory.
 var profileDirs = []string{"/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"}
 
 // exclusive are pairs of sysctls: the kernel clears one when the other is set.

@@ -112,8 +112,7 @@ func (st status) hasProfile(profile string) bool {
 	return st.isRunning() && st.profile.text == profile && st.mode.text != modeAuto
 }
 
-// Original implements host.Subject. The original is the profile, the mode, and the states running and enabled. If tuned is not installed, there is
-// none.
+// Original implements host.Subject. The original is the profile, the mode, and the states running and enabled. None if tuned is not installed.
 func (s *Subject) Original(ctx context.Context, _ string) (host.Original, error) {
 	if !s.isInstalled() {
 		return host.Original{}, nil
@@ -260,8 +259,7 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error
 	return nil
 }
 
-// observeEffect verifies with tuned that the profile is effective. A declared sysctl is effective instead of the profile's value, which is not a
-// failure.
+// observeEffect verifies with tuned that the profile is effective. A declared sysctl that overrides the profile is not a failure.
 func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) error {
 	conflicts, err := s.findConflicts(o.Desired)
 	if err != nil {

@@ -475,6 +475,5 @@ func (w worker) copyFile(_ context.Context, from *os.File, p *Pass) (err error) 
 	return err
 }
 
-// alignedBuffer returns a buffer with the alignment that O_DIRECT requires. A large allocation of Go starts at a page, and the smallest page has 8
-// KiB.
+// alignedBuffer returns a buffer with the alignment that O_DIRECT requires. A large allocation of Go starts at a page of at least 8 KiB.
 func alignedBuffer(size int) []byte { return make([]byte, max(size, 64<<10))[:size] }

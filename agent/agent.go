@@ -142,7 +142,7 @@ func (a *Agent) Run(ctx context.Context) {
 		timer.Reset(max(a.wakeAt().Sub(a.clock.Now()), 0))
 	}
 	if err := a.settings.proof.abandon(context.WithoutCancel(ctx)); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed; the next agent does")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot revert unconfirmed settings; the next agent reverts them")
 	}
 	<-done
 }

@@ -347,9 +347,9 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		message string
 	}{
 		"an unknown parameter": {
-			setting: setting("sysctl/kernel.core_pattern", "/tmp/x"), want: v1alpha1.SettingUnsupported, message: "refused",
+			setting: setting("sysctl/kernel.core_pattern", "/tmp/x"), want: v1alpha1.SettingUnsupported, message: "rejected",
 		},
-		"a value out of range": {setting: setting(rmem, "1"), want: v1alpha1.SettingFailed, message: "refused"},
+		"a value out of range": {setting: setting(rmem, "1"), want: v1alpha1.SettingFailed, message: "rejected"},
 		"a value with which no new connection works": {
 			setting: setting(tcpRmem, "1 1 1"), want: v1alpha1.SettingFailed, message: "number 2 must be at least 2304 bytes",
 		},
@@ -357,7 +357,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 			setting: setting(tcpRmem, "1 1 1"), allow: "sysctl/net[.]ipv4[.]tcp_rmem=1 1 1\n", want: v1alpha1.SettingInSync,
 		},
 		"a value that is not of the safe bytes": {
-			setting: setting(rmem, "1\nkernel.core_pattern=|/x"), want: v1alpha1.SettingFailed, message: "refused",
+			setting: setting(rmem, "1\nkernel.core_pattern=|/x"), want: v1alpha1.SettingFailed, message: "rejected",
 		},
 		"a subject that this agent does not have": {
 			setting: setting("module/sunrpc/tcp_max_slot_table_entries", "128"), want: v1alpha1.SettingUnsupported,

@@ -72,10 +72,10 @@ func (c tested) answer() answer {
 	return answer{host.Observation{Name: name, Desired: "1", Observed: "1", State: host.State(c.state), Effect: host.Effect(c.effect)}, true}
 }
 
-// TestAnswers pins what the agent makes of one setting, for every combination of state and effect.
+// TestAnswers pins the reports and decisions of the agent about one setting, for every combination of state and effect.
 func TestAnswers(t *testing.T) {
 	var out answers.File
-	out.Printf("The answers of the agent, by go test ./agent -run TestAnswers -update.\n")
+	out.Printf("The results of the agent, written by go test ./agent -run TestAnswers -update.\n")
 	for _, asked := range []struct {
 		name string
 		outcome
@@ -87,11 +87,11 @@ func TestAnswers(t *testing.T) {
 		out.Printf("\n## Conditions, %s\nColumns: Ready | Stalled.\n", asked.name)
 		out.Add(conditionRows(asked.outcome, asked.release))
 	}
-	out.Printf("\n## A pass\nColumns: report | alone, with a permit | beside a setting that waits for a boot, with a permit | released.\n")
+	out.Printf("\n## A pass\nColumns: report | alone, with a permit | next to a setting that waits for a boot, with a permit | released.\n")
 	out.Add(passRows(t))
 	out.Printf("\n## Reports of the commands for one machine\n")
 	out.Add(reportRows())
-	out.Printf("\n## A status that differs from one in which all is in force\n")
+	out.Printf("\n## A status that differs from one in which all settings are effective\n")
 	out.Add(urgencyRows())
 	out.Check(t, "testdata/answers.golden", *updateDocs)
 }
@@ -103,7 +103,7 @@ func conditionRows(asked outcome, release bool) (rows []answers.Row) {
 				base := tested{v1alpha1.SettingInSync, v1alpha1.EffectReboot, dhash}
 				spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: dhash}, {Key: c.key}}, Release: release}
 				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: asked.restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
-				labels := slices.Concat([]string{"wanted"}, c.labels(), []string{"-"})
+				labels := slices.Concat([]string{"desired"}, c.labels(), []string{"-"})
 				if dropped {
 					labels[0], spec.Settings = "dropped", spec.Settings[:1]
 				}
@@ -118,7 +118,7 @@ func conditionRows(asked outcome, release bool) (rows []answers.Row) {
 	return rows
 }
 
-// origins are the ways in which a setting comes to its state in a pass. Without an observation the catalogue tells the effect.
+// origins are the ways in which a setting comes to its state in a pass. Without an observation, the effect comes from the catalogue.
 var origins = []struct {
 	name   string
 	states []v1alpha1.SettingState
@@ -129,7 +129,7 @@ var origins = []struct {
 		p.want(c)
 		p.item(c.key).observed = c.answer()
 	}, false},
-	{"not to be applied", testedStates, func(p *pass, c tested) {
+	{"not applied", testedStates, func(p *pass, c tested) {
 		p.want(c)
 		it := p.item(c.key)
 		it.observed, it.failed = c.answer(), "why"
@@ -139,12 +139,12 @@ var origins = []struct {
 		it := p.item(c.key)
 		it.observed, it.unconfirmed = c.answer(), &journal.Entry{Applied: "1"}
 	}, false},
-	{"refused by the fence", []v1alpha1.SettingState{v1alpha1.SettingPending, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
+	{"rejected by the fence", []v1alpha1.SettingState{v1alpha1.SettingPending, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
 		p.want(c)
 		it := p.item(c.key)
 		it.entry, it.rejection = nil, &rejection{state: c.state, message: "why"}
 	}, true},
-	{"refused, former value kept", []v1alpha1.SettingState{v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
+	{"rejected, former value kept", []v1alpha1.SettingState{v1alpha1.SettingUnsupported, v1alpha1.SettingFailed}, func(p *pass, c tested) {
 		p.want(c)
 		it := p.item(c.key)
 		it.observed, it.rejection = c.answer(), &rejection{state: c.state, message: "why"}
@@ -154,7 +154,7 @@ var origins = []struct {
 	{"dropped", testedStates, func(p *pass, c tested) {
 		p.drop(c).restored = c.answer()
 	}, false},
-	{"dropped, not to be restored", testedStates[:1], func(p *pass, c tested) {
+	{"dropped, not restored", testedStates[:1], func(p *pass, c tested) {
 		it := p.drop(c)
 		it.restored, it.failed = c.answer(), "why"
 	}, false},
@@ -206,20 +206,20 @@ func passRows(t *testing.T) (rows []answers.Row) {
 			base := tested{v1alpha1.SettingPending, v1alpha1.EffectReboot, dhash}
 			p.want(base)
 			p.item(dhash).observed = base.answer()
-			beside := p.sumUp(v1alpha1.StorageClientNodeSpec{})
-			answer := strings.Join([]string{reported, permitted, w.answerPermit(beside, p), released}, " | ")
+			adjacent := p.sumUp(v1alpha1.StorageClientNodeSpec{})
+			answer := strings.Join([]string{reported, permitted, w.answerPermit(adjacent, p), released}, " | ")
 			rows = append(rows, answers.Row{Labels: slices.Concat([]string{origin.name}, c.labels()), Answer: answer})
 		}
 	}
 	return rows
 }
 
-// newPass is a pass that has found nothing yet.
+// newPass returns a pass without observations.
 func (w *world) newPass() *pass {
 	return &pass{plan: plan{}, machine: Machine{Bootloader: func() bootloader.Detection { return w.bootloader }}}
 }
 
-// answerPermit is what the agent does with a permit after a pass.
+// answerPermit returns the decision of the agent about a permit after a pass.
 func (w *world) answerPermit(out outcome, p *pass) string {
 	s := settings{machine: w.host().Machine, outcome: out}
 	if err := s.machine.Journal.Load(); err != nil {
@@ -258,9 +258,9 @@ func reportRows() (rows []answers.Row) {
 
 func urgencyRows() (rows []answers.Row) {
 	for _, c := range allTested() {
-		inForce := c
-		inForce.state = v1alpha1.SettingInSync
-		before := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{inForce.status()}}
+		effective := c
+		effective.state = v1alpha1.SettingInSync
+		before := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{effective.status()}}
 		after := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{c.status()}}
 		rows = append(rows, answers.Row{Labels: c.labels(), Answer: map[bool]string{true: "written at once", false: "written in turn"}[reporter.IsUrgent(before, after)]})
 	}

@@ -164,7 +164,7 @@ func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T
 		asked   func(w *world) error
 		says    string
 	}{
-		"to the API server": {says: "put back: set together: " + rmem + ", " + tcpRmem + "; API server: read /openapi/v2: i/o timeout"},
+		"to the API server": {says: "reverted: set together: " + rmem + ", " + tcpRmem + "; API server: read /openapi/v2: i/o timeout"},
 		"to both":           {servers: []connect.Server{filer}, says: "NFS server filer1 (10.0.0.1:2049): no answer: i/o timeout; API server"},
 	}
 	for name, test := range tests {
@@ -183,7 +183,7 @@ func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T
 			if w.live[rmem] != "212992" || w.files[rmem] != "" || w.state(rmem) != v1alpha1.SettingFailed || len(w.journal()) > 0 {
 				t.Errorf("what was set together: %v, %s, journal %v", w.live, w.state(rmem), w.journal())
 			}
-			if got := w.message(tcpRmem); !strings.HasPrefix(got, "took new connections away, put back: ") || !strings.Contains(got, test.says) {
+			if got := w.message(tcpRmem); !strings.HasPrefix(got, "broke new connections, reverted: ") || !strings.Contains(got, test.says) {
 				t.Errorf("says %q, want %q", got, test.says)
 			}
 
@@ -231,7 +231,7 @@ func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
 	a := w.runFor(w.agent(), confirmWithin+retestWithin+10*time.Second)
 	w.expect(v1alpha1.SettingPending, usual, "")
 	w.expectWait(v1alpha1.WaitsForConnections)
-	if want := "neither with it nor without, so it is not the cause: API server: read /openapi/v2"; !strings.Contains(w.message(tcpRmem), want) {
+	if want := "with and without it, so it is not the cause: API server: read /openapi/v2"; !strings.Contains(w.message(tcpRmem), want) {
 		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
 	}
 	if w.unconfirmed() != nil || a.settings.outcome.failed {
@@ -262,7 +262,7 @@ func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
 	a := w.runFor(w.agent(), time.Minute)
 	w.expect(v1alpha1.SettingPending, usual, "")
 	w.expectWait(v1alpha1.WaitsForConnections)
-	if want := "not set: no server that this node mounts from answers a new connection: NFS server filer1 (10.0.0.1:2049): no route to host; NFS server filer2"; !strings.Contains(w.message(tcpRmem), want) {
+	if want := "not set: no mounted server responds to a new connection: NFS server filer1 (10.0.0.1:2049): no route to host; NFS server filer2"; !strings.Contains(w.message(tcpRmem), want) {
 		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
 	}
 	if w.menu[ihash] != "1048576" {
@@ -436,7 +436,7 @@ func TestAnAgentThatWasKilledLeavesNothingUnconfirmed(t *testing.T) {
 				}
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
-			if !strings.Contains(w.message(tcpRmem), "cut short twice") {
+			if !strings.Contains(w.message(tcpRmem), "stopped twice") {
 				t.Errorf("says %q", w.message(tcpRmem))
 			}
 		})
@@ -601,7 +601,7 @@ func TestNothingIsTriedWithoutAClock(t *testing.T) {
 	w.clock.err = broken
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
 	w.runFor(a, time.Second)
-	if want := "nothing changed on this node: " + broken.Error(); w.live[tcpRmem] != usual || w.message(tcpRmem) != want {
+	if want := "no settings changed on this node: " + broken.Error(); w.live[tcpRmem] != usual || w.message(tcpRmem) != want {
 		t.Errorf("in force %q, %q; want %q", w.live[tcpRmem], w.message(tcpRmem), want)
 	}
 
@@ -640,7 +640,7 @@ func TestAnAgentProvesNothingThatAnotherHasSet(t *testing.T) {
 			if w.live[tcpRmem] != "8192 131072 6291456" || w.unconfirmed() == nil || len(w.files) > 0 {
 				t.Fatalf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
-			if want := "nothing changed on this node: cannot put back " + tcpRmem + ": read-only file system"; w.message(tcpRmem) != want {
+			if want := "no settings changed on this node: cannot revert " + tcpRmem + ": read-only file system"; w.message(tcpRmem) != want {
 				t.Errorf("says %q, want %q", w.message(tcpRmem), want)
 			}
 			w.restoreErr, w.log = nil, nil

@@ -37,7 +37,7 @@ func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bo
 		}
 		silent = append(silent, fmt.Sprintf("%s: %v", server, err))
 	}
-	return server, true, errors.New("no server that this node mounts from answers a new connection: " + strings.Join(silent, "; "))
+	return server, true, errors.New("no mounted server responds to a new connection: " + strings.Join(silent, "; "))
 }
 
 type failure struct {
@@ -66,13 +66,13 @@ func brokeNote(keys []string, broken []failure) string {
 	if len(keys) > 1 {
 		together = "set together: " + text.List(keys) + "; "
 	}
-	return fmt.Sprintf("took new connections away, put back: %s%s; they work again without it", together, describeFailures(broken))
+	return fmt.Sprintf("broke new connections, reverted: %s%s; they work again without it", together, describeFailures(broken))
 }
 
 // outageNote returns the message for reverted settings that may not have caused the failures.
 func outageNote(failures []failure) string {
 	if len(failures) == 0 {
-		return "put back: it could not be proven in time"
+		return "reverted: verification timed out"
 	}
-	return "put back: new connections work neither with it nor without, so it is not the cause: " + describeFailures(failures)
+	return "reverted: new connections fail with and without it, so it is not the cause: " + describeFailures(failures)
 }

@@ -24,7 +24,7 @@ const (
 	maxHeals   = 5
 	healWindow = time.Hour
 
-	leftAloneMessage = "something else keeps changing it: reset 5 times within an hour, left alone now"
+	leftAloneMessage = "another program keeps changing it: reset 5 times within an hour, no longer reset; find and stop that program"
 )
 
 // waitAfter returns the delay before the next attempt. It doubles with each consecutive failure.
@@ -79,7 +79,9 @@ func (h healed) addDrift(key string, found host.Observation, now time.Time) {
 		// The current value is correct, but its persistent file or boot entry is not.
 		observed = cmp.Or(found.Message, observed)
 	}
-	h[key] = v1alpha1.Drift{Count: h[key].Count + 1, LastTime: metav1.NewTime(now.Truncate(time.Second)), LastObserved: text.Cut(observed, bounds.Observed)}
+	h[key] = v1alpha1.Drift{
+		Count: h[key].Count + 1, LastTime: metav1.NewTime(now.Truncate(time.Second)), LastObserved: text.Cut(observed, bounds.Observed),
+	}
 }
 
 // keepFailures copies failures from the previous pass. They remain until the next attempt, unless the setting has recovered.

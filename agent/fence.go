@@ -102,9 +102,10 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *rejection {
 	size := *volume.ReadAheadKiB
 	switch {
 	case !volumeName.MatchString(volume.Name):
-		return &rejection{state: v1alpha1.SettingFailed, message: "refused by this node's agent: invalid volume name"}
+		return &rejection{state: v1alpha1.SettingFailed, message: "rejected by this node's agent: invalid volume name"}
 	case size < minReadAhead || size > maxReadAhead:
-		return &rejection{state: v1alpha1.SettingFailed, message: fmt.Sprintf("refused by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)}
+		message := fmt.Sprintf("rejected by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)
+		return &rejection{state: v1alpha1.SettingFailed, message: message}
 	case !f.subjects[readahead.VolumesName]:
 		return &rejection{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support it"}
 	}
@@ -141,7 +142,7 @@ func (f fence) refusalOf(key, value string, err error) *rejection {
 		} else if f.note != "" {
 			message += "; " + f.note
 		}
-		return &rejection{state: state, message: "refused by this node's agent: " + message}
+		return &rejection{state: state, message: "rejected by this node's agent: " + message}
 	}
 	if unconfirmedValue, ok := f.unconfirmed[key]; ok && unconfirmedValue == value {
 		return &rejection{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}

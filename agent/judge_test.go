@@ -119,7 +119,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 				nfs41("pv", options("nconnect=4"), open(4), after("/old")),
 			},
 			state: v1alpha1.MountStale, message: []string{
-				"nconnect is 4 by open connections, wanted 8", "mount /old (volume old) to filer opened the connections of 3 mounts",
+				"nconnect is 4 because of open connections, desired 8", "mount /old (volume old) to filer opened the connections of 3 mounts",
 				"these keep them open: pods " + podA + ", " + podB + "; mounts outside pods /home",
 			}, without: "cccccccc",
 		},
@@ -128,11 +128,11 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"connections that are gone do not": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=4"), open(3))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is 3 by", "wanted 4"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 3 because of", "desired 4"},
 		},
 		"connections that are too many": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=2")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=2"), open(4))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is 4 by", "wanted 2"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 4 because of", "desired 2"},
 		},
 		"a pod that has two mounts of the server": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("old", after("/old")), nfs41("pv", after("/old"))},
@@ -152,22 +152,22 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"a transport from before the slot limit changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots}, mounts: []mounts.Mount{nfs41("pv", v3)},
-			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "to filer opened the connections", "pods " + podA},
+			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, desired 128", "to filer opened the connections", "pods " + podA},
 			without: "mounts outside pods",
 		},
 		"a transport from before the slot limit grew": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
 			mounts: []mounts.Mount{nfs41("pv", v3, func(m *mounts.Mount) { m.SlotLimit = 64 })},
-			state:  v1alpha1.MountStale, message: []string{"the slot limit is 64, wanted 128"},
+			state:  v1alpha1.MountStale, message: []string{"the slot limit is 64, desired 128"},
 		},
 		"a transport of NFSv4.0 from before the slot limit changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
 			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.Protocol, m.SlotLimit = "NFSv4.0", 65536 })},
-			state:  v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128"},
+			state:  v1alpha1.MountStale, message: []string{"the slot limit is 65536, desired 128"},
 		},
 		"a transport from before the slots at its start changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting("module/sunrpc/tcp_slot_table_entries", "128")},
-			mounts: []mounts.Mount{nfs41("pv", v3)}, state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128"},
+			mounts: []mounts.Mount{nfs41("pv", v3)}, state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, desired 128"},
 		},
 		"a kernel that does not tell the slot limit": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},

@@ -113,7 +113,7 @@ func settingOf(command string, p *pass, it *item) report.Setting {
 func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) report.Setting {
 	status := v1alpha1.SettingStatus{
 		Key: it.key, Desired: it.restore.Value, Original: it.restore.Value, TakesEffect: catalogue.Effect(it.key),
-		State: v1alpha1.SettingDrifted, Message: "no longer declared: apply restores its original",
+		State: v1alpha1.SettingDrifted, Message: "no longer declared; apply restores its original value",
 	}
 	if subject := l.Machine.subjectOf(it.key); subject != nil {
 		for _, o := range subject.Observe(ctx, []host.Setting{hostSetting(it.name, it.journalled)}) {
@@ -279,7 +279,7 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 			}
 		}
 		if r.Command == report.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
-			wrong = append(wrong, errors.New(about+"spec.mode: Plan changes nothing: use the command plan"))
+			wrong = append(wrong, errors.New(about+"spec.mode: Plan makes no changes; use the plan command"))
 		}
 		if r.Command == report.Apply && profile.Spec.Paused {
 			wrong = append(wrong, errors.New(about+"spec.paused: a paused profile is not applied"))
@@ -303,7 +303,7 @@ func sumUp(r *report.Report) {
 }
 
 // noServerNote is the message if the machine has no mount over TCP, and therefore no server for a proof.
-const noServerNote = "not set: this machine mounts from no server over TCP, so no new connection can prove it: mount one first, or use --no-confirm"
+const noServerNote = "not set: cannot be proven, because this machine has no mounts over TCP; mount a server first, or use --no-confirm"
 
 // proofOf returns a description of the proof of a setting. Empty if the setting needs no proof.
 func (l Local) proofOf(p *pass, it *item) string {
@@ -315,9 +315,9 @@ func (l Local) proofOf(p *pass, it *item) string {
 	case err != nil:
 		return "cannot be proven: " + err.Error()
 	case len(servers) == 0:
-		return "cannot be proven: this machine mounts from no server over TCP; apply refuses it without --no-confirm"
+		return "cannot be proven: this machine has no mounts over TCP; apply sets it only with --no-confirm"
 	}
-	return fmt.Sprintf("kept once a new connection to %s has worked within %s, else put back", servers[0], confirmWithin)
+	return fmt.Sprintf("kept if a new connection to %s works within %s, otherwise reverted", servers[0], confirmWithin)
 }
 
 // confirm sets the unconfirmed settings and tests a server over new connections. Then it keeps or reverts the settings. It returns the
@@ -357,7 +357,7 @@ func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootI
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("stopped, and put back what was not confirmed: %w", err)
+		return fmt.Errorf("stopped, and reverted unconfirmed settings: %w", err)
 	}
 	note := brokeNote(u.Keys(), []failure{broken})
 	retestUntil := l.Machine.fromNow(retestWithin)

@@ -438,7 +438,7 @@ func TestAProfileIsRefusedInTheManagersWords(t *testing.T) {
 		"bytes that must not reach a shell": {
 			[]v1alpha1.StorageClientProfile{profile("p", nil, "ihash_entries=$(reboot)")}, "spec.node.kernelArguments[0]",
 		},
-		"mode Plan":          {[]v1alpha1.StorageClientProfile{planOnly}, "spec.mode: Plan changes nothing"},
+		"mode Plan":          {[]v1alpha1.StorageClientProfile{planOnly}, "spec.mode: Plan makes no changes"},
 		"a paused one":       {[]v1alpha1.StorageClientProfile{paused}, "spec.paused"},
 		"the same one twice": {[]v1alpha1.StorageClientProfile{eda(), eda()}, "profile eda: given twice"},
 	}

@@ -61,7 +61,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 				}
 				return nil
 			},
-			says: "took new connections away, put back: NFS server filer1 (192.0.2.10:2049): i/o timeout",
+			says: "broke new connections, reverted: NFS server filer1 (192.0.2.10:2049): i/o timeout",
 		},
 		"it answers neither then nor later": {
 			asked: func(_ *box, n int) error {
@@ -74,7 +74,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 		},
 		"it does not answer before": {
 			asked: func(*box, int) error { return errors.New("i/o timeout") },
-			says:  "not set: no server that this node mounts from answers a new connection",
+			says:  "not set: no mounted server responds to a new connection",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 func TestThePlanSaysHowItIsProven(t *testing.T) {
 	b := newBox(t)
 	settings := b.compare(report.Plan, rmemProfile("16777216")).Settings
-	if want := "kept once a new connection to NFS server filer1 (192.0.2.10:2049) has worked within 40s, else put back"; settings[0].Proof != want || settings[1].Proof != "" {
+	if want := "kept if a new connection to NFS server filer1 (192.0.2.10:2049) works within 40s, otherwise reverted"; settings[0].Proof != want || settings[1].Proof != "" {
 		t.Errorf("plan: %+v", settings)
 	}
 	if b.asks > 0 {

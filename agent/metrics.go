@@ -12,10 +12,10 @@ import (
 
 var (
 	settingState = prometheus.NewDesc("storageclient_agent_setting_state",
-		"1 for each setting of the node, with the state that it was last observed in, at most a minute ago.",
+		"1 for each setting of the node, with its last observed state. The observation is at most one minute old.",
 		[]string{"key", "state"}, nil)
 	settingValue = prometheus.NewDesc("storageclient_agent_setting_value",
-		"Each number of the value in force, by its place: net.ipv4.tcp_rmem has 1, 2 and 3. Absent where the value is no number, or is not known.",
+		"Numbers of the effective value, by place: net.ipv4.tcp_rmem has 1, 2, and 3. Absent if the value is unknown or not a number.",
 		[]string{"key", "place"}, nil)
 )
 

@@ -243,11 +243,11 @@ func TestWhatThisAgentDoesNotSupportKeepsNothingElseFromBeingRestored(t *testing
 	}{
 		"an unknown subject": {
 			entry: `"later/x": {"original": {"present": true, "value": "1"}, "applied": "2"}`,
-			key:   "later/x", message: "cannot restore: this node's agent does not support later: upgrade it", journal: []string{"later/x"},
+			key:   "later/x", message: "cannot restore: this node's agent does not support later; upgrade the agent", journal: []string{"later/x"},
 		},
 		"a key without a subject": {
 			entry: `"later": {"original": {"present": true, "value": "1"}, "applied": "2"}`,
-			key:   "later", message: "cannot restore: this node's agent does not support later: upgrade it", journal: []string{"later"},
+			key:   "later", message: "cannot restore: this node's agent does not support later; upgrade the agent", journal: []string{"later"},
 		},
 		"a value of an unknown form": {
 			entry: `"` + wmem + `": {"original": {"present": true, "value": "212992"}, "applied": "at most 1"}`, restored: true,

@@ -36,7 +36,7 @@ func rejectAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	for _, setting := range spec.Settings {
 		out.addStatus(v1alpha1.SettingStatus{
 			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
-			State: v1alpha1.SettingFailed, Message: "nothing changed on this node: " + err.Error(),
+			State: v1alpha1.SettingFailed, Message: "no settings changed on this node: " + err.Error(),
 		})
 	}
 	return out
@@ -138,7 +138,7 @@ func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
 		Message:     o.Message,
 	}
 	if !o.present {
-		status.TakesEffect, status.State, status.Message = catalogue.Effect(it.key), v1alpha1.SettingFailed, "not read back"
+		status.TakesEffect, status.State, status.Message = catalogue.Effect(it.key), v1alpha1.SettingFailed, "the current value could not be read"
 	}
 	return status
 }

@@ -49,7 +49,7 @@ func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed)
 	}
 	for key, it := range p.plan {
 		if subject := catalogue.Key(key).Subject(); it.restore != nil && !f.subjects[subject] {
-			it.failed = "cannot restore: this node's agent does not support " + subject + ": upgrade it"
+			it.failed = "cannot restore: this node's agent does not support " + subject + "; upgrade the agent"
 		}
 	}
 	return p, nil
@@ -64,7 +64,9 @@ func (p *pass) leaveLeastToKernels() {
 	for _, it := range p.plan {
 		if it.unrecorded && it.isAtLeast() {
 			it.entry = nil
-			it.rejection = &rejection{state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises what its kernel has"}
+			it.rejection = &rejection{
+				state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises the value of its kernel",
+			}
 		}
 	}
 }
@@ -223,7 +225,7 @@ func (p *pass) forgetRestored(release bool) {
 	}
 	if err := p.machine.Journal.Forget(keys...); err != nil {
 		for _, key := range keys {
-			p.item(key).failed = "restored, but: " + err.Error()
+			p.item(key).failed = "restored, but not removed from the journal: " + err.Error()
 		}
 	}
 }

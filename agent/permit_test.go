@@ -90,7 +90,7 @@ func TestAPermitIsRefused(t *testing.T) {
 			func(w *world) { w.live[ihash] = "16777216" }, "no setting is waiting for a reboot",
 		},
 		"with a boot setting that the fence refuses": {
-			func(w *world) { w.clientNode.Spec.Settings[0].Value = "-1" }, "settings would fail the node after its boot: " + ihash,
+			func(w *world) { w.clientNode.Spec.Settings[0].Value = "-1" }, "the node would fail after the reboot: " + ihash,
 		},
 	}
 	for name, test := range tests {

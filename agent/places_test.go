@@ -36,7 +36,7 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 	h.declare(setting(optFS, "xfs:logbsize=256k"), setting("filesystem/*", ":noexec"), setting("filesystem/var/lib/kubelet", ":noexec"))
 	h.runUntilIdle(h.agentOf())
 	for key, part := range map[string]string{
-		optFS: "refused by this node's agent", "filesystem/*": "also matches the system's file systems",
+		optFS: "rejected by this node's agent", "filesystem/*": "also matches the system's file systems",
 		"filesystem/var/lib/kubelet": "belongs to the system",
 	} {
 		if h.state(key) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(key), part) {
@@ -62,7 +62,7 @@ func TestAnUpgradeLeavesWhatWasAdmittedElsewhere(t *testing.T) {
 		if got := hosttest.ReadFile(t, h.dir, optDropIn); before == "" || (got == before) != stays || (got == "") == stays {
 			t.Errorf("%s: the drop-in is %q, was %q", value, got, before)
 		}
-		if h.state(optFS) != v1alpha1.SettingUnsupported || strings.Contains(h.message(optFS), "stays as it is") != stays {
+		if h.state(optFS) != v1alpha1.SettingUnsupported || strings.Contains(h.message(optFS), "the last applied value stays") != stays {
 			t.Errorf("%s: %s %s", value, h.state(optFS), h.message(optFS))
 		}
 		h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })

@@ -111,7 +111,7 @@ func (it *item) planSetting(setting *v1alpha1.NodeSetting, f fence) {
 			it.entry = &saved
 		case it.isJournalled && f.allowed.MayStay(it.key, saved.Applied):
 			it.entry = &saved
-			rejection.message += "; what was applied before stays as it is"
+			rejection.message += "; the last applied value stays"
 		}
 		return
 	}

@@ -249,7 +249,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 			w.runPass(a)
 			w.runPass(a)
 			trial := w.clientNode.Status.Trial
-			if len(r.orders) > 0 || trial.Phase != v1alpha1.TrialRefused || !strings.HasPrefix(trial.Message, "refused by this node's agent: ") {
+			if len(r.orders) > 0 || trial.Phase != v1alpha1.TrialRefused || !strings.HasPrefix(trial.Message, "rejected by this node's agent: ") {
 				t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
 			}
 		})

@@ -65,7 +65,7 @@ func (p *proof) recover(ctx context.Context) {
 		return
 	}
 	if err := p.machine.endInterrupted(ctx, p.bootID); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what was set and not confirmed, trying again")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot revert unconfirmed settings; trying again")
 		return
 	}
 	p.recovered = true
@@ -106,7 +106,7 @@ func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageCli
 		pass.unconfirmedNote = p.outage
 		return nil
 	case permitUndecided:
-		pass.unconfirmedNote = "not set yet: a reboot permit is being answered"
+		pass.unconfirmedNote = "not set yet: a reboot permit is pending"
 		return nil
 	}
 	server, hasServer, err := p.machine.chooseServer(ctx)
@@ -158,21 +158,21 @@ func (p *proof) run(ctx context.Context, canary bool, j judges) bool {
 		}
 	}
 	log := logr.FromContextOrDiscard(ctx).WithValues("settings", text.List(u.Keys()))
-	log.Info("Putting settings back that new connections did not confirm in time", "failures", describeFailures(p.failures))
+	log.Info("Reverting settings that new connections did not confirm in time", "failures", describeFailures(p.failures))
 	if err := p.machine.revertUnconfirmed(ctx, p.bootID); err != nil {
-		log.Error(err, "Cannot put settings back, trying again")
+		log.Error(err, "Cannot revert settings; trying again")
 		j.note(err.Error())
 		return false
 	}
 	p.retestUntil = p.machine.fromNow(retestWithin)
-	j.note("put back: trying the same connections again")
+	j.note("reverted: testing the same connections again")
 	return p.retest(ctx, canary, j)
 }
 
 // keep confirms the proven settings in the journal. The caller then writes their files.
 func (p *proof) keep(ctx context.Context) bool {
 	if err := p.machine.Journal.Confirm(); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot note in the journal that settings are confirmed, trying again")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot record in the journal that settings are confirmed; trying again")
 		return false
 	}
 	p.confirmation = confirmation{}
@@ -199,7 +199,7 @@ func (p *proof) retest(ctx context.Context, canary bool, j judges) bool {
 		return false
 	}
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot note in the journal what became of settings, trying again")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot record the result of the proof in the journal; trying again")
 	}
 	return err == nil
 }

@@ -44,7 +44,7 @@ func (p *parts) run(ctx context.Context) {
 	// 2. Without a StorageClientNode, revert the settings under test. Do not report, and do not change anything else.
 	if p.clientNode == nil {
 		if err := p.settings.proof.abandon(ctx); err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed, trying again")
+			logr.FromContextOrDiscard(ctx).Error(err, "Cannot revert unconfirmed settings; trying again")
 		}
 		return
 	}

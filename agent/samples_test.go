@@ -126,7 +126,7 @@ func TestARestartEndsTheWindow(t *testing.T) {
 	c.pending = nil
 	a := withCounters(w, c)
 	w.runPass(a)
-	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "started anew within the window") || len(c.pending) > 0 {
+	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "restarted during the measurement") || len(c.pending) > 0 {
 		t.Fatalf("sample is %+v", s)
 	}
 	w.ask(w.sampleOrder("s2"))
@@ -158,7 +158,7 @@ func TestWhenThereIsNoSample(t *testing.T) {
 		begins  bool
 	}{
 		"a request of yesterday": {
-			order(func(o *v1alpha1.NodeSample) { o.StartBefore.Time = o.StartBefore.Add(-time.Hour) }), sampler{}, "it was to begin before 2023-11-14T21:14:20Z", false,
+			order(func(o *v1alpha1.NodeSample) { o.StartBefore.Time = o.StartBefore.Add(-time.Hour) }), sampler{}, "the measurement had to start before 2023-11-14T21:14:20Z", false,
 		},
 		"an id of no request":          {order(func(o *v1alpha1.NodeSample) { o.ID = "a b" }), sampler{}, "invalid id", false},
 		"a window that is too short":   {order(func(o *v1alpha1.NodeSample) { o.Seconds = 9 }), sampler{}, "invalid seconds", false},
@@ -167,9 +167,9 @@ func TestWhenThereIsNoSample(t *testing.T) {
 		"a volume of no name":          {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), sampler{}, "invalid volumes", false},
 		"more volumes than may be":     {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), sampler{}, "invalid volumes", false},
 		"counters that cannot be read": {asItIs, sampler{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
-		"a volume that is not mounted": {asItIs, sampler{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 was there all through the window", true},
+		"a volume that is not mounted": {asItIs, sampler{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 existed during the whole measurement", true},
 		"a counter that ran away": {
-			asItIs, sampler{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot tell what was counted", true,
+			asItIs, sampler{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot evaluate the counters", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

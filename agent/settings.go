@@ -78,7 +78,8 @@ func newSettings(machine Machine, allowed Allowed, clock clock.Clock, bootID str
 		proof: proof{machine: machine, clock: clock, bootID: bootID, jitter: rand.N[time.Duration]},
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
-			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
+			Help: "Number of times that the agent reset a setting that another program had changed, by key. " +
+				"After 5 resets within an hour, the agent stops resetting and counting.",
 		}, []string{"key"}),
 	}
 }
@@ -138,7 +139,7 @@ func (s *settings) apply(ctx context.Context, clientNode *v1alpha1.StorageClient
 		err = s.proof.begin(ctx, p, &spec, permitUndecided)
 	}
 	if err != nil {
-		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", clientNode.Generation)
+		log.Error(err, "Cannot apply settings; no settings changed on this node", "generation", clientNode.Generation)
 		s.keepOutcome(rejectAll(spec, err))
 		return
 	}
@@ -159,7 +160,7 @@ func (s *settings) applyVolumes(ctx context.Context, spec v1alpha1.StorageClient
 		err = p.carryOut(ctx)
 	}
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot apply the read-ahead of volumes, trying again at the next check")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot apply the read-ahead of volumes; trying again at the next check")
 		return false
 	}
 	p.forgetRestored(false)
@@ -246,7 +247,9 @@ func (s *settings) sortDrift(p *pass, drifted []string, now time.Time) (heal, al
 }
 
 // prove continues the proof of unconfirmed settings. When the proof finishes, it applies the settings again to write their files.
-func (s *settings) prove(ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool, prove func(context.Context, int64) error) {
+func (s *settings) prove(
+	ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool, prove func(context.Context, int64) error,
+) {
 	if s.proof.run(ctx, clientNode.Spec.Canary, judges{prove: prove, note: s.noteUnconfirmed}) {
 		s.apply(ctx, clientNode, permitUndecided)
 	}

@@ -64,7 +64,7 @@ func (m Machine) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot
 	}
 	if len(wrong) > 0 {
 		slices.Sort(wrong)
-		return errors.New("cannot put back " + strings.Join(wrong, "; "))
+		return errors.New("cannot revert " + strings.Join(wrong, "; "))
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (m Machine) revertUnconfirmed(ctx context.Context, bootID string) error {
 	return m.Journal.SetUnconfirmed(u)
 }
 
-const interruptedNote = "its proof over new connections was cut short twice, by the end of the agent or of the boot; put back"
+const interruptedNote = "reverted: the agent or the host stopped twice before new connections proved it"
 
 // endInterrupted reverts the settings that an earlier agent or boot left unconfirmed. The journal must be loaded.
 func (m Machine) endInterrupted(ctx context.Context, bootID string) error {

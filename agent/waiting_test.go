@@ -54,7 +54,7 @@ func TestAHostThatCannotBeAskedIsNotRebooted(t *testing.T) {
 	w.holdersErr = errors.New("no answer from logind")
 	w.permit("p1")
 	a = w.runUntilIdle(a)
-	w.expectWaiting(a, "cannot tell what a reboot would interrupt: no answer from logind")
+	w.expectWaiting(a, "cannot list the work that a reboot would interrupt: no answer from logind")
 }
 
 func TestABusyHostIsAskedNowAndThen(t *testing.T) {

@@ -127,7 +127,7 @@ func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClien
 			delay = minDelay
 		}
 		if err != nil && ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Info("Lost the watch, trying again", "error", err.Error(), "delay", delay)
+			logr.FromContextOrDiscard(ctx).Info("Lost the watch; trying again", "error", err.Error(), "delay", delay)
 		}
 		select {
 		case <-ctx.Done():

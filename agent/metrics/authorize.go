@@ -35,7 +35,7 @@ const (
 )
 
 // errTooMany is returned if there were too many recent access reviews.
-var errTooMany = errors.New("too many callers of late; try again later")
+var errTooMany = errors.New("too many recent callers; try again later")
 
 // Authorizer allows a caller to read metrics if the API server allows it to read /metrics. It uses the caller's token for the request, so
 // the agent needs no permission for token or access reviews of others. The token is not sent anywhere else; only its hash is stored.
@@ -77,7 +77,7 @@ func (a *Authorizer) Guard(behind http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || token == "" || len(token) > maxTokenBytes {
-			reject(w, "send the token of somebody who may read /metrics", http.StatusUnauthorized)
+			reject(w, "send a bearer token that may get /metrics", http.StatusUnauthorized)
 			return
 		}
 		status, err := a.authorize(r.Context(), token)
@@ -85,8 +85,8 @@ func (a *Authorizer) Guard(behind http.Handler) http.Handler {
 		case errors.Is(err, errTooMany):
 			reject(w, err.Error(), http.StatusTooManyRequests)
 		case err != nil:
-			logr.FromContextOrDiscard(r.Context()).Error(err, "Cannot ask the API server who may read metrics")
-			reject(w, "cannot ask the API server", http.StatusServiceUnavailable)
+			logr.FromContextOrDiscard(r.Context()).Error(err, "Cannot review access to metrics")
+			reject(w, "cannot check the token: the API server is unavailable", http.StatusServiceUnavailable)
 		case status != http.StatusOK:
 			reject(w, http.StatusText(status), status)
 		default:
@@ -171,7 +171,7 @@ func (a *Authorizer) reviewAccess(ctx context.Context, token string) (int, error
 		return response.StatusCode, nil
 	case http.StatusOK, http.StatusCreated:
 	default:
-		return 0, fmt.Errorf("review access: the API server answers %s", response.Status)
+		return 0, fmt.Errorf("review access: the API server returned %s", response.Status)
 	}
 	var reviewed accessReview
 	if err := json.Unmarshal(answer, &reviewed); err != nil {

@@ -28,29 +28,32 @@ var (
 	operationLabels = []string{"device", "volume", "server", "export", "operation"}
 
 	mountInfo = prometheus.NewDesc("storageclient_mount_info",
-		"1 for each NFS superblock and each volume that is mounted from it. Volumes that share a superblock share its counters, which carry the first volume's name.",
+		"1 for each NFS superblock and each volume that is mounted from it. "+
+			"Volumes with the same superblock share its counters, which have the name of the first volume.",
 		[]string{"device", "volume", "server", "export", "protocol"}, nil)
-	nconnect    = prometheus.NewDesc("storageclient_mount_nconnect", "Connections that the mount asked for, 1 where it did not say.", mountLabels, nil)
+	nconnect    = prometheus.NewDesc("storageclient_mount_nconnect", "Value of the mount option nconnect, 1 if it is not set.", mountLabels, nil)
 	connections = prometheus.NewDesc("storageclient_mount_connections",
-		"Connections that are there. Mounts of one server share them: the first mount decides how many.", mountLabels, nil)
+		"Open connections. Mounts from one server share them. The first mount sets their number.", mountLabels, nil)
 	slotLimit = prometheus.NewDesc("storageclient_mount_slot_limit",
-		"The most requests in flight for each connection. Absent where the kernel does not tell (before 5.14).", mountLabels, nil)
-	readAhead       = prometheus.NewDesc("storageclient_mount_read_ahead_bytes", "The read-ahead window. Absent where it is not known.", mountLabels, nil)
+		"Maximum number of requests in flight for each connection. Absent if the kernel does not report it (before 5.14).", mountLabels, nil)
+	readAhead       = prometheus.NewDesc("storageclient_mount_read_ahead_bytes", "Read-ahead window. Absent if unknown.", mountLabels, nil)
 	readBytes       = prometheus.NewDesc("storageclient_mount_read_bytes_total", "Bytes read from the server.", mountLabels, nil)
 	writtenBytes    = prometheus.NewDesc("storageclient_mount_written_bytes_total", "Bytes written to the server.", mountLabels, nil)
 	operations      = prometheus.NewDesc("storageclient_mount_operations_total", "Operations completed.", operationLabels, nil)
 	operationErrors = prometheus.NewDesc("storageclient_mount_operation_errors_total",
-		"Operations that ended with an error. Always 0 before Linux 5.3.", operationLabels, nil)
+		"Operations that failed. Always 0 before Linux 5.3.", operationLabels, nil)
 	retransmissions = prometheus.NewDesc("storageclient_mount_operation_retransmissions_total", "Requests that were sent again.", operationLabels, nil)
 	majorTimeouts   = prometheus.NewDesc("storageclient_mount_operation_major_timeouts_total",
-		"Requests without an answer after timeo and all retransmissions.", operationLabels, nil)
+		"Requests without a response after timeo and all retransmissions.", operationLabels, nil)
 	queueTime = prometheus.NewDesc("storageclient_mount_operation_queue_seconds_total",
 		"Time that requests waited for a slot or a connection before they were sent.", operationLabels, nil)
-	roundTripTime = prometheus.NewDesc("storageclient_mount_operation_round_trip_seconds_total", "Time from sending to the server's answer.", operationLabels, nil)
+	roundTripTime = prometheus.NewDesc("storageclient_mount_operation_round_trip_seconds_total",
+		"Time from sending a request to the response of the server.", operationLabels, nil)
 	executionTime = prometheus.NewDesc("storageclient_mount_operation_execution_seconds_total",
-		"Time from the request to its end: queue, round trip and the client's own work.", operationLabels, nil)
-	omitted   = prometheus.NewDesc("storageclient_mounts_omitted", "NFS superblocks beyond the 128 that one node reports.", nil, nil)
-	collected = prometheus.NewDesc("storageclient_mounts_success", "1 where the host's mounts could be read, else 0.", nil, nil)
+		"Total time of requests: queue, round trip, and processing on the client.", operationLabels, nil)
+	omitted = prometheus.NewDesc("storageclient_mounts_omitted",
+		"NFS superblocks that are not reported, because one node reports at most 128.", nil, nil)
+	collected = prometheus.NewDesc("storageclient_mounts_success", "1 if the mounts of the host could be read, otherwise 0.", nil, nil)
 )
 
 // SuperblockReader reads the NFS superblocks of the host. mounts.Reader implements it.
@@ -81,7 +84,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	s := sink{out}
 	blocks, err := c.Mounts.Superblocks()
 	if err != nil {
-		c.Log.Error(err, "Cannot read the mounts, no mount metrics in this scrape")
+		c.Log.Error(err, "Cannot read the mounts; no mount metrics in this scrape")
 		s.sendGauge(collected, 0)
 		return
 	}
@@ -197,7 +200,7 @@ func parseAddress(address string) (netip.Addr, error) {
 		ip, err = netip.ParseAddr(host)
 	}
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("%q: must be an IP address such as 127.0.0.1:9810: a name may be more than a loopback address", address)
+		return netip.Addr{}, fmt.Errorf("%q: must be an IP address such as 127.0.0.1:9810, because a name may also resolve to other addresses", address)
 	}
 	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
 		return netip.Addr{}, fmt.Errorf("%q: the port must be 1 to 65535", address)

@@ -59,12 +59,12 @@ func (c *certificates) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key for metrics: %w", err)
+		return nil, fmt.Errorf("generate the key for metrics: %w", err)
 	}
 	const serialBits = 120
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate for metrics: %w", err)
+		return nil, fmt.Errorf("create the certificate for metrics: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "storage-client-node-agent"}, DNSNames: []string{c.nodeName},
@@ -79,7 +79,7 @@ func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("sign a certificate for metrics: %w", err)
+		return nil, fmt.Errorf("sign the certificate for metrics: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {

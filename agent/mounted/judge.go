@@ -98,7 +98,7 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	}
 	state, note := v1alpha1.MountEffective, j.readAhead[volume.Name]
 	if volume.ReadAheadKiB != nil && note.Message != "" {
-		sentences = append(sentences, fmt.Sprintf("wanted readAheadKiB %d: %s", *volume.ReadAheadKiB, note.Message))
+		sentences = append(sentences, fmt.Sprintf("desired readAheadKiB %d: %s", *volume.ReadAheadKiB, note.Message))
 	}
 	if len(local)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.Failed {
 		state = v1alpha1.MountStale
@@ -114,7 +114,7 @@ func (j *judge) findDifferences(m mounts.Mount, wanted []string) (local, shared 
 	if n, isSet := mountoptions.Nconnect(wanted); isSet && m.Client != "" && m.Connections > 0 {
 		open = true
 		if m.Connections != n {
-			shared = append(shared, fmt.Sprintf("nconnect is %d by open connections, wanted %d", m.Connections, n))
+			shared = append(shared, fmt.Sprintf("nconnect is %d because of open connections, desired %d", m.Connections, n))
 		}
 	}
 	for _, d := range mountoptions.Outdated(m.Protocol, wanted, m.Options) {
@@ -128,7 +128,7 @@ func (j *judge) findDifferences(m mounts.Mount, wanted []string) (local, shared 
 		}
 	}
 	if limit := j.slotLimit; limit > 0 && m.SlotLimit > 0 && m.SlotLimit != limit && obeysSlotTable(m) {
-		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections are older than the module's option", m.SlotLimit, limit))
+		shared = append(shared, fmt.Sprintf("the slot limit is %d, desired %d: the connections are older than the module option", m.SlotLimit, limit))
 	}
 	if m.Client != "" && slices.Contains(j.oldSessions, m.Client) {
 		shared = append(shared, "the session is older than max_session_slots and keeps its slots")

@@ -40,7 +40,7 @@ func runClonePass(ctx context.Context, timeout, stays time.Duration, run func(co
 	}
 	switch {
 	case ctx.Err() != nil:
-		return v1alpha1.ClonePass{Void: "it was ended before its time"}
+		return v1alpha1.ClonePass{Void: "it was stopped before it finished"}
 	case working.Err() != nil:
 		return v1alpha1.ClonePass{Failed: fmt.Sprintf("the work took longer than %s", timeout)}
 	case err != nil:

@@ -31,7 +31,7 @@ func TestWhatThePodOfACloneTells(t *testing.T) {
 		"work that fails":       {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, errors.New("no file to read") }, want: v1alpha1.ClonePass{Failed: "no file to read"}},
 		"a proof that fails":    {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, probe.Void("shared") }, want: v1alpha1.ClonePass{Void: "shared"}},
 		"work that takes long":  {run: slow, want: v1alpha1.ClonePass{Failed: "the work took longer than 8m0s"}},
-		"a Pod that is deleted": {run: slow, ended: true, want: v1alpha1.ClonePass{Void: "it was ended before its time"}},
+		"a Pod that is deleted": {run: slow, ended: true, want: v1alpha1.ClonePass{Void: "it was stopped before it finished"}},
 		"a long complaint": {run: func(context.Context) ([]probe.Phase, int, error) {
 			return nil, 0, errors.New(strings.Repeat("x", 2*v1alpha1.MaxClonePassText))
 		}, want: v1alpha1.ClonePass{Failed: strings.Repeat("x", v1alpha1.MaxClonePassText-len("…")) + "…"}},

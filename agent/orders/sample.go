@@ -87,12 +87,12 @@ func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	case order == nil:
 	case s.status != nil:
 		if s.status.Phase == v1alpha1.SampleRunning && now.After(s.endsBy) {
-			s.fail(order.ID, "reading the counters takes too long")
+			s.fail(order.ID, "timed out reading the counters")
 		}
 	case reported != nil && reported.ID == order.ID && reported.Phase != v1alpha1.SampleRunning:
 		s.status = reported.DeepCopy()
 	case reported != nil && reported.ID == order.ID:
-		s.fail(order.ID, "the agent was started anew within the window: ask again")
+		s.fail(order.ID, "the agent restarted during the measurement; request a new sample")
 	default:
 		s.beginIfPossible(ctx, *order, now)
 	}
@@ -103,9 +103,9 @@ func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample,
 	reason := validateSample(order)
 	switch {
 	case reason != "":
-		s.fail(order.ID, "refused by this node's agent: "+reason)
+		s.fail(order.ID, "rejected by this node's agent: "+reason)
 	case order.StartBefore != nil && now.After(order.StartBefore.Time):
-		s.fail(order.ID, fmt.Sprintf("it was to begin before %s, and the node's clock says %s: ask again, and check the clocks if that is not so",
+		s.fail(order.ID, fmt.Sprintf("the measurement had to start before %s, but the node's clock shows %s; request a new sample, or correct the clocks",
 			order.StartBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
 	case s.cancel == nil:
 		s.begin(ctx, order, now)
@@ -176,9 +176,9 @@ func (s *Sample) handleReading(r sampleReading) {
 	case r.err != nil:
 		s.fail(r.id, "cannot read the counters: "+r.err.Error())
 	case err != nil:
-		s.fail(r.id, "cannot tell what was counted: "+err.Error())
+		s.fail(r.id, "cannot evaluate the counters: "+err.Error())
 	case len(mounts) == 0:
-		s.fail(r.id, "no mount of "+text.Join(s.volumes, ", ")+" was there all through the window")
+		s.fail(r.id, "no mount of "+text.Join(s.volumes, ", ")+" existed during the whole measurement")
 	default:
 		status.Phase, status.Mounts, status.MountsOmitted, status.Milliseconds = v1alpha1.SampleFinished, mounts, omitted, r.duration.Milliseconds()
 	}

@@ -86,7 +86,7 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 		return
 	case isWantedElsewhere(&clientNode.Spec):
 		t.End()
-		t.status = voidTrial(order.ID, "the node is needed for something else: its reboot, or its release")
+		t.status = voidTrial(order.ID, "the node must be rebooted or released first")
 		return
 	case t.status != nil && t.status.ID == order.ID:
 		return
@@ -98,7 +98,7 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 	}
 	t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning}
 	if reason := validateTrial(*order); reason != "" {
-		t.status.Phase, t.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+reason, maxTrialMessage)
+		t.status.Phase, t.status.Message = v1alpha1.TrialRefused, text.Cut("rejected by this node's agent: "+reason, maxTrialMessage)
 		return
 	}
 	t.begin(ctx, *order)
@@ -122,7 +122,7 @@ func (t *Trial) End() {
 }
 
 func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
-	logr.FromContextOrDiscard(ctx).Info("Handing a trial to the runner", "trial", order.ID, "volume", order.Volume)
+	logr.FromContextOrDiscard(ctx).Info("Sending a trial to the runner", "trial", order.ID, "volume", order.Volume)
 	t.asksOtherwise = mountoptions.NFS.ChangesTransport(order.OwnMountOptions, order.MountOptions)
 	ctx, t.cancel = context.WithCancel(ctx)
 	answers := make(chan trialAnswer, 1)
@@ -237,7 +237,7 @@ const (
 func validateTrial(order v1alpha1.NodeTrial) string {
 	switch {
 	case order.Kind != v1alpha1.TrialProbe && order.Kind != v1alpha1.TrialTrial:
-		return "kind " + string(order.Kind) + " is not known"
+		return "unknown kind " + string(order.Kind)
 	case !trialID.MatchString(order.ID):
 		return "invalid id"
 	case !trialServer.MatchString(order.Server):

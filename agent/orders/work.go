@@ -36,21 +36,22 @@ func validateWork(order v1alpha1.NodeTrial) string {
 	work := order.Work
 	if order.Kind == v1alpha1.TrialProbe {
 		if work != nil || len(order.Passes) > 0 {
-			return "a Probe has neither work nor passes"
+			return "a Probe must not have work or passes"
 		}
 		return ""
 	}
 	switch {
 	case work == nil || len(order.Passes) == 0 || len(order.Passes) > v1alpha1.MaxOrderPasses:
-		return fmt.Sprintf("a Trial has work, and 1 to %d passes", v1alpha1.MaxOrderPasses)
+		return fmt.Sprintf("a Trial must have work and 1 to %d passes", v1alpha1.MaxOrderPasses)
 	case order.RunAsUser < 1:
-		return "a Trial's work is never done as root"
+		return "the work of a Trial must not run as root"
 	case !slices.Contains(v1alpha1.MountedWorkloads, work.Name):
-		return "workload " + string(work.Name) + " is not known"
+		return "unknown workload " + string(work.Name)
 	case work.Name.Writes() && !work.AllowWrites:
-		return "workload " + string(work.Name) + " writes, and allowWrites is not true"
-	case len(work.Path) > maxWorkPath || !workPath.MatchString(work.Path) || strings.HasPrefix(work.Path, "/") || slices.Contains(strings.Split(work.Path, "/"), ".."):
-		return "invalid path of the work"
+		return "workload " + string(work.Name) + " writes, but allowWrites is not true"
+	case len(work.Path) > maxWorkPath || !workPath.MatchString(work.Path) || strings.HasPrefix(work.Path, "/") ||
+		slices.Contains(strings.Split(work.Path, "/"), ".."):
+		return "invalid work path"
 	case work.PauseSeconds < 0 || work.PauseSeconds > maxPauseSeconds:
 		return "invalid pauseSeconds"
 	}
@@ -76,7 +77,8 @@ func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string
 		return out
 	}
 	out.Work = boundWork(probe.Work{
-		Name: string(order.Work.Name), Path: order.Work.Path, AllowWrites: order.Work.AllowWrites, Pause: time.Duration(order.Work.PauseSeconds) * time.Second,
+		Name: string(order.Work.Name), Path: order.Work.Path, AllowWrites: order.Work.AllowWrites,
+		Pause: time.Duration(order.Work.PauseSeconds) * time.Second,
 	})
 	for _, p := range order.Passes {
 		out.Passes = append(out.Passes, probe.OrderedPass{Round: int(p.Round), Arm: probe.Arm(p.Arm)})

@@ -135,7 +135,7 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	}
 	live, err := p.API.Get(ctx)
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode, the permit waits", "permit", permit.ID)
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode; the permit waits", "permit", permit.ID)
 	}
 	if err != nil || !isSame(live, clientNode) {
 		// The watch delivers the newer object. It must be applied first.
@@ -153,7 +153,7 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 	reason := p.FindObjection(live, settings)
 	if reason == "" {
 		if busy := p.askHost(ctx); busy != "" {
-			log.Info("The host is busy, the permit waits", "reason", busy)
+			log.Info("The host is busy; the permit waits", "reason", busy)
 			p.holdersAt = p.Clock.Now().Add(holdersInterval + rand.N(holdersInterval/4))
 			return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: busy}
 		}
@@ -162,7 +162,7 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 		}
 	}
 	if reason != "" {
-		log.Info("Refused the permit", "reason", reason)
+		log.Info("Rejected the permit", "reason", reason)
 		return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootRefused, Message: reason}
 	}
 	return p.use(ctx, live, settings.RebootBy)
@@ -180,7 +180,7 @@ func (p *Permit) findAnswer(clientNode *v1alpha1.StorageClientNode, id string) *
 		return started(id)
 	}
 	if used {
-		return failed(id, "permit used, not rebooted: the agent stopped in between, or the host did not go down")
+		return failed(id, "permit used, not rebooted: the agent stopped too early, or the host did not shut down")
 	}
 	reported := clientNode.Status.Reboot
 	if reported == nil || reported.PermitID != id || reported.Phase == v1alpha1.RebootWaiting {
@@ -207,7 +207,7 @@ func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settin
 	report := standing.Read(&live.Spec, &v1alpha1.StorageClientNodeStatus{Settings: settings.Statuses, RebootRequiredBy: settings.RebootBy}, "")
 	switch obstacles := report.Obstacles(); {
 	case permit.BootHash != live.Spec.BootHash:
-		return fmt.Sprintf("the permit is for boot hash %q, the wanted one is %q", permit.BootHash, live.Spec.BootHash)
+		return fmt.Sprintf("the permit is for boot hash %q, the desired one is %q", permit.BootHash, live.Spec.BootHash)
 	case permit.BootID != p.BootID:
 		return fmt.Sprintf("the permit is for boot %s, the node is in boot %s", permit.BootID, p.BootID)
 	case !settings.CarriedOut:
@@ -215,7 +215,7 @@ func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settin
 	case settings.RestoresOnly != "":
 		return "not rebooted: " + settings.RestoresOnly
 	case len(obstacles) > 0:
-		return "settings would fail the node after its boot: " + standing.Describe(obstacles)
+		return "the node would fail after the reboot: " + standing.Describe(obstacles)
 	case len(settings.RebootBy) == 0:
 		return "no setting is waiting for a reboot"
 	}
@@ -226,7 +226,7 @@ func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settin
 func (p *Permit) askHost(ctx context.Context) string {
 	holders, err := p.Rebooter.FindHolders(ctx)
 	if err != nil {
-		return "cannot tell what a reboot would interrupt: " + err.Error()
+		return "cannot list the work that a reboot would interrupt: " + err.Error()
 	}
 	return text.Join(holders, "; ")
 }
@@ -236,17 +236,17 @@ func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebo
 	id := live.Spec.RebootPermit.ID
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
 	if err := p.Journal.UsePermit(id, p.BootID); err != nil {
-		log.Error(err, "Cannot write the permit to the journal, not rebooting")
+		log.Error(err, "Cannot write the permit to the journal; not rebooting")
 		return failed(id, "permit not journalled, not rebooted: "+err.Error())
 	}
 	if err := p.announce(ctx, live); err != nil {
-		log.Error(err, "Cannot announce the reboot, not rebooting")
+		log.Error(err, "Cannot announce the reboot; not rebooting")
 		return failed(id, "permit used, not rebooted: "+err.Error())
 	}
 	log.Info("Rebooting the host", "settings", text.List(rebootBy))
 	if err := p.Rebooter.Reboot(ctx); err != nil {
-		log.Error(err, "The host refused to reboot")
-		return failed(id, "the host refused to reboot: "+err.Error())
+		log.Error(err, "The host rejected the reboot")
+		return failed(id, "the host rejected the reboot: "+err.Error())
 	}
 	return started(id)
 }

@@ -88,7 +88,7 @@ func (r Report) writeAdvice(b *bytes.Buffer) {
 	}
 	if len(worthKnowing) > 0 {
 		slices.Sort(worthKnowing)
-		fmt.Fprintf(b, "\nWorth knowing, in full with -o yaml: %s\n", strings.Join(slices.Compact(worthKnowing), ", "))
+		fmt.Fprintf(b, "\nMore advice (in full with -o yaml): %s\n", strings.Join(slices.Compact(worthKnowing), ", "))
 	}
 }
 
@@ -141,11 +141,11 @@ func (r Report) verdictText() string {
 	case r.Command == Restore:
 		text = map[bool]string{true: "Restored.", false: "Not everything is restored."}[r.AsDeclared]
 	case r.Command == Plan && r.AsDeclared:
-		text = "Nothing was changed. This host can take everything that is declared."
+		text = "No changes made. This host supports all declared settings."
 	case r.Command == Plan:
-		text = "Nothing was changed. This host cannot take everything that is declared."
+		text = "No changes made. This host does not support all declared settings."
 	case r.Image && r.AsDeclared:
-		text = "The image has everything that is declared."
+		text = "The image contains all declared settings."
 	}
 	if r.RebootRequired {
 		text += "\nA reboot is needed for " + strings.Join(r.RebootRequiredBy, ", ") + ". This command never reboots."

@@ -55,7 +55,7 @@ func readyCondition(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.Stora
 	case v1alpha1.NodeReasonRebootPending:
 		return verdict(metav1.ConditionFalse, reason, "Takes effect at the next boot: "+text.List(report.Keys(standing.PendingReboot)))
 	case v1alpha1.NodeReasonDrifted:
-		return verdict(metav1.ConditionFalse, reason, "Changed by something else: "+text.List(report.Keys(standing.Drifted, standing.Unstaged)))
+		return verdict(metav1.ConditionFalse, reason, "Changed by another program: "+text.List(report.Keys(standing.Drifted, standing.Unstaged)))
 	case v1alpha1.NodeReasonTunedWithExceptions:
 		return verdict(metav1.ConditionTrue, reason, "Not as declared on this node: "+text.List(report.Exceptions()))
 	default:

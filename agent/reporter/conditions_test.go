@@ -56,7 +56,7 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 		"one failed, which counts most":     {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), true, false, "False", "True", "SettingsFailed", "Settings failed: a"},
 		"a reboot is due":                   {due, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
 		"a boot is due that is not staged":  {atBoot, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
-		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), true, false, "False", "False", "Drifted", "Changed by something else: b"},
+		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), true, false, "False", "False", "Drifted", "Changed by another program: b"},
 		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), true, false, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
 		"what the next mount brings":        {atMount, true, false, "True", "False", "Tuned", "1 setting verified"},
 		"an action that was not done yet":   {action, true, false, "False", "False", "Applying", "Not applied yet: a"},

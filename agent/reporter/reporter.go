@@ -98,7 +98,7 @@ func (r *Reporter) Run(ctx context.Context, status v1alpha1.StorageClientNodeSta
 	}
 	if err := r.Announce(ctx, status, ""); err != nil {
 		if ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Info("Cannot write the status, trying again", "error", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("Cannot write the status; trying again", "error", err.Error())
 		}
 		r.NoteFailed()
 	}

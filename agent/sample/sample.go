@@ -175,8 +175,10 @@ func operations(before, after []mounts.Operation) []recommend.Operation {
 		}
 		found = append(found, recommend.Operation{
 			Name: now.Name, Count: counters.Since(previous.Count, now.Count), Transmissions: counters.Since(previous.Transmissions, now.Transmissions),
-			Errors: counters.Since(previous.Errors, now.Errors), BytesSent: counters.Since(previous.BytesSent, now.BytesSent), BytesReceived: counters.Since(previous.BytesReceived, now.BytesReceived),
-			QueueMillis: millis(previous.Queue, now.Queue), RoundTripMillis: millis(previous.RoundTrip, now.RoundTrip), ExecutionMillis: millis(previous.Execution, now.Execution),
+			Errors: counters.Since(previous.Errors, now.Errors), BytesSent: counters.Since(previous.BytesSent, now.BytesSent),
+			BytesReceived: counters.Since(previous.BytesReceived, now.BytesReceived),
+			QueueMillis:   millis(previous.Queue, now.Queue), RoundTripMillis: millis(previous.RoundTrip, now.RoundTrip),
+			ExecutionMillis: millis(previous.Execution, now.Execution),
 		})
 	}
 	return found
@@ -191,8 +193,10 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 	for i, now := range after {
 		previous := before[i]
 		found = append(found, recommend.Connection{
-			Connects: counters.Since(previous.Connects, now.Connects), Sends: counters.Since(previous.Sends, now.Sends), Answers: counters.Since(previous.Answers, now.Answers),
-			Backlog: counters.Since(previous.Backlog, now.Backlog), InFlight: counters.Since(now.Answers, now.Sends), IdleSeconds: uint64(now.Idle / time.Second),
+			Connects: counters.Since(previous.Connects, now.Connects), Sends: counters.Since(previous.Sends, now.Sends),
+			Answers: counters.Since(previous.Answers, now.Answers),
+			Backlog: counters.Since(previous.Backlog, now.Backlog), InFlight: counters.Since(now.Answers, now.Sends),
+			IdleSeconds: uint64(now.Idle / time.Second),
 		})
 	}
 	return found

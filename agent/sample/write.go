@@ -26,7 +26,7 @@ func (r Report) Write(w io.Writer, format string) error {
 func (r Report) renderText() ([]byte, error) {
 	var b bytes.Buffer
 	if len(r.Mounts) == 0 {
-		return []byte("No NFS, SMB or XFS file system was mounted all through the window.\n"), nil
+		return []byte("No NFS, SMB, or XFS file system was mounted during the whole measurement.\n"), nil
 	}
 	for i, m := range r.Mounts {
 		if i > 0 {

@@ -12,14 +12,16 @@ var (
 	serverLabels = []string{"server", "protocol"}
 
 	serverState = prometheus.NewDesc("storageclient_agent_server_state",
-		"1 for each storage server that the node has mounts of, with its state and the reason for it.", []string{"server", "protocol", "state", "reason"}, nil)
-	serverConnections = prometheus.NewDesc("storageclient_agent_server_connections", "Connections that the node's mounts have to a storage server.", serverLabels, nil)
-	serverWaiting     = prometheus.NewDesc("storageclient_agent_server_waiting_requests",
-		"Requests without an answer of a storage server that is Silent or Stuck, else 0.", serverLabels, nil)
+		"1 for each storage server that the node mounts from, with its state and reason.", []string{"server", "protocol", "state", "reason"}, nil)
+	serverConnections = prometheus.NewDesc("storageclient_agent_server_connections",
+		"Connections from the node's mounts to a storage server.", serverLabels, nil)
+	serverWaiting = prometheus.NewDesc("storageclient_agent_server_waiting_requests",
+		"Requests without a response from a storage server that is Silent or Stuck, otherwise 0.", serverLabels, nil)
 	serverInFlight = prometheus.NewDesc("storageclient_agent_server_requests_in_flight",
-		"Requests to a storage server that were under way when its counters were read last, every ten seconds. At most 256 where the kernel lists them.", serverLabels, nil)
+		"Requests to a storage server that were in progress at the last read of its counters, every ten seconds. "+
+			"At most 256 if the kernel lists them.", serverLabels, nil)
 	serverLastAnswer = prometheus.NewDesc("storageclient_agent_server_last_answer_timestamp_seconds",
-		"When a storage server answered last, in seconds since 1970. Absent before its first answer.", serverLabels, nil)
+		"Time of the last response from a storage server, in seconds since 1970. Absent before its first response.", serverLabels, nil)
 )
 
 // Metrics exports the last evaluated state of the servers. A scrape may read it during a pass.

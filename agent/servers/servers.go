@@ -134,7 +134,7 @@ func (w *Watch) Run(ctx context.Context, former v1alpha1.StorageClientNodeStatus
 	if !w.pendingSince.IsZero() {
 		if !w.late && now.Sub(w.pendingSince) > readingLimit {
 			w.late = true
-			logr.FromContextOrDiscard(ctx).Info("Reading the counters of storage servers takes long; the rest goes on", "since", w.pendingSince)
+			logr.FromContextOrDiscard(ctx).Info("Still reading the counters of storage servers; other work continues", "since", w.pendingSince)
 		}
 		return
 	}
@@ -163,7 +163,7 @@ func (r Reader) read(owes bool) (result reading) {
 func (w *Watch) handleReading(ctx context.Context, r reading, former v1alpha1.StorageClientNodeStatus) {
 	w.pendingSince = time.Time{}
 	if r.err != nil {
-		logr.FromContextOrDiscard(ctx).Info("Cannot read the counters of storage servers, trying again", "error", r.err.Error())
+		logr.FromContextOrDiscard(ctx).Info("Cannot read the counters of storage servers; trying again", "error", r.err.Error())
 		return
 	}
 	if w.goesOn(former) {
@@ -278,8 +278,9 @@ func rankOf(state v1alpha1.ServerState) int {
 func (w *Watch) statusOf(v serverhealth.Verdict, mounted []mounts.Mount) v1alpha1.ServerStatus {
 	status := v1alpha1.ServerStatus{
 		Server: v.Server, Protocol: v.Protocol, Address: text.Cut(v.Address, maxAddress), State: v.State, Reason: v.Reason,
-		Message: text.Cut(v.Message, bounds.Message), Connections: int32(v.Connections), StuckConnections: int32(v.Stuck), WaitingRequests: roundDown(v.Waiting),
-		Since: bounds.Time(v.Since), LastAnswerTime: bounds.Time(w.answerToReport(v)), Forgetting: v.Flapping,
+		Message: text.Cut(v.Message, bounds.Message), Connections: int32(v.Connections), StuckConnections: int32(v.Stuck),
+		WaitingRequests: roundDown(v.Waiting),
+		Since:           bounds.Time(v.Since), LastAnswerTime: bounds.Time(w.answerToReport(v)), Forgetting: v.Flapping,
 	}
 	if !v.State.IsFailing() && len(v.Stale) == 0 {
 		return status

@@ -50,7 +50,7 @@ func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Re
 	case ctx.Err() != nil:
 		return probe.Result{}, fmt.Errorf("timed out: no result after %s, and everything was unmounted", order.Timeout)
 	case err != nil:
-		return probe.Result{}, fmt.Errorf("the process that mounts: %w", err)
+		return probe.Result{}, fmt.Errorf("run the mount process: %w", err)
 	}
 	var result probe.Result
 	if err := json.Unmarshal(output.Bytes(), &result); err != nil {
@@ -82,7 +82,7 @@ func checkOwnMounts() error {
 		return fmt.Errorf("read the mount namespace of the parent: %w", err)
 	}
 	if namespace == parents {
-		return errors.New("not in a mount namespace of its own: only the trial runner starts this")
+		return errors.New("not in a separate mount namespace; only the trial runner may start this command")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ type bounded struct {
 	limit int
 }
 
-var errTooLong = errors.New("more output than is read")
+var errTooLong = errors.New("too much output")
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > b.limit {

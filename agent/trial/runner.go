@@ -71,7 +71,7 @@ func (r *Runner) serveCall(ctx context.Context, connection net.Conn) {
 	defer connection.Close()
 	log := logr.FromContextOrDiscard(ctx)
 	if err := checkPeer(connection, r.uid); err != nil {
-		log.Info("Refused a caller", "reason", err.Error())
+		log.Info("Rejected a caller", "reason", err.Error())
 		return
 	}
 	var order probe.Order
@@ -87,7 +87,7 @@ func (r *Runner) serveCall(ctx context.Context, connection net.Conn) {
 		return
 	}
 	if err := writeMessage(connection, r.carryOut(ctx, connection, order)); err != nil {
-		log.Info("Cannot answer an order", "order", order.ID, "error", err.Error())
+		log.Info("Cannot send the result of an order", "order", order.ID, "error", err.Error())
 	}
 }
 
@@ -105,12 +105,12 @@ func (r *Runner) carryOut(ctx context.Context, call io.Reader, order probe.Order
 		cancel()
 	}()
 	log := logr.FromContextOrDiscard(ctx).WithValues("order", order.ID, "server", order.Server, "path", order.Path)
-	log.Info("Carrying out an order", "options", order.Options)
+	log.Info("Running an order", "options", order.Options)
 	result, err := r.Work(ctx, order)
 	if err != nil {
-		log.Info("Cannot carry out an order", "error", err.Error())
+		log.Info("Cannot run an order", "error", err.Error())
 		return answer{Refused: err.Error()}
 	}
-	log.Info("Carried out an order", "tried", result.Tried, "succeeded", result.Succeeded, "message", result.Message)
+	log.Info("Finished an order", "tried", result.Tried, "succeeded", result.Succeeded, "message", result.Message)
 	return answer{Result: result}
 }

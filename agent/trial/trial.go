@@ -111,7 +111,7 @@ func checkPeer(connection net.Conn, uid uint32) error {
 	case readErr != nil:
 		return fmt.Errorf("read the peer's credentials: %w", readErr)
 	case peer.Uid != uid:
-		return fmt.Errorf("the other end belongs to user %d, not to %d", peer.Uid, uid)
+		return fmt.Errorf("the peer belongs to user %d, not to user %d", peer.Uid, uid)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func writeMessage(w io.Writer, message any) error {
 		return err
 	}
 	if len(data) >= maxMessage {
-		return fmt.Errorf("a message of %d bytes, at most %d are read", len(data), maxMessage)
+		return fmt.Errorf("message of %d bytes exceeds the limit of %d bytes", len(data), maxMessage)
 	}
 	_, err = w.Write(append(data, '\n'))
 	return err

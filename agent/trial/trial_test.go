@@ -134,7 +134,7 @@ func TestOnlyItsOwnUserIsServedAndBelieved(t *testing.T) {
 	})
 	t.Run("the agent refuses another runner", func(t *testing.T) {
 		socket := serve(t, &Runner{uid: me(), Work: work})
-		if _, err := ask(context.Background(), socket, order, me()+1); err == nil || !strings.Contains(err.Error(), "the other end belongs to user") || worked {
+		if _, err := ask(context.Background(), socket, order, me()+1); err == nil || !strings.Contains(err.Error(), "the peer belongs to user") || worked {
 			t.Errorf("error is %v", err)
 		}
 	})
@@ -198,7 +198,7 @@ func TestMessagesAreBounded(t *testing.T) {
 func TestNothingIsMountedInTheMountNamespaceOfOthers(t *testing.T) {
 	var out bytes.Buffer
 	err := Mount(context.Background(), strings.NewReader(`{"id":"a"}`), &out)
-	if err == nil || !strings.Contains(err.Error(), "not in a mount namespace of its own") || out.Len() > 0 {
+	if err == nil || !strings.Contains(err.Error(), "not in a separate mount namespace") || out.Len() > 0 {
 		t.Errorf("error is %v, output %q", err, out.String())
 	}
 }

@@ -92,9 +92,9 @@ Profiles: p
 
 SETTING                   DESIRED   OBSERVED  ORIGINAL  TAKES EFFECT  STATE    TO DO
 sysctl/net.core.rmem_max  16777216  212992    -         Live          Pending  Set
-  sysctl/net.core.rmem_max: cannot be proven: this machine mounts from no server over TCP; apply refuses it without --no-confirm
+  sysctl/net.core.rmem_max: cannot be proven: this machine has no mounts over TCP; apply sets it only with --no-confirm
 
-Nothing was changed. This host can take everything that is declared.
+No changes made. This host supports all declared settings.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -154,7 +154,7 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 			}
 		}
 		out, _ = on(t, dir, tuning, command, "-f", "-")
-		for _, part := range []string{"\nAdvice, Warning tcp-mem: profile p: spec.node.sysctls[net.ipv4.tcp_mem]: ", "Worth knowing, in full with -o yaml: tcp-buffers\n"} {
+		for _, part := range []string{"\nAdvice, Warning tcp-mem: profile p: spec.node.sysctls[net.ipv4.tcp_mem]: ", "More advice (in full with -o yaml): tcp-buffers\n"} {
 			if !strings.Contains(out, part) {
 				t.Errorf("%s lacks %q:\n%s", command, part, out)
 			}

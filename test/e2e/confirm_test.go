@@ -80,7 +80,7 @@ func expectConfirmed(ctx SpecContext) {
 	eventually(ctx, podStart, "the setting has failed, with a reason", func(g Gomega) {
 		setting := settingOf(getSCN(ctx, g, m.Name), "sysctl/"+reservedPorts)
 		g.Expect(setting.State).To(Equal(v1alpha1.SettingFailed), setting.Message)
-		g.Expect(setting.Message).To(ContainSubstring("took new connections away, put back: "))
+		g.Expect(setting.Message).To(ContainSubstring("broke new connections, reverted: "))
 		g.Expect(setting.Message).To(ContainSubstring("they work again without it"))
 	})
 	By(settingOf(getSCN(ctx, Default, m.Name), "sysctl/"+reservedPorts).Message)

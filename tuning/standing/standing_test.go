@@ -76,7 +76,7 @@ func TestOf(t *testing.T) {
 
 // An agent of the previous release reports a proof only in the message. The value counts as unconfirmed, regardless of the message.
 func TestAgentsOfThePreviousReleaseDoNotReportWaitsFor(t *testing.T) {
-	for _, message := range []string{"set, proving over new connections until 12:00:00 UTC", "not set: no server that this node mounts from answers a new connection", ""} {
+	for _, message := range []string{"set, proving over new connections until 12:00:00 UTC", "not set: no mounted server responds to a new connection", ""} {
 		status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: message}
 		if got := Of(status, false); got != Unproven {
 			t.Errorf("%q: got %s", message, got)

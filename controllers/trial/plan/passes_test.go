@@ -540,7 +540,7 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 		"the candidate alone is denied":              {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Succeeded: true}}, reason: v1alpha1.TrialReasonNotMounted},
 		"the work fails":                             {status: v1alpha1.NodeTrialStatus{Message: "Again, round 1: no file to read", Proofs: mounted}, reason: v1alpha1.TrialReasonNotMounted},
 		"the kernel takes no such option":            {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'"}, reason: v1alpha1.TrialReasonNotMounted},
-		"the agent rejects the order":                {status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible},
+		"the agent rejects the order":                {status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "rejected by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible},
 		"denied, and of a driver that is not cloned": {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, change: func(r *Trial) { r.Target.Clone.Obstacle = "no" }, reason: v1alpha1.TrialReasonNotMounted},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -262,9 +262,9 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 			"the agent on n1 did not report the result of a probe", timeout + overdue + 10*time.Second},
 		"an agent that rejects the order": {candidate("s", "filer"), func(w *world) {
 			w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent: x"}
+				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRefused, Message: "rejected by this node's agent: x"}
 			}
-		}, "refused by this node's agent: x", 10 * time.Second},
+		}, "rejected by this node's agent: x", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "n1")

@@ -255,7 +255,7 @@ func TestHowATrialFails(t *testing.T) {
 	}{
 		"a candidate that the kernel rejects": {answer(v1alpha1.TrialFinished, "After, round 1: mount(2): invalid argument: nfs: bad"), v1alpha1.TrialReasonNotMounted, "nfs: bad"},
 		"a proof that is missing":             {answer(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
-		"an agent that rejects it":            {answer(v1alpha1.TrialRefused, "refused by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "refused by"},
+		"an agent that rejects it":            {answer(v1alpha1.TrialRefused, "rejected by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "rejected by"},
 		"no candidate":                        {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
 		"a claim that never comes":            {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
 		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},
@@ -309,7 +309,7 @@ func TestATrialWritesNothingToADisruptedNode(t *testing.T) {
 	}
 	l.nodes["n1"].Node.Spec.Unschedulable, l.nodes["n1"].Writable = true, false
 	l.nodes["n1"].ClientNode.Status.Trial = &v1alpha1.NodeTrialStatus{
-		ID: l.nodes["n1"].ClientNode.Spec.Trial.ID, Phase: v1alpha1.TrialVoid, Message: "the node is needed for something else",
+		ID: l.nodes["n1"].ClientNode.Spec.Trial.ID, Phase: v1alpha1.TrialVoid, Message: "the node must be rebooted or released first",
 	}
 	for range 10 {
 		l.step()

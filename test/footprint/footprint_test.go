@@ -1,7 +1,7 @@
 //go:build footprint
 
-// Package footprint measures what the node agent costs a node, in one run beside what it may stand in for: sysctl, which
-// sets the same files once a boot, and tuned, which keeps settings too. "make bench-footprint" runs it.
+// Package footprint measures the cost of the node agent on a node, next to its alternatives in the same run: sysctl, which sets the same
+// files once a boot, and tuned, which also keeps settings. "make bench-footprint" runs it.
 package footprint
 
 import (
@@ -30,12 +30,12 @@ import (
 )
 
 const (
-	// maxImage and maxAnonymous are what an agent may take: its image compressed, and its memory while it is idle.
+	// maxImage and maxAnonymous are the limits of an agent: its compressed image, and its memory while it is idle.
 	maxImage     = 15_000_000
 	maxAnonymous = 20_000_000
-	// idle is how long it is watched while nothing changes; a check for drift comes once a minute.
+	// idle is the duration of the measurement without changes. The agent checks for drift once a minute.
 	idle = time.Minute
-	// looks is how often each command is run for its median.
+	// looks is the number of runs of each command for its median.
 	looks = 15
 )
 
@@ -84,7 +84,7 @@ func manifest() string {
 	return b.String()
 }
 
-// compressed is the size of the image: its one layer holds the program alone, as hack/images has it and tests.
+// compressed returns the size of the image. Its only layer contains only the program, as hack/images builds and tests it.
 func compressed(t *testing.T, program string) int64 {
 	t.Helper()
 	file, err := os.Open(program)
@@ -110,8 +110,8 @@ func (c *counter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// watchIdle runs the agent against a real API server until it has reported, and then for a while in which nothing
-// changes. CPU is that of the while alone.
+// watchIdle runs the agent against a real API server until it has reported, and then for the idle time. The CPU time covers only the idle
+// time.
 func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 	t.Helper()
 	c, kubeconfig := startAPIServer(t)
@@ -140,7 +140,7 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // it ends with the test's context
 	awaitReport(t, c, clientNode, log.Name())
-	// The status is written once more after the first, with what the check for drift found.
+	// The agent writes the status a second time, after its check for drift.
 	time.Sleep(10 * time.Second)
 	before := usageOf(t, cmd.Process.Pid)
 	version := clientNode.ResourceVersion
@@ -198,7 +198,7 @@ func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
 	return c, kubeconfig
 }
 
-// awaitReport waits until the agent has reported all settings as in force.
+// awaitReport waits until the agent has reported all settings as effective.
 func awaitReport(t *testing.T, c client.Client, clientNode *v1alpha1.StorageClientNode, log string) {
 	t.Helper()
 	inForce := func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingInSync }
@@ -223,7 +223,7 @@ func usageOf(t *testing.T, pid int) controlplane.Usage {
 	return usage
 }
 
-// median is the CPU time of a command, user and system.
+// median returns the CPU time of a command, user and system.
 func median(t *testing.T, argv ...string) time.Duration {
 	t.Helper()
 	var all []time.Duration
@@ -240,7 +240,7 @@ func median(t *testing.T, argv ...string) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// besideSysctl compares a check with reading the files that a boot reads. Nothing is written: this machine is not ours.
+// besideSysctl compares a check with reading the files that a boot reads. It does not change this machine.
 func besideSysctl(t *testing.T, check time.Duration) {
 	t.Helper()
 	if _, err := exec.LookPath("sysctl"); err != nil {
@@ -251,7 +251,7 @@ func besideSysctl(t *testing.T, check time.Duration) {
 	t.Logf("sysctl --system --dry-run, CPU: %8.1f ms; one check takes %.1f times that", ms(boot), ms(check)/max(ms(boot), 0.1))
 }
 
-// besideTuned compares with a tuned that runs on this machine; none is started, for it would change the machine.
+// besideTuned compares with a running tuned. It does not start one, because that would change this machine.
 func besideTuned(t *testing.T, used controlplane.Usage) {
 	t.Helper()
 	pid := pidOf("tuned")

@@ -15,55 +15,55 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Call is one request of a client to the server. What a cache answers is none.
+// Call is one request of a client to the server. Reads from a cache are not calls.
 type Call struct {
 	// Verb is get, list, create, update, patch, delete or evict.
 	Verb string
 	Kind Kind
-	// Name is the object's, empty for a list.
+	// Name is the name of the object. Empty for a list.
 	Name string
-	// Status is set where the status is written, DryRun where nothing is.
+	// Status is true if the status is written. DryRun is true if the write is not stored.
 	Status, DryRun bool
 }
 
-// IsWrite reports whether the call changes something.
+// IsWrite reports whether the call changes an object.
 func (c Call) IsWrite() bool { return c.Verb != "get" && c.Verb != "list" && !c.DryRun }
 
-// Fate is what becomes of a call.
+// Fate is the result of a call.
 type Fate int
 
 const (
-	// Answered is carried out, and its answer arrives.
+	// Answered: the call takes effect, and its response arrives.
 	Answered Fate = iota
-	// Refused is not carried out.
+	// Refused: the call has no effect.
 	Refused
-	// Unanswered is carried out, and its answer never arrives.
+	// Unanswered: the call takes effect, and its response never arrives.
 	Unanswered
-	// Late is carried out at the next RunLate, when its caller has given up.
+	// Late: the call takes effect at the next RunLate, after its caller has given up.
 	Late
 )
 
 // Client is a client of a Server. It implements client.Client.
 type Client struct {
 	Server *Server
-	// Actor is who it belongs to.
+	// Actor is the owner of the client.
 	Actor string
-	// Cache answers its reads; nil: the server does.
+	// Cache serves the reads. The server does if it is nil.
 	Cache *Cache
-	// ReadsOwnWrites has the cache see what this client has written before it answers.
+	// ReadsOwnWrites updates the cache with the writes of this client before each read.
 	ReadsOwnWrites bool
-	// Decide says what becomes of a call, and which error its caller sees where that is not Answered; nil: all are answered.
+	// Decide returns the fate of a call, and the error for its caller if that is not Answered. All calls are Answered if it is nil.
 	Decide func(Call) (Fate, error)
-	// Token goes into each Write, also into one that is late: what the caller knew when it made the call.
+	// Token is copied into each Write, even a late one. It identifies the knowledge of the caller at the time of the call.
 	Token any
 }
 
 var _ client.Client = (*Client)(nil)
 
-// errUnsupported is for what no reconciler asks.
+// errUnsupported is the error for requests that no reconciler makes.
 var errUnsupported = errors.New("memapi does not support this")
 
-// do makes a call whose effect is given.
+// do makes a call with the given effect.
 func (c *Client) do(ctx context.Context, call Call, effect func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *Client) do(ctx context.Context, call Call, effect func() error) error {
 		}
 		return problem
 	case Late:
-		c.Server.late = append(c.Server.late, func() { _ = effect() }) // Nobody is left to hear of it.
+		c.Server.late = append(c.Server.late, func() { _ = effect() }) // Its caller has given up.
 		return problem
 	case Answered:
 	}
@@ -122,7 +122,7 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 	var options client.ListOptions
 	options.ApplyOptions(opts)
 	if options.Limit > 0 || options.Continue != "" {
-		return fmt.Errorf("list %s in parts: %w", kind, errUnsupported)
+		return fmt.Errorf("list %s in pages: %w", kind, errUnsupported)
 	}
 	read := func(from table) error {
 		found, err := selectFrom(from, &options)
@@ -179,7 +179,7 @@ func (c *Client) Create(ctx context.Context, object client.Object, opts ...clien
 	}
 	var options client.CreateOptions
 	if options.ApplyOptions(opts); len(options.DryRun) > 0 || object.GetResourceVersion() != "" || object.GetName() == "" {
-		return fmt.Errorf("create %s so: %w", kind, errUnsupported)
+		return fmt.Errorf("create %s with these options: %w", kind, errUnsupported)
 	}
 	return c.do(ctx, Call{Verb: "create", Kind: kind, Name: object.GetName()}, func() error {
 		stored := copyOf(object)
@@ -204,7 +204,7 @@ func (c *Client) Update(ctx context.Context, object client.Object, opts ...clien
 	}
 	var options client.UpdateOptions
 	if options.ApplyOptions(opts); len(options.DryRun) > 0 || kind != ConfigMaps {
-		return fmt.Errorf("update %s so: %w", kind, errUnsupported)
+		return fmt.Errorf("update %s with these options: %w", kind, errUnsupported)
 	}
 	return c.do(ctx, Call{Verb: "update", Kind: kind, Name: object.GetName()}, func() error {
 		before := c.Server.tables[kind].get(client.ObjectKeyFromObject(object))
@@ -227,7 +227,7 @@ func (c *Client) Delete(ctx context.Context, object client.Object, opts ...clien
 	}
 	var options client.DeleteOptions
 	if options.ApplyOptions(opts); len(options.DryRun) > 0 {
-		return fmt.Errorf("delete %s so: %w", kind, errUnsupported)
+		return fmt.Errorf("delete %s with these options: %w", kind, errUnsupported)
 	}
 	return c.do(ctx, Call{Verb: "delete", Kind: kind, Name: object.GetName()}, func() error {
 		before := c.Server.tables[kind].get(client.ObjectKeyFromObject(object))
@@ -260,7 +260,7 @@ func (c *Client) patch(ctx context.Context, object client.Object, patch client.P
 	if err != nil {
 		return err
 	}
-	// What is still under way when its caller has given up must not change with the caller's object.
+	// A late call must not change with the object of its caller.
 	wanted := copyOf(object)
 	return c.do(ctx, Call{Verb: "patch", Kind: kind, Name: object.GetName(), Status: status}, func() error {
 		before := c.Server.tables[kind].get(client.ObjectKeyFromObject(wanted))
@@ -340,7 +340,7 @@ func (s subresource) Update(context.Context, client.Object, ...client.SubResourc
 func (s subresource) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	var options client.SubResourcePatchOptions
 	if options.ApplyOptions(opts); len(options.DryRun) > 0 || s.name != "status" || options.SubResourceBody != nil {
-		return fmt.Errorf("patch %s of %T so: %w", s.name, object, errUnsupported)
+		return fmt.Errorf("patch %s of %T with these options: %w", s.name, object, errUnsupported)
 	}
 	return s.patch(ctx, object, patch, true)
 }
@@ -354,7 +354,7 @@ func conflict(kind Kind, name string) error {
 	return apierrors.NewConflict(kind.resource(), name, errors.New("the object has been modified"))
 }
 
-// keepIdentity gives an object what only the server writes.
+// keepIdentity copies the fields that only the server writes.
 func keepIdentity(before, after client.Object) client.Object {
 	after.SetUID(before.GetUID())
 	after.SetCreationTimestamp(before.GetCreationTimestamp())

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// retryObserved is how long a server asks to wait until somebody has counted a budget's pods (pkg/registry/core/pod/storage/eviction.go).
+// retryObserved is the retry delay until a controller has counted the pods of a budget (pkg/registry/core/pod/storage/eviction.go).
 const retryObserved = 10
 
-// evict is the eviction of a pod, as its budget lets it go.
+// evict evicts a pod if its budget permits it.
 func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.DeleteOptions, dryRun bool) error {
 	found := s.tables[Pods].get(key)
 	if found == nil {
@@ -35,7 +35,7 @@ func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.D
 	return nil
 }
 
-// askBudget uses up one disruption of the pod's budget, and refuses where there is none.
+// askBudget uses up one disruption of the pod's budget. It returns an error if none is left.
 func (s *Server) askBudget(actor string, pod *corev1.Pod, dryRun bool) error {
 	var own []*policyv1.PodDisruptionBudget
 	for _, object := range s.tables[Budgets] {

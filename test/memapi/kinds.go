@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Kind is one of the kinds that a Server holds.
+// Kind is a kind of objects in a Server.
 type Kind int
 
 // The kinds.
@@ -28,10 +28,10 @@ const (
 	kinds
 )
 
-// schemas are the kinds as the API names them.
+// schemas contains the API names of the kinds.
 var schemas = [kinds]struct {
 	group, kind, resource string
-	// counted is whether the API server counts the spec's generations.
+	// counted is true if the API server counts generations of the spec.
 	counted bool
 }{
 	Nodes:       {"", "Node", "nodes", false},
@@ -43,14 +43,14 @@ var schemas = [kinds]struct {
 	Namespaces:  {"", "Namespace", "namespaces", false},
 }
 
-// String is the kind as the API names it.
+// String returns the API name of the kind.
 func (k Kind) String() string { return schemas[k].kind }
 
 func (k Kind) resource() schema.GroupResource {
 	return schema.GroupResource{Group: schemas[k].group, Resource: schemas[k].resource}
 }
 
-// kindOf is the kind of an object.
+// kindOf returns the kind of an object.
 func kindOf(object client.Object) (Kind, error) {
 	switch object.(type) {
 	case *corev1.Node:
@@ -68,7 +68,7 @@ func kindOf(object client.Object) (Kind, error) {
 	case *corev1.Namespace:
 		return Namespaces, nil
 	}
-	return 0, fmt.Errorf("memapi does not hold objects of type %T", object)
+	return 0, fmt.Errorf("memapi does not support objects of type %T", object)
 }
 
 func copyOf[T client.Object](object T) T { return object.DeepCopyObject().(T) }
@@ -93,7 +93,7 @@ func copyInto(from, to client.Object) {
 	}
 }
 
-// specOf is what a generation counts the changes of.
+// specOf returns the part of an object whose changes a generation counts.
 func specOf(object client.Object) any {
 	switch object := object.(type) {
 	case *v1alpha1.StorageClientNode:
@@ -106,7 +106,7 @@ func specOf(object client.Object) any {
 	return nil
 }
 
-// takeStatus gives an object the status of another.
+// takeStatus sets the status of an object to the status of another.
 func takeStatus(from, to client.Object) {
 	switch from := from.(type) {
 	case *corev1.Node:
@@ -122,12 +122,12 @@ func takeStatus(from, to client.Object) {
 	}
 }
 
-// sameContent reports whether a write would change nothing.
+// sameContent reports whether a write would not change the object.
 func sameContent(before, after client.Object) bool {
 	return equality.Semantic.DeepEqual(before, after)
 }
 
-// listKind is the kind of a list, and whether only metadata is asked for.
+// listKind returns the kind of a list, and whether only metadata is requested.
 func listKind(list client.ObjectList) (kind Kind, metadata bool, err error) {
 	switch list := list.(type) {
 	case *corev1.NodeList:
@@ -147,10 +147,10 @@ func listKind(list client.ObjectList) (kind Kind, metadata bool, err error) {
 			}
 		}
 	}
-	return 0, false, fmt.Errorf("memapi lists nothing of type %T (%s)", list, list.GetObjectKind().GroupVersionKind())
+	return 0, false, fmt.Errorf("memapi does not support lists of type %T (%s)", list, list.GetObjectKind().GroupVersionKind())
 }
 
-// fill puts objects into a list. Those that are shared are not to be changed.
+// fill puts objects into a list. Shared objects must not be changed.
 func fill(list client.ObjectList, found []client.Object, shared bool) {
 	switch list := list.(type) {
 	case *corev1.NodeList:

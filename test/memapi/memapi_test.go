@@ -19,7 +19,7 @@ import (
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// newServer holds a Node, its StorageClientNode, a profile with a finalizer, and a pod on the Node with a budget that lets one go.
+// newServer returns a Server with a Node, its StorageClientNode, a profile with a finalizer, and a pod whose budget permits one eviction.
 func newServer() (*Server, *Client) {
 	s := NewServer(func() time.Time { return noon })
 	s.Add("test", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
@@ -113,7 +113,7 @@ func TestAnUpdateMeetsTheVersionItWasMadeFrom(t *testing.T) {
 	}
 }
 
-// A patch without the version changes what it names, and leaves what somebody has written since.
+// A patch without the version changes the fields that it contains, and keeps the later writes of others.
 func TestAPatchWithoutTheVersionMergesIntoWhatIsThere(t *testing.T) {
 	s, c := newServer()
 	clientNode := getClientNode(t, c)

@@ -32,8 +32,8 @@ func emptyOf(kind Kind) client.Object {
 	return &corev1.ConfigMap{}
 }
 
-// patched is an object after a patch. One that was computed from the very version that is stored, whole, leads to the caller's object, so
-// that nothing need be encoded for it. An object that was never created is no whole one: somebody compares no more than what is to change.
+// patched returns an object after a patch. A patch that was computed from the complete stored version results in the object of the caller,
+// which avoids encoding. An object that was never created is incomplete: it contains only the fields that must change.
 func patched(kind Kind, before, wanted client.Object, patch client.Patch, status bool) (client.Object, error) {
 	if created := wanted.GetCreationTimestamp(); wanted.GetResourceVersion() == before.GetResourceVersion() && !created.IsZero() {
 		return join(before, copyOf(wanted), status), nil
@@ -73,7 +73,7 @@ func patched(kind Kind, before, wanted client.Object, patch client.Patch, status
 	return nil, fmt.Errorf("patch %s with %s: %w", kind, data, errUnsupported)
 }
 
-// join takes from an object only what a write of the object, or of its status, changes.
+// join returns the stored object with the fields that a write of the object, or of its status, changes.
 func join(before, after client.Object, status bool) client.Object {
 	if status {
 		out := copyOf(before)
@@ -84,7 +84,7 @@ func join(before, after client.Object, status bool) client.Object {
 	return keepIdentity(before, after)
 }
 
-// patchLabels is the merge patch that changes nothing but labels.
+// patchLabels is a merge patch that changes only labels.
 func patchLabels(before client.Object, content map[string]any, status bool) (client.Object, bool) {
 	metadata, ok := content["metadata"].(map[string]any)
 	changes, isLabels := metadata["labels"].(map[string]any)
@@ -107,7 +107,7 @@ func patchLabels(before client.Object, content map[string]any, status bool) (cli
 	return after, true
 }
 
-// mergePatch is RFC 7386.
+// mergePatch implements RFC 7386.
 func mergePatch(kind Kind, before client.Object, patch map[string]any) (client.Object, error) {
 	data, err := json.Marshal(before)
 	if err != nil {
@@ -142,7 +142,7 @@ func merge(content, patch map[string]any) map[string]any {
 	return content
 }
 
-// patchConditions is the strategic merge patch of a Node's conditions, which are merged by type.
+// patchConditions applies a strategic merge patch to the conditions of a Node. They are merged by type.
 func patchConditions(before *corev1.Node, content map[string]any) (client.Object, error) {
 	var patch struct {
 		Status struct {

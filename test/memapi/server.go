@@ -14,22 +14,22 @@ import (
 
 // Write is one change of an object.
 type Write struct {
-	// Actor is who made it.
+	// Actor is the client that made it.
 	Actor string
 	Kind  Kind
-	// Before is nil where the object is new, After where it went. Neither is to be changed.
+	// Before is nil for a new object, After for a removed one. Neither must be changed.
 	Before, After client.Object
-	// Eviction is set where a pod was asked to leave by an eviction.
+	// Eviction is true if an eviction requested the deletion of a pod.
 	Eviction bool
-	// Token is what the Token of the client was when it made the call.
+	// Token is the Token of the client at the time of the call.
 	Token any
 }
 
 // Server holds the objects.
 type Server struct {
-	// Now is the server's clock.
+	// Now returns the time of the server.
 	Now func() time.Time
-	// Observe is called after each change; nil: nobody looks.
+	// Observe is called after each change, if it is set.
 	Observe func(Write)
 
 	tables   [kinds]table
@@ -43,15 +43,15 @@ type Server struct {
 // NewServer returns a server without objects.
 func NewServer(now func() time.Time) *Server { return &Server{Now: now} }
 
-// Get is an object, nil if there is none. It is not to be changed.
+// Get returns an object that must not be changed. Nil if there is none.
 func (s *Server) Get(kind Kind, namespace, name string) client.Object {
 	return s.tables[kind].get(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// All are the objects of a kind in the order of their names. They are not to be changed.
+// All returns the objects of a kind, sorted by name. They must not be changed.
 func (s *Server) All(kind Kind) []client.Object { return s.tables[kind] }
 
-// Add creates an object as it is, status and all, and returns what is stored.
+// Add creates an object with its status and returns the stored object.
 func (s *Server) Add(actor string, object client.Object) client.Object {
 	kind, err := kindOf(object)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Server) Add(actor string, object client.Object) client.Object {
 	return stored
 }
 
-// Change changes an object of any part, whoever reads it, and reports whether it is there. It does not care for resource versions.
+// Change changes any part of an object and reports whether the object exists. It ignores resource versions.
 func Change[T client.Object](s *Server, actor string, object T, change func(T)) bool {
 	kind, err := kindOf(object)
 	if err != nil {
@@ -80,7 +80,7 @@ func Change[T client.Object](s *Server, actor string, object T, change func(T)) 
 	return true
 }
 
-// Delete deletes an object as its finalizers, or for a pod its grace period, let it go.
+// Delete deletes an object once its finalizers, or the grace period of a pod, permit it.
 func (s *Server) Delete(actor string, object client.Object) {
 	kind, err := kindOf(object)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Server) Delete(actor string, object client.Object) {
 	}
 }
 
-// Remove takes an object away at once, as a kubelet does with a pod that has ended.
+// Remove removes an object immediately, as a kubelet does with a finished pod.
 func (s *Server) Remove(actor string, object client.Object) {
 	kind, err := kindOf(object)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Server) Remove(actor string, object client.Object) {
 	}
 }
 
-// RunLate carries out the calls that were still under way when their callers had given up.
+// RunLate runs the calls that were in progress when their callers gave up.
 func (s *Server) RunLate() {
 	late := s.late
 	s.late = nil
@@ -111,7 +111,7 @@ func (s *Server) RunLate() {
 	}
 }
 
-// tokened is a call's effect, whose writes bear the token.
+// tokened returns the effect of a call with the token in its writes.
 func (s *Server) tokened(token any, effect func() error) func() error {
 	if token == nil {
 		return effect
@@ -124,7 +124,7 @@ func (s *Server) tokened(token any, effect func() error) func() error {
 	}
 }
 
-// NewUID returns an identity that no object has.
+// NewUID returns an unused UID.
 func (s *Server) NewUID() types.UID {
 	s.uids++
 	return types.UID("uid-" + strconv.Itoa(s.uids))
@@ -198,11 +198,11 @@ func (s *Server) store(w Write) {
 	}
 }
 
-// nodeNameOf is the node of a pod.
+// nodeNameOf returns the node of a pod.
 func nodeNameOf(object client.Object) (string, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
-		return "", fmt.Errorf("memapi selects %T by no field", object)
+		return "", fmt.Errorf("memapi does not support field selectors for %T", object)
 	}
 	return pod.Spec.NodeName, nil
 }

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// table holds the objects of one kind in the order of their names.
+// table contains the objects of one kind, sorted by name.
 type table []client.Object
 
 func compareKey(object client.Object, key types.NamespacedName) int {
@@ -19,7 +19,7 @@ func (t table) find(key types.NamespacedName) (int, bool) {
 	return slices.BinarySearchFunc(t, key, compareKey)
 }
 
-// get is the object of that name, nil if there is none.
+// get returns the object of a name. Nil if there is none.
 func (t table) get(key types.NamespacedName) client.Object {
 	if at, found := t.find(key); found {
 		return t[at]
@@ -27,7 +27,7 @@ func (t table) get(key types.NamespacedName) client.Object {
 	return nil
 }
 
-// set puts an object in place of the one of its name; nil removes that.
+// set replaces the object of a name, or removes it if object is nil.
 func (t *table) set(key types.NamespacedName, object client.Object) {
 	at, found := t.find(key)
 	switch {
@@ -40,14 +40,14 @@ func (t *table) set(key types.NamespacedName, object client.Object) {
 	}
 }
 
-// change is one write, as a watch would tell of it.
+// change is one write in the form of a watch event.
 type change struct {
 	key types.NamespacedName
-	// object is nil where the object went.
+	// object is nil if the object was removed.
 	object client.Object
 }
 
-// Cache is what a process has seen of the objects so far, kind by kind.
+// Cache contains the objects that a process has seen so far, by kind.
 type Cache struct {
 	server *Server
 	tables [kinds]table
@@ -63,10 +63,10 @@ func (s *Server) NewCache() *Cache {
 	return c
 }
 
-// Behind is how many changes of a kind the cache has not seen.
+// Behind returns the number of changes of a kind that the cache has not seen.
 func (c *Cache) Behind(kind Kind) int { return len(c.server.changes[kind]) - c.seen[kind] }
 
-// Advance has the cache see the next changes of a kind, and no more than there are.
+// Advance applies the next changes of a kind to the cache, at most all of them.
 func (c *Cache) Advance(kind Kind, count int) {
 	for ; count > 0 && c.Behind(kind) > 0; count-- {
 		next := c.server.changes[kind][c.seen[kind]]
@@ -75,17 +75,17 @@ func (c *Cache) Advance(kind Kind, count int) {
 	}
 }
 
-// Sync has the cache see everything.
+// Sync applies all changes to the cache.
 func (c *Cache) Sync() {
 	for kind := range kinds {
 		c.Advance(kind, c.Behind(kind))
 	}
 }
 
-// Get is an object as the cache has seen it last, nil if there is none. It is not to be changed.
+// Get returns the last version of an object that the cache has seen. It must not be changed. Nil if there is none.
 func (c *Cache) Get(kind Kind, namespace, name string) client.Object {
 	return c.tables[kind].get(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// All are the objects of a kind as the cache has seen them. They are not to be changed.
+// All returns the objects of a kind that the cache has seen. They must not be changed.
 func (c *Cache) All(kind Kind) []client.Object { return c.tables[kind] }

@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// block is what a disk writes in one piece, in bytes.
+// block is the size of an atomic write, in bytes.
 const block = 4096
 
-// disk is a disk with a cache that loses its content when the power is cut: what was written and not flushed is kept
-// or lost block by block, as chance has it. A later write may so be kept and an earlier one lost.
+// disk is a disk with a cache that loses its content when the power is cut. Each block that was written but not flushed is kept or lost
+// at random, so a later write may be kept and an earlier one lost.
 type disk struct {
 	mutex sync.Mutex
-	// durable is what a cut leaves for sure; cached holds by block number what was written since the last flush.
+	// durable survives a cut. cached contains, by block number, the writes since the last flush.
 	durable []byte
 	cached  map[int64][][]byte
 	flushes int
@@ -25,7 +25,7 @@ type disk struct {
 
 func newDisk(image []byte) *disk { return &disk{durable: image, cached: map[int64][][]byte{}} }
 
-// view is a block as whoever reads it now sees it.
+// view returns the current content of a block.
 func (d *disk) view(n int64) []byte {
 	if versions := d.cached[n]; len(versions) > 0 {
 		return versions[len(versions)-1]
@@ -63,8 +63,8 @@ func (d *disk) flush() {
 	d.flushes++
 }
 
-// cut cuts the power: each block is what it was at the last flush, or any of its versions since. It tells how many
-// blocks were in the cache, and how many of them are not what was written last.
+// cut cuts the power. Each block keeps its content of the last flush, or any version since. cut returns the number of blocks in the
+// cache, and how many of them lost their last write.
 func (d *disk) cut(chance *rand.Rand) (cached, lost int) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -86,7 +86,7 @@ func (d *disk) cut(chance *rand.Rand) (cached, lost int) {
 	return cached, lost
 }
 
-// The part of the NBD protocol (github.com/NetworkBlockDevice/nbd, doc/proto.md) that QEMU needs.
+// The part of the NBD protocol (github.com/NetworkBlockDevice/nbd, doc/proto.md) that QEMU uses.
 const (
 	nbdMagic       = 0x4e42444d41474943
 	nbdOptMagic    = 0x49484156454f5054
@@ -140,7 +140,7 @@ func (d *disk) serve(conn net.Conn) error {
 		case nbdDisconnect:
 			return nil
 		default:
-			return fmt.Errorf("NBD request of type %d", request.Type)
+			return fmt.Errorf("unsupported NBD request of type %d", request.Type)
 		}
 		head := binary.BigEndian.AppendUint32(nil, nbdSimpleReply)
 		head = binary.BigEndian.AppendUint32(head, 0)

@@ -12,11 +12,11 @@ import (
 	"github.com/storageclient/operator/test/powercut/machine"
 )
 
-// diskSizes are those of the disk by its file system, in MiB. mkfs.xfs makes none of less than 300.
+// diskSizes are the sizes of the disk by file system, in MiB. mkfs.xfs requires at least 300.
 var diskSizes = map[string]int{"ext4": 32, "xfs": 320}
 
-// makeImage makes a file system that holds the tree. What is below /proc there goes to /pristine, from which the guest makes
-// a /proc at each boot, and a copy of /boot and /etc to /pristine-host, with which it compares what it has put back.
+// makeImage creates a file system with the tree. The files below /proc go to /pristine, from which the guest creates a /proc at each boot.
+// A copy of /boot and /etc goes to /pristine-host. The guest compares restored files with it.
 func makeImage(ctx context.Context, fileSystem, tree, dir string) ([]byte, error) {
 	size, known := diskSizes[fileSystem]
 	if !known {
@@ -42,11 +42,11 @@ func makeImage(ctx context.Context, fileSystem, tree, dir string) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", argv[0], err, out)
 	}
-	// A cut must not wait for the disk of the machine that this runs on: the image is read into memory, and stays there.
+	// The image stays in memory, so that a cut does not wait for the disk of this machine.
 	return os.ReadFile(name)
 }
 
-// protoOf is the prototype from which mkfs.xfs fills a file system (mkfs.xfs(8), option -p).
+// protoOf returns the prototype from which mkfs.xfs fills a file system (mkfs.xfs(8), option -p).
 func protoOf(host string) (string, error) {
 	var b strings.Builder
 	b.WriteString("/none\n0 0\nd--755 0 0\n")

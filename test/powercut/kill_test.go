@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/test/powercut/machine"
 )
 
-// killedRoot names the root of the machine that this program is to change until it is killed, and killedState what it has said before.
+// killedRoot is the root of the machine that this program changes until it is killed. killedState is its earlier output.
 const killedRoot, killedState = "SCO_KILLED_ROOT", "SCO_KILLED_STATE"
 
 var (
@@ -47,8 +47,8 @@ func changeUntilKilled(root, said string) error {
 	return m.Run(os.Stdout)
 }
 
-// The agent is a process, killed again and again while it changes settings or puts them back (kill -9: nothing of it runs any more). What
-// it leaves is old or new and never in pieces, the next one carries on, and in the end /etc and /boot are what they were.
+// The test kills the agent process repeatedly (kill -9) while it changes or restores settings. Each file is old or new, never incomplete.
+// The next process continues, and finally /etc and /boot have their original content.
 func TestKills(t *testing.T) {
 	for _, tree := range []string{"debian-12", "rocky-9"} {
 		t.Run(tree, func(t *testing.T) {
@@ -85,10 +85,10 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// maxKillWait is within which time after its first check the agent is killed: that of several changes.
+// maxKillWait is the maximum time from the first check to the kill. It covers several changes.
 const maxKillWait = 60 * time.Millisecond
 
-// runUntilKilled starts the agent and kills it some time after it has checked what the last one left.
+// runUntilKilled starts the agent, and kills it some time after it has checked the state that the last one left.
 func runUntilKilled(ctx context.Context, root string, said *machine.State, wait time.Duration) error {
 	state, err := json.Marshal(said)
 	if err != nil {
@@ -111,7 +111,7 @@ func runUntilKilled(ctx context.Context, root string, said *machine.State, wait 
 			time.AfterFunc(wait, func() { _ = child.Process.Kill() })
 		}
 	}
-	_ = child.Wait() // It was killed, or has said itself what went wrong.
+	_ = child.Wait() // It was killed, or has reported its error.
 	if !isChecked {
 		err = errors.Join(err, errors.New("it ended before it had checked anything"))
 	}

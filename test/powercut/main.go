@@ -1,6 +1,6 @@
-// Command powercut cuts the power of a virtual machine, again and again at random moments, while the agent in it
-// changes settings on an ext4 or XFS file system, with Debian's GRUB or with boot loader entries; after each cut it boots and checks that every file is the old or the new
-// one, that what the agent has called done is there, and that the journal can put everything back.
+// Command powercut repeatedly cuts the power of a virtual machine at random moments, while the agent in it changes settings on an ext4 or
+// XFS file system, with Debian's GRUB or with boot loader entries. After each cut the machine boots. It checks that every file is the old
+// or the new one, that finished changes are present, and that the journal can restore everything.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/test/reaper"
 )
 
-// drivers are the kernel's modules for the disk and for XFS, in the order in which they are loaded. Newer kernels lack some.
+// drivers are the kernel modules for the disk and for XFS, in load order. Newer kernels lack some.
 var drivers = []string{
 	"virtio_ring.ko", "virtio.ko", "virtio_pci_legacy_dev.ko", "virtio_pci_modern_dev.ko", "virtio_pci.ko", "virtio_blk.ko",
 	"libcrc32c.ko", "xfs.ko",
@@ -31,12 +31,12 @@ type options struct {
 
 func main() {
 	var o options
-	flag.IntVar(&o.cuts, "cuts", 50, "how often the power is cut")
-	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "seed of all chance")
+	flag.IntVar(&o.cuts, "cuts", 50, "number of power cuts")
+	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "seed of the random numbers")
 	flag.StringVar(&o.kernel, "kernel", "", "kernel image with ext4 built in")
 	flag.StringVar(&o.modules, "modules", "", "directory of the kernel's modules")
-	flag.StringVar(&o.guest, "guest", "", "the guest's init, a static binary")
-	flag.StringVar(&o.tree, "tree", "test/fixtures/hosts/debian-12", "tree of the host")
+	flag.StringVar(&o.guest, "guest", "", "init of the guest, a static binary")
+	flag.StringVar(&o.tree, "tree", "test/fixtures/hosts/debian-12", "file tree of the host")
 	flag.StringVar(&o.fileSystem, "filesystem", "ext4", "file system of the disk, ext4 or xfs")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
@@ -71,7 +71,7 @@ func run(ctx context.Context, o options) error {
 	if err := m.freeze(ctx); err != nil {
 		return fmt.Errorf("boot the machine: %w\nlast output:\n%s", err, m.tail())
 	}
-	fmt.Printf("%s of %s, seed %d. A cut loses what the guest has written and not flushed, block by block by chance.\n\n", o.fileSystem, filepath.Base(o.tree), o.seed)
+	fmt.Printf("%s of %s, seed %d. A cut loses random blocks that the guest has written and not flushed.\n\n", o.fileSystem, filepath.Base(o.tree), o.seed)
 	fmt.Printf("%4s  %8s  %7s  %-24s  %12s  %s\n", "CUT", "CHECKED", "CHANGES", "CUT WHILE", "BLOCKS LOST", "FOUND AFTER THE CUT BEFORE")
 	for n := 1; n <= o.cuts; n++ {
 		c, err := m.cycle(ctx)
@@ -85,7 +85,7 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("boot after the last cut: %w\nlast output:\n%s", err, m.tail())
 	}
 	fmt.Printf("%4s  %7.1fs  %7s  %-24s  %12s  %s\n", "-", last.boot.Seconds(), "", "", "", last.found)
-	fmt.Printf("\n%d cuts survived: %d changes and %d restores done, %d cut short; %d flushes.\n",
+	fmt.Printf("\n%d cuts survived: %d changes and %d restores done, %d interrupted; %d flushes.\n",
 		o.cuts, m.total.changes, m.total.restores, m.total.short, m.disk.flushes)
 	return nil
 }

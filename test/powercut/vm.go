@@ -19,25 +19,24 @@ import (
 )
 
 const (
-	// ready is what the guest says when it waits for its orders.
+	// ready is the line that the guest prints when it waits for its orders.
 	ready = "READY"
-	// bootTimeout is how long a boot may take until the guest has checked: under software emulation on a busy machine
-	// a minute is not rare.
+	// bootTimeout is the maximum time from a boot to the end of the check. With software emulation on a busy machine, a minute is common.
 	bootTimeout = 5 * time.Minute
-	// endTimeout is how long a machine without power may still be heard.
+	// endTimeout is the maximum time for the remaining output after a cut.
 	endTimeout = 30 * time.Second
-	// maxWait is within which time after the check the power is cut.
+	// maxWait is the maximum time from the check to the power cut.
 	maxWait = 3 * time.Second
 )
 
 // vm is one virtual machine over all its boots.
 type vm struct {
 	dir, kernel, initrd string
-	// fileSystem is the disk's; the guest finds it on its kernel's command line.
+	// fileSystem is the file system of the disk. The guest reads it from its kernel command line.
 	fileSystem string
 	listener   net.Listener
 	disk       *disk
-	// serving is held while a machine has the disk.
+	// serving is held while a machine uses the disk.
 	serving sync.Mutex
 	chance  *rand.Rand
 	state   machine.State
@@ -45,7 +44,7 @@ type vm struct {
 	lines   []string
 }
 
-// cycle is what came of one boot.
+// cycle is the result of one boot.
 type cycle struct {
 	boot                  time.Duration
 	changes, cached, lost int
@@ -68,7 +67,7 @@ func (m *vm) cycle(ctx context.Context) (cycle, error) {
 // lastBoot only checks.
 func (m *vm) lastBoot(ctx context.Context) (cycle, error) { return m.start(ctx, 0) }
 
-// qemu is the command that runs the machine.
+// qemu returns the command that runs the machine.
 func (m *vm) qemu(ctx context.Context, more ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
 		"-machine", "pc,graphics=off", "-accel", "tcg", "-cpu", "max,la57=off,svm=off", "-smp", "1", "-m", "256",
@@ -77,8 +76,8 @@ func (m *vm) qemu(ctx context.Context, more ...string) *exec.Cmd {
 		"-drive", "file=nbd+unix:///?socket=" + m.socket() + ",format=raw,if=virtio,cache=writeback"}, more...)...)
 }
 
-// freeze boots the machine once, up to where it has not yet loaded the disk's driver, and keeps its memory: from
-// there every cycle begins, which spares it the boot of the kernel and knows nothing of the disk.
+// freeze boots the machine once, until just before it loads the driver of the disk, and saves its memory. Every cycle starts from that
+// memory, which avoids booting the kernel and contains no data of the disk.
 func (m *vm) freeze(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, bootTimeout)
 	defer stop()
@@ -115,8 +114,8 @@ func (m *vm) freeze(ctx context.Context) error {
 	return qemu.Wait()
 }
 
-// serve lets one machine after the other have the disk, until the listener is closed. A machine that fails before it asks
-// for the disk keeps nobody waiting.
+// serve serves the disk to one machine after the other until the listener is closed. It does not wait for a machine that fails before it
+// connects.
 func (m *vm) serve() {
 	for {
 		conn, err := m.listener.Accept()
@@ -124,7 +123,7 @@ func (m *vm) serve() {
 			return
 		}
 		m.serving.Lock()
-		// The connection ends with the machine; what was wrong with either, the other one tells.
+		// The connection ends with the machine. The error of the machine is reported elsewhere.
 		_ = m.disk.serve(conn)
 		m.serving.Unlock()
 	}
@@ -152,7 +151,7 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	}
 	orders := m.orders()
 	go func() {
-		// What comes before the machine has its memory back is lost.
+		// Output before the memory of the machine is restored is lost.
 		for ctx.Err() == nil {
 			_, _ = fmt.Fprintln(stdin, orders)
 			time.Sleep(200 * time.Millisecond)
@@ -168,10 +167,10 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	}()
 	err = m.watch(lines, wait, &c, started, cutPower)
 	cutPower()
-	// Should anybody else hold the machine's output open, it is not waited for for ever.
+	// Do not wait forever if another process keeps the output of the machine open.
 	closing := time.AfterFunc(endTimeout, func() { _ = stdout.Close() })
 	for line := range lines {
-		// What was said before the cut counts, also where it is heard after it.
+		// Lines that were printed before the cut count, even if they are read later.
 		if heard := m.hear(line, &c); err == nil {
 			err = heard
 		}
@@ -179,7 +178,7 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	if !closing.Stop() {
 		err = errors.Join(err, fmt.Errorf("the machine's output did not end within %s of the cut", endTimeout))
 	}
-	// It was killed, or has said itself what went wrong; the disk's connection ends with it.
+	// It was killed, or has reported its error. The connection of the disk ends with it.
 	waitErr := qemu.Wait()
 	if err != nil {
 		err = fmt.Errorf("%w (QEMU: %w: %s)", err, waitErr, strings.TrimSpace(said.String()))
@@ -190,14 +189,14 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	return c, err
 }
 
-// watch follows the guest until the power is to be cut.
+// watch follows the guest until the power must be cut.
 func (m *vm) watch(lines <-chan string, wait time.Duration, c *cycle, started time.Time, cutPower func()) error {
 	end := time.After(bootTimeout)
 	for {
 		select {
 		case line, open := <-lines:
 			if !open {
-				return errors.New("the machine has gone down by itself")
+				return errors.New("the machine shut down unexpectedly")
 			}
 			if err := m.hear(line, c); err != nil {
 				return err
@@ -216,7 +215,7 @@ func (m *vm) watch(lines <-chan string, wait time.Duration, c *cycle, started ti
 	}
 }
 
-// hear takes up what the guest says.
+// hear processes the output of the guest.
 func (m *vm) hear(line string, c *cycle) error {
 	m.lines = append(m.lines, line)
 	before := m.state
@@ -231,18 +230,18 @@ func (m *vm) hear(line string, c *cycle) error {
 	return err
 }
 
-// orders are what the guest is told at its start: what it has said before the cut.
+// orders returns the input of the guest at its start: its output before the cut.
 func (m *vm) orders() string {
 	number := map[bool]int{true: 1}
 	return fmt.Sprintf("orders %d %d %d %d.", m.state.Done, m.state.Doing, number[m.state.Restored], number[m.state.Restoring])
 }
 
-// while is what the guest was at when the power was cut.
+// while returns the activity of the guest at the power cut.
 func (m *vm) while() string {
 	switch {
 	case m.state.Restoring:
 		m.total.short++
-		return "putting everything back"
+		return "restoring everything"
 	case m.state.Doing > m.state.Done:
 		m.total.short++
 		return fmt.Sprintf("change %d", m.state.Doing)
@@ -250,19 +249,19 @@ func (m *vm) while() string {
 	return "nothing"
 }
 
-// expected is what the guest has to find.
+// expected returns the state that the guest must find.
 func (m *vm) expected() string {
 	switch s := m.state; {
 	case s.Doing == 0:
 		return "an untouched host"
 	case s.Restoring:
-		return fmt.Sprintf("change %d or nothing of ours", s.Doing)
+		return fmt.Sprintf("change %d or the original host", s.Doing)
 	case s.Doing > s.Done && s.Restored:
-		return fmt.Sprintf("nothing of ours or change %d", s.Doing)
+		return fmt.Sprintf("the original host or change %d", s.Doing)
 	case s.Doing > s.Done:
 		return fmt.Sprintf("change %d or %d", s.Done, s.Doing)
 	case s.Restored:
-		return "nothing of ours"
+		return "the original host"
 	default:
 		return fmt.Sprintf("change %d", s.Done)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/test/shortdir"
 )
 
-// A QEMU that ends before it has asked for the disk, for lack of memory say, must not keep the driver waiting.
+// If QEMU exits before it requests the disk, for example for lack of memory, the driver must not wait.
 func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
 	dir := shortdir.New(t)
 	script := "#!/bin/sh\necho cannot set up guest memory >&2\nexit 1\n"
@@ -25,7 +25,7 @@ func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
 	}
 	defer m.listener.Close()
 	go m.serve()
-	// If the driver waited for a machine that has ended, it would never return, and go test would show where.
+	// If the driver waited for a machine that has exited, it would never return, and go test would show where.
 	if _, err := m.lastBoot(t.Context()); err == nil || !strings.Contains(err.Error(), "gone down by itself") || !strings.Contains(err.Error(), "guest memory") {
 		t.Errorf("got %v", err)
 	}

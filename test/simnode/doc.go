@@ -1,6 +1,5 @@
-// Package simnode runs the node agent's own loop on a simulated machine: a directory laid out like a Debian 12 host,
-// with what a kernel, GRUB and systemd would make of it at a boot. The agent's code, its journal, its files and its
-// way to the API server are the real ones. Simulated are the kernel (values of /proc and /sys are plain files, the
-// size of a hash table is computed), grub-mkconfig, the kernel log, the reboot, and the kubelet's part of it. Demo and
-// kwok tests use it and say so; nothing of it is in cmd/node-agent.
+// Package simnode runs the loop of the node agent on a simulated machine: a directory like the root of a Debian 12 host, with the effects
+// of the kernel, GRUB, and systemd at a boot. The code of the agent, its journal, its files, and its connection to the API server are real.
+// The package simulates the kernel (values in /proc and /sys are plain files, hash table sizes are computed), grub-mkconfig, the kernel
+// log, the reboot, and the kubelet. The demo and the kwok tests use it; cmd/node-agent does not.
 package simnode

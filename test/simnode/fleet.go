@@ -28,12 +28,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// tokenSeconds is how long the token of an agent's pod holds; a demo or test is over by then.
+// tokenSeconds is the lifetime of the token of an agent's pod. It is longer than a demo or test.
 const tokenSeconds = 3 * 3600
 
-// Fleet plays the kubelets of simulated machines: it starts the agent's loop on a machine while a pod of the agent's
-// DaemonSet is bound to its Node, with a token bound to that pod as a kubelet would hand it out, and does what the API
-// sees of a reboot.
+// Fleet simulates the kubelets of simulated machines. It runs the loop of the agent on a machine while a pod of the agent's DaemonSet is
+// bound to its Node, with a token that is bound to that pod. It reports reboots to the API.
 type Fleet struct {
 	config   *rest.Config
 	client   kubernetes.Interface
@@ -50,14 +49,14 @@ type node struct {
 	name    string
 	machine *Machine
 
-	// pod is the agent's pod, nil where there is none; stop ends its agent.
+	// pod is the pod of the agent. Nil if there is none. stop stops its agent.
 	pod  *corev1.Pod
 	stop context.CancelFunc
 	// booting is true from the reboot to the end of the boot.
 	booting bool
 }
 
-// NewFleet returns a fleet without machines. A simulated boot takes bootTime.
+// NewFleet returns a fleet without machines. bootTime is the duration of a simulated boot.
 func NewFleet(config *rest.Config, bootTime time.Duration) (*Fleet, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -66,7 +65,7 @@ func NewFleet(config *rest.Config, bootTime time.Duration) (*Fleet, error) {
 	return &Fleet{config: config, client: client, bootTime: bootTime, nodes: map[string]*node{}}, nil
 }
 
-// Add puts a machine into the fleet and registers its Node, Ready. To be called before Run.
+// Add adds a machine to the fleet and registers its Node as Ready. It must be called before Run.
 func (f *Fleet) Add(ctx context.Context, object *corev1.Node, machine *Machine) error {
 	if _, err := f.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("register Node %s: %w", object.Name, err)
@@ -83,7 +82,7 @@ func (f *Fleet) Add(ctx context.Context, object *corev1.Node, machine *Machine) 
 	return nil
 }
 
-// Machine returns a machine by its Node's name, nil where there is none.
+// Machine returns the machine of a Node. Nil if there is none.
 func (f *Fleet) Machine(name string) *Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +92,7 @@ func (f *Fleet) Machine(name string) *Machine {
 	return nil
 }
 
-// Disconnect cuts a machine off: its agent ends, and the API sees the Node not Ready. What is on the machine stays as it is.
+// Disconnect stops the agent of a machine and reports its Node as not Ready. The files of the machine are unchanged.
 func (f *Fleet) Disconnect(ctx context.Context, name string) error {
 	f.mu.Lock()
 	n := f.nodes[name]
@@ -102,7 +101,7 @@ func (f *Fleet) Disconnect(ctx context.Context, name string) error {
 	return n.reportReady(ctx, false)
 }
 
-// Reconnect ends what Disconnect began.
+// Reconnect reverts Disconnect.
 func (f *Fleet) Reconnect(ctx context.Context, name string) error {
 	f.mu.Lock()
 	n := f.nodes[name]
@@ -111,7 +110,7 @@ func (f *Fleet) Reconnect(ctx context.Context, name string) error {
 	return n.reportReady(ctx, true)
 }
 
-// Run plays the kubelets until the context is done.
+// Run simulates the kubelets until the context is done.
 func (f *Fleet) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(v1alpha1.AgentNamespace))
 	informer := factory.Core().V1().Pods().Informer()
@@ -163,7 +162,7 @@ func (n *node) startAgent(ctx context.Context) {
 	pod := n.pod
 	n.fleet.wg.Go(func() {
 		if err := n.runAgent(ctx, lifetime, pod); err != nil && ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "The agent ended", "node", n.name)
+			logr.FromContextOrDiscard(ctx).Error(err, "The agent stopped", "node", n.name)
 		}
 	})
 }
@@ -175,7 +174,7 @@ func (n *node) stopAgent() {
 	}
 }
 
-// runAgent is what a node agent's process does. A reboot that it asks for goes on for the fleet's lifetime.
+// runAgent runs the loop of a node agent. A reboot that the agent requests continues after it stops.
 func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	config, err := n.fleet.agentConfig(ctx, pod)
 	if err != nil {
@@ -192,7 +191,7 @@ func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	defer fs.Close()
 	machine := agent.NewHost(fs, commands{machine: n.machine}, rebooter{node: n, ctx: lifetime},
 		mounts.DefaultKubeletDir)
-	// Servers of simulated mounts answer; the API server is a real one.
+	// Servers of simulated mounts respond. The API server is a real one.
 	machine.AskServer = func(context.Context, connect.Server) error { return nil }
 	a, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
 	if err != nil {
@@ -202,7 +201,7 @@ func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// agentConfig is what a kubelet hands to a pod: a token bound to the pod, and so to its node.
+// agentConfig returns the client configuration that a kubelet gives a pod, with a token that is bound to the pod and its node.
 func (f *Fleet) agentConfig(ctx context.Context, pod *corev1.Pod) (*rest.Config, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To[int64](tokenSeconds),
@@ -219,34 +218,34 @@ func (f *Fleet) agentConfig(ctx context.Context, pod *corev1.Pod) (*rest.Config,
 	return config, nil
 }
 
-// rebooter is the machine's logind. It implements permit.Rebooter.
+// rebooter simulates logind on the machine. It implements permit.Rebooter.
 type rebooter struct {
 	node *node
-	ctx  context.Context //nolint:containedctx // a reboot outlives the agent that asked for it
+	ctx  context.Context //nolint:containedctx // a reboot outlives the agent that requested it
 }
 
-// FindHolders finds nothing: no package manager runs on a simulated machine.
+// FindHolders implements permit.Rebooter. No package manager runs on a simulated machine.
 func (r rebooter) FindHolders(context.Context) ([]string, error) { return nil, nil }
 
-// Reboot agrees to go down; the agent's process does not live to see it.
+// Reboot starts a reboot and stops the agent.
 func (r rebooter) Reboot(context.Context) error {
 	f := r.node.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.node.booting {
-		return errors.New("a shutdown is under way already")
+		return errors.New("a shutdown is already in progress")
 	}
 	r.node.booting = true
 	r.node.stopAgent()
 	f.wg.Go(func() {
 		if err := r.node.rebootMachine(r.ctx); err != nil && r.ctx.Err() == nil {
-			logr.FromContextOrDiscard(r.ctx).Error(err, "The simulated boot went wrong", "node", r.node.name)
+			logr.FromContextOrDiscard(r.ctx).Error(err, "The simulated boot failed", "node", r.node.name)
 		}
 	})
 	return nil
 }
 
-// rebootMachine is what the API sees: the Node not Ready, and then Ready under a new boot ID.
+// rebootMachine reports the Node as not Ready, boots the machine, and reports the Node as Ready with the new boot ID.
 func (n *node) rebootMachine(ctx context.Context) error {
 	if err := n.reportReady(ctx, false); err != nil {
 		return err
@@ -280,7 +279,7 @@ func nodeInfo(bootID string) corev1.NodeSystemInfo {
 	}
 }
 
-// bootStatus is what a kubelet reports as its machine goes down and comes back.
+// bootStatus returns the status that a kubelet reports when its machine shuts down or starts.
 func bootStatus(bootID string, ready bool) any {
 	return map[string]any{
 		"conditions": []corev1.NodeCondition{readyCondition(ready)},
@@ -288,7 +287,7 @@ func bootStatus(bootID string, ready bool) any {
 	}
 }
 
-// patchNodeStatus does not mind what controllers write to the Node at the same time.
+// patchNodeStatus patches the status, so that concurrent writes of controllers do not conflict.
 func patchNodeStatus(ctx context.Context, client kubernetes.Interface, name string, status any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {

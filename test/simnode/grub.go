@@ -11,11 +11,11 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
-// maxStarts is how often somebody cuts the power of a machine that does not come up.
+// maxStarts is the maximum number of power cycles of a machine that does not boot.
 const maxStarts = 3
 
-// menu is the shape of what Debian's 10_linux writes behind grub.Header: one entry, and its recovery twin in a submenu.
-// Other generators come behind it.
+// menu is the form of the output of Debian's 10_linux, which follows grub.Header: one entry, and its recovery entry in a submenu. The
+// output of other generators follows.
 const menu = `### BEGIN /etc/grub.d/10_linux ###
 menuentry 'Debian GNU/Linux' --class debian --class gnu-linux $menuentry_id_option 'gnulinux-simple-sim' {
 	linux	%[1]s %[2]s
@@ -34,10 +34,10 @@ submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-a
 ### END /etc/grub.d/10_linux ###
 `
 
-// commands are the host commands that a simulated machine has. It implements host.Runner.
+// commands runs the host commands of a simulated machine. It implements host.Runner.
 type commands struct{ machine *Machine }
 
-// Run does what the command would do on a host, as far as the agent relies on it.
+// Run simulates the effects of a command that the agent relies on.
 func (c commands) Run(_ context.Context, argv ...string) ([]byte, error) {
 	switch {
 	case len(argv) == 3 && argv[0] == "grub-mkconfig" && argv[1] == "-o":
@@ -53,7 +53,7 @@ func (c commands) Run(_ context.Context, argv ...string) ([]byte, error) {
 	return nil, fmt.Errorf("run %s: not on a simulated machine", strings.Join(argv, " "))
 }
 
-// makeMenu is the simulated grub-mkconfig: it sources the assignments in name order, later ones winning.
+// makeMenu simulates grub-mkconfig. It sources the assignments in name order, and later ones win.
 func (m *Machine) makeMenu(name string) error {
 	sources, err := filepath.Glob(m.hostPath("/etc/default/grub.d/*.cfg"))
 	if err != nil {
@@ -81,8 +81,8 @@ func (m *Machine) makeMenu(name string) error {
 	return m.writeFile(name, fmt.Sprintf(grub.Header, "0")+"\n"+fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion)+generated)
 }
 
-// bootArguments is a start of GRUB, with the arguments that the menu passes to the kernel. Where the kernel hangs with them,
-// somebody cuts the power, and GRUB starts again.
+// bootArguments starts GRUB and returns the arguments that the menu passes to the kernel. If the kernel hangs with them, a power cycle
+// starts GRUB again.
 func (m *Machine) bootArguments() ([]string, error) {
 	for range maxStarts {
 		boot, err := grub.Start(m.dir)
@@ -93,7 +93,7 @@ func (m *Machine) bootArguments() ([]string, error) {
 			return boot.Arguments, nil
 		}
 	}
-	return nil, fmt.Errorf("boot the simulated machine: it hangs at every one of %d starts", maxStarts)
+	return nil, fmt.Errorf("boot the simulated machine: it hangs at each of %d starts", maxStarts)
 }
 
 func (m *Machine) hangsWith(argument string) bool {

@@ -29,31 +29,31 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// LightFleet plays nodes of which nothing is real but what the API sees: no machine, no agent, only the writes that a node's agent and
-// kubelet would make, at the same rate. Thousands of them fit into a process. Package scale holds them against the real agents.
+// LightFleet simulates nodes without a machine or an agent. It only makes the API writes of the agent and the kubelet of a node, at the
+// same rate. One process can simulate thousands of nodes. Package scale compares them with real agents.
 type LightFleet struct {
 	client   kubernetes.Interface
 	follow   client.WithWatch
 	writer   rest.Interface
 	bootTime time.Duration
-	// Mounts is how many mounts each node reports.
+	// Mounts is the number of mounts that each node reports.
 	Mounts int
 
 	mu    sync.Mutex
 	nodes map[string]*lightNode
-	// loses is set while the next node that goes down is to stay away, lost is the one that did.
+	// loses is true while the next node to shut down must not return. lost is the node that did not return.
 	loses bool
 	lost  string
 	wg    sync.WaitGroup
 }
 
-// lightNode is one node. Its own lock is held while it writes, so that it never does two things at once.
+// lightNode is one node. Its own lock is held while it writes, so that writes do not overlap.
 type lightNode struct {
 	fleet *LightFleet
 	name  string
 	work  sync.Mutex
 
-	// What follows is guarded by the fleet's lock.
+	// The lock of the fleet guards the following fields.
 	clientNode *v1alpha1.StorageClientNode
 	pod        *corev1.Pod
 	bootID     string
@@ -61,8 +61,8 @@ type lightNode struct {
 	dirty      bool
 	busy       bool
 
-	// What follows is guarded by work.
-	// inForce are the values that are in force, confirmed those of them that new connections have confirmed.
+	// work guards the following fields.
+	// inForce are the effective values, confirmed the effective values that new connections have confirmed.
 	inForce, confirmed map[string]string
 	usedPermit         string
 	reboot             *v1alpha1.RebootStatus
@@ -83,7 +83,7 @@ func NewLightFleet(config *rest.Config, scheme *runtime.Scheme, bootTime time.Du
 	return f, nil
 }
 
-// Add registers a Node, Ready.
+// Add registers a Node as Ready.
 func (f *LightFleet) Add(ctx context.Context, object *corev1.Node) error {
 	if _, err := f.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("register Node %s: %w", object.Name, err)
@@ -101,7 +101,7 @@ func (f *LightFleet) Add(ctx context.Context, object *corev1.Node) error {
 	return nil
 }
 
-// Run plays the nodes until the context is done.
+// Run simulates the nodes until the context is done.
 func (f *LightFleet) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(v1alpha1.AgentNamespace))
 	pods := factory.Core().V1().Pods().Informer()
@@ -129,7 +129,7 @@ func (f *LightFleet) Run(ctx context.Context) error {
 		DeleteFunc: func(object any) { f.clientNodeChanged(ctx, object, false) },
 	})
 	if err != nil {
-		return fmt.Errorf("watch the client nodes: %w", err)
+		return fmt.Errorf("watch the StorageClientNodes: %w", err)
 	}
 	clientNodes.RunWithContext(ctx)
 	factory.Shutdown()
@@ -178,7 +178,7 @@ func (f *LightFleet) clientNodeChanged(ctx context.Context, object any, exists b
 	n.wake(ctx)
 }
 
-// wake has the node look at its client node, once more where it is about it. The fleet's lock is held.
+// wake makes the node read its StorageClientNode, once more if it is already reading. The lock of the fleet must be held.
 func (n *lightNode) wake(ctx context.Context) {
 	n.dirty = true
 	if n.busy || n.booting || n.pod == nil || n.clientNode == nil || ctx.Err() != nil {
@@ -214,10 +214,10 @@ func (n *lightNode) wakeIn(ctx context.Context, delay time.Duration) {
 	})
 }
 
-// proofJitter is that of the real agent: by how much it delays the proof of what touches the network.
+// proofJitter is the maximum delay of a proof, as in the real agent.
 const proofJitter = 5 * time.Second
 
-// report writes what an agent would: once where all is applied at once, twice where connections prove it, and before a reboot.
+// report makes the writes of an agent: one if settings apply at once, two if new connections prove them, and one before a reboot.
 func (n *lightNode) report(ctx context.Context, clientNode *v1alpha1.StorageClientNode, pod *corev1.Pod, bootID string) error {
 	n.work.Lock()
 	defer n.work.Unlock()
@@ -233,7 +233,7 @@ func (n *lightNode) report(ctx context.Context, clientNode *v1alpha1.StorageClie
 		n.fleet.mu.Unlock()
 		n.fleet.wg.Go(func() {
 			if err := n.rebootNode(ctx, clientNode); err != nil && ctx.Err() == nil {
-				logr.FromContextOrDiscard(ctx).Error(err, "The light boot went wrong", "node", n.name)
+				logr.FromContextOrDiscard(ctx).Error(err, "The light boot failed", "node", n.name)
 			}
 		})
 		return nil
@@ -293,8 +293,8 @@ func (n *lightNode) mounts() []v1alpha1.MountStatus {
 	return out
 }
 
-// write writes as the node's agent, by the administrator's right to be anybody: with the names of node and Pod, as a token that is bound to
-// the Pod has them.
+// write writes as the agent of the node. It impersonates the agent with the names of the node and the Pod, as in a token that is bound to
+// the Pod.
 func (n *lightNode) write(ctx context.Context, status v1alpha1.StorageClientNodeStatus, pod *corev1.Pod) error {
 	if n.last != nil && equalStatus(*n.last, status) {
 		return nil
@@ -329,7 +329,7 @@ func equalStatus(a, b v1alpha1.StorageClientNodeStatus) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// rebootNode is what the API sees: the Node not Ready, and then Ready under a new boot ID.
+// rebootNode reports the Node as not Ready, and then as Ready with a new boot ID.
 func (n *lightNode) rebootNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode) error {
 	if err := patchNodeStatus(ctx, n.fleet.client, n.name, bootStatus(n.bootID, false)); err != nil {
 		return err
@@ -361,7 +361,7 @@ func (n *lightNode) rebootNode(ctx context.Context, clientNode *v1alpha1.Storage
 	return nil
 }
 
-// Reboot plays the reboot of a node that somebody else than its agent has asked for, and returns once it is back.
+// Reboot simulates a reboot that the agent of the node did not request. It returns when the node is Ready again.
 func (f *LightFleet) Reboot(ctx context.Context, name string) error {
 	f.mu.Lock()
 	n := f.nodes[name]
@@ -372,14 +372,14 @@ func (f *LightFleet) Reboot(ctx context.Context, name string) error {
 	return n.rebootNode(ctx, nil)
 }
 
-// LoseFirst has the next node that goes down stay away.
+// LoseFirst makes the next node that shuts down not return.
 func (f *LightFleet) LoseFirst() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.loses = true
 }
 
-// LostNode is the node that has stayed away, empty if none has.
+// LostNode returns the node that did not return. Empty if there is none.
 func (f *LightFleet) LostNode() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

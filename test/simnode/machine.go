@@ -23,14 +23,13 @@ const (
 	pageSize    = 4096
 )
 
-// Options are what a simulated machine is made of.
+// Options are the properties of a simulated machine.
 type Options struct {
 	// MemoryBytes is the machine's memory. Default 16 GiB.
 	MemoryBytes int64
-	// BrokenArguments are names of kernel arguments that the simulated kernel passes over.
+	// BrokenArguments are names of kernel arguments that the simulated kernel ignores.
 	BrokenArguments []string
-	// HangingArguments are names of kernel arguments with which the simulated kernel hangs: somebody cuts the power then,
-	// and the machine starts again.
+	// HangingArguments are names of kernel arguments with which the simulated kernel hangs. A power cycle then starts the machine again.
 	HangingArguments []string
 }
 
@@ -45,7 +44,7 @@ type Machine struct {
 	log    []string
 }
 
-// sysctls are what the simulated kernel starts with (defaults of Linux 6.1 on a small machine).
+// sysctls are the initial values of the simulated kernel (defaults of Linux 6.1 on a small machine).
 var sysctls = map[string]string{
 	"net.core.rmem_max":                  "212992",
 	"net.core.rmem_default":              "212992",
@@ -82,7 +81,7 @@ var moduleParameters = map[string]string{
 	"nfs/max_session_cb_slots": "16",
 }
 
-// files are what a Debian 12 host has on its disk, as far as the agent looks at it.
+// files are the files of a Debian 12 host that the agent reads.
 var files = map[string]string{
 	"/etc/os-release": "ID=debian\nVERSION_ID=\"12\"\n",
 	"/etc/default/grub": "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n" +
@@ -102,7 +101,7 @@ var directories = []string{
 	"/sys/kernel/sunrpc/xprt-switches",
 }
 
-// NewMachine lays a machine out in an empty directory and boots it.
+// NewMachine creates a machine in an empty directory and boots it.
 func NewMachine(dir string, options Options) (*Machine, error) {
 	if options.MemoryBytes == 0 {
 		options.MemoryBytes = 16 << 30
@@ -127,7 +126,7 @@ func NewMachine(dir string, options Options) (*Machine, error) {
 	return m, m.Boot()
 }
 
-// Boot does what firmware, GRUB, kernel and systemd do: what was live is gone, what the files say is in force.
+// Boot simulates firmware, GRUB, kernel, and systemd: live values are lost, and the values in files become effective.
 func (m *Machine) Boot() error {
 	args, err := m.bootArguments()
 	if err != nil {
@@ -166,7 +165,7 @@ func (m *Machine) Boot() error {
 	return m.startUserSpace()
 }
 
-// startUserSpace does the part of modprobe and systemd-sysctl.
+// startUserSpace simulates modprobe and systemd-sysctl.
 func (m *Machine) startUserSpace() error {
 	options, err := m.readLines("/etc/modprobe.d", ".conf")
 	if err != nil {
@@ -206,7 +205,7 @@ func (m *Machine) startUserSpace() error {
 	return nil
 }
 
-// kernelLog is what the simulated kernel has to say of its hash tables.
+// kernelLog returns the log lines of the simulated kernel about its hash tables.
 func (m *Machine) kernelLog(args []string) []string {
 	var log []string
 	for _, table := range []struct{ name, argument string }{
@@ -237,21 +236,21 @@ func (m *Machine) hashEntries(argument string, args []string) int64 {
 	return grant.Granted
 }
 
-// BootID is the running boot's.
+// BootID returns the ID of the current boot.
 func (m *Machine) BootID() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.bootID
 }
 
-// Boots counts the boots, the first included.
+// Boots returns the number of boots, including the first.
 func (m *Machine) Boots() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.boots
 }
 
-// Log is the kernel log of the running boot.
+// Log returns the kernel log of the current boot.
 func (m *Machine) Log() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -264,7 +263,7 @@ func (m *Machine) Read(name string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// Root is the directory that the machine's root file system is in.
+// Root returns the directory with the root file system of the machine.
 func (m *Machine) Root() string { return m.dir }
 
 func (m *Machine) hostPath(name string) string { return filepath.Join(m.dir, name) }
@@ -279,7 +278,7 @@ func (m *Machine) writeFile(name, data string) error {
 	return nil
 }
 
-// readLines returns the lines of a directory's files in the order of their names, comments left out.
+// readLines returns the lines of the files in a directory, sorted by file name and without comments.
 func (m *Machine) readLines(dir, suffix string) ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(m.hostPath(dir), "*"+suffix))
 	if err != nil {

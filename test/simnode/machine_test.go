@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader"
 )
 
-// facts keeps what is noted of one boot.
+// facts contains the recorded facts of one boot.
 type facts map[string]string
 
 func (f facts) BootFact(boot, name string) (string, bool) {

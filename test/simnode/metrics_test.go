@@ -23,7 +23,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// mounted is what a machine with one NFSv3 mount of a volume shows of it.
+// mounted contains the files of a machine with one NFSv3 mount of a volume.
 var mounted = map[string]string{
 	"/proc/1/mountinfo": "29 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n" +
 		"300 29 0:52 / /var/lib/kubelet/pods/11111111-1111-4111-8111-111111111111/volumes/kubernetes.io~nfs/pv1 rw,relatime - nfs 10.0.0.1:/export/pv1 " +
@@ -40,7 +40,7 @@ var mounted = map[string]string{
 	"/sys/kernel/sunrpc/xprt-switches/switch-0/xprt-1-tcp/xprt_info": "max_num_slots=64\nmin_num_slots=2\nnum_reqs=2\nmain_xprt=0\nsrc_port=801\ndst_port=2049\n",
 }
 
-// observer is the API of one agent: it hands out a client node, and the first status that says that it was carried out.
+// observer is the API of one agent. It returns a StorageClientNode, and the first status in which it is applied.
 type observer struct {
 	clientNode *v1alpha1.StorageClientNode
 	carriedOut chan v1alpha1.StorageClientNodeStatus
@@ -61,7 +61,7 @@ func (o *observer) Prove(context.Context, int64, v1alpha1.StorageClientNodeStatu
 func (o *observer) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, _ string) (*v1alpha1.StorageClientNode, error) {
 	o.last.Store(&status)
 	for _, s := range status.Settings {
-		// The slot table is for connections to come.
+		// The slot table applies to new connections.
 		if s.State != v1alpha1.SettingInSync && s.TakesEffect != v1alpha1.EffectNewTransport {
 			return o.clientNode.DeepCopy(), nil
 		}
@@ -75,14 +75,14 @@ func (o *observer) ApplyStatus(_ context.Context, status v1alpha1.StorageClientN
 	return o.clientNode.DeepCopy(), nil
 }
 
-// noReboots is a host that nobody may reboot here.
+// noReboots is a host that must not be rebooted in this test.
 type noReboots struct{ t *testing.T }
 
 func (noReboots) FindHolders(context.Context) ([]string, error) { return nil, nil }
 
 func (r noReboots) Reboot(context.Context) error { r.t.Error("rebooted"); return nil }
 
-// tune has an agent carry out settings on a machine, and returns what it tells a scraper then: values by metric and labels.
+// tune applies settings on a machine with an agent, and returns its metrics: values by metric and labels.
 func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float64 {
 	t.Helper()
 	fs, err := host.OpenFS(m.dir)
@@ -129,7 +129,7 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 	return samples
 }
 
-// What metrics say is counted again here from the machine's own files, by nothing that the agent reads them with.
+// The test computes the expected metrics from the files of the machine, without the code of the agent.
 func TestMetricsSayWhatTheMachinesOwnFilesSay(t *testing.T) {
 	m, err := NewMachine(t.TempDir(), Options{})
 	if err != nil {
@@ -158,7 +158,7 @@ func TestMetricsSayWhatTheMachinesOwnFilesSay(t *testing.T) {
 		}
 		return strings.Fields(string(data))
 	}
-	// The value in force of the slot table is that of open connections; the file has the one for those to come.
+	// The effective value of the slot table applies to open connections. The file contains the value for new connections.
 	_, limit, _ := strings.Cut(numbers("/sys/kernel/sunrpc/xprt-switches/switch-0/xprt-0-tcp/xprt_info")[0], "max_num_slots=")
 	openSlots, err := strconv.ParseFloat(limit, 64)
 	if err != nil {

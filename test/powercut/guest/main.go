@@ -1,6 +1,6 @@
-// Command guest is the init of the virtual machine of the power cut test. It checks what the last cut has left, puts
-// everything back in every second boot, and then changes settings until the power is cut. What it prints is for the
-// driver: READY, when it waits for what it had said before the cut, CHECKED, RESTORING, RESTORED, DOING n before a change, DID n when the agent has said that it is done, FAIL.
+// Command guest is the init of the virtual machine of the power cut test. It checks the files after the last cut, restores everything in
+// every second boot, and then changes settings until the power is cut. Its output is for the driver: READY when it waits for its progress
+// from before the cut, CHECKED, RESTORING, RESTORED, DOING n before a change, DID n when the agent reports it as done, and FAIL.
 package main
 
 import (
@@ -26,11 +26,11 @@ import (
 const root = "/host"
 
 func main() {
-	// The firmware has left the cursor in the middle of a line.
+	// The firmware leaves the cursor in the middle of a line.
 	fmt.Println()
 	err := run()
 	fmt.Println(machine.Failed, strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
-	// The driver ends the machine; the end of init would be a panic of the kernel.
+	// The driver stops the machine. The kernel would panic if init exited.
 	for {
 		time.Sleep(time.Hour)
 	}
@@ -40,11 +40,11 @@ func run() error {
 	if err := endEcho(); err != nil {
 		return err
 	}
-	// The machine is frozen here and thawed for each cut: nothing is known of the disk yet.
+	// The machine is frozen here and resumed for each cut. It has not read the disk yet.
 	fmt.Println("READY")
 	var orders [4]int
 	for input := bufio.NewScanner(os.Stdin); input.Scan(); {
-		// The first line may lack its beginning.
+		// The start of the first line may be missing.
 		if n, _ := fmt.Sscanf(input.Text(), "orders %d %d %d %d.", &orders[0], &orders[1], &orders[2], &orders[3]); n == len(orders) {
 			break
 		}
@@ -60,12 +60,12 @@ func run() error {
 		return err
 	}
 	if err := checkPairs(); err != nil {
-		return fmt.Errorf("the kernel's coupled values: %w", err)
+		return fmt.Errorf("check the coupled values of the kernel: %w", err)
 	}
 	return m.Run(os.Stdout)
 }
 
-// endEcho keeps what the driver says from coming back in the middle of what is said to it.
+// endEcho turns off the echo, so that input from the driver does not appear in the output.
 func endEcho() error {
 	console := int(os.Stdin.Fd())
 	modes, err := unix.IoctlGetTermios(console, unix.TCGETS)
@@ -76,8 +76,7 @@ func endEcho() error {
 	return unix.IoctlSetTermios(console, unix.TCSETS, modes)
 }
 
-// prepare loads the disk's drivers, mounts the disk and gives the tree on it a /proc of its own, as a boot would have
-// it.
+// prepare loads the drivers of the disk, mounts the disk, and creates a /proc in its tree, as after a boot.
 func prepare() error {
 	for _, m := range []struct{ what, where, kind string }{{"proc", "/proc", "proc"}, {"dev", "/dev", "devtmpfs"}} {
 		if err := unix.Mount(m.what, m.where, m.kind, 0, ""); err != nil {
@@ -129,13 +128,13 @@ func load(name string) error {
 	return err
 }
 
-// pairs are values of which this kernel clears one when the other is set.
+// pairs are pairs of values. This kernel clears one when the other is set.
 var pairs = map[string][2]string{
 	"vm.dirty_ratio":            {"/proc/sys/vm/dirty_bytes", "50000000"},
 	"vm.dirty_background_ratio": {"/proc/sys/vm/dirty_background_bytes", "25000000"},
 }
 
-// checkPairs sets and puts back, in this very kernel, ratios in whose place bytes were in force.
+// checkPairs sets ratios in this kernel while bytes are effective, and restores them.
 func checkPairs() error {
 	files, err := host.OpenFS("/")
 	if err != nil {
@@ -167,7 +166,7 @@ func checkPairs() error {
 	for _, o := range subject.Restore(ctx, originals) {
 		bytes, err := files.ReadValue(pairs[o.Name][0])
 		if err != nil || bytes != pairs[o.Name][1] || o.State != host.InSync {
-			return fmt.Errorf("%s was put back (%s, %s), and %s is %q, %w", o.Name, o.State, o.Message, pairs[o.Name][0], bytes, err)
+			return fmt.Errorf("%s was restored (%s, %s), but %s is %q, %w", o.Name, o.State, o.Message, pairs[o.Name][0], bytes, err)
 		}
 	}
 	return nil

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// blsArguments says which arguments of boot entries are ours.
+	// blsArguments lists the arguments of boot entries that the agent set.
 	blsArguments = "/var/lib/storage-client/journal/boot-arguments"
-	// pristineHost is what /boot and /etc were before the first change.
+	// pristineHost contains /boot and /etc from before the first change.
 	pristineHost = "/pristine-host"
 )
 
-// bootEntries are the names of the boot loader entries, on a tree that has some.
+// bootEntries returns the names of the boot loader entries, if the tree has any.
 func (m *Machine) bootEntries() []string {
 	found, err := filepath.Glob(m.root + "/boot/loader/entries/*.conf")
 	if err != nil {
@@ -31,8 +31,8 @@ func (m *Machine) bootEntries() []string {
 	return found
 }
 
-// readEntries adds to found what the entries pass, and returns where our argument may stand. An entry may be empty where a
-// change was cut short between grubby's writing and the agent's sync: the agent's next pass has to bring it back.
+// readEntries adds the arguments of the entries to found, and returns the files that may contain the argument of the agent. An entry may
+// be empty if a change was interrupted between the write by grubby and the sync by the agent. The next pass of the agent must restore it.
 func (m *Machine) readEntries(entries []string, found map[string]string) []string {
 	inFlux := m.Doing > m.Done || m.Restoring
 	for _, name := range entries {
@@ -42,15 +42,15 @@ func (m *Machine) readEntries(entries []string, found map[string]string) []strin
 		}
 		value, _, _ := strings.Cut(between(data, argument+"="), " ")
 		if !strings.HasPrefix(data, "title ") {
-			value = "an entry in pieces"
+			value = "an incomplete entry"
 		}
 		found[name] = value
 	}
 	return append(slices.Clone(entries), blsArguments)
 }
 
-// CompareFiles compares, after everything was put back, /etc and /boot with what they were, to the byte. What grubby's own sed leaves
-// where it is killed does not count: no system reads a file of that name, and a name is no proof that the agent may delete it.
+// CompareFiles compares /etc and /boot with their original content after everything was restored, byte by byte. It ignores the temporary
+// file of a killed sed that grubby started. No system reads a file of that name, and the name alone does not permit the agent to delete it.
 func (m *Machine) CompareFiles() error {
 	before, err := filesBelow(m.root+pristineHost, "boot", "etc")
 	if err != nil {
@@ -70,7 +70,7 @@ func (m *Machine) CompareFiles() error {
 	return nil
 }
 
-// filesBelow are mode and bytes of the files below some directories of a tree.
+// filesBelow returns the mode and content of the files below some directories of a tree.
 func filesBelow(tree string, dirs ...string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, dir := range dirs {

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-// Whatever stands in /boot or /etc and did not before is found, but for what grubby's own sed left when it was killed.
+// All new files in /boot and /etc are found, except for the temporary file of a killed sed that grubby started.
 func TestCompareFiles(t *testing.T) {
 	for name, isFound := range map[string]bool{hosttest.SedLeftover: false, "sed.conf": true} {
 		m := &Machine{root: t.TempDir()}

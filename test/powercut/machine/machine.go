@@ -1,5 +1,5 @@
-// Package machine is a host on which the agent makes changes until somebody ends it at a random moment, by cutting the power or by
-// killing the agent: it says what it does, and checks afterwards what was left.
+// Package machine is a host on which the agent makes changes until a power cut or a kill stops it at a random moment. It reports its
+// progress, and checks the remaining state afterwards.
 package machine
 
 import (
@@ -35,26 +35,26 @@ const (
 		"Dentry cache hash table entries: 524288 (order: 10, 4194304 bytes, linear)\n"
 )
 
-// What a machine says of its work, each on a line of its own.
+// The progress messages of a machine, each on a separate line.
 const (
 	Checked   = "CHECKED"
 	restoring = "RESTORING"
 	restored  = "RESTORED"
 	doing     = "DOING"
 	did       = "DID"
-	// Failed is followed by what went wrong.
+	// Failed is followed by the error.
 	Failed = "FAIL"
 )
 
-// State is what a machine has said so far. It is told it when it is started again.
+// State is the progress that a machine has reported. The machine receives it when it starts again.
 type State struct {
-	// Done is the last change that the agent has said is done, Doing the last that has begun.
+	// Done is the last change that the agent reported as done. Doing is the last change that started.
 	Done, Doing int
-	// Restored is true where everything has been put back since Done, Restoring where that has begun.
+	// Restored is true if everything was restored after Done. Restoring is true if the restore started.
 	Restored, Restoring bool
 }
 
-// Hear takes up a line that the machine says.
+// Hear processes a line of output from the machine.
 func (s *State) Hear(line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	n, err := strconv.Atoi(rest)
@@ -77,20 +77,20 @@ func (s *State) Hear(line string) error {
 	return nil
 }
 
-// Machine is the host whose root is a directory.
+// Machine is a host whose root is a directory.
 type Machine struct {
 	State
 	root string
 	fs   host.FS
 }
 
-// Open opens the machine that has said so much of itself before it was ended.
+// Open opens a machine with the progress that it reported before it was stopped.
 func Open(root string, said State) (*Machine, error) {
 	files, err := host.OpenFS(root)
 	return &Machine{State: said, root: root, fs: files}, err
 }
 
-// Run checks what was left, puts everything back after every second change, and then makes changes until something fails.
+// Run checks the current state, restores everything after every second change, and then makes changes until a step fails.
 func (m *Machine) Run(out io.Writer) error {
 	if err := m.Check(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (m *Machine) Run(out io.Writer) error {
 	}
 }
 
-// BootLive does what systemd-sysctl and GRUB do at a boot: values of the drop-in, arguments of the menu.
+// BootLive simulates systemd-sysctl and GRUB at a boot. It sets the values of the drop-in and the arguments of the menu.
 func (m *Machine) BootLive() error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -141,7 +141,7 @@ func (m *Machine) read(name string) string {
 	return string(data)
 }
 
-// between is what follows from on its line.
+// between returns the rest of the line after from.
 func between(text, from string) string {
 	_, rest, found := strings.Cut(text, from)
 	if !found {
@@ -151,7 +151,7 @@ func between(text, from string) string {
 	return strings.TrimSpace(value)
 }
 
-// value is what change n sets. Every seventh change takes everything back.
+// value returns the value that change n sets. Every seventh change restores everything.
 func value(n int) string {
 	if n%7 == 0 {
 		return ""
@@ -172,7 +172,7 @@ func profile(n int) v1alpha1.StorageClientProfile {
 func (m *Machine) local() agent.Local {
 	runner := &hosttest.Commands{Dir: m.root, KernelLog: kernelLog}
 	local := agent.NewMachine(m.fs, runner, "/var/lib/kubelet")
-	// A server that answers: what is set is proven before it is kept, and the power may be cut in between.
+	// The server responds. Settings are proven before they are kept, and the power may be cut in between.
 	local.Servers = func() ([]connect.Server, error) { return []connect.Server{{Name: "filer1"}}, nil }
 	local.AskServer = func(context.Context, connect.Server) error { return nil }
 	return agent.Local{
@@ -193,7 +193,7 @@ func (m *Machine) change(n int) error {
 	return err
 }
 
-// Restore puts everything back and proves that nothing of ours is left.
+// Restore restores everything and checks that no changes of the agent remain.
 func (m *Machine) Restore() error {
 	r, err := m.local().Restore(context.Background(), nil)
 	if err != nil {
@@ -204,7 +204,7 @@ func (m *Machine) Restore() error {
 	}
 	for _, name := range []string{sysctls, grub, blsArguments} {
 		if m.fs.Exists(name) {
-			return fmt.Errorf("%s is still there", name)
+			return fmt.Errorf("%s still exists", name)
 		}
 	}
 	if err := m.CompareFiles(); err != nil {
@@ -219,8 +219,8 @@ func (m *Machine) Restore() error {
 	return nil
 }
 
-// Check finds each file as it was before the change that was cut short, or as it is after it, and the originals of
-// all that our files hold in the journal.
+// Check checks that each file has its content from before or after the interrupted change, and that the journal contains the originals of
+// all values in the agent's files.
 func (m *Machine) Check() error {
 	var allowed []string
 	for n := m.Done; n <= m.Doing; n++ {
@@ -245,7 +245,7 @@ func (m *Machine) Check() error {
 	}
 	for name, got := range found {
 		if !slices.Contains(allowed, got) {
-			return fmt.Errorf("%s has %q, which is none of %q", name, got, allowed)
+			return fmt.Errorf("%s has %q, which is not one of %q", name, got, allowed)
 		}
 		if data := m.read(name); data != "" && !strings.HasSuffix(data, "\n") {
 			return fmt.Errorf("%s is incomplete: %q", name, data)
@@ -259,7 +259,7 @@ func (m *Machine) Check() error {
 	return m.checkJournal(found, menus)
 }
 
-// checkMenu looks at a menu that is made as a whole.
+// checkMenu checks a menu that is generated as a whole.
 func (m *Machine) checkMenu(value string) error {
 	menu := m.read(grubCfg)
 	if n := strings.Count(menu, argument+"="); n != strings.Count(menu, argument+"="+value+"\n") && value != "" {

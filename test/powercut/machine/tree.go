@@ -11,12 +11,12 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-// entries is where a tree with boot loader entries has them.
+// entries is the directory of the boot loader entries.
 const entries = "boot/loader/entries"
 
-// LayTree copies the tree of a host, with what it holds before the first change beside it: /proc becomes /pristine, and copies of /boot
-// and /etc stand below /pristine-host. A tree with boot loader entries gets what grubby leaves traces in, any other one a menu of the same
-// grub-mkconfig that the agent will run.
+// LayTree copies the tree of a host, and saves its content from before the first change: /proc becomes /pristine, and copies of /boot and
+// /etc go to /pristine-host. A tree with boot loader entries gets the files in which grubby leaves traces. Any other tree gets a menu from
+// the grub-mkconfig that the agent will run.
 func LayTree(tree, host string) error {
 	if err := os.CopyFS(host, os.DirFS(tree)); err != nil {
 		return err
@@ -44,8 +44,8 @@ func makeMenu(host string) error {
 	return err
 }
 
-// layTraces gives a tree with boot loader entries what grubby leaves traces in: a second entry with runs of blanks, and an
-// /etc/default/grub with a line that it takes for another. That grubby has no option to leave the file alone.
+// layTraces adds the files in which grubby leaves traces: a second entry with runs of blanks, and an /etc/default/grub with a line that
+// grubby mistakes for another. This grubby has no option to skip that file.
 func layTraces(host string) error {
 	found, err := filepath.Glob(filepath.Join(host, entries, "*.conf"))
 	if err != nil || len(found) != 1 {

@@ -16,8 +16,7 @@ import (
 const (
 	// retestWithin is the time to test the same connections after the settings are reverted.
 	retestWithin = 30 * time.Second
-	// proofPause is the pause between two attempts to prove settings.
-	proofPause = 2 * time.Second
+	proofPause   = 2 * time.Second
 	// maxAsked is the maximum number of servers to test before the agent reports that none responds.
 	maxAsked = 3
 )

@@ -30,7 +30,6 @@ const (
 // waitAfter returns the delay before the next attempt. It doubles with each consecutive failure.
 func waitAfter(failures int) time.Duration { return min(driftInterval<<min(failures, 8), maxRetry) }
 
-// healTimes contains the times of recent heals by key.
 type healTimes map[string][]time.Time
 
 // mayHeal reports whether a drifted setting may be healed again. If so, it records the heal.
@@ -65,14 +64,12 @@ func healedIn(clientNode *v1alpha1.StorageClientNode) healed {
 	return h
 }
 
-// keepDeclared removes keys that are no longer declared.
 func (h healed) keepDeclared(settings []v1alpha1.NodeSetting) {
 	maps.DeleteFunc(h, func(key string, _ v1alpha1.Drift) bool {
 		return !slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 	})
 }
 
-// addDrift records that a drifted setting is set again, and its observed value.
 func (h healed) addDrift(key string, found host.Observation, now time.Time) {
 	observed := found.Observed
 	if observed == "" || observed == found.Desired {
@@ -94,7 +91,6 @@ func (p *pass) keepFailures(before []v1alpha1.SettingStatus) {
 	}
 }
 
-// hasMoreToDo reports whether a restore is pending or a setting can now work that was unsupported before.
 func (p *pass) hasMoreToDo() bool {
 	return len(p.filter(func(it *item) bool {
 		return it.restore != nil && it.failed == "" || it.unrecorded && it.unconfirmed == nil && !it.isSkipped()

@@ -41,8 +41,7 @@ type fence struct {
 	// unconfirmed contains, by key, the values that broke new connections. unconfirmedNote is their message.
 	unconfirmed     map[string]string
 	unconfirmedNote string
-	// note is the reason why AllowFile is ignored.
-	note string
+	note            string
 	// restoresOnly is the reason why settings can only be restored. Empty if settings may be changed.
 	restoresOnly string
 }
@@ -88,7 +87,6 @@ type rejection struct {
 	message string
 }
 
-// volumeName matches the name of a PersistentVolume.
 var volumeName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
 
 // Limits of a volume's read-ahead in KiB, as in the API.

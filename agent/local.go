@@ -86,7 +86,6 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 	return r, nil
 }
 
-// settingOf returns the state of a desired setting before any change.
 func settingOf(command string, p *pass, it *item) report.Setting {
 	s := report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
 	if command != report.Plan {
@@ -225,7 +224,6 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	return r, spec, nil
 }
 
-// journalledSettings returns the settings that were applied last, according to the journal.
 func journalledSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
 	var journalled []v1alpha1.NodeSetting
 	for _, key := range slices.Sorted(maps.Keys(entries)) {

@@ -42,7 +42,6 @@ type Machine struct {
 	attended bool
 }
 
-// boot contains the values that are constant during one boot.
 type boot struct {
 	id, kernelVersion string
 }
@@ -104,7 +103,6 @@ func (m Machine) attendBoots(attended bool) {
 	}
 }
 
-// confineSubjects sets the host paths that the subjects may change.
 func (m Machine) confineSubjects(f fence) {
 	for _, subject := range m.Subjects {
 		if confined, ok := subject.(host.Confined); ok {
@@ -125,7 +123,6 @@ func (m Machine) takeOverFiles() {
 	}
 }
 
-// rearmTrial makes the next boot a trial boot if one is staged.
 func (m Machine) rearmTrial() error {
 	for _, subject := range m.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
@@ -137,7 +134,6 @@ func (m Machine) rearmTrial() error {
 	return nil
 }
 
-// bootloaderStatus returns the API form of a detected boot loader, for the status and the report.
 func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
 	return v1alpha1.Bootloader{
 		Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: text.Cut(found.Message, bounds.Message),

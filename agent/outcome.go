@@ -12,16 +12,12 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// outcome is the state of the node after a pass.
 type outcome struct {
-	// settings are sorted by key.
 	settings []v1alpha1.SettingStatus
-	// rebootBy contains the keys that wait for a boot.
 	rebootBy []string
 	// drifted contains the keys that can be healed without disruption: live values, files of the operator, and boot menu entries. After
 	// that, a setting that requires a reboot is Pending and waits for the rollout.
 	drifted []string
-	// volumes is the read-ahead state by volume.
 	volumes map[string]mounted.ReadAhead
 	// carriedOut is false if no setting could be tried.
 	carriedOut bool

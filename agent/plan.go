@@ -42,7 +42,7 @@ type item struct {
 	observed, restored answer
 }
 
-// answer is the observation that a subject returned. given is false if there is none.
+// answer is the observation that a subject returned. present is false if there is none.
 type answer struct {
 	host.Observation
 	present bool

@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requestTimeout is the timeout of a single read or write.
 const requestTimeout = 30 * time.Second
 
 // freshClient returns a client that opens a new connection for every request. It disables keep-alive and HTTP/2, because HTTP/2 requests

@@ -34,7 +34,6 @@ const (
 	maxTokenBytes = 16 << 10
 )
 
-// errTooMany is returned if there were too many recent access reviews.
 var errTooMany = errors.New("too many recent callers; try again later")
 
 // Authorizer allows a caller to read metrics if the API server allows it to read /metrics. It uses the caller's token for the request, so
@@ -50,7 +49,6 @@ type Authorizer struct {
 	reviewsSince time.Time
 }
 
-// verdict is the HTTP status of a decision and its expiry time.
 type verdict struct {
 	status int
 	expiry time.Time
@@ -128,7 +126,6 @@ func (a *Authorizer) authorize(ctx context.Context, token string) (int, error) {
 	return status, nil
 }
 
-// accessReview contains the fields of a SelfSubjectAccessReview that the agent uses.
 type accessReview struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -22,8 +22,7 @@ const (
 	// A certificate is renewed renewBefore its expiry, without a restart.
 	certificateLife = 365 * 24 * time.Hour
 	renewBefore     = 30 * 24 * time.Hour
-	// maxConnections is the maximum number of concurrent connections.
-	maxConnections = 16
+	maxConnections  = 16
 )
 
 // TLSConfig returns a server configuration for HTTP/1.1 with a self-signed certificate. It encrypts the data but does not prove the

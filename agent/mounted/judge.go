@@ -16,8 +16,7 @@ import (
 
 const (
 	maxDifferences = 3
-	// maxNamedPods is the maximum number of pod UIDs in a message.
-	maxNamedPods = 12
+	maxNamedPods   = 12
 )
 
 // slotKeys are the settings that set the limit of a new transport.
@@ -45,15 +44,13 @@ type ReadAhead struct {
 
 // judge compares mounts with the declared values of their volumes.
 type judge struct {
-	volumes map[string]v1alpha1.NodeVolume
-	// readAhead is the read-ahead state by volume.
+	volumes   map[string]v1alpha1.NodeVolume
 	readAhead map[string]ReadAhead
 	// slotLimit is the limit of a new transport. Zero if unknown, or if no profile declares it.
 	slotLimit int
 	// oldSessions contains the clients whose session is older than the current number of slots. Empty if no profile declares the number.
 	oldSessions []string
-	// clients contains the mounts that share connections, by client.
-	clients map[string][]mounts.Mount
+	clients     map[string][]mounts.Mount
 }
 
 // newJudge collects the data of all mounts that a comparison of one mount needs.
@@ -106,7 +103,7 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	return state, text.Cut(strings.Join(sentences, "; "), bounds.Message)
 }
 
-// findDifferences returns the differences between a mount and the desired options. own belongs to this mount. shared belongs to all
+// findDifferences returns the differences between a mount and the desired options. local belongs to this mount. shared belongs to all
 // mounts of the server and stays until the last of them is unmounted.
 func (j *judge) findDifferences(m mounts.Mount, wanted []string) (local, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)

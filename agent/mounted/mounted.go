@@ -17,8 +17,7 @@ import (
 
 const (
 	// Interval is the interval between reads of the mount table. It is short because a drain waits for the last unmount.
-	Interval = 5 * time.Second
-	// fullInterval is the interval between reads of all mount counters.
+	Interval     = 5 * time.Second
 	fullInterval = time.Minute
 )
 
@@ -47,8 +46,7 @@ type Watch struct {
 	err   error
 	// tableAt is the time of the next read of the mount table. fullAt is the time of the next full read, even without changes.
 	tableAt, fullAt time.Time
-	// sightings contains the mount time of each superblock.
-	sightings sightings
+	sightings       sightings
 }
 
 // New returns the watch of a node.
@@ -181,7 +179,6 @@ func busyStatuses(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) 
 	return boundList(list, func(m v1alpha1.BusyMount) string { return m.MountPoint })
 }
 
-// boundList keeps the first entry of each mount point, up to maxMounts entries.
 func boundList[T any](all []T, point func(T) string) (list []T, omitted int32) {
 	seen := map[string]bool{}
 	for _, m := range all {

@@ -41,7 +41,6 @@ func (s *sightings) noteMounts(all []mounts.Mount, now time.Time) {
 	s.byDevice, s.readAt, s.seenAt = found, now, now
 }
 
-// noteUnchanged records that the mount points of the volumes are unchanged.
 func (s *sightings) noteUnchanged(now time.Time) { s.seenAt = now }
 
 func (s *sightings) sightingOf(same []mounts.Mount, now time.Time) sighting {

@@ -28,8 +28,7 @@ const (
 	maxSampleOperations  = 80
 	maxSampleConnections = 16
 	maxSampleVolumes     = 8
-	// maxSampleFrame is an upper limit for all fields of status.sample except for the mounts.
-	maxSampleFrame = 512
+	maxSampleFrame       = 512
 )
 
 // sampleReadingLimit is the time limit for the two readings, in addition to the window. They run in the background, and the loop does not
@@ -46,8 +45,7 @@ type Sample struct {
 
 	sampler Sampler
 	clock   clock.Clock
-	// status is the reported status. Nil if there is no request.
-	status *v1alpha1.NodeSampleStatus
+	status  *v1alpha1.NodeSampleStatus
 	// volumes are the requested volumes. endsBy is the timeout of the sample.
 	volumes []string
 	endsBy  time.Time
@@ -98,7 +96,6 @@ func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	}
 }
 
-// beginIfPossible starts the window of a new request.
 func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample, now time.Time) {
 	reason := validateSample(order)
 	switch {

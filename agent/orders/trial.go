@@ -49,7 +49,6 @@ type Trial struct {
 
 	runner Runner
 	clock  clock.Clock
-	// status is the reported status. Nil if there is no order.
 	status *v1alpha1.NodeTrialStatus
 	// cancel stops the current order, whose result arrives on answers. Nil if there is none.
 	cancel  context.CancelFunc

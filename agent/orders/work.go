@@ -86,7 +86,6 @@ func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string
 	return out
 }
 
-// boundWork sets the limits of the load on a server.
 func boundWork(work probe.Work) probe.Work {
 	work.MaxEntries, work.MaxBytes = maxTrialEntries, maxTrialBytes
 	if work.Name == string(v1alpha1.WorkloadReadRandom) {
@@ -95,7 +94,6 @@ func boundWork(work probe.Work) probe.Work {
 	return work
 }
 
-// counter converts a number to the type that the API uses.
 func counter(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // trialPasses converts valid passes to the API type. It validates them because the runner is a separate process.

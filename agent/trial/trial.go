@@ -33,10 +33,8 @@ const (
 	answerGrace = 15 * time.Second
 )
 
-// errBusy is the error for an order while another order runs.
 var errBusy = errors.New("the trial runner is busy with another order")
 
-// answer is the response on the socket.
 type answer struct {
 	Result probe.Result `json:"result"`
 	// Refused is the reason why the order did not run. Empty if it ran. Busy is true if the reason is another order.

@@ -35,7 +35,7 @@ func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.D
 	return nil
 }
 
-// askBudget uses up one disruption of the pod's budget. It returns an error if none is left.
+// askBudget uses up one disruption of the pod's budget. It returns an error if the budget is used up.
 func (s *Server) askBudget(actor string, pod *corev1.Pod, dryRun bool) error {
 	var own []*policyv1.PodDisruptionBudget
 	for _, object := range s.tables[Budgets] {

@@ -28,7 +28,7 @@ func declared() []v1alpha1.NodeSetting {
 	return []v1alpha1.NodeSetting{setting(ihash, "16777216"), setting(rmem, "16777216")}
 }
 
-func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
+func TestDeclaredSettingsAreAppliedStagedAndReported(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
 	w.runUntilIdle(w.agent())
@@ -159,7 +159,7 @@ func TestRemovalAndRelease(t *testing.T) {
 	}
 }
 
-func TestTheJournalGoesAfterTheRestoringReboot(t *testing.T) {
+func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
 	w.runUntilIdle(w.agent())
@@ -185,7 +185,7 @@ func TestTheJournalGoesAfterTheRestoringReboot(t *testing.T) {
 
 // The story of a node, with a death of the agent before every single change that it makes: the next one carries on,
 // ends at the same point, has kept the originals and has never rebooted without right.
-func TestDeathAtAnyPointEndsTheSame(t *testing.T) {
+func TestACrashAtAnyPointHasTheSameResult(t *testing.T) {
 	for dieAt := 1; ; dieAt++ {
 		if dieAt > 200 {
 			t.Fatal("the story does not end")
@@ -309,7 +309,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 	}
 }
 
-func TestARepairedJournalIsTakenUp(t *testing.T) {
+func TestARepairedJournalIsUsed(t *testing.T) {
 	w := newWorld(t)
 	w.write(journal.File, "")
 	w.declare(declared()...)
@@ -391,7 +391,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 	}
 }
 
-func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
+func TestARejectedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
 	a := w.runUntilIdle(w.agent())
@@ -402,7 +402,7 @@ func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	}
 }
 
-func TestANodeIsToldWhatGoesDown(t *testing.T) {
+func TestLoweredNumbersAreReported(t *testing.T) {
 	w := newWorld(t)
 	w.defaults[tcpRmem], w.live[tcpRmem] = "4096 131072 33554432", "4096 131072 33554432"
 	w.declare(setting(tcpRmem, "4096 1048576 16777216"), setting(rmem, "16777216"))
@@ -418,7 +418,7 @@ func TestANodeIsToldWhatGoesDown(t *testing.T) {
 }
 
 // What is to be at least so much comes from the original in the journal: it is the same at every pass, after a restart and a boot.
-func TestWhatIsToBeAtLeastComesFromTheOriginal(t *testing.T) {
+func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 	const original = "4096 131072 33554432"
 	for name, test := range map[string]struct{ least, live string }{
 		"one number is raised":   {"4096 1048576 16777216", "4096 1048576 33554432"},
@@ -456,7 +456,7 @@ func TestWhatIsToBeAtLeastComesFromTheOriginal(t *testing.T) {
 }
 
 // An upgrade of the agent takes back nothing that the agent before had applied and this one would not apply anew.
-func TestAnUpgradeKeepsWhatItsCatalogueWouldNotAcceptAnew(t *testing.T) {
+func TestAnUpgradeKeepsAppliedValuesThatItsCatalogueRejects(t *testing.T) {
 	const before = "1000 1000 1000"
 	retain := setting(tcpRmem, before)
 	retain.OnRemoval = v1alpha1.DeletionRetain
@@ -498,7 +498,7 @@ func TestAnUpgradeKeepsWhatItsCatalogueWouldNotAcceptAnew(t *testing.T) {
 	})
 }
 
-func TestWhatCannotWorkIsNeitherJournalledNorApplied(t *testing.T) {
+func TestUnsupportedSettingsAreNeitherJournalledNorApplied(t *testing.T) {
 	for _, state := range []host.State{host.Unsupported, host.Clamped, host.Failed} {
 		t.Run(string(state), func(t *testing.T) {
 			w := newWorld(t)
@@ -561,7 +561,7 @@ func TestFailuresAreReportedAndTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatFailsIsTriedLessAndLess(t *testing.T) {
+func TestFailedSettingsAreTriedLessAndLessOften(t *testing.T) {
 	w := newWorld(t)
 	w.applyErr = errors.New("disk on fire")
 	w.declare(setting(rmem, "16777216"))
@@ -640,7 +640,7 @@ func driftCount(t *testing.T, a *Agent) float64 {
 	return families[0].Metric[0].GetCounter().GetValue()
 }
 
-func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
+func TestASettingThatKeepsChangingIsNoLongerReset(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
 	a := w.runUntilIdle(w.agent())
@@ -726,7 +726,7 @@ func TestUnknownMountsHoldAReboot(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatIsMadeAnewIsReportedAnew(t *testing.T) {
+func TestARecreatedObjectIsReportedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
 	a := w.runUntilIdle(w.agent())
@@ -773,7 +773,7 @@ func TestAPermitUsedInThisBootKeepsTheJournal(t *testing.T) {
 	}
 }
 
-func TestWhatIsRetainedPassesTheFenceToo(t *testing.T) {
+func TestRetainedValuesMustPassTheFence(t *testing.T) {
 	key := "sysctl/kernel.some_thing"
 	retain := setting(key, "1")
 	retain.OnRemoval = v1alpha1.DeletionRetain

@@ -87,7 +87,7 @@ func (w *world) expect(state v1alpha1.SettingState, live, file string) {
 	}
 }
 
-func TestALiveValueIsKeptOnlyOnceNewConnectionsHaveWorkedWithIt(t *testing.T) {
+func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.servers = []connect.Server{filer}
 	w.defaults[rmem] = "212992"
@@ -141,7 +141,7 @@ func TestALiveValueIsKeptOnlyOnceNewConnectionsHaveWorkedWithIt(t *testing.T) {
 }
 
 // tuned may take longer to start than the proof may take.
-func TestTheTimeOfTheProofBeginsOnceAllIsSet(t *testing.T) {
+func TestTheProofTimeStartsAfterAllSettingsAreSet(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.setting = 2 * confirmWithin
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
@@ -158,7 +158,7 @@ func TestTheTimeOfTheProofBeginsOnceAllIsSet(t *testing.T) {
 	}
 }
 
-func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T) {
+func TestAValueThatBreaksNewConnectionsIsRevertedAndNotTriedAgain(t *testing.T) {
 	tests := map[string]struct {
 		servers []connect.Server
 		asked   func(w *world) error
@@ -224,7 +224,7 @@ func TestAValueThatIsReplacedStaysInTheFileUntilTheNewOneIsProven(t *testing.T) 
 	}
 }
 
-func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
+func TestAnUnrelatedOutageIsNoFailure(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.outage = true
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
@@ -254,7 +254,7 @@ func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 }
 
-func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
+func TestNoValueIsSetWithoutARespondingServer(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.servers = []connect.Server{filer, {Name: "filer2", Address: "10.0.0.2:2049", Protocol: connect.NFS}}
 	w.asked = func(connect.Server) error { return errors.New("no route to host") }
@@ -279,7 +279,7 @@ func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 }
 
-func TestWhatIsProvenIsNotProvenAgain(t *testing.T) {
+func TestAProvenValueIsNotProvenAgain(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
 	w.runFor(w.agent(), time.Second)
@@ -295,7 +295,7 @@ func TestWhatIsProvenIsNotProvenAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsInForceAlreadyOnlyNeedsTheFile(t *testing.T) {
+func TestAnEffectiveValueNeedsOnlyItsFile(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.declare(setting(tcpRmem, "4096\t131072  6291456"), setting(rmem, "212992"))
 	w.clientNode.Spec.Settings[0].Value = usual
@@ -318,7 +318,7 @@ func TestACanaryReadsMore(t *testing.T) {
 	}
 }
 
-func TestTheFirstAttemptWaitsOnAllButTheCanary(t *testing.T) {
+func TestOnlyTheCanaryMakesItsFirstAttemptAtOnce(t *testing.T) {
 	for canary, want := range map[bool]int{true: 1, false: 0} {
 		w := newConfirmWorld(t)
 		w.declare(setting(tcpRmem, "8192 131072 6291456"))
@@ -334,7 +334,7 @@ func TestTheFirstAttemptWaitsOnAllButTheCanary(t *testing.T) {
 	}
 }
 
-func TestAnotherSpecPutsBackFirstWhatIsBeingProven(t *testing.T) {
+func TestANewSpecFirstRevertsTheValuesUnderTest(t *testing.T) {
 	tests := map[string]struct {
 		change func(w *world)
 		want   string
@@ -363,7 +363,7 @@ func TestAnotherSpecPutsBackFirstWhatIsBeingProven(t *testing.T) {
 	}
 }
 
-func TestAnEndOfTheAgentPutsBackWhatIsNotConfirmed(t *testing.T) {
+func TestAStoppedAgentRevertsUnconfirmedValues(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.declare(setting(tcpRmem, fatal))
 	a := w.agent()
@@ -382,7 +382,7 @@ func TestAnEndOfTheAgentPutsBackWhatIsNotConfirmed(t *testing.T) {
 }
 
 // The wall clock jumps at some moment of a proof: chrony steps it, or a virtual machine is resumed.
-func TestAJumpOfTheClockChangesNothingInAProof(t *testing.T) {
+func TestAJumpOfTheClockDoesNotAffectAProof(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour, -30 * time.Second, 30 * time.Second} {
 		for _, after := range []time.Duration{0, time.Second, confirmWithin - time.Second, confirmWithin, confirmWithin + 5*time.Second} {
 			t.Run(fmt.Sprintf("%s after %s", jump, after), func(t *testing.T) {
@@ -415,7 +415,7 @@ func TestAJumpOfTheClockChangesNothingInAProof(t *testing.T) {
 }
 
 // A new agent needs no API server to put back what the one before it has left, and tries it once more.
-func TestAnAgentThatWasKilledLeavesNothingUnconfirmed(t *testing.T) {
+func TestAKilledAgentLeavesNoUnconfirmedValue(t *testing.T) {
 	for _, boots := range []bool{false, true} {
 		t.Run(fmt.Sprintf("boots: %t", boots), func(t *testing.T) {
 			w := newConfirmWorld(t)
@@ -532,7 +532,7 @@ func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
 }
 
 // A loop that wakes for what it cannot do yet uses a whole processor until it can.
-func TestALoopNeverWakesForWhatAProofHoldsUp(t *testing.T) {
+func TestTheLoopDoesNotWakeForWorkThatAProofDelays(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *Agent){
 		"the check for drift, once the proof takes longer than a minute": func(w *world, _ *Agent) { w.outage = true },
 		"a status whose last write has failed": func(w *world, a *Agent) {
@@ -559,7 +559,7 @@ func TestALoopNeverWakesForWhatAProofHoldsUp(t *testing.T) {
 	}
 }
 
-func TestTheTimeThatIsLeftForAProof(t *testing.T) {
+func TestTheRemainingTimeOfAProof(t *testing.T) {
 	const now = time.Hour
 	for name, test := range map[string]struct {
 		deadline time.Duration
@@ -589,7 +589,7 @@ func TestTheTimeThatIsLeftForAProof(t *testing.T) {
 	}
 }
 
-func TestNothingIsTriedWithoutAClock(t *testing.T) {
+func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.clock.err = errors.New("read CLOCK_BOOTTIME: invalid argument")
 	if _, err := New(Config{Host: w.host(), API: w, Clock: w.clock}); !errors.Is(err, w.clock.err) {
@@ -618,7 +618,7 @@ func TestNothingIsTriedWithoutAClock(t *testing.T) {
 
 // An agent that cannot yet revert what the one before it left does not prove it either: its time is over, and nobody remembers by
 // which server it was to be proven.
-func TestAnAgentProvesNothingThatAnotherHasSet(t *testing.T) {
+func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 	for name, edit := range map[string]func(data string) string{
 		"of this release":       func(data string) string { return data },
 		"of the release before": withoutFact,
@@ -659,7 +659,7 @@ func withoutFact(data string) string {
 	return regexp.MustCompile(`"unconfirmedDeadline": "[^"]*"`).ReplaceAllString(data, `"other": ""`)
 }
 
-func TestWhatTheKernelRefusesIsPutBackAndNoPartOfTheProof(t *testing.T) {
+func TestAValueThatTheKernelRejectsIsRevertedAndNotProven(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.refuse = map[string]error{tcpRmem: errors.New("the kernel set 2 instead of 1")}
 	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(rmem, "16777216"))
@@ -672,7 +672,7 @@ func TestWhatTheKernelRefusesIsPutBackAndNoPartOfTheProof(t *testing.T) {
 
 // Wherever an agent dies, with a value that is good or fatal: what is in force is the old value, is journalled as unconfirmed, or
 // is confirmed, and no file holds what is not confirmed.
-func TestADeathAtAnyStepOfAProofLeavesNoFatalValue(t *testing.T) {
+func TestACrashAtAnyStepOfAProofLeavesNoFatalValue(t *testing.T) {
 	for _, value := range []string{fatal, "8192 131072 6291456"} {
 		t.Run(value, func(t *testing.T) {
 			for n := 1; ; n++ {

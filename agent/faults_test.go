@@ -179,7 +179,7 @@ func (h *faultyHost) life() []scene {
 
 // What a full or failing disk refuses is reported, and once it no longer does, the next pass comes to the same end, with
 // the same originals.
-func TestARefusedChangeAnywhereIsMadeUpFor(t *testing.T) {
+func TestAFailedChangeAnywhereIsRepaired(t *testing.T) {
 	never := func(host.Op) error { return nil }
 	clean := newFaultyHost(t, never)
 	before := clean.everything()

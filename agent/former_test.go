@@ -91,7 +91,7 @@ func (b *box) expectTakenOver(before map[string]string) {
 	}
 }
 
-func TestAnAgentTakesFilesOverWithoutAWord(t *testing.T) {
+func TestAnAgentTakesFilesOverSilently(t *testing.T) {
 	b := newFormerBox(t)
 	before := b.tree()
 	w := newWorld(t)
@@ -185,7 +185,7 @@ func TestOneOfBothNamesHoldsTheValuesAfterACrashAtAnyPoint(t *testing.T) {
 	}
 }
 
-func TestAFileThatOurFormerNameLostToIsReadBeforeOurs(t *testing.T) {
+func TestTheNewNameOverridesAFileThatOverrodeTheFormerName(t *testing.T) {
 	b := newFormerBox(t)
 	hosttest.WriteFile(t, b.dir, aksFile, "net.core.rmem_max = 1048576\n")
 	if got := states(b.compare(report.Observe))[rmem]; got != "Shadowed" {
@@ -230,7 +230,7 @@ func TestRestoreRemovesBothNames(t *testing.T) {
 	}
 }
 
-func TestAFileOfSomebodyElseKeepsOurFormerName(t *testing.T) {
+func TestAFileOfAnotherProgramKeepsTheFormerName(t *testing.T) {
 	b := newFormerBox(t)
 	const file, text = "/etc/modprobe.d/storage-client.conf", "options sunrpc tcp_max_slot_table_entries=128\n"
 	hosttest.WriteFile(t, b.dir, file, text)

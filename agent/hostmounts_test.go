@@ -218,7 +218,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 	}
 }
 
-func TestALostJournalIsSeenByAnyFileOfOurs(t *testing.T) {
+func TestAnyFileOfTheAgentRevealsALostJournal(t *testing.T) {
 	for _, file := range []string{
 		"/etc/udev/rules.d/99-storage-client-readahead.rules", "/etc/nfs.conf.d/zz-storage-client.conf",
 		"/etc/nfsmount.conf.d/zz-storage-client.conf", "/etc/systemd/system/mnt-disks-d1.mount.d/storage-client.conf",
@@ -233,7 +233,7 @@ func TestALostJournalIsSeenByAnyFileOfOurs(t *testing.T) {
 	}
 }
 
-func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
+func TestAHostWithoutSupportIsUnchanged(t *testing.T) {
 	h := newStorageHost(t)
 	for _, file := range []string{"/usr/sbin/mount.nfs", "/usr/sbin/tuned-adm", "/run/systemd/generator/mnt-disks-d1.mount"} {
 		if err := os.Remove(filepath.Join(h.dir, file)); err != nil {

@@ -56,7 +56,7 @@ func volume(name string, options ...string) v1alpha1.NodeVolume {
 	return v1alpha1.NodeVolume{Name: name, MountOptions: options}
 }
 
-func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
+func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 	v3 := func(m *mounts.Mount) {
 		m.Protocol, m.FSType, m.Client, m.SlotLimit = "NFSv3", "nfs", "10.0.0.1:2049 3 tcp ", 65536
 		m.Options = []string{"rw", "vers=3", "hard", "proto=tcp"}
@@ -228,7 +228,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 }
 
 // Pods come and go with their volumes all the time: that must not count as a new spec.
-func TestOtherVolumesAreNoNewOrders(t *testing.T) {
+func TestOtherVolumesAreNotANewSpec(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
 	a := w.runUntilIdle(w.agent())
@@ -256,7 +256,7 @@ func TestOtherVolumesAreNoNewOrders(t *testing.T) {
 	}
 }
 
-func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
+func TestHealedDriftIsReportedWithTheObservedValue(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"), setting(wmem, "16777216"))
 	a := w.runUntilIdle(w.agent())
@@ -306,7 +306,7 @@ func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
 	}
 }
 
-func TestDriftOfWhatABootBringsIsOnlyReported(t *testing.T) {
+func TestDriftOfBootSettingsIsOnlyReported(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(ihash, "1048576"))
 	a := w.runUntilIdle(w.agent())
@@ -473,7 +473,7 @@ func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
 	}
 }
 
-func TestAReadAheadThatCannotBeHadIsToldOnTheMount(t *testing.T) {
+func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 	tests := map[string]struct {
 		table   string
 		name    string

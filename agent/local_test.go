@@ -273,7 +273,7 @@ func atLeastOf(name, numbers string) v1alpha1.StorageClientProfile {
 	return p
 }
 
-func TestOneMachineRaisesWhatItHasLessOf(t *testing.T) {
+func TestOneMachineRaisesOnlySmallerValues(t *testing.T) {
 	const live = "/proc/sys/net/ipv4/tcp_rmem"
 	b := newBox(t)
 	hosttest.WriteFile(t, b.dir, live, "4096\t131072\t33554432\n")
@@ -289,7 +289,7 @@ func TestOneMachineRaisesWhatItHasLessOf(t *testing.T) {
 }
 
 // The file of an image would lower what the kernel that boots it has by itself.
-func TestAnImageLeavesWhatIsOnlyRaisedToTheAgent(t *testing.T) {
+func TestAnImageLeavesAtLeastSettingsToTheAgent(t *testing.T) {
 	b := newImage(t)
 	r := b.apply(atLeastOf("net.ipv4.tcp_rmem", "4096 1048576 16777216"))
 	b.expect(r, true, "", map[string]string{tcpRmem: "Pending"})
@@ -336,7 +336,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDoneInAnImageIsSaid(t *testing.T) {
+func TestUnsupportedSettingsInAnImageAreReported(t *testing.T) {
 	b := newImage(t)
 	hosttest.WriteFile(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
 	r := b.apply(profile("p", map[string]string{"net.ipv4.route.flush": "1", "net.core.rmem_max": "16777216"}))
@@ -350,7 +350,7 @@ func TestWhatCannotBeDoneInAnImageIsSaid(t *testing.T) {
 }
 
 // An image is often made with the /proc of the machine that makes it mounted into the tree.
-func TestTheMachineThatMakesAnImageIsNotTouched(t *testing.T) {
+func TestTheBuildMachineOfAnImageIsUnchanged(t *testing.T) {
 	b := newBox(t)
 	if err := os.MkdirAll(filepath.Join(b.dir, "proc/1"), 0o755); err != nil {
 		t.Fatal(err)
@@ -424,7 +424,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	}
 }
 
-func TestAProfileIsRefusedInTheManagersWords(t *testing.T) {
+func TestAProfileIsRejectedWithTheMessagesOfTheManager(t *testing.T) {
 	planOnly, paused := eda(), eda()
 	planOnly.Spec.Mode, paused.Spec.Paused = v1alpha1.ModePlan, true
 	tests := map[string]struct {

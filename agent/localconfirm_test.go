@@ -136,7 +136,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 	}
 }
 
-func TestThePlanSaysHowItIsProven(t *testing.T) {
+func TestThePlanDescribesTheProof(t *testing.T) {
 	b := newBox(t)
 	settings := b.compare(report.Plan, rmemProfile("16777216")).Settings
 	if want := "kept if a new connection to NFS server filer1 (192.0.2.10:2049) works within 40s, otherwise reverted"; settings[0].Proof != want || settings[1].Proof != "" {
@@ -151,7 +151,7 @@ func TestThePlanSaysHowItIsProven(t *testing.T) {
 	}
 }
 
-func TestWhoStopsTheCommandGetsTheOldValue(t *testing.T) {
+func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 	b := newBox(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	b.asked = func(n int) error {
@@ -170,7 +170,7 @@ func TestWhoStopsTheCommandGetsTheOldValue(t *testing.T) {
 }
 
 // A command that was killed leaves the value in force and the journal that tells; the next command puts it back first.
-func TestWhatAKilledCommandHasLeftIsPutBack(t *testing.T) {
+func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 	for name, next := range map[string]func(b *box){
 		"by the next apply": func(b *box) { b.apply(rmemProfile("33554432")) },
 		"by a restore":      func(b *box) { b.restore() },

@@ -109,7 +109,7 @@ func newerSettings() []v1alpha1.NodeSetting {
 	return []v1alpha1.NodeSetting{setting(ihash, "16777216"), setting(rmem, "16777216")}
 }
 
-func TestAJournalOfANewerAgentAllowsRestoringAlone(t *testing.T) {
+func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 	const refused = "not changed: " + laterNote
 	applied := map[string]string{rmem: "16777216", wmem: "212992", ihash: "16777216"}
 	retained := setting(rmem, "16777216")
@@ -194,7 +194,7 @@ func TestAJournalOfANewerAgentAllowsRestoringAlone(t *testing.T) {
 }
 
 // What a newer agent has staged waits for a boot: this agent would reject the permit, so no node is drained for it.
-func TestNoRebootIsAskedForWithAJournalOfANewerAgent(t *testing.T) {
+func TestNoRebootIsRequestedWithAJournalOfANewerAgent(t *testing.T) {
 	w := newWorld(t)
 	w.declare(newerSettings()...)
 	w.runUntilIdle(w.agent())
@@ -211,7 +211,7 @@ func TestNoRebootIsAskedForWithAJournalOfANewerAgent(t *testing.T) {
 	}
 }
 
-func TestOnceTheFieldIsGoneSettingsAreChanged(t *testing.T) {
+func TestSettingsChangeOnceTheFieldIsRemoved(t *testing.T) {
 	w := newerWorld(t)
 	w.declare(append(newerSettings(), setting(wmem, "16777216"))...)
 	a := w.runFor(w.agent(), time.Minute)
@@ -235,7 +235,7 @@ func TestOnceTheFieldIsGoneSettingsAreChanged(t *testing.T) {
 }
 
 // A newer agent may know subjects that this one does not, and values of a form that this one does not accept.
-func TestWhatThisAgentDoesNotSupportKeepsNothingElseFromBeingRestored(t *testing.T) {
+func TestUnsupportedKeysDoNotPreventOtherRestores(t *testing.T) {
 	for name, test := range map[string]struct {
 		entry, key, message string
 		journal             []string
@@ -276,7 +276,7 @@ func TestWhatThisAgentDoesNotSupportKeepsNothingElseFromBeingRestored(t *testing
 
 // One of two unproven values is of a subject that only the newer agent has. The other is reverted, and the journal keeps the one for
 // an agent that supports it; until then this agent only restores.
-func TestAnUnprovenValueOfAnUnknownSubjectIsNotForgotten(t *testing.T) {
+func TestAnUnprovenValueOfAnUnknownSubjectStaysRecorded(t *testing.T) {
 	for name, ending := range map[string]func(w *world){
 		"with a StorageClientNode": func(*world) {},
 		"without one":              func(w *world) { w.gone = true },

@@ -44,7 +44,7 @@ func TestAPermitRebootsOnce(t *testing.T) {
 
 // A boot setting that the fence calls Unsupported is never staged, like one that the kernel would clamp: to the manager it is an exception,
 // which drains the node for the other boot settings. The agent must not refuse that reboot.
-func TestAPermitIsUsedBesideABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
+func TestAPermitIsUsedNextToABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
 	w := newWorld(t)
 	w.declare(append(declared(), setting("kernelArgument/of_a_later_release", "1"))...)
 	a := w.runUntilIdle(w.agent())
@@ -58,7 +58,7 @@ func TestAPermitIsUsedBesideABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestAPermitIsRefused(t *testing.T) {
+func TestAPermitIsRejected(t *testing.T) {
 	pod := "11111111-2222-3333-4444-555555555555"
 	tests := map[string]struct {
 		arrange func(w *world)
@@ -201,7 +201,7 @@ func TestNoRebootWithoutItsAnnouncement(t *testing.T) {
 	}
 }
 
-func TestAPermitThatIsTakenBackInBetweenIsNotUsed(t *testing.T) {
+func TestAPermitThatIsWithdrawnInBetweenIsNotUsed(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
 	// The manager takes it back after the agent's live read.
@@ -253,7 +253,7 @@ func TestAnUndecidedPermitIsNotReported(t *testing.T) {
 	}
 }
 
-func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
+func TestANewerSpecIsAppliedBeforeThePermit(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
 	stale := w.clientNode.DeepCopy()
@@ -271,7 +271,7 @@ func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
 	}
 }
 
-func TestAPermitThatTheStatusCallsStartedIsNotUsed(t *testing.T) {
+func TestAPermitThatTheStatusReportsAsStartedIsNotUsed(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
 	w.clientNode.Status.Reboot = &v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootStarted}
@@ -282,7 +282,7 @@ func TestAPermitThatTheStatusCallsStartedIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestAHostThatRefusesToRebootIsReported(t *testing.T) {
+func TestAHostThatRejectsTheRebootIsReported(t *testing.T) {
 	w, a := pending(t)
 	w.rebootErr = errors.New("operation inhibited")
 	w.permit("p1")

@@ -52,7 +52,7 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeLeavesWhatWasAdmittedElsewhere(t *testing.T) {
+func TestAnUpgradeKeepsOptionsThatWereAccepted(t *testing.T) {
 	for value, stays := range map[string]bool{"xfs:logbsize=256k": true, "xfs:logbsize=256k,noexec": false} {
 		h := newOptHost(t)
 		h.declare(setting(optFS, value))

@@ -150,7 +150,7 @@ func cellOf(s report.Setting, mayReboot bool) (cell string, tell bool) {
 	return fmt.Sprintf("%s: %s", s.State, s.Message), false
 }
 
-func TestPlatformsAreAsTheirDocumentTells(t *testing.T) {
+func TestPlatformsMatchTheirDocument(t *testing.T) {
 	var table, messages strings.Builder
 	table.WriteString("| platform |")
 	for _, f := range fields {

@@ -65,7 +65,7 @@ func (w *world) order(order *v1alpha1.NodeTrial) {
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = order })
 }
 
-func TestATrialIsHandedOverAndReported(t *testing.T) {
+func TestATrialIsSentToTheRunnerAndReported(t *testing.T) {
 	w, r := newWorld(t), &runner{result: goodResult()}
 	a := withRunner(w, r)
 	w.declare(setting(rmem, "16777216"))
@@ -123,7 +123,7 @@ func TestATrialTouchesNoSetting(t *testing.T) {
 	}
 }
 
-func TestHowATrialEnds(t *testing.T) {
+func TestResultsOfATrial(t *testing.T) {
 	failed := goodResult()
 	failed.Mount, failed.Own = probe.Mount{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, &probe.Mount{Succeeded: true}
 	unproven := goodResult()
@@ -160,7 +160,7 @@ func TestHowATrialEnds(t *testing.T) {
 }
 
 // The agent knows both lists, and the words of the kernel and the server as they are.
-func TestWhatAFailedMountIsPutDownTo(t *testing.T) {
+func TestCausesOfAFailedMount(t *testing.T) {
 	const unknown, refused, denied = "mount(2): invalid argument: nfs: Unknown parameter 'x'", "mount(2): connection refused", "mount(2): permission denied"
 	failed := func(message string) *v1alpha1.TrialMount { return &v1alpha1.TrialMount{Message: message} }
 	for name, test := range map[string]struct {
@@ -214,7 +214,7 @@ func TestWhatAFailedMountIsPutDownTo(t *testing.T) {
 	}
 }
 
-func TestOrdersThatAreRefused(t *testing.T) {
+func TestInvalidOrdersAreRejected(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.NodeTrial){
 		"suid":                        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"suid"} },
 		"dev":                         func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"dev"} },
@@ -267,7 +267,7 @@ func TestAnAgentWithoutATrialRunner(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatStartsAnew(t *testing.T) {
+func TestARestartedAgentRunsTheTrialAgain(t *testing.T) {
 	w, r := newWorld(t), &runner{result: goodResult()}
 	w.order(goodOrder())
 	a := withRunner(w, r)
@@ -290,7 +290,7 @@ func TestAnAgentThatStartsAnew(t *testing.T) {
 	}
 }
 
-func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
+func TestANewOrderStopsThePreviousOne(t *testing.T) {
 	w, ended := newWorld(t), make(chan error, 1)
 	r := &runner{}
 	a := withRunner(w, r)
@@ -321,7 +321,7 @@ func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
 	}
 }
 
-func TestARunnerThatIsNotThereYetIsWaitedFor(t *testing.T) {
+func TestTheAgentWaitsForAMissingRunner(t *testing.T) {
 	w, r := newWorld(t), &runner{err: fmt.Errorf("call the trial runner: %w", os.ErrNotExist)}
 	a := withRunner(w, r)
 	a.trial.Start = a.runInBackground

@@ -142,7 +142,7 @@ func TestARestartEndsTheWindow(t *testing.T) {
 	}
 }
 
-func TestWhenThereIsNoSample(t *testing.T) {
+func TestFailedSamples(t *testing.T) {
 	order := func(change func(*v1alpha1.NodeSample)) func(*world) *v1alpha1.NodeSample {
 		return func(w *world) *v1alpha1.NodeSample {
 			o := w.sampleOrder("s1")
@@ -190,7 +190,7 @@ func TestWhenThereIsNoSample(t *testing.T) {
 }
 
 // The loop goes on while counters cannot be read, and never begins a second reading beside one that does not end.
-func TestASampleThatDoesNotEndHoldsNothingUp(t *testing.T) {
+func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	a := withCounters(w, c)
 	w.ask(w.sampleOrder("s1"))
@@ -227,7 +227,7 @@ func TestASampleThatDoesNotEndHoldsNothingUp(t *testing.T) {
 }
 
 // What was asked before is no answer to what is asked now.
-func TestARequestThatIsTakenBackIsCutOff(t *testing.T) {
+func TestAWithdrawnRequestIsCanceled(t *testing.T) {
 	for name, next := range map[string]func(*world) *v1alpha1.NodeSample{
 		"by nobody's":    func(*world) *v1alpha1.NodeSample { return nil },
 		"by another one": func(w *world) *v1alpha1.NodeSample { return w.sampleOrder("s2") },

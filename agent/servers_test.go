@@ -95,7 +95,7 @@ func (f *watched) server() v1alpha1.ServerStatus {
 func (f *watched) send()   { f.counters[0].Connections[0].Sends++ }
 func (f *watched) answer() { f.counters[0].Connections[0].Answers++ }
 
-func TestASilentServerIsReportedWithVolumesAndPodsAndNoLongerOnceItAnswers(t *testing.T) {
+func TestASilentServerIsReportedWithVolumesAndPodsUntilItResponds(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 30*time.Second)
 	if s := f.server(); s.State != v1alpha1.ServerAnswering || s.Connections != 1 || s.LastAnswerTime == nil || len(s.Volumes) > 0 {
@@ -133,7 +133,7 @@ func TestASilentServerIsReportedWithVolumesAndPodsAndNoLongerOnceItAnswers(t *te
 	}
 }
 
-func TestAnAgentThatRestartsKeepsWhatIsSilent(t *testing.T) {
+func TestARestartedAgentKeepsSilentServers(t *testing.T) {
 	f, a := newWatched(t)
 	f.counters[0].RequestsKnown = true
 	f.play(a, 30*time.Second)
@@ -161,7 +161,7 @@ func TestAnAgentThatRestartsKeepsWhatIsSilent(t *testing.T) {
 	}
 }
 
-func TestAServerThatAnswersCausesNoWrites(t *testing.T) {
+func TestAServerThatRespondsCausesNoWrites(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, time.Minute)
 	writes := f.writes
@@ -189,7 +189,7 @@ func TestAServerThatAnswersCausesNoWrites(t *testing.T) {
 	}
 }
 
-func TestAServerThatAnswersSomeRequestsCausesNoWrites(t *testing.T) {
+func TestAServerThatRespondsToSomeRequestsCausesNoWrites(t *testing.T) {
 	f, a := newWatched(t)
 	f.counters[0].RequestsKnown = true
 	f.play(a, time.Minute)
@@ -213,7 +213,7 @@ func TestAServerThatAnswersSomeRequestsCausesNoWrites(t *testing.T) {
 	}
 }
 
-func TestTheLastAnswerIsThatOfWhenTheStateBegan(t *testing.T) {
+func TestTheLastResponseIsUpdatedOnlyWithTheState(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, time.Minute)
 	first := f.server().LastAnswerTime
@@ -232,7 +232,7 @@ func TestTheLastAnswerIsThatOfWhenTheStateBegan(t *testing.T) {
 	}
 }
 
-func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
+func TestSocketsAreReadOnlyWhileRequestsAreOverdue(t *testing.T) {
 	f, a := newWatched(t)
 	read := 0
 	f.sockets = func() []sockets.Socket {
@@ -296,7 +296,7 @@ func TestTheNameOfTheNFSv4ClientIsReported(t *testing.T) {
 	}
 }
 
-func TestProbesAreAnsweredWhileAPassHangs(t *testing.T) {
+func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 10*time.Second)
 	hangs, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -327,7 +327,7 @@ func TestProbesAreAnsweredWhileAPassHangs(t *testing.T) {
 	<-ended
 }
 
-func TestAReadingThatDoesNotEndHoldsNothingUp(t *testing.T) {
+func TestAStuckReadingDoesNotBlockTheLoop(t *testing.T) {
 	f, a := newWatched(t)
 	hung := 0
 	a.servers.Start = func(func()) { hung++ }
@@ -340,7 +340,7 @@ func TestAReadingThatDoesNotEndHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadLeavesWhatWasSaid(t *testing.T) {
+func TestAFailedReadingKeepsTheReportedState(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 30*time.Second)
 	before := f.server()
@@ -351,7 +351,7 @@ func TestWhatCannotBeReadLeavesWhatWasSaid(t *testing.T) {
 	}
 }
 
-func TestOnlyAServerThatOwesAnAnswerIsAsked(t *testing.T) {
+func TestOnlyServersWithOverdueRequestsAreTested(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 5*time.Minute)
 	if f.asked > 0 {

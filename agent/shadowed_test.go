@@ -17,9 +17,9 @@ const (
 	aksFile = "/etc/sysctl.d/999-sysctl-aks.conf"
 )
 
-// TestAFileThatWinsOverOursCostsNoReboot goes through a boot at which somebody else's file wins: what it sets is set again, and is
+// TestAFileThatOverridesTheAgentsFileCausesNoReboot goes through a boot at which somebody else's file wins: what it sets is set again, and is
 // neither drift nor in the way of the boot argument that the node is rebooted for.
-func TestAFileThatWinsOverOursCostsNoReboot(t *testing.T) {
+func TestAFileThatOverridesTheAgentsFileCausesNoReboot(t *testing.T) {
 	h := newTryingHost(t)
 	h.write(siteFile, "net.core.rmem_max = 4096\n")
 	h.declare(setting(ihash, "1048576"), setting(rmem, "16777216"))
@@ -73,7 +73,7 @@ func TestAShadowedValueThatDriftsIsHealed(t *testing.T) {
 }
 
 // What only a boot could bring, and no boot brings while the file is there, keeps the agent from rebooting as well.
-func TestAFileThatWinsAtBootRefusesThePermit(t *testing.T) {
+func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	const sessions, conf = "module/nfs/max_session_slots", "/etc/modprobe.d/zz.conf"
 	h := newTryingHost(t)
 	parameter := "/sys/module/nfs/parameters/max_session_slots"

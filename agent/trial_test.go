@@ -130,7 +130,7 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 	}
 }
 
-func TestAnArgumentThatHangsTheNodeIsReportedAndTakenBack(t *testing.T) {
+func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
 	h := newTryingHost(t)
 	a := h.permitted(h.stage(), "ihash_entries")
 	if h.state(ihash) != v1alpha1.SettingFailed || !strings.Contains(h.message(ihash), "the machine did not start with it") {

@@ -38,7 +38,7 @@ func measured(round int, arm probe.Arm) probe.Pass {
 	return pass
 }
 
-func TestWorkIsHandedOverAndReported(t *testing.T) {
+func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	r := &runner{result: goodResult()}
 	for i := range 8 {
 		r.result.Passes = append(r.result.Passes, measured(1+i/3, []probe.Arm{probe.Before, probe.Again, probe.After}[i%3]))
@@ -75,7 +75,7 @@ func TestWorkIsHandedOverAndReported(t *testing.T) {
 	}
 }
 
-func TestWorkThatIsRefused(t *testing.T) {
+func TestInvalidWorkIsRejected(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.NodeTrial){
 		"no work":                  func(o *v1alpha1.NodeTrial) { o.Work = nil },
 		"no passes":                func(o *v1alpha1.NodeTrial) { o.Passes = nil },
@@ -113,7 +113,7 @@ func TestWorkThatIsRefused(t *testing.T) {
 	}
 }
 
-func TestATrialEndsWhereTheNodeIsNeeded(t *testing.T) {
+func TestATrialStopsWhenTheNodeIsNeeded(t *testing.T) {
 	for name, test := range map[string]struct {
 		order *v1alpha1.NodeTrial
 		ends  bool

@@ -49,7 +49,7 @@ func TestAPermitWaitsForABusyHost(t *testing.T) {
 	}
 }
 
-func TestAHostThatCannotBeAskedIsNotRebooted(t *testing.T) {
+func TestAHostThatCannotBeQueriedIsNotRebooted(t *testing.T) {
 	w, a := pending(t)
 	w.holdersErr = errors.New("no answer from logind")
 	w.permit("p1")
@@ -57,7 +57,7 @@ func TestAHostThatCannotBeAskedIsNotRebooted(t *testing.T) {
 	w.expectWaiting(a, "cannot list the work that a reboot would interrupt: no answer from logind")
 }
 
-func TestABusyHostIsAskedNowAndThen(t *testing.T) {
+func TestABusyHostIsCheckedPeriodically(t *testing.T) {
 	w, a := waiting(t)
 	w.clock.Step(30 * time.Second)
 	w.holderReads, w.gets = 0, 0
@@ -70,7 +70,7 @@ func TestABusyHostIsAskedNowAndThen(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatDiesWhileItsPermitWaitsGoesOnWaiting(t *testing.T) {
+func TestARestartedAgentKeepsWaitingWithItsPermit(t *testing.T) {
 	w, _ := waiting(t)
 	a := w.runUntilIdle(w.agent())
 	w.expectWaiting(a, aptLock)
@@ -81,7 +81,7 @@ func TestAnAgentThatDiesWhileItsPermitWaitsGoesOnWaiting(t *testing.T) {
 	}
 }
 
-func TestAPermitThatIsTakenBackWhileItWaitsIsNotUsed(t *testing.T) {
+func TestAPermitThatIsWithdrawnWhileItWaitsIsNotUsed(t *testing.T) {
 	w, a := waiting(t)
 	stale := w.clientNode.DeepCopy()
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
@@ -95,7 +95,7 @@ func TestAPermitThatIsTakenBackWhileItWaitsIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestWhatComesWhileAPermitWaitsRefusesIt(t *testing.T) {
+func TestChangesWhileAPermitWaitsRejectIt(t *testing.T) {
 	w, a := waiting(t)
 	w.busy = []mounts.Busy{{MountPoint: "/k/plugins/x", FSType: "nfs4"}}
 	w.holders = nil

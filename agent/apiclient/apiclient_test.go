@@ -87,7 +87,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestGetOfWhatIsNotThere(t *testing.T) {
+func TestGetOfAMissingObject(t *testing.T) {
 	c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusNotFound, failure(http.StatusNotFound, "NotFound"))
 	})
@@ -138,7 +138,7 @@ func TestApplyStatus(t *testing.T) {
 	}
 }
 
-func TestApplyStatusTellsAConflict(t *testing.T) {
+func TestApplyStatusReportsAConflict(t *testing.T) {
 	c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusConflict, failure(http.StatusConflict, "Conflict"))
 	})

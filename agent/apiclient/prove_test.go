@@ -98,7 +98,7 @@ func TestProveMakesAConnectionForEachHalf(t *testing.T) {
 	}
 }
 
-func TestADocumentThatIsSmallerIsReadWholly(t *testing.T) {
+func TestASmallerDocumentIsReadCompletely(t *testing.T) {
 	s := newProvingServer(t, 100)
 	if err := s.client(t).Prove(t.Context(), 64<<10, v1alpha1.StorageClientNodeStatus{}); err != nil {
 		t.Error(err)

@@ -73,7 +73,7 @@ func guarded(t *testing.T) (*apiServer, *clocktesting.FakeClock, func(authorizat
 	}
 }
 
-func TestOnlyWhoMayReadMetricsGetsThem(t *testing.T) {
+func TestMetricsRequirePermission(t *testing.T) {
 	for name, c := range map[string]struct {
 		authorization string
 		want, asked   int
@@ -98,7 +98,7 @@ func TestOnlyWhoMayReadMetricsGetsThem(t *testing.T) {
 	}
 }
 
-func TestAVerdictIsBelievedForAMinute(t *testing.T) {
+func TestADecisionIsCachedForAMinute(t *testing.T) {
 	api, c, get := guarded(t)
 	for range 3 {
 		if got := get("Bearer prometheus"); got != http.StatusOK {
@@ -115,7 +115,7 @@ func TestAVerdictIsBelievedForAMinute(t *testing.T) {
 	}
 }
 
-func TestMadeUpTokensDoNotReachTheAPIServerForLong(t *testing.T) {
+func TestInvalidTokensSoonStopReachingTheAPIServer(t *testing.T) {
 	api, c, get := guarded(t)
 	answers := map[int]int{}
 	for i := range 3 * maxQuestions {
@@ -137,7 +137,7 @@ func TestMadeUpTokensDoNotReachTheAPIServerForLong(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatFailsLetsNobodyIn(t *testing.T) {
+func TestAFailingAPIServerGrantsNoAccess(t *testing.T) {
 	api, _, get := guarded(t)
 	api.broken = true
 	if got := get("Bearer prometheus"); got != http.StatusServiceUnavailable {

@@ -85,7 +85,7 @@ func TestMountsAreReported(t *testing.T) {
 	}
 }
 
-func TestOddMountsFailNoScrape(t *testing.T) {
+func TestOddMountsDoNotFailTheScrape(t *testing.T) {
 	odd := superblock("0:60")
 	odd.Export, odd.Volumes = "/\xff", nil
 	twice := superblock("0:61")
@@ -110,7 +110,7 @@ func TestMountsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestSoManyMountsAtMost(t *testing.T) {
+func TestTheNumberOfMountsIsLimited(t *testing.T) {
 	var many fixed
 	for i := range maxSuperblocks + 3 {
 		many.blocks = append(many.blocks, superblock(fmt.Sprint("0:", i)))

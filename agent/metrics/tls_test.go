@@ -9,7 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestCertificatesAreMadeAnewBeforeTheyEnd(t *testing.T) {
+func TestCertificatesAreRenewedBeforeTheyExpire(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
 	config := TLSConfig("n1", "[10.0.0.1]:9810", c)
 	first, err := config.GetCertificate(nil)
@@ -45,7 +45,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p.conns); return nil }
 func (pipes) Addr() net.Addr { return nil }
 
-func TestSoManyConnectionsAtMost(t *testing.T) {
+func TestTheNumberOfConnectionsIsLimited(t *testing.T) {
 	inner := pipes{make(chan net.Conn, maxConnections+2)}
 	for range maxConnections + 2 {
 		conn, other := net.Pipe()

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestWhatThePodOfACloneTells(t *testing.T) {
+func TestResultsOfAClonePass(t *testing.T) {
 	phases := []probe.Phase{{Name: probe.First, Duration: time.Second, Units: 5, Operations: []probe.Operation{{Name: "READ", Count: 3}}}, {Name: probe.Repeated}}
 	slow := func(ctx context.Context) ([]probe.Phase, int, error) {
 		<-ctx.Done()

@@ -29,7 +29,7 @@ func (n *node) FindHolders(context.Context) ([]string, error) { return n.holders
 func (n *node) Reboot(context.Context) error { return nil }
 
 // A permit is undecided only as long as nothing was decided for good: the agent reports nothing then.
-func TestHowFarTheAnswerToAPermitHasCome(t *testing.T) {
+func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 	due := Settings{RebootBy: []string{"kernelArgument/a"}, CarriedOut: true}
 	for name, test := range map[string]struct {
 		change func(*node)

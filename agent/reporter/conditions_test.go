@@ -28,7 +28,7 @@ func specOf(status v1alpha1.StorageClientNodeStatus) *v1alpha1.StorageClientNode
 	return spec
 }
 
-func TestConditionsSumUpTheSettings(t *testing.T) {
+func TestConditionsSummarizeTheSettings(t *testing.T) {
 	settings := func(states ...v1alpha1.SettingState) v1alpha1.StorageClientNodeStatus {
 		status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 7}
 		for i, state := range states {
@@ -80,7 +80,7 @@ func TestConditionsSumUpTheSettings(t *testing.T) {
 }
 
 // Nothing is written for a condition that stays: an idle node would write for ever.
-func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
+func TestAnUnchangedConditionKeepsItsTime(t *testing.T) {
 	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
 	first := Conditions(specOf(status), &status, true, nil, time.Unix(1000, 0))
 	later := Conditions(specOf(status), &status, true, first, time.Unix(2000, 0))
@@ -100,7 +100,7 @@ func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
 }
 
 // Nobody boots a node to be rid of a setting, unless a profile asks for it: until then the node is as declared.
-func TestARemovedSettingThatWaitsForABootIsNoneOfTheNodes(t *testing.T) {
+func TestARemovedSettingThatWaitsForABootDoesNotCount(t *testing.T) {
 	spec := &v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: "a"}}}
 	status := &v1alpha1.StorageClientNodeStatus{
 		Settings:       []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}, {Key: "b", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot}},

@@ -6,7 +6,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestWhatTheRolloutWaitsForIsToldAtOnce(t *testing.T) {
+func TestChangesThatTheRolloutWaitsForAreUrgent(t *testing.T) {
 	base := v1alpha1.StorageClientNodeStatus{
 		ObservedGeneration: 1, Hash: "h", RebootRequired: true, BusyMounts: []v1alpha1.BusyMount{{MountPoint: "/m"}},
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
-func TestServersThatFailComeFirstWhereThereAreTooMany(t *testing.T) {
+func TestFailingServersComeFirstIfThereAreTooMany(t *testing.T) {
 	w := New(Reader{}, nil, nil, "boot-1", nil)
 	for i := range maxServers + 10 {
 		v := serverhealth.Verdict{Key: serverhealth.Key{Server: "s" + strconv.Itoa(100+i), Protocol: v1alpha1.ServerNFS}, State: v1alpha1.ServerIdle}
@@ -36,7 +36,7 @@ func TestServersThatFailComeFirstWhereThereAreTooMany(t *testing.T) {
 	}
 }
 
-func TestQuestionsAreReadAsTheyEnded(t *testing.T) {
+func TestResultsOfTestConnections(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want serverhealth.Probe

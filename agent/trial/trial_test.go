@@ -45,7 +45,7 @@ func serve(t *testing.T, runner *Runner) string {
 
 func me() uint32 { return uint32(os.Getuid()) }
 
-func TestAnOrderIsCarriedOutAndAnswered(t *testing.T) {
+func TestAnOrderRunsAndReturnsItsResult(t *testing.T) {
 	want := probe.Result{
 		Tried: true, Mount: probe.Mount{Message: "mount(2): invalid argument"}, Transports: 4, Identifier: "x",
 		Proofs: []probe.Proof{{Type: probe.OwnNetwork, Holds: true, Message: "net:[2]"}}, Own: &probe.Mount{Succeeded: true},
@@ -67,7 +67,7 @@ func TestAnOrderIsCarriedOutAndAnswered(t *testing.T) {
 	}
 }
 
-func TestWhyAnOrderWasNotCarriedOut(t *testing.T) {
+func TestAnOrderThatFailsReturnsTheReason(t *testing.T) {
 	socket := serve(t, &Runner{uid: me(), Work: func(context.Context, probe.Order) (probe.Result, error) {
 		return probe.Result{}, errors.New("timed out: no result after 1m0s")
 	}})
@@ -98,7 +98,7 @@ func TestOneOrderAtATime(t *testing.T) {
 	}
 }
 
-func TestAnOrderEndsWithItsCaller(t *testing.T) {
+func TestAnOrderStopsWithItsCaller(t *testing.T) {
 	begun, ended := make(chan bool), make(chan bool)
 	socket := serve(t, &Runner{uid: me(), Work: func(ctx context.Context, _ probe.Order) (probe.Result, error) {
 		begun <- true
@@ -120,7 +120,7 @@ func TestAnOrderEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-func TestOnlyItsOwnUserIsServedAndBelieved(t *testing.T) {
+func TestOnlyTheSameUserIsTrusted(t *testing.T) {
 	worked := false
 	work := func(context.Context, probe.Order) (probe.Result, error) {
 		worked = true
@@ -140,7 +140,7 @@ func TestOnlyItsOwnUserIsServedAndBelieved(t *testing.T) {
 	})
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestAMissingRunnerIsATemporaryError(t *testing.T) {
 	dir := shortdir.New(t)
 	if _, err := ask(context.Background(), filepath.Join(dir, Socket), order, me()); !IsTemporary(err) {
 		t.Errorf("without a socket: %v", err)
@@ -195,7 +195,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-func TestNothingIsMountedInTheMountNamespaceOfOthers(t *testing.T) {
+func TestTheMountProcessRequiresASeparateMountNamespace(t *testing.T) {
 	var out bytes.Buffer
 	err := Mount(context.Background(), strings.NewReader(`{"id":"a"}`), &out)
 	if err == nil || !strings.Contains(err.Error(), "not in a separate mount namespace") || out.Len() > 0 {

@@ -130,7 +130,7 @@ func TestAPatchWithoutTheVersionMergesIntoWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestObjectAndStatusAreWrittenApart(t *testing.T) {
+func TestObjectAndStatusAreWrittenSeparately(t *testing.T) {
 	s, c := newServer()
 	clientNode := getClientNode(t, c)
 	next := clientNode.DeepCopy()
@@ -186,7 +186,7 @@ func TestConditionsAreMergedByType(t *testing.T) {
 	}
 }
 
-func TestWhatHasAFinalizerGoesWithIt(t *testing.T) {
+func TestAnObjectIsRemovedWithItsLastFinalizer(t *testing.T) {
 	s, c := newServer()
 	profile := s.Get(Profiles, "", "p").(*v1alpha1.StorageClientProfile)
 	if err := c.Delete(t.Context(), profile.DeepCopy()); err != nil {
@@ -226,7 +226,7 @@ func TestListsSelect(t *testing.T) {
 	}
 }
 
-func TestNothingElseIsAnswered(t *testing.T) {
+func TestUnsupportedRequestsFail(t *testing.T) {
 	_, c := newServer()
 	node := getNode(t, c)
 	for name, err := range map[string]error{
@@ -247,7 +247,7 @@ func TestNothingElseIsAnswered(t *testing.T) {
 	var _ runtime.Object = node
 }
 
-func TestAnEvictionAsksTheBudget(t *testing.T) {
+func TestAnEvictionUsesTheBudget(t *testing.T) {
 	evict := func(c *Client, dryRun bool) error {
 		pod := c.Server.Get(Pods, "d", "a").(*corev1.Pod)
 		eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}}
@@ -330,7 +330,7 @@ func TestACacheSeesThePastKindByKind(t *testing.T) {
 	}
 }
 
-func TestCallsMeetTheirFate(t *testing.T) {
+func TestCallsHaveTheirFate(t *testing.T) {
 	errLost := errors.New("lost")
 	for fate, want := range map[Fate]struct{ now, later bool }{
 		Answered: {true, true}, Refused: {false, false}, Unanswered: {true, true}, Late: {false, true},

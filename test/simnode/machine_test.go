@@ -22,7 +22,7 @@ func (f facts) KeptFiles() map[string]host.FileRecord { return nil }
 
 func (f facts) KeepFiles(map[string]host.FileRecord) error { return nil }
 
-func TestAMachineComesBackFromAnArgumentThatHangsIt(t *testing.T) {
+func TestAMachineRecoversFromAnArgumentThatHangsIt(t *testing.T) {
 	m, err := NewMachine(t.TempDir(), Options{HangingArguments: []string{"ihash_entries"}})
 	if err != nil {
 		t.Fatal(err)

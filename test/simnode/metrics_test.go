@@ -130,7 +130,7 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 }
 
 // The test computes the expected metrics from the files of the machine, without the code of the agent.
-func TestMetricsSayWhatTheMachinesOwnFilesSay(t *testing.T) {
+func TestMetricsMatchTheFilesOfTheMachine(t *testing.T) {
 	m, err := NewMachine(t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -183,8 +183,8 @@ func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 	}
 }
 
-// The story of a node, with a death of the agent before every single change that it makes: the next one carries on,
-// ends at the same point, has kept the originals and has never rebooted without right.
+// The life of a node, with a crash of the agent before each of its changes. The next agent continues,
+// reaches the same state, keeps the originals, and never reboots without a permit.
 func TestACrashAtAnyPointHasTheSameResult(t *testing.T) {
 	for dieAt := 1; ; dieAt++ {
 		if dieAt > 200 {
@@ -417,7 +417,7 @@ func TestLoweredNumbersAreReported(t *testing.T) {
 	}
 }
 
-// What is to be at least so much comes from the original in the journal: it is the same at every pass, after a restart and a boot.
+// An at-least value derives from the original in the journal. It is the same in every pass, after a restart, and after a boot.
 func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 	const original = "4096 131072 33554432"
 	for name, test := range map[string]struct{ least, live string }{
@@ -438,7 +438,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.least {
 				t.Errorf("journal %+v", entry)
 			}
-			// Exact and back: the original is still the kernel's.
+			// Exact and at-least again: the original is still the kernel's.
 			w.declare(setting(tcpRmem, "4096 16384 65536"))
 			w.runUntilIdle(w.agent())
 			w.declare(setting(tcpRmem, "at-least "+test.least))
@@ -455,7 +455,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 	}
 }
 
-// An upgrade of the agent takes back nothing that the agent before had applied and this one would not apply anew.
+// An upgrade of the agent does not revert values that the earlier agent applied and this one would reject.
 func TestAnUpgradeKeepsAppliedValuesThatItsCatalogueRejects(t *testing.T) {
 	const before = "1000 1000 1000"
 	retain := setting(tcpRmem, before)
@@ -508,7 +508,7 @@ func TestUnsupportedSettingsAreNeitherJournalledNorApplied(t *testing.T) {
 			if len(w.journal()) != 0 || len(w.files) != 0 || w.state(rmem) != v1alpha1.SettingState(state) {
 				t.Errorf("journal %v, files %v, state %s; want none and %s", w.journal(), w.files, w.state(rmem), state)
 			}
-			// What kept it from working is over, e.g. its module is loaded.
+			// The obstacle is removed, for example its module is loaded.
 			delete(w.cannot, rmem)
 			w.clock.Step(maxRetry)
 			w.runUntilIdle(a)
@@ -607,13 +607,13 @@ func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingInSync {
 		t.Errorf("live %s, %s; want healed", w.live[rmem], w.state(rmem))
 	}
-	// In force and gone from the menu: staged again, and nothing to reboot for.
+	// Effective, but missing from the menu: staged again, without a reboot.
 	delete(w.menu, ihash)
 	w.runUntilIdle(a)
 	if w.state(ihash) != v1alpha1.SettingInSync || w.menu[ihash] == "" || w.clientNode.Status.RebootRequired {
 		t.Errorf("%s, menu %v, reboot required %v; want staged again", w.state(ihash), w.menu, w.clientNode.Status.RebootRequired)
 	}
-	// Neither in force nor in the menu: staged again, and a reboot that waits for its permit.
+	// Neither effective nor in the menu: staged again, and a reboot waits for its permit.
 	delete(w.menu, ihash)
 	w.boot()
 	a = w.runUntilIdle(w.agent())
@@ -628,7 +628,7 @@ func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 	}
 }
 
-// driftCount is the metric for the one setting that there is.
+// driftCount returns the metric of the only setting.
 func driftCount(t *testing.T, a *Agent) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()

@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// The tested keys: new connections have to confirm net, live takes effect at once, boot needs a boot. Each node also has base.
+// The tested keys: new connections must confirm net, live takes effect at once, and boot requires a boot. Each node also has base.
 const (
 	ratio = "sysctl/vm.dirty_ratio"
 	dhash = "kernelArgument/dhash_entries"

@@ -27,19 +27,19 @@ const (
 
 var filer = connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4}
 
-// newConfirmWorld is a machine whose new connections carry nothing with the fatal value.
+// newConfirmWorld returns a machine whose new connections fail with the fatal value.
 func newConfirmWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.defaults[tcpRmem], w.live[tcpRmem] = usual, usual
-	// The catalogue refuses it, unless somebody who has the host names it.
+	// The catalogue rejects it, unless an administrator of the host permits it.
 	w.write(AllowFile, "sysctl/net[.]ipv4[.]tcp_rmem="+fatal+"\n")
 	w.proved = func(int64) error { return w.carries("read /openapi/v2") }
 	w.asked = func(connect.Server) error { return w.carries("no answer") }
 	return w
 }
 
-// carries is an error where new connections carry nothing.
+// carries returns an error if new connections fail.
 func (w *world) carries(what string) error {
 	if w.live[tcpRmem] == fatal || w.outage {
 		return errors.New(what + ": i/o timeout")
@@ -47,7 +47,7 @@ func (w *world) carries(what string) error {
 	return nil
 }
 
-// runFor lets agents run for a time, each crash and each reboot begetting a new one.
+// runFor runs agents for a time. A new one starts after each crash and each reboot.
 func (w *world) runFor(a *Agent, d time.Duration) *Agent {
 	w.t.Helper()
 	for end := w.clock.Now().Add(d); w.clock.Now().Before(end); w.clock.Step(time.Second) {
@@ -58,7 +58,7 @@ func (w *world) runFor(a *Agent, d time.Duration) *Agent {
 	return a
 }
 
-// expectWait checks what the setting that needs a proof waits for.
+// expectWait checks the event that the setting under test waits for.
 func (w *world) expectWait(want v1alpha1.SettingWait) {
 	w.t.Helper()
 	for _, s := range w.clientNode.Status.Settings {
@@ -94,7 +94,7 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 	proofs := 0
 	w.asked = func(server connect.Server) error {
 		if w.live[tcpRmem] == usual {
-			// It is chosen since it answers now.
+			// It is chosen because it responds now.
 			return nil
 		}
 		proofs++
@@ -140,7 +140,7 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 	}
 }
 
-// tuned may take longer to start than the proof may take.
+// tuned may take longer to start than the maximum duration of a proof.
 func TestTheProofTimeStartsAfterAllSettingsAreSet(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.setting = 2 * confirmWithin
@@ -268,7 +268,7 @@ func TestNoValueIsSetWithoutARespondingServer(t *testing.T) {
 	if w.menu[ihash] != "1048576" {
 		t.Error("what needs no proof waits too")
 	}
-	// One that answers is enough.
+	// One responding server is enough.
 	w.asked = func(server connect.Server) error {
 		if server.Name == "filer1" {
 			return errors.New("no route to host")
@@ -386,7 +386,7 @@ func TestAJumpOfTheClockDoesNotAffectAProof(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour, -30 * time.Second, 30 * time.Second} {
 		for _, after := range []time.Duration{0, time.Second, confirmWithin - time.Second, confirmWithin, confirmWithin + 5*time.Second} {
 			t.Run(fmt.Sprintf("%s after %s", jump, after), func(t *testing.T) {
-				// What happened in each second, with and without the jump.
+				// The events of each second, with and without the jump.
 				var histories [2][]string
 				for i := range histories {
 					w := newConfirmWorld(t)
@@ -401,7 +401,7 @@ func TestAJumpOfTheClockDoesNotAffectAProof(t *testing.T) {
 						w.clock.Step(time.Second)
 					}
 					w.expect(v1alpha1.SettingFailed, usual, "")
-					// One at once, one after each pause, and at the end one with the old value in force.
+					// One at once, one after each pause, and one at the end with the old value.
 					if want := int(confirmWithin/proofPause) + 1; len(w.sizes) != want {
 						t.Errorf("%d attempts, want %d", len(w.sizes), want)
 					}
@@ -414,7 +414,7 @@ func TestAJumpOfTheClockDoesNotAffectAProof(t *testing.T) {
 	}
 }
 
-// A new agent needs no API server to put back what the one before it has left, and tries it once more.
+// A new agent needs no API server to revert the values of its predecessor. It tries them once more.
 func TestAKilledAgentLeavesNoUnconfirmedValue(t *testing.T) {
 	for _, boots := range []bool{false, true} {
 		t.Run(fmt.Sprintf("boots: %t", boots), func(t *testing.T) {
@@ -470,7 +470,7 @@ func TestTheAttemptThatOutlastsAProofIsTheLast(t *testing.T) {
 	}
 }
 
-// A connection may take some time to work again after a fatal value is gone. That is no outage, whatever the clock does meanwhile.
+// A connection may take some time to work again after a fatal value is reverted. That is not an outage, even if the clock jumps.
 func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
 	for _, jump := range []time.Duration{0, -time.Hour, time.Hour} {
 		for after, want := range map[time.Duration]v1alpha1.SettingState{
@@ -516,7 +516,7 @@ func TestALoopWakesForTheNextAttemptAfterAJumpOfTheClock(t *testing.T) {
 	}
 }
 
-// A proof reports the status, and a report of the permit's generation without Started lets the manager take the permit back.
+// A proof reports the status. If the generation of the permit is reported without Started, the manager may withdraw the permit.
 func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
@@ -531,7 +531,7 @@ func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 }
 
-// A loop that wakes for what it cannot do yet uses a whole processor until it can.
+// A loop that wakes for work that is not possible yet uses a whole processor.
 func TestTheLoopDoesNotWakeForWorkThatAProofDelays(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *Agent){
 		"the check for drift, once the proof takes longer than a minute": func(w *world, _ *Agent) { w.outage = true },
@@ -616,8 +616,8 @@ func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	}
 }
 
-// An agent that cannot yet revert what the one before it left does not prove it either: its time is over, and nobody remembers by
-// which server it was to be proven.
+// An agent that cannot yet revert the values of its predecessor does not prove them either: their time is over, and no record shows by
+// which server they had to be proven.
 func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 	for name, edit := range map[string]func(data string) string{
 		"of this release":       func(data string) string { return data },
@@ -654,7 +654,7 @@ func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 	}
 }
 
-// withoutFact makes a journal one of the release before, which has no deadline by the boot clock.
+// withoutFact converts a journal to the previous release, which has no deadline by the boot clock.
 func withoutFact(data string) string {
 	return regexp.MustCompile(`"unconfirmedDeadline": "[^"]*"`).ReplaceAllString(data, `"other": ""`)
 }
@@ -670,8 +670,8 @@ func TestAValueThatTheKernelRejectsIsRevertedAndNotProven(t *testing.T) {
 	}
 }
 
-// Wherever an agent dies, with a value that is good or fatal: what is in force is the old value, is journalled as unconfirmed, or
-// is confirmed, and no file holds what is not confirmed.
+// After a crash at any step, with a good or a fatal value, the effective value is the old one, is unconfirmed in the journal, or
+// is confirmed. No file contains an unconfirmed value.
 func TestACrashAtAnyStepOfAProofLeavesNoFatalValue(t *testing.T) {
 	for _, value := range []string{fatal, "8192 131072 6291456"} {
 		t.Run(value, func(t *testing.T) {

@@ -17,13 +17,13 @@ const (
 	bytesFile       = "/proc/sys/vm/dirty_background_bytes"
 )
 
-// coupleBackground makes the machine one on which vm.dirty_background_bytes is in force.
+// coupleBackground makes vm.dirty_background_bytes effective on the machine.
 func (w *world) coupleBackground() {
 	w.write(ratioFile, "0\n")
 	w.write(bytesFile, "25000000\n")
 }
 
-// clearCounterpart does what the kernel does at a write to one of the pair.
+// clearCounterpart simulates the kernel after a write to one of the pair.
 func (w *world) clearCounterpart(name string) {
 	if other := map[string]string{ratioFile: bytesFile, bytesFile: ratioFile}[name]; other != "" {
 		w.write(other, "0\n")
@@ -34,7 +34,7 @@ func (w *world) readPair() [2]string {
 	return [2]string{hosttest.ReadFile(w.t, w.dir, ratioFile), hosttest.ReadFile(w.t, w.dir, bytesFile)}
 }
 
-// A profile sets one of a pair, then the other in its place, and then nothing: what was in force before all of it comes back.
+// A profile sets one of a pair, then the other, and then neither. The original value is restored.
 func TestTheOriginalsOfAPairOutliveAChangeFromOneToTheOther(t *testing.T) {
 	h := newStorageHost(t)
 	h.coupleBackground()

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// faultyHost is a host with all real subjects, whose file system refuses changes.
+// faultyHost is a host with all real subjects, whose file system rejects changes.
 type faultyHost struct {
 	*tryingHost
 	storage *storageHost
@@ -23,7 +23,7 @@ type faultyHost struct {
 	refuse  func(op host.Op) error
 	struck  bool
 	host    Host
-	// scenes are what has come of the story so far; want are those of one without a fault, where there are any.
+	// scenes are the states so far. want are the states of a run without faults, if any.
 	scenes, want []scene
 }
 
@@ -46,7 +46,7 @@ func newFaultyHost(t *testing.T, refuse func(op host.Op) error) *faultyHost {
 	return h
 }
 
-// restart is a restart of the agent.
+// restart restarts the agent.
 func (h *faultyHost) restart() {
 	h.host = NewHost(h.fs, h, h.world, "/var/lib/kubelet")
 	h.host.attended = true
@@ -60,7 +60,7 @@ func (h *faultyHost) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	return h.storage.Run(ctx, argv...)
 }
 
-// pass is one pass of the agent, without its loop. It tells the states and what is to be forgotten.
+// pass runs one pass without the loop. It returns the states and the keys to forget.
 func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
 	p, err := h.confirmed()
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
 	return states, out.restored, nil
 }
 
-// confirmed is a pass whose settings new connections have confirmed.
+// confirmed runs a pass whose settings new connections confirm.
 func (h *faultyHost) confirmed() (*pass, error) {
 	if err := h.host.Journal.Load(); err != nil {
 		return nil, err
@@ -115,8 +115,8 @@ func (h *faultyHost) confirmed() (*pass, error) {
 	}
 }
 
-// settled is a pass, with the one after a pass in which a change was refused, as the loop repeats what has failed. A pass
-// in which one was refused must not report what a good one does, unless it has come to the same.
+// settled runs a pass, and another one after a rejected change, because the loop repeats failed steps. A pass
+// with a rejected change must not report success, unless it has reached the same state.
 func (h *faultyHost) settled() map[string]v1alpha1.SettingState {
 	h.t.Helper()
 	h.struck = false
@@ -136,7 +136,7 @@ func (h *faultyHost) settled() map[string]v1alpha1.SettingState {
 	return states
 }
 
-// everything are the files that a pass may change, but for the journal.
+// everything returns the files that a pass may change, except for the journal.
 func (h *faultyHost) everything() map[string]string {
 	files := hosttest.ReadTree(h.t, h.dir, "/etc", "/boot", "/sys", "/run", "/proc/sys", "/proc/1", "/var/lib/storage-client")
 	for name := range files {
@@ -148,7 +148,7 @@ func (h *faultyHost) everything() map[string]string {
 	return files
 }
 
-// scene is how a host stands at one point of its story.
+// scene is the state of a host at one point.
 type scene struct {
 	States map[string]v1alpha1.SettingState
 	Files  map[string]string
@@ -177,7 +177,7 @@ func (h *faultyHost) life() []scene {
 	return h.scenes
 }
 
-// What a full or failing disk refuses is reported, and once it no longer does, the next pass comes to the same end, with
+// Changes that a full or failing disk rejects are reported. After the disk recovers, the next pass reaches the same state, with
 // the same originals.
 func TestAFailedChangeAnywhereIsRepaired(t *testing.T) {
 	never := func(host.Op) error { return nil }

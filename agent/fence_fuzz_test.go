@@ -19,7 +19,7 @@ import (
 
 const fileHeader = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 
-// What each generated file may hold, line by line behind the header. The first group is what names the keys.
+// The permitted lines of each generated file after its header. The first group names the keys.
 var (
 	sysctlLine = regexp.MustCompile(`^(?:# Done once, not at boot: )?([A-Za-z0-9_][A-Za-z0-9_.,:/@+-]*) = [A-Za-z0-9_.,:=/@+-]+(?: [A-Za-z0-9_.,:=/@+-]+)*$`)
 	moduleLine = regexp.MustCompile(`^options ([A-Za-z0-9_]+(?: [A-Za-z0-9_]+=[A-Za-z0-9_.,:=/@+-]+)+)$`)
@@ -27,7 +27,7 @@ var (
 	safeBytes  = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+#()\[\]" \n-]*$`)
 )
 
-// keysOf are the canonical keys that a line of a generated file sets, and false for a line that must not be there.
+// keysOf returns the canonical keys that a line of a generated file sets, and false for an unexpected line.
 func keysOf(name, line string) (keys []string, ok bool) {
 	pattern, found := map[string]*regexp.Regexp{trace: sysctlLine, modules: moduleLine, grub: grubLine}[name]
 	if !found {
@@ -55,7 +55,7 @@ func keysOf(name, line string) (keys []string, ok bool) {
 	return keys, true
 }
 
-// checkFiles looks at all that has changed on the host.
+// checkFiles checks all changed files of the host.
 func checkFiles(t *testing.T, before, after map[string]string, everyKey bool) {
 	t.Helper()
 	for name, data := range after {
@@ -100,7 +100,7 @@ func checkFile(t *testing.T, name, data string, everyKey bool) {
 	}
 }
 
-// The menu that is made takes arguments from our drop-in alone, so that its lines need not be looked at.
+// The generated menu takes arguments only from the drop-in of the agent, so its lines need no check.
 func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 	for _, seed := range []struct{ key, value string }{
 		{rmem, "16777216"}, {rmem, "1\nkernel.core_pattern = |/bin/sh"}, {rmem, "1;reboot"}, {flush, "1"},
@@ -150,7 +150,7 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 	})
 }
 
-// fuzzHost copies a host to memory, where a sync costs nothing.
+// fuzzHost copies a host to memory, so that a sync is free.
 func fuzzHost(t *testing.T) string {
 	t.Helper()
 	from := hosttest.CopyHost

@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// renamed are the files that had other names at commit 682a90a, by those.
+// renamed contains the files that had other names at commit 682a90a, by their former names.
 var renamed = map[string]string{
 	"/etc/sysctl.d/99-zz-storage-client.conf":      "/etc/sysctl.d/zz-storage-client.conf",
 	"/etc/modprobe.d/storage-client.conf":          "/etc/modprobe.d/zz-storage-client.conf",
@@ -29,7 +29,7 @@ var renamed = map[string]string{
 	"/sys/module/nfs/parameters/max_session_slots": "/sys/module/nfs/parameters/max_session_slots",
 }
 
-// newFormerBox is a host as commit 682a90a left it.
+// newFormerBox returns a host with the files of commit 682a90a.
 func newFormerBox(t *testing.T) *box {
 	t.Helper()
 	b := newBoxOf(t, "ubuntu-24.04-cloudimg")
@@ -37,7 +37,7 @@ func newFormerBox(t *testing.T) *box {
 	return b
 }
 
-// asLeft are the states of what 682a90a applied there, and that nothing has changed since.
+// asLeft checks that the settings of 682a90a are unchanged.
 var asLeft = map[string]string{
 	rmem: "InSync", flush: "InSync", dirty: "InSync", slots: "InSync", sessions: "InSync", nfsAll: "InSync", readAhead4: "InSync", ihash: "Pending",
 }
@@ -67,7 +67,7 @@ func TestFilesOfAnEarlierReleaseAreTakenOverOnce(t *testing.T) {
 	}
 }
 
-// expectTakenOver holds that the tree is the one before with other names.
+// expectTakenOver checks that the tree differs only in the file names.
 func (b *box) expectTakenOver(before map[string]string) {
 	b.t.Helper()
 	want := maps.Clone(before)
@@ -80,7 +80,7 @@ func (b *box) expectTakenOver(before map[string]string) {
 		want[name] = data
 	}
 	got := b.tree()
-	// The journal notes more of this boot than that release did.
+	// The journal records more about this boot than that release did.
 	if diff := cmp.Diff(parseEntries(b.t, before[journal.File]), b.entries()); diff != "" {
 		b.t.Errorf("journal (-before +after):\n%s", diff)
 	}

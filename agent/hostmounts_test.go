@@ -175,7 +175,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	}
 }
 
-// Each subject's own tests end it at every single step; here it is every third of all of them together.
+// The tests of each subject stop it at every step. This test stops all subjects together at every third step.
 func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
 	for n := 1; ; n += 3 {
 		h := newStorageHost(t)

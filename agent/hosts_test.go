@@ -40,13 +40,13 @@ const (
 	isNotFor = v1alpha1.SettingUnsupported
 )
 
-// complete are the states on a host that has all that everything needs.
+// complete are the states on a host that supports all settings of everything.
 var complete = map[string]v1alpha1.SettingState{
 	rmem: isSet, flush: isSet, dirty: isSet, slots: isSet, sessions: isSet,
 	readAhead4: isSet, nfsAll: isSet, profileOf: isSet, diskFS: waits, ihash: waits,
 }
 
-// but are the states of a complete host with some others.
+// but returns the states of a complete host with some differences.
 func but(others map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
 	states := maps.Clone(complete)
 	maps.Copy(states, others)
@@ -55,9 +55,9 @@ func but(others map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingSta
 
 var hostCases = map[string]struct {
 	bootloader v1alpha1.BootloaderType
-	// readOnly is a directory of such a host that nobody can write to.
+	// readOnly is a read-only directory of the host.
 	readOnly string
-	// applied are the states after apply, and says is part of the message of some.
+	// applied are the states after apply. says contains parts of messages.
 	applied map[string]v1alpha1.SettingState
 	says    map[string]string
 }{
@@ -93,8 +93,8 @@ var hostCases = map[string]struct {
 		}),
 		says: map[string]string{ihash: "linux_append in /oem/grub.cfg"},
 	},
-	// What is in force on Talos is lost at the next boot: no file of ours can be written there, and nothing would read it. Without an
-	// agent that stays, nobody sets it again.
+	// Effective values on Talos are lost at the next boot: the agent cannot write a file there, and no program would read it. Without an
+	// agent that keeps running, they are not set again.
 	"talos": {
 		bootloader: v1alpha1.BootloaderUnsupported,
 		readOnly:   "/etc",
@@ -138,7 +138,7 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 	}
 }
 
-// afterwards are the states that another process sees. Where no file could be written, none says that an action was done.
+// afterwards returns the states that another process sees. If no file can be written, no file records a completed action.
 func afterwards(applied map[string]v1alpha1.SettingState, readOnly bool) map[string]v1alpha1.SettingState {
 	states := maps.Clone(applied)
 	if readOnly {
@@ -147,7 +147,7 @@ func afterwards(applied map[string]v1alpha1.SettingState, readOnly bool) map[str
 	return states
 }
 
-// expectHost compares the states of a report, and holds that nothing is in force that is not supported.
+// expectHost compares the states of a report, and checks that no unsupported value is effective.
 func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState, says map[string]string) {
 	b.t.Helper()
 	got, messages := map[string]v1alpha1.SettingState{}, map[string]string{}

@@ -21,7 +21,7 @@ const (
 	podB = "bbbbbbbb-1111-4111-8111-111111111111"
 )
 
-// nfs41 is a mount of volume pv with one connection; each change makes it another.
+// nfs41 returns a mount of volume pv with one connection and the given changes.
 func nfs41(volume string, changes ...func(*mounts.Mount)) mounts.Mount {
 	m := mounts.Mount{
 		MountPoint: "/" + volume, FSType: "nfs4", Server: "filer", Protocol: "NFSv4.1", Volume: volume, Connections: 1, PodUIDs: []string{podA},
@@ -42,7 +42,7 @@ func open(n int) func(*mounts.Mount) { return func(m *mounts.Mount) { m.Connecti
 
 func after(first string) func(*mounts.Mount) { return func(m *mounts.Mount) { m.First = first } }
 
-// pods are the UIDs of n pods.
+// pods returns the UIDs of n pods.
 func pods(n int) func(*mounts.Mount) {
 	return func(m *mounts.Mount) {
 		m.PodUIDs = nil
@@ -67,7 +67,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 		settings []v1alpha1.NodeSetting
 		release  bool
 		mounts   []mounts.Mount
-		// state and message are of the last mount.
+		// state and message belong to the last mount.
 		state   v1alpha1.MountState
 		message []string
 		without string
@@ -227,7 +227,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 	}
 }
 
-// Pods come and go with their volumes all the time: that must not count as a new spec.
+// Pods start and stop with their volumes all the time. That must not count as a new spec.
 func TestOtherVolumesAreNotANewSpec(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
@@ -326,7 +326,7 @@ const (
 	podVolume = "33 30 0:53 / " + pod + " rw - nfs4 filer:/b rw,vers=4.1\n"
 )
 
-// windows are the two read-ahead windows: of the host's own mount, and of volume pv1.
+// windows returns the two read-ahead windows: of the mount of the host, and of volume pv1.
 func (h *storageHost) windows() [2]string {
 	read := func(name string) string {
 		if !h.fs.Exists(name) {
@@ -512,7 +512,7 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 	}
 }
 
-// Whoever wrote the object, a setting of that name is none.
+// An object cannot contain a setting of that name, regardless of its author.
 func TestNoObjectNamesTheReadAheadOfAVolumeAsASetting(t *testing.T) {
 	h := newStorageHost(t)
 	h.writeTable(podVolume)
@@ -524,7 +524,7 @@ func TestNoObjectNamesTheReadAheadOfAVolumeAsASetting(t *testing.T) {
 	}
 }
 
-// Lines as /proc/self/mountinfo and mountstats of Linux 6.1 have them.
+// Lines from /proc/self/mountinfo and mountstats of Linux 6.1.
 const (
 	nfsFlags  = "rw,noexec,relatime"
 	nfsLine   = "812 28 0:52 / /var/lib/kubelet/pods/" + podA + "/volumes/kubernetes.io~nfs/pv " + nfsFlags + " shared:430 - nfs4 10.0.0.1:/export/a rw,vers=4.1,rsize=262144,wsize=262144,namlen=255,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=10.0.0.2,local_lock=none,addr=10.0.0.1\n"

@@ -28,14 +28,14 @@ const (
 	grub    = "/etc/default/grub.d/zz-storage-client.cfg"
 )
 
-// box is a copied host, or an image made of it, with the commands of one machine.
+// box is a copied host, or an image of it, with the commands for one machine.
 type box struct {
 	t        *testing.T
 	dir      string
 	fs       host.FS
 	commands *hosttest.Commands
 	clock    *machineClock
-	// servers are what the machine mounts from; asked answers a new connection to one, by how often it was asked before; nil: it works.
+	// servers are the mounted servers. asked returns the result of the n-th new connection to one. Connections work if it is nil.
 	servers []connect.Server
 	asked   func(n int) error
 	asks    int
@@ -51,7 +51,7 @@ func (b *box) ask() error {
 
 func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
 
-// newBoxOf is a copy of one of the trees.
+// newBoxOf returns a copy of one of the trees.
 func newBoxOf(t *testing.T, name string) *box {
 	t.Helper()
 	b := &box{
@@ -73,7 +73,7 @@ func kernelLog(inodes int) string {
 		"Dentry cache hash table entries: 524288 (order: 10, 4194304 bytes, linear)\n", inodes, inodes*8)
 }
 
-// newImage is the tree of an image: nothing in it belongs to a running kernel.
+// newImage returns the tree of an image, without files of a running kernel.
 func newImage(t *testing.T) *box {
 	t.Helper()
 	b := newBox(t)
@@ -85,7 +85,7 @@ func newImage(t *testing.T) *box {
 	return b
 }
 
-// hurriedClock is a clock whose waits are over at once.
+// hurriedClock is a clock whose waits end at once.
 type hurriedClock struct{ *machineClock }
 
 func (c hurriedClock) After(d time.Duration) <-chan time.Time {
@@ -129,7 +129,7 @@ func (b *box) restore() report.Report {
 	return r
 }
 
-// compare is a plan or an observation, and proves that it changes nothing.
+// compare runs plan or observe, and checks that it does not change the host.
 func (b *box) compare(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
 	before := b.tree()
@@ -160,7 +160,7 @@ func eda() v1alpha1.StorageClientProfile {
 	return profile("eda", map[string]string{"net.core.rmem_max": "16777216"}, "ihash_entries=1048576")
 }
 
-// states are the states in a report by key, with the action where there is one.
+// states returns the states in a report by key, with the action if there is one.
 func states(r report.Report) map[string]string {
 	found := map[string]string{}
 	for _, s := range r.Settings {
@@ -185,7 +185,7 @@ func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[s
 	}
 }
 
-// Only a new menu shows the line: what is reported of the boot loader is read after the attempt.
+// Only a new menu shows the line, so the boot loader is read after the attempt.
 func TestABootMenuWithALineOfAUserIsReportedAsUnsupported(t *testing.T) {
 	b := newBox(t)
 	menu := strings.Replace(hosttest.ReadFile(t, b.dir, grubCfg), "    set timeout=5\n", "    set timeout=1\n", 1)
@@ -238,7 +238,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
 	after := b.tree()
-	// The menu is made anew and need not be the same to the byte.
+	// The menu is generated again and may differ in some bytes.
 	delete(before, grubCfg)
 	delete(after, grubCfg)
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -249,7 +249,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 	}
 }
 
-// A machine that was never tuned has drifted nowhere, and the plan says what is as declared already and what goes down.
+// A machine that was never tuned has no drift. The plan shows the settings that are already as declared, and the lowered ones.
 func TestAPlanOfAMachineThatWasNeverTuned(t *testing.T) {
 	b := newBox(t)
 	hosttest.WriteFile(t, b.dir, "/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t33554432\n")
@@ -288,7 +288,7 @@ func TestOneMachineRaisesOnlySmallerValues(t *testing.T) {
 	b.expectText(live, "4096 131072 33554432")
 }
 
-// The file of an image would lower what the kernel that boots it has by itself.
+// The file of an image would lower the default of the kernel that boots it.
 func TestAnImageLeavesAtLeastSettingsToTheAgent(t *testing.T) {
 	b := newImage(t)
 	r := b.apply(atLeastOf("net.ipv4.tcp_rmem", "4096 1048576 16777216"))
@@ -349,7 +349,7 @@ func TestUnsupportedSettingsInAnImageAreReported(t *testing.T) {
 	}
 }
 
-// An image is often made with the /proc of the machine that makes it mounted into the tree.
+// An image is often built with the /proc of the build machine mounted into the tree.
 func TestTheBuildMachineOfAnImageIsUnchanged(t *testing.T) {
 	b := newBox(t)
 	if err := os.MkdirAll(filepath.Join(b.dir, "proc/1"), 0o755); err != nil {
@@ -371,7 +371,7 @@ func TestTheBuildMachineOfAnImageIsUnchanged(t *testing.T) {
 	}
 }
 
-// firstBoot makes a running node of an image: its drop-ins have been read, its menu's arguments passed.
+// firstBoot turns an image into a running node: its drop-ins were read, and the arguments of its menu were passed.
 func (b *box) firstBoot(rmemMax string) {
 	b.t.Helper()
 	hosttest.WriteFile(b.t, b.dir, "/proc/sys/kernel/random/boot_id", "first\n")
@@ -406,7 +406,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	}
 	after := b.tree()
 	for _, name := range []string{journal.File} {
-		// The journal notes whose the settings are, and the sizes of this boot.
+		// The journal records the owners of the settings, and the sizes of this boot.
 		delete(before, name)
 		delete(after, name)
 	}

@@ -23,7 +23,7 @@ func rmemProfile(value string) v1alpha1.StorageClientProfile {
 
 func (b *box) inForce() string { return strings.TrimSpace(b.tree()[rmemFile]) }
 
-// expectReverted checks that nothing of the network's is kept, and all else is.
+// expectReverted checks that no network setting is kept, and that all others are.
 func (b *box) expectReverted(r report.Report, says string) {
 	b.t.Helper()
 	for _, s := range r.Settings {
@@ -50,7 +50,7 @@ func (b *box) expectReverted(r report.Report, says string) {
 
 func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 	for name, test := range map[string]struct {
-		// asked answers the n-th question, the first of which is asked before anything is set.
+		// asked returns the result of the n-th test connection. The first one is opened before any value is set.
 		asked func(b *box, n int) error
 		says  string
 	}{
@@ -85,7 +85,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 			if took := b.clock.Since(began); took > confirmWithin+retestWithin+2*proofPause {
 				t.Errorf("it took %s", took)
 			}
-			// Somebody who tries again on one machine does so with open eyes.
+			// On one machine, the user may try again deliberately.
 			b.asked = nil
 			if r := b.apply(rmemProfile("16777216")); !r.AsDeclared || b.inForce() != "16777216" {
 				t.Errorf("tried again: %+v", r.Settings)
@@ -130,7 +130,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 	if err != nil || !r.AsDeclared || b.inForce() != "16777216" || b.asks > 0 {
 		t.Errorf("--no-confirm: %v, %+v", err, r.Settings)
 	}
-	// What was applied so is not asked for again.
+	// Values that were applied in this way need no proof later.
 	if r := b.apply(rmemProfile("16777216")); !r.AsDeclared {
 		t.Errorf("again: %+v", r.Settings)
 	}
@@ -169,7 +169,7 @@ func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 	}
 }
 
-// A command that was killed leaves the value in force and the journal that tells; the next command puts it back first.
+// A killed command leaves the value effective and recorded in the journal. The next command reverts it first.
 func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 	for name, next := range map[string]func(b *box){
 		"by the next apply": func(b *box) { b.apply(rmemProfile("33554432")) },

@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// laterNote is what the messages say of a journal with the one unknown field "later".
+// laterNote is the note about a journal with the unknown field "later".
 const laterNote = "a newer agent wrote the journal: " + journal.File + " has 1 unknown field (later), so only restoring is possible; upgrade this agent"
 
 // editJournal replaces a text in the journal of a host, which must be there.
@@ -35,7 +35,7 @@ func editJournal(t *testing.T, dir, old, replacement string) {
 	hosttest.WriteFile(t, dir, journal.File, strings.Replace(string(data), old, replacement, 1))
 }
 
-// addField makes the journal of a host one of a newer agent.
+// addField adds a field of a newer agent to the journal of a host.
 func addField(t *testing.T, dir string) {
 	t.Helper()
 	editJournal(t, dir, `"version": 1,`, `"version": 1, "later": {"a": [1, 2]},`)
@@ -72,7 +72,7 @@ func TestAnUnprovenValueIsRevertedAfterADowngrade(t *testing.T) {
 	}
 }
 
-// The field comes while this very agent proves a value: it is not kept, though it works.
+// The field appears while this agent proves a value. The value is not kept, although it works.
 func TestNoValueIsConfirmedInAJournalOfANewerAgent(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
@@ -118,7 +118,7 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 		settings []v1alpha1.NodeSetting
 		drift    map[string]string
 		release  bool
-		// differs are the live values that are not as they were applied; messages are those of settings that are Failed.
+		// differs are the live values that differ from the applied ones. messages are the messages of Failed settings.
 		differs  map[string]string
 		messages map[string]string
 		journal  []string
@@ -193,7 +193,7 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 	}
 }
 
-// What a newer agent has staged waits for a boot: this agent would reject the permit, so no node is drained for it.
+// A setting that a newer agent staged waits for a boot. This agent would reject the permit, so no node is drained for it.
 func TestNoRebootIsRequestedWithAJournalOfANewerAgent(t *testing.T) {
 	w := newWorld(t)
 	w.declare(newerSettings()...)
@@ -336,7 +336,7 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 			t.Errorf("%s: %+v", command, r)
 		}
 	}
-	// The one that is no longer declared is back, the other is what it was.
+	// The setting that is no longer declared is restored, the other is unchanged.
 	b.expectText("/proc/sys/net/core/rmem_max", "16777216")
 	b.expectText(trace, "net.core.rmem_max = 16777216")
 	if strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") || !hasField(b.dir) {

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 )
 
-// brokenSubject is sysctl, whose files cannot be written.
+// brokenSubject is a sysctl subject whose files cannot be written.
 type brokenSubject struct{ host.Subject }
 
 func (brokenSubject) Name() string                                { return "sysctl" }

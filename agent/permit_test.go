@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// pending is a world with a node that waits for its reboot.
+// pending returns a world with a node that waits for its reboot.
 func pending(t *testing.T) (*world, *Agent) {
 	t.Helper()
 	w := newWorld(t)
@@ -43,7 +43,7 @@ func TestAPermitRebootsOnce(t *testing.T) {
 }
 
 // A boot setting that the fence calls Unsupported is never staged, like one that the kernel would clamp: to the manager it is an exception,
-// which drains the node for the other boot settings. The agent must not refuse that reboot.
+// which drains the node for the other boot settings. The agent must not reject that reboot.
 func TestAPermitIsUsedNextToABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
 	w := newWorld(t)
 	w.declare(append(declared(), setting("kernelArgument/of_a_later_release", "1"))...)
@@ -103,7 +103,7 @@ func TestAPermitIsRejected(t *testing.T) {
 			if got == nil || got.Phase != v1alpha1.RebootRefused || !strings.Contains(got.Message, test.message) {
 				t.Errorf("reboot is %+v, want Refused with %q", got, test.message)
 			}
-			// What stood in the way is gone, but the permit has been answered: the manager may take it back any time.
+			// The obstacle is removed, but the permit has a result. The manager may withdraw it at any time.
 			w.busy, w.malformed, w.mountErr = nil, 0, nil
 			w.clientNode.Spec.RebootPermit.BootHash, w.clientNode.Spec.RebootPermit.BootID = w.clientNode.Spec.BootHash, w.bootID()
 			w.runUntilIdle(a)
@@ -129,7 +129,7 @@ func TestMountsOfPodsThatStayAreIgnored(t *testing.T) {
 func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	// The agent dies between the journal and the announcement, and a later one finds the permit still there.
+	// The agent crashes between the journal and the announcement, and a later one finds the permit again.
 	w.dieAt = w.steps + permitSteps(t)
 	a = w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
@@ -146,7 +146,7 @@ func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	}
 }
 
-// A permit that the journal does not know to be used could be used again after the boot.
+// A permit that is not recorded as used could be used again after the boot.
 func TestNoRebootWithAPermitThatCannotBeJournalled(t *testing.T) {
 	w, a := pending(t)
 	w.journalErr = errors.New("no space left on device")
@@ -204,7 +204,7 @@ func TestNoRebootWithoutItsAnnouncement(t *testing.T) {
 func TestAPermitThatIsWithdrawnInBetweenIsNotUsed(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	// The manager takes it back after the agent's live read.
+	// The manager withdraws it after the live read of the agent.
 	w.writeErr = func(v1alpha1.StorageClientNodeStatus) error {
 		w.writeErr = nil
 		w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })

@@ -13,7 +13,7 @@ const (
 	optDropIn = "/etc/systemd/system/opt-data.mount.d/storage-client.conf"
 )
 
-// newOptHost has a file system of data where none is looked for.
+// newOptHost returns a host with a data file system at an unusual place.
 func newOptHost(t *testing.T) *storageHost {
 	h := newStorageHost(t)
 	h.write("/run/systemd/generator/opt-data.mount", "[Mount]\nWhat=/dev/sdc1\nWhere=/opt/data\nType=xfs\n")
@@ -21,7 +21,7 @@ func newOptHost(t *testing.T) *storageHost {
 	return h
 }
 
-// agentOf is one whose administrator admits these directories.
+// agentOf returns an agent whose administrator permits the given directories.
 func (h *storageHost) agentOf(filesystems ...string) *Agent {
 	h.t.Helper()
 	a, err := New(Config{Host: h.real(), API: h.world, Allowed: Allowed{Filesystems: filesystems}, Clock: h.clock})
@@ -44,7 +44,7 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 		}
 	}
 	if h.fs.Exists(optDropIn) {
-		t.Error("staged what is refused")
+		t.Error("staged a rejected setting")
 	}
 	h.runUntilIdle(h.agentOf("/opt"))
 	if h.state(optFS) != v1alpha1.SettingPending || !strings.Contains(hosttest.ReadFile(t, h.dir, optDropIn), "logbsize=256k") {
@@ -56,7 +56,7 @@ func TestAnUpgradeKeepsOptionsThatWereAccepted(t *testing.T) {
 	for value, stays := range map[string]bool{"xfs:logbsize=256k": true, "xfs:logbsize=256k,noexec": false} {
 		h := newOptHost(t)
 		h.declare(setting(optFS, value))
-		h.runUntilIdle(h.agentOf("/opt")) // an earlier release admitted every place
+		h.runUntilIdle(h.agentOf("/opt")) // an earlier release permitted every place
 		before := hosttest.ReadFile(t, h.dir, optDropIn)
 		a := h.runUntilIdle(h.agentOf())
 		if got := hosttest.ReadFile(t, h.dir, optDropIn); before == "" || (got == before) != stays || (got == "") == stays {

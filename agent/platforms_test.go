@@ -22,8 +22,8 @@ var updateDocs = flag.Bool("update", false, "write what is compared instead of c
 
 const platformsFile = "../docs/platforms.md"
 
-// platforms are the systems that docs/platforms.md tells of: trees of test/fixtures/hosts with what test/fixtures/platforms lays over
-// them, after some files were taken away.
+// platforms are the systems in docs/platforms.md: trees of test/fixtures/hosts with the files of test/fixtures/platforms on top of
+// them, after some files were removed.
 var platforms = []struct {
 	name, tree, over string
 	without          []string
@@ -41,7 +41,7 @@ var platforms = []struct {
 	{"Container-Optimized OS", "flatcar", "container-optimized-os", []string{"oem", "boot", "usr/sbin/mount.nfs"}},
 }
 
-// fields are the columns of the table, and the settings that stand for them.
+// fields are the columns of the table, and the settings that represent them.
 var fields = []struct{ title, key string }{
 	{"`sysctls`", rmem}, {"`sunrpc`, `kernelModules`", slots}, {"`kernelArguments`", ihash}, {"`readAhead`", readAhead4},
 	{"`nfsMountDefaults`", nfsAll}, {"`filesystems`", diskFS}, {"`tuned`", profileOf},
@@ -104,7 +104,7 @@ func newPlatform(t *testing.T, at int) *box {
 	return b
 }
 
-// settle is what an agent that stays on the platform makes of the profile.
+// settle returns the result of an agent that keeps running on the platform.
 func (b *box) settle() report.Report {
 	b.t.Helper()
 	l := b.local(true)
@@ -125,10 +125,10 @@ const (
 	cellNothing = "no"
 )
 
-// agentAgain is in messages of what no file brings at boot.
+// agentAgain is part of messages about settings that no file sets at boot.
 var agentAgain = regexp.MustCompile(`(set|sets it) again (at|after) each boot`)
 
-// cellOf is the word for how a setting stands, and whether its message is worth telling.
+// cellOf returns the word for the state of a setting, and whether its message must be shown.
 func cellOf(s report.Setting, mayReboot bool) (cell string, tell bool) {
 	boots := s.TakesEffect == v1alpha1.EffectReboot
 	switch {
@@ -209,7 +209,7 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 	}
 }
 
-// The file that AKS writes was read after ours, as long as that had its former name.
+// The file of AKS was read after the agent's file while that had its former name.
 func TestTheFileOfAKSDoesNotWin(t *testing.T) {
 	for i := range 3 {
 		b := newPlatform(t, i)

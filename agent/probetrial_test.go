@@ -18,12 +18,12 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// runner is a trial runner that answers at once.
+// runner is a trial runner that responds at once.
 type runner struct {
 	orders []probe.Order
 	result probe.Result
 	err    error
-	// carryOut answers instead, if it is set.
+	// carryOut provides the result if it is set.
 	carryOut orders.Runner
 }
 
@@ -35,7 +35,7 @@ func (r *runner) probe(ctx context.Context, order probe.Order) (probe.Result, er
 	return r.result, r.err
 }
 
-// goodResult is that of a mount that worked and is proven.
+// goodResult returns the result of a successful, proven mount.
 func goodResult() probe.Result {
 	r := probe.Result{Tried: true, Mount: probe.Mount{Succeeded: true}, Observed: []string{"vers=4.1", "nconnect=4"}, Transports: 4, Identifier: "x"}
 	for _, proof := range []probe.ProofType{probe.OwnNetwork, probe.Identifier, probe.NoOtherMount, probe.OwnDevice, probe.Transports} {
@@ -159,14 +159,14 @@ func TestResultsOfATrial(t *testing.T) {
 	}
 }
 
-// The agent knows both lists, and the words of the kernel and the server as they are.
+// The agent knows both lists, and the original messages of the kernel and the server.
 func TestCausesOfAFailedMount(t *testing.T) {
 	const unknown, refused, denied = "mount(2): invalid argument: nfs: Unknown parameter 'x'", "mount(2): connection refused", "mount(2): permission denied"
 	failed := func(message string) *v1alpha1.TrialMount { return &v1alpha1.TrialMount{Message: message} }
 	for name, test := range map[string]struct {
 		message string
 		own     *v1alpha1.TrialMount
-		// order changes what is ordered, cause and ownCause are what the mounts are put down to.
+		// order changes the order. cause and ownCause are the expected causes of the failures.
 		order           func(*v1alpha1.NodeTrial)
 		cause, ownCause v1alpha1.MountFailureCause
 		same            bool
@@ -280,7 +280,7 @@ func TestARestartedAgentRunsTheTrialAgain(t *testing.T) {
 	w.runPass(a)
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; !trial.Succeeded || len(r.orders) != 1 {
-		t.Fatalf("%d orders, trial is %+v: what was cut off begins anew", len(r.orders), trial)
+		t.Fatalf("%d orders, trial is %+v: the interrupted trial must start again", len(r.orders), trial)
 	}
 	a = withRunner(w, r)
 	w.runPass(a)

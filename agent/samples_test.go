@@ -19,12 +19,12 @@ import (
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// sampler takes the samples of a machine, with a window that ends when the test says so.
+// sampler takes the samples of a machine. The test ends the window.
 type sampler struct {
 	begun   []time.Duration
 	samples []recommend.Sample
 	err     error
-	// pending is what runs beside the agent's loop.
+	// pending is the work that runs in parallel to the loop of the agent.
 	pending []func()
 }
 
@@ -35,7 +35,7 @@ func (c *sampler) read(ctx context.Context) ([]recommend.Sample, error) {
 	return c.samples, c.err
 }
 
-// end lets the windows pass that are under way.
+// end finishes the windows in progress.
 func (c *sampler) end() {
 	for _, f := range c.pending {
 		f()
@@ -118,7 +118,7 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 	}
 }
 
-// An agent that comes back knows nothing of the counters at the beginning.
+// A restarted agent does not know the counters from the start of the window.
 func TestARestartEndsTheWindow(t *testing.T) {
 	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	w.ask(w.sampleOrder("s1"))
@@ -189,7 +189,7 @@ func TestFailedSamples(t *testing.T) {
 	}
 }
 
-// The loop goes on while counters cannot be read, and never begins a second reading beside one that does not end.
+// The loop continues while counters cannot be read, and never starts a second reading next to one that is stuck.
 func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	a := withCounters(w, c)
@@ -226,7 +226,7 @@ func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	}
 }
 
-// What was asked before is no answer to what is asked now.
+// The result of an earlier request is not the result of the current one.
 func TestAWithdrawnRequestIsCanceled(t *testing.T) {
 	for name, next := range map[string]func(*world) *v1alpha1.NodeSample{
 		"by nobody's":    func(*world) *v1alpha1.NodeSample { return nil },
@@ -251,7 +251,7 @@ func TestAWithdrawnRequestIsCanceled(t *testing.T) {
 	}
 }
 
-// The largest sample that the API admits fits, however its characters are written as JSON, and what does not fit is counted.
+// The largest sample that the API accepts fits, in any JSON encoding of its characters. Omitted mounts are counted.
 func TestASampleIsBounded(t *testing.T) {
 	strange := strings.Repeat("\x01", 2000)
 	long := recommend.Sample{Server: strange, Export: strange, Volume: strings.Repeat("v", 253), Protocol: strange, ReadAheadKiB: math.MaxInt32, SlotLimit: math.MaxInt32}

@@ -25,7 +25,7 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// watched is a world with one server as the kernel counts it.
+// watched is a world with one server and its counters in the kernel.
 type watched struct {
 	*world
 	counters []mounts.ServerCounters
@@ -34,7 +34,7 @@ type watched struct {
 	readings int
 	askErr   error
 	asked    int
-	// sockets are asked how often they are read, clientName is what the NFSv4 client calls itself.
+	// sockets counts its reads. clientName is the name of the NFSv4 client.
 	sockets    func() []sockets.Socket
 	clientName string
 }
@@ -75,7 +75,7 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 	return f, f.agent()
 }
 
-// play lets time go by, five seconds at a time as the agent does.
+// play advances the time in steps of five seconds, like the agent.
 func (f *watched) play(a *Agent, d time.Duration) {
 	f.t.Helper()
 	for range d / (5 * time.Second) {
@@ -152,7 +152,7 @@ func TestARestartedAgentKeepsSilentServers(t *testing.T) {
 	if f.writes > writes+1 {
 		t.Errorf("%d writes", f.writes-writes)
 	}
-	// What an agent said before the boot is of other connections.
+	// The report of an agent from before the boot is about other connections.
 	f.boot()
 	f.counters[0].Requests = nil
 	f.play(f.agent(), 30*time.Second)
@@ -173,7 +173,7 @@ func TestAServerThatRespondsCausesNoWrites(t *testing.T) {
 	for range 50 * 6 {
 		f.play(a, 10*time.Second)
 		if f.clock.Now().Second() < 10 {
-			// As NFSv4 does, to keep its lease.
+			// NFSv4 sends such requests to keep its lease.
 			f.send()
 			f.answer()
 		}
@@ -181,7 +181,7 @@ func TestAServerThatRespondsCausesNoWrites(t *testing.T) {
 	if f.writes != writes {
 		t.Errorf("%d writes in an hour", f.writes-writes)
 	}
-	// Nor does the agent after it, which knows of no answer, report anything else.
+	// The next agent, which has seen no response, reports the same.
 	before := f.server()
 	f.play(f.agent(), 2*time.Minute)
 	if diff := cmp.Diff(before, f.server()); diff != "" || f.writes > writes+1 {

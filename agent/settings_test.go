@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// byOthers are the fields of a spec that no setting depends on: mounts are compared with volumes, and orders are carried out once.
+// byOthers are the fields of a spec that no setting depends on: mounts are compared with volumes, and orders run once.
 var byOthers = map[string]bool{"Volumes": true, "Trial": true, "Sample": true}
 
 func TestEveryChangeOfASpecIsOfSettingsOrOfAnotherPart(t *testing.T) {

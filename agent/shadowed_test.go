@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// siteFile is read after every file of a package, and after ours.
+	// siteFile is read after the files of packages and of the agent.
 	siteFile = "/etc/sysctl.d/zzz-site.conf"
-	// aksFile is what Azure's nodes have. It was read after ours, as long as that began with a digit.
+	// aksFile is a file of Azure's nodes. It was read after the agent's file while the name of that started with a digit.
 	aksFile = "/etc/sysctl.d/999-sysctl-aks.conf"
 )
 
-// TestAFileThatOverridesTheAgentsFileCausesNoReboot goes through a boot at which somebody else's file wins: what it sets is set again, and is
-// neither drift nor in the way of the boot argument that the node is rebooted for.
+// TestAFileThatOverridesTheAgentsFileCausesNoReboot covers a boot at which another program's file wins. The agent sets its value again,
+// which is not drift and does not block the kernel argument that the node is rebooted for.
 func TestAFileThatOverridesTheAgentsFileCausesNoReboot(t *testing.T) {
 	h := newTryingHost(t)
 	h.write(siteFile, "net.core.rmem_max = 4096\n")
@@ -57,7 +57,7 @@ func (h *tryingHost) expectShadowed() {
 	}
 }
 
-// A live value that is wrong is drift whatever a file says, and is set again.
+// A wrong live value is drift, regardless of files, and is set again.
 func TestAShadowedValueThatDriftsIsHealed(t *testing.T) {
 	h := newTryingHost(t)
 	h.write(siteFile, "net.core.rmem_max = 4096\n")
@@ -72,7 +72,7 @@ func TestAShadowedValueThatDriftsIsHealed(t *testing.T) {
 	}
 }
 
-// What only a boot could bring, and no boot brings while the file is there, keeps the agent from rebooting as well.
+// The agent also does not reboot for a value that no boot can set while the file exists.
 func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	const sessions, conf = "module/nfs/max_session_slots", "/etc/modprobe.d/zz.conf"
 	h := newTryingHost(t)
@@ -97,7 +97,7 @@ func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	if answer := h.clientNode.Status.Reboot; len(h.reboots) > 0 || answer == nil || !strings.Contains(answer.Message, sessions) {
 		t.Errorf("reboots %v, answer %+v", h.reboots, answer)
 	}
-	// Once the file is gone, a boot brings it.
+	// Once the file is removed, a boot sets the value.
 	if err := os.Remove(filepath.Join(h.dir, conf)); err != nil {
 		t.Fatal(err)
 	}

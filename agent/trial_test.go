@@ -19,7 +19,7 @@ import (
 
 const grubEnv = "/boot/grub/grubenv"
 
-// tryingHost is an agent's world on a copied host whose GRUB can try a boot once.
+// tryingHost is a world on a copied host whose GRUB supports trial boots.
 type tryingHost struct {
 	*world
 	commands *hosttest.Commands
@@ -64,7 +64,7 @@ func (h *tryingHost) tree() map[string]string {
 	return hosttest.ReadTree(h.t, h.dir, "/etc", "/boot", "/var")
 }
 
-// start is a start of GRUB; the kernel hangs with an argument whose name is given.
+// start starts GRUB. The kernel hangs with the given arguments.
 func (h *tryingHost) start(hangs string) {
 	h.t.Helper()
 	for range 3 {
@@ -85,7 +85,7 @@ func (h *tryingHost) start(hangs string) {
 	h.t.Fatalf("the machine hangs at every start")
 }
 
-// stage declares an argument, and lets the agent stage it.
+// stage declares an argument and runs the agent until it is staged.
 func (h *tryingHost) stage() *Agent {
 	h.t.Helper()
 	h.declare(setting(ihash, "1048576"))
@@ -96,7 +96,7 @@ func (h *tryingHost) stage() *Agent {
 	return a
 }
 
-// permitted is a permit and the reboot that comes of it.
+// permitted gives a permit and runs the resulting reboot.
 func (h *tryingHost) permitted(a *Agent, hangs string) *Agent {
 	h.t.Helper()
 	h.permit("permit-1")
@@ -143,7 +143,7 @@ func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
 	if h.runPass(a); h.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
 		t.Errorf("a second permit: %+v", h.clientNode.Status.Reboot)
 	}
-	// As the manager takes it out again.
+	// The manager removes the argument again.
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings, spec.RebootPermit = nil, nil })
 	h.runUntilIdle(a)
 	left := h.tree()
@@ -180,7 +180,7 @@ func TestNoRebootWithoutItsTrial(t *testing.T) {
 	}
 }
 
-// A retained argument stays when the agent goes, and nobody would end its trial.
+// A retained argument stays when the agent is removed. No later agent would end its trial.
 func TestAReleaseEndsTheTrialOfWhatIsRetained(t *testing.T) {
 	h := newTryingHost(t)
 	a := h.stage()

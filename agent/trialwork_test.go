@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// workOrder is an order for one round of listing.
+// workOrder returns an order for one round of listing.
 func workOrder() *v1alpha1.NodeTrial {
 	order := goodOrder()
 	order.Kind, order.RunAsUser, order.TimeoutSeconds = v1alpha1.TrialTrial, 1000, 600
@@ -24,7 +24,7 @@ func workOrder() *v1alpha1.NodeTrial {
 	return order
 }
 
-// measured is a pass that was as large as one may be.
+// measured returns a pass of the maximum size.
 func measured(round int, arm probe.Arm) probe.Pass {
 	pass := probe.Pass{Round: round, Arm: arm}
 	for _, name := range []string{probe.First, probe.Repeated} {

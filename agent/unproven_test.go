@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Whatever the boot loader's type, a node is not rebooted for what its own status calls unproven.
+// A node is not rebooted for settings of an unproven boot loader, regardless of its type.
 func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 	for _, kind := range []string{bootloader.GrubBLS, bootloader.GrubDebian} {
 		t.Run(kind, func(t *testing.T) {
@@ -20,13 +20,13 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 				t.Errorf("menu %v, state %s", w.menu, w.state(ihash))
 			}
 			w.expectNoReboot(a, "p1")
-			// Somebody else boots the node.
+			// Another user or program boots the node.
 			w.boot()
 			w.runUntilIdle(w.agent())
 			if w.state(ihash) != v1alpha1.SettingInSync {
 				t.Errorf("state %s after the boot", w.state(ihash))
 			}
-			// What is no longer wanted leaves the menu, and that is no reason to reboot either.
+			// An argument that is no longer desired is removed from the menu, which does not require a reboot either.
 			w.declare(setting(rmem, "16777216"))
 			a = w.runUntilIdle(w.agent())
 			if _, staged := w.menu[ihash]; staged || w.state(ihash) != v1alpha1.SettingPending {
@@ -43,7 +43,7 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 	}
 }
 
-// expectNoReboot fails where the status asks for a reboot, or where a permit leads to one.
+// expectNoReboot fails if the status requests a reboot, or if a permit causes one.
 func (w *world) expectNoReboot(a *Agent, permit string) {
 	w.t.Helper()
 	if status := w.clientNode.Status; status.RebootRequired || len(status.RebootRequiredBy) > 0 {
@@ -58,7 +58,7 @@ func (w *world) expectNoReboot(a *Agent, permit string) {
 	w.runUntilIdle(a)
 }
 
-// The detection of a real tree, not a simulated one: somebody boots the node past GRUB once it holds something of ours.
+// The test detects a real tree: the node is booted without GRUB after the agent has changed it.
 func TestANodeThatWasBootedPastGRUBIsNotRebooted(t *testing.T) {
 	h := newTryingHost(t)
 	h.declare(setting(ihash, "1048576"))

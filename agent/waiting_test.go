@@ -24,7 +24,7 @@ func waiting(t *testing.T) (*world, *Agent) {
 	return w, w.runUntilIdle(a)
 }
 
-// expectWaiting fails unless the permit waits, neither used up nor refused.
+// expectWaiting fails unless the permit waits, neither used nor rejected.
 func (w *world) expectWaiting(a *Agent, message string) {
 	w.t.Helper()
 	if _, used := a.settings.machine.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 {
@@ -108,7 +108,7 @@ func TestChangesWhileAPermitWaitsRejectIt(t *testing.T) {
 	}
 }
 
-// A package manager that is at work may be writing the very menu that the trial boot stands in.
+// A running package manager may write the menu that contains the trial boot.
 func TestTheTrialBootIsNotArmedWhileTheHostIsBusy(t *testing.T) {
 	h := newTryingHost(t)
 	h.stage()

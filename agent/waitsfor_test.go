@@ -6,7 +6,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestWhatASettingWaitsFor asks for every effect. Only a setting that is not confirmed waits for connections.
+// TestWhatASettingWaitsFor covers every effect. Only an unconfirmed setting waits for connections.
 func TestWhatASettingWaitsFor(t *testing.T) {
 	for effect, want := range map[v1alpha1.SettingEffect]v1alpha1.SettingWait{
 		v1alpha1.EffectReboot: v1alpha1.WaitsForBoot, v1alpha1.EffectNextMount: v1alpha1.WaitsForMount, v1alpha1.EffectNewTransport: v1alpha1.WaitsForTransport,

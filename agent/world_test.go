@@ -37,13 +37,13 @@ const (
 	trace = "/etc/sysctl.d/zz-storage-client.conf"
 )
 
-// errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.
+// errCrash stops an agent at any point, by a panic.
 var errCrash = errors.New("crash")
 
 // machineClock is the clock of a simulated machine. Its wall clock may jump.
 type machineClock struct {
 	*clocktesting.FakeClock
-	// booted is when the machine booted, by the wall clock as it is set now.
+	// booted is the boot time by the current wall clock.
 	booted time.Time
 	// err is the error of reading the boot clock.
 	err error
@@ -63,21 +63,21 @@ func (c *machineClock) jump(d time.Duration) {
 	c.SetTime(c.Now().Add(d))
 }
 
-// world is one machine and the API server. Every change that an agent makes to either is a step, and the agent may
-// die before it.
+// world is one machine and the API server. Every change by an agent to either is a step, and the agent may
+// crash before it.
 type world struct {
 	t     *testing.T
 	dir   string
 	fs    host.FS
 	clock *machineClock
 
-	// live is what the kernel has, defaults what it has without anybody's doing, files what our drop-in holds, menu
-	// what the next boot brings of boot arguments.
+	// live are the values of the kernel, defaults its default values, files the values in the agent's drop-in, and menu
+	// the kernel arguments of the next boot.
 	live, defaults, files, menu map[string]string
 	oldTransports               map[string]bool
 	cannot                      map[string]host.State
 	applyErr, originalErr       error
-	// restoreErr keeps live values from being restored.
+	// restoreErr makes the restore of live values fail.
 	restoreErr error
 	journalErr error
 
@@ -86,7 +86,7 @@ type world struct {
 	boots     int
 	reboots   []string
 	rebootErr error
-	// holders are what a reboot must not interrupt; holderReads is how often it was asked for.
+	// holders is the work that a reboot must not interrupt. holderReads is the number of its reads.
 	holders     []string
 	holdersErr  error
 	holderReads int
@@ -102,12 +102,12 @@ type world struct {
 	getErr     error
 	writeErr   func(v1alpha1.StorageClientNodeStatus) error
 
-	// servers are what the machine mounts from. asked answers a new connection to one, proved one to the API server; nil: it works.
+	// servers are the mounted servers. asked returns the result of a new connection to one, proved to the API server. They work if nil.
 	servers []connect.Server
 	refuse  map[string]error
-	// setting is how long it takes to set what is to be proven.
+	// setting is the time to set the values under test.
 	setting time.Duration
-	// outage is true while nothing new can be connected to; gone while there is no client node to be seen.
+	// outage is true while new connections fail. gone is true while the StorageClientNode is missing.
 	outage, gone bool
 	asked        func(connect.Server) error
 	proved       func(size int64) error
@@ -116,7 +116,7 @@ type world struct {
 	steps, dieAt int
 	log          []string
 
-	// real puts a host together that is not the simulated one; nil for that.
+	// real returns a host to use instead of the simulated one. The simulated one is used if it is nil.
 	real func() Host
 }
 
@@ -159,7 +159,7 @@ func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boots) }
 
 func (w *world) writeBootID() { w.write("/proc/sys/kernel/random/boot_id", w.bootID()+"\n") }
 
-// step is asked before every change.
+// step runs before every change.
 func (w *world) step(what string) {
 	w.steps++
 	w.log = append(w.log, what)
@@ -168,7 +168,7 @@ func (w *world) step(what string) {
 	}
 }
 
-// boot is what the machine does when it goes down and comes back.
+// boot simulates a reboot of the machine.
 func (w *world) boot() {
 	w.boots++
 	w.clock.booted = w.clock.Now()
@@ -203,7 +203,7 @@ func (w *world) host() Host {
 	}
 }
 
-// fakeModules report what new connections would get, and hear the Node's UID.
+// fakeModules reports the values for new connections, and records the UID of the Node.
 type fakeModules struct {
 	slotLimit int
 	sessions  []mounts.Session
@@ -232,7 +232,7 @@ func (w *world) agent() *Agent {
 	return a
 }
 
-// runPass shows the agent the object and lets it turn; it tells whether the agent has died of it, or rebooted the
+// runPass gives the agent the object and runs one pass. It reports whether the agent has crashed or rebooted the
 // machine.
 func (w *world) runPass(a *Agent) (died bool) {
 	w.t.Helper()
@@ -258,7 +258,7 @@ func (w *world) runPass(a *Agent) (died bool) {
 	return false
 }
 
-// runUntilIdle lets agents turn, each crash and each reboot begetting a new one, until there is nothing more to do.
+// runUntilIdle runs passes until no work is left. A new agent starts after each crash and each reboot.
 func (w *world) runUntilIdle(a *Agent) *Agent {
 	w.t.Helper()
 	for range 12 {
@@ -334,7 +334,7 @@ func (w *world) journal() map[string]journal.Entry {
 	return doc.Entries
 }
 
-// unconfirmed is what the journal holds as set and not confirmed; nil: nothing.
+// unconfirmed returns the unconfirmed settings in the journal. Nil if there are none.
 func (w *world) unconfirmed() *journal.Unconfirmed {
 	w.t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.dir, journal.File))
@@ -427,7 +427,7 @@ func (w *world) Read() (mounts.Table, error) {
 
 func (w *world) Busy() ([]mounts.Busy, int, error) { return w.busy, w.malformed, w.mountErr }
 
-// fakeSubject serves sysctls, which are live, or kernel arguments, which need a boot.
+// fakeSubject simulates sysctls, which are live, or kernel arguments, which require a boot.
 type fakeSubject struct {
 	w    *world
 	name string

@@ -36,7 +36,7 @@ func failure(code int, reason string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Status","status":"Failure","message":"no","reason":%q,"code":%d}`, reason, code)
 }
 
-// instant is a clock whose waits are over at once, and written down.
+// instant is a clock whose waits end at once and are recorded.
 type instant struct {
 	clock.RealClock
 	waits []time.Duration
@@ -148,7 +148,7 @@ func TestApplyStatusReportsAConflict(t *testing.T) {
 	}
 }
 
-// server answers lists and watches by turns, each with the next of its answers, and the last one for ever.
+// server responds to lists and watches with its next response each, and repeats the last one forever.
 type server struct {
 	t              *testing.T
 	lists, watches []string

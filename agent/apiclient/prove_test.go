@@ -19,11 +19,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// provingServer is an API server that counts connections and what was read of its largest document.
+// provingServer is an API server that counts connections and the bytes read of its largest document.
 type provingServer struct {
 	*httptest.Server
 	size int
-	// stopAfter is after how many bytes it sends no more; 0: never.
+	// stopAfter is the number of bytes after which it stops sending. Never if zero.
 	stopAfter int
 
 	mu          sync.Mutex
@@ -105,7 +105,7 @@ func TestASmallerDocumentIsReadCompletely(t *testing.T) {
 	}
 }
 
-// A connection on which the handshake and the first bytes come through is none that works.
+// A connection on which only the handshake and the first bytes arrive does not work.
 func TestAConnectionThatStopsIsNoProof(t *testing.T) {
 	s := newProvingServer(t, 4<<20)
 	s.stopAfter = 2000

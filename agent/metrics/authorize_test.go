@@ -13,11 +13,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// apiServer answers access reviews as an API server does, and keeps the tokens that it was asked with.
+// apiServer responds to access reviews like an API server, and records the tokens of the requests.
 type apiServer struct {
 	t     *testing.T
 	asked []string
-	// broken has it answer with an error, revoked takes the right away.
+	// broken makes it return an error. revoked withdraws the permission.
 	broken, revoked bool
 }
 
@@ -47,7 +47,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// guarded is an authorizer in front of a page, before an API server; the agent's own token must never be used.
+// guarded returns an authorizer in front of a page. The token of the agent must never be used.
 func guarded(t *testing.T) (*apiServer, *clocktesting.FakeClock, func(authorization string) int) {
 	t.Helper()
 	api := &apiServer{t: t}

@@ -38,7 +38,7 @@ func superblock(device string) mounts.Superblock {
 	}
 }
 
-// scrape is what a scraper reads, comments left out.
+// scrape returns the output for a scraper, without comments.
 func scrape(t *testing.T, reader SuperblockReader) []string {
 	t.Helper()
 	handler, err := NewHandler(&Collector{Mounts: reader, Log: logr.Discard()})

@@ -18,7 +18,7 @@ func TestSince(t *testing.T) {
 	}
 	type reading struct {
 		seconds int
-		// unchanged is a look that finds the volumes' mount points as they were.
+		// unchanged is a check that finds the mount points of the volumes unchanged.
 		unchanged bool
 		mounts    []mounts.Mount
 	}

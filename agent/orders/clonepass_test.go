@@ -51,7 +51,7 @@ func TestResultsOfAClonePass(t *testing.T) {
 	}
 }
 
-// The agent reports a mount within cloneStays: a clone that goes before has shown nothing.
+// The agent reports a mount within cloneStays. A clone that is removed earlier proves nothing.
 func TestACloneStaysUntilItIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stays = time.Minute
@@ -63,7 +63,7 @@ func TestACloneStaysUntilItIsReported(t *testing.T) {
 	})
 }
 
-// The most that a pass can have is what Kubernetes keeps.
+// The largest pass fits into the limit of Kubernetes.
 func TestAPassFitsIntoATerminationMessage(t *testing.T) {
 	phase := probe.Phase{Duration: 1 << 62, Units: 1 << 63, BytesSent: 1 << 63, BytesReceived: 1 << 63}
 	for i := range v1alpha1.MaxTrialOperations {

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// node is an API server with one client node, and the host of it.
+// node is an API server with one StorageClientNode, and its host.
 type node struct {
 	v1alpha1.StorageClientNode
 	err     error
@@ -28,7 +28,7 @@ func (n *node) FindHolders(context.Context) ([]string, error) { return n.holders
 
 func (n *node) Reboot(context.Context) error { return nil }
 
-// A permit is undecided only as long as nothing was decided for good: the agent reports nothing then.
+// A permit is undecided until the decision is final. The agent does not report before that.
 func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 	due := Settings{RebootBy: []string{"kernelArgument/a"}, CarriedOut: true}
 	for name, test := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// conditions are both of a first report at a time.
+// conditions returns both conditions of a first report at a time.
 func conditions(ready, stalled metav1.ConditionStatus, reason, message string, at time.Time) []metav1.Condition {
 	c := metav1.Condition{Type: "Ready", Status: ready, ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(at.UTC()), Reason: reason, Message: message}
 	other := c
@@ -19,7 +19,7 @@ func conditions(ready, stalled metav1.ConditionStatus, reason, message string, a
 	return []metav1.Condition{c, other}
 }
 
-// specOf is a spec that holds all settings of a status.
+// specOf returns a spec with all settings of a status.
 func specOf(status v1alpha1.StorageClientNodeStatus) *v1alpha1.StorageClientNodeSpec {
 	spec := &v1alpha1.StorageClientNodeSpec{}
 	for _, s := range status.Settings {
@@ -79,7 +79,7 @@ func TestConditionsSummarizeTheSettings(t *testing.T) {
 	}
 }
 
-// Nothing is written for a condition that stays: an idle node would write for ever.
+// An unchanged condition causes no write. Otherwise, an idle node would write forever.
 func TestAnUnchangedConditionKeepsItsTime(t *testing.T) {
 	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
 	first := Conditions(specOf(status), &status, true, nil, time.Unix(1000, 0))
@@ -99,7 +99,7 @@ func TestAnUnchangedConditionKeepsItsTime(t *testing.T) {
 	}
 }
 
-// Nobody boots a node to be rid of a setting, unless a profile asks for it: until then the node is as declared.
+// A node is not booted only to remove a setting, unless a profile requests it. Until then, the node is as declared.
 func TestARemovedSettingThatWaitsForABootDoesNotCount(t *testing.T) {
 	spec := &v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: "a"}}}
 	status := &v1alpha1.StorageClientNodeStatus{

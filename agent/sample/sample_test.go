@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// machine tells one state until the window has passed, and another one after it.
+// machine returns one state until the window has passed, and another one after it.
 type machine struct {
 	clock         *testclock.FakeClock
 	before, after state
@@ -57,7 +57,7 @@ func (m machine) Log(mounts.Mount) (counters.Log, bool)     { return m.now().log
 
 const window = time.Minute
 
-// take plays a window.
+// take simulates a window.
 func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
 	t.Helper()
 	start := time.Unix(1000, 0)
@@ -82,7 +82,7 @@ func listSockets() ([]sockets.Socket, error) {
 	}, nil
 }
 
-// listed is a mount whose directory of 5,000 files was listed n times so far.
+// listed returns a mount whose directory of 5,000 files was listed n times.
 func listed(n uint64) mounts.Superblock {
 	return mounts.Superblock{
 		Mount: mounts.Mount{
@@ -149,7 +149,7 @@ func TestTake(t *testing.T) {
 	checkGolden(t, "report", Evaluate(window, got))
 }
 
-// Numbers of a mount that is another one, or that ran backwards, are those of no window.
+// Counters of another mount, or counters that decreased, are invalid for the window.
 func TestTakeOfAnotherMount(t *testing.T) {
 	younger := listed(5)
 	younger.Age = 3

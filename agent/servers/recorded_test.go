@@ -35,7 +35,7 @@ func TestRecordedHealthyMinutesRaiseNoAlarm(t *testing.T) {
 	t.Logf("%.0f minutes of servers, %v", minutes, states)
 }
 
-// playRecorded returns how many minutes of how many servers together a file has.
+// playRecorded returns the total number of minutes of all servers in a file.
 func playRecorded(t *testing.T, name string, states map[v1alpha1.ServerState]int) (minutes float64) {
 	t.Helper()
 	var watch serverhealth.Watch

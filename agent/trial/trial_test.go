@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/test/shortdir"
 )
 
-// order is one that a runner would carry out.
+// order is a valid order.
 var order = probe.Order{
 	ID: "a", Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"vers=4.1"}, OwnOptions: []string{}, User: 65534,
 	Timeout: time.Minute, HostNetwork: "net:[1]",

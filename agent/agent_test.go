@@ -100,7 +100,7 @@ func TestRemovalAndRelease(t *testing.T) {
 		restored      bool
 		rebootBy      []string
 	}{
-		"a setting that is no longer declared goes back": {
+		"a setting that is no longer declared is restored": {
 			before: []v1alpha1.NodeSetting{setting(rmem, "16777216"), setting(wmem, "16777216")},
 			after:  []v1alpha1.NodeSetting{setting(wmem, "16777216")},
 			live:   map[string]string{rmem: "212992", wmem: "16777216"}, journal: []string{wmem},
@@ -109,7 +109,7 @@ func TestRemovalAndRelease(t *testing.T) {
 			before: []v1alpha1.NodeSetting{retain}, after: nil,
 			live: map[string]string{rmem: "16777216", wmem: "212992"}, journal: []string{rmem},
 		},
-		"a release puts everything back and removes the journal": {
+		"a release restores everything and removes the journal": {
 			before: []v1alpha1.NodeSetting{setting(rmem, "16777216")}, after: []v1alpha1.NodeSetting{setting(rmem, "16777216")},
 			release: true, live: map[string]string{rmem: "212992", wmem: "212992"}, restored: true,
 		},
@@ -117,12 +117,12 @@ func TestRemovalAndRelease(t *testing.T) {
 			before: []v1alpha1.NodeSetting{setting(rmem, "16777216")}, after: []v1alpha1.NodeSetting{retain},
 			release: true, live: map[string]string{rmem: "16777216", wmem: "212992"}, journal: []string{rmem}, restored: true,
 		},
-		"a boot argument in force is restored once it is gone from the menu, and still waits for a boot": {
+		"an effective kernel argument is restored once it is removed from the menu, and still waits for a boot": {
 			before: declared(), after: declared(), release: true, reboot: true,
 			live:    map[string]string{rmem: "212992", wmem: "212992", ihash: "16777216"},
 			journal: []string{ihash}, restored: true, rebootBy: []string{ihash},
 		},
-		"a boot argument that never took effect leaves nothing behind": {
+		"a kernel argument that never took effect leaves no trace": {
 			before: declared(), after: declared(), release: true,
 			live: map[string]string{rmem: "212992", wmem: "212992"}, restored: true,
 		},
@@ -356,14 +356,14 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		"such a value that the host's own list names": {
 			setting: setting(tcpRmem, "1 1 1"), allow: "sysctl/net[.]ipv4[.]tcp_rmem=1 1 1\n", want: v1alpha1.SettingInSync,
 		},
-		"a value that is not of the safe bytes": {
+		"a value with unsafe bytes": {
 			setting: setting(rmem, "1\nkernel.core_pattern=|/x"), want: v1alpha1.SettingFailed, message: "rejected",
 		},
 		"a subject that this agent does not have": {
 			setting: setting("module/sunrpc/tcp_max_slot_table_entries", "128"), want: v1alpha1.SettingUnsupported,
 			message: "this node's agent does not support module",
 		},
-		"a parameter that the host's own list admits": {
+		"a parameter that the host's own list permits": {
 			setting: setting("sysctl/kernel.some_thing", "1"), allow: "# ours\n\nsysctl/kernel[.]some_.*\n",
 			want: v1alpha1.SettingInSync,
 		},
@@ -449,7 +449,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			w.declare()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != original || len(w.journal()) != 0 {
-				t.Errorf("live %q, journal %v; want put back", w.live[tcpRmem], w.journal())
+				t.Errorf("live %q, journal %v; want the original", w.live[tcpRmem], w.journal())
 			}
 		})
 	}
@@ -465,10 +465,10 @@ func TestAnUpgradeKeepsAppliedValuesThatItsCatalogueRejects(t *testing.T) {
 		state v1alpha1.SettingState
 		live  string
 	}{
-		"as it was":                         {[]v1alpha1.NodeSetting{setting(tcpRmem, before)}, v1alpha1.SettingInSync, before},
-		"another value that is refused too": {[]v1alpha1.NodeSetting{setting(tcpRmem, "1 1 1")}, v1alpha1.SettingFailed, before},
-		"a value that is right":             {[]v1alpha1.NodeSetting{setting(tcpRmem, "4096 131072 16777216")}, v1alpha1.SettingInSync, "4096 131072 16777216"},
-		"no longer declared":                {nil, "", "4096 131072 6291456"},
+		"unchanged":              {[]v1alpha1.NodeSetting{setting(tcpRmem, before)}, v1alpha1.SettingInSync, before},
+		"another rejected value": {[]v1alpha1.NodeSetting{setting(tcpRmem, "1 1 1")}, v1alpha1.SettingFailed, before},
+		"a value that is right":  {[]v1alpha1.NodeSetting{setting(tcpRmem, "4096 131072 16777216")}, v1alpha1.SettingInSync, "4096 131072 16777216"},
+		"no longer declared":     {nil, "", "4096 131072 6291456"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -786,7 +786,7 @@ func TestRetainedValuesMustPassTheFence(t *testing.T) {
 	w.declare()
 	w.runUntilIdle(a)
 	if w.live[key] != "0" || len(w.journal()) != 0 {
-		t.Errorf("live %s, journal %v; want put back", w.live[key], w.journal())
+		t.Errorf("live %s, journal %v; want the original", w.live[key], w.journal())
 	}
 }
 

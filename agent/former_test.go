@@ -37,7 +37,7 @@ func newFormerBox(t *testing.T) *box {
 	return b
 }
 
-// asLeft checks that the settings of 682a90a are unchanged.
+// asLeft contains the unchanged states of the settings of 682a90a.
 var asLeft = map[string]string{
 	rmem: "InSync", flush: "InSync", dirty: "InSync", slots: "InSync", sessions: "InSync", nfsAll: "InSync", readAhead4: "InSync", ihash: "Pending",
 }
@@ -199,7 +199,7 @@ func TestTheNewNameOverridesAFileThatOverrodeTheFormerName(t *testing.T) {
 func TestRestoreRemovesBothNames(t *testing.T) {
 	for name, prepare := range map[string]func(b *box){
 		"a host as the earlier release left it": func(*box) {},
-		"one that it was put back on": func(b *box) {
+		"a host on which it was restored": func(b *box) {
 			b.apply()
 			for former, name := range renamed {
 				hosttest.WriteFile(b.t, b.dir, former, hosttest.ReadFile(b.t, b.dir, name))

@@ -72,13 +72,13 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 		message []string
 		without string
 	}{
-		"a volume that nobody declares": {
+		"an undeclared volume": {
 			volumes: []v1alpha1.NodeVolume{volume("other", "actimeo=60")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
 		},
 		"a mount of the host's own": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60")}, mounts: []mounts.Mount{nfs41("")}, state: v1alpha1.MountUnmanaged,
 		},
-		"as wanted": {
+		"as desired": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=30", "hard", "nconnect=1")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountEffective,
 		},
 		"an option from before": {
@@ -93,7 +93,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmin=60", "acregmax=60", "acdirmin=60")}, mounts: []mounts.Mount{nfs41("pv")},
 			state: v1alpha1.MountStale, message: []string{"acregmin is 30", "acregmax is 30", "acdirmin is 30"}, without: "more",
 		},
-		"what the server grants less of is none": {
+		"a smaller value that the server grants is not a difference": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "rsize=1048576")}, mounts: []mounts.Mount{nfs41("pv", options("rsize=65536"))}, state: v1alpha1.MountEffective,
 		},
 		"a session from before its slots were set": {
@@ -107,7 +107,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting("module/nfs/max_session_slots", "180")},
 			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.Client = "10.0.0.2:2049 4.1 tcp " })}, state: v1alpha1.MountEffective,
 		},
-		"a session whose slots nobody declares": {
+		"a session whose slots are not declared": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountEffective,
 		},
 		"another mount came first to the server": {
@@ -146,7 +146,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(14))},
 			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-1111-4111-8111-111111111111, and 2 more"}, without: "00000013-",
 		},
-		"a kernel that does not tell what is open": {
+		"a kernel that does not report open connections": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(0))},
 			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, desired 4", "mount /pv (volume pv) to filer opened"},
 		},
@@ -169,7 +169,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting("module/sunrpc/tcp_slot_table_entries", "128")},
 			mounts: []mounts.Mount{nfs41("pv", v3)}, state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, desired 128"},
 		},
-		"a kernel that does not tell the slot limit": {
+		"a kernel that does not report the slot limit": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
 			mounts: []mounts.Mount{nfs41("pv", v3, func(m *mounts.Mount) { m.SlotLimit = 0 })}, state: v1alpha1.MountEffective,
 		},
@@ -190,7 +190,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "ceph", Protocol: "ceph", Volume: "pv", Options: []string{"rw"}}},
 			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, desired 4"}, without: "opened the connections",
 		},
-		"a node that is released judges nothing": {
+		"a released node compares no mounts": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
 		},
 	}
@@ -247,7 +247,7 @@ func TestOtherVolumesAreNotANewSpec(t *testing.T) {
 	w.clock.Step(driftInterval)
 	w.runPass(a)
 	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAloneMessage {
-		t.Errorf("a setting that is left alone is %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
+		t.Errorf("a setting that is no longer reset is %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings[0].Value = "8388608" })
 	w.runPass(a)
@@ -482,9 +482,9 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 		state   v1alpha1.MountState
 		message string
 	}{
-		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "read-ahead window of this mount is unknown"},
-		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "desired readAheadKiB 1024: the kernel rejects"},
-		"a size out of all": {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "rejected by this node's agent: must be 4 to 1048576 KiB"},
+		"an SMB mount":          {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "read-ahead window of this mount is unknown"},
+		"the kernel rejects it": {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "desired readAheadKiB 1024: the kernel rejects"},
+		"a size out of range":   {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "rejected by this node's agent: must be 4 to 1048576 KiB"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

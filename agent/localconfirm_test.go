@@ -54,7 +54,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 		asked func(b *box, n int) error
 		says  string
 	}{
-		"it answers no more while the value is in force": {
+		"it stops responding while the value is effective": {
 			asked: func(b *box, _ int) error {
 				if b.inForce() != "212992" {
 					return errors.New("i/o timeout")
@@ -63,7 +63,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 			},
 			says: "broke new connections, reverted: NFS server filer1 (192.0.2.10:2049): i/o timeout",
 		},
-		"it answers neither then nor later": {
+		"it responds neither then nor later": {
 			asked: func(_ *box, n int) error {
 				if n > 0 {
 					return errors.New("i/o timeout")
@@ -72,7 +72,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 			},
 			says: "so it is not the cause: NFS server filer1",
 		},
-		"it does not answer before": {
+		"it does not respond before": {
 			asked: func(*box, int) error { return errors.New("i/o timeout") },
 			says:  "not set: no mounted server responds to a new connection",
 		},

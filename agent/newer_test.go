@@ -141,7 +141,7 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 			settings: []v1alpha1.NodeSetting{setting(ihash, "16777216"), setting(wmem, "16777216")},
 			differs:  map[string]string{rmem: "212992"}, messages: map[string]string{wmem: refused}, journal: []string{ihash},
 		},
-		"a value that something else has changed": {
+		"a value that another program has changed": {
 			settings: newerSettings(), drift: map[string]string{rmem: "4194304"},
 			differs: map[string]string{rmem: "4194304"}, messages: map[string]string{rmem: refused}, journal: []string{ihash, rmem},
 		},
@@ -381,7 +381,7 @@ func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
 	h.write(second, "512\n")
 	h.runDriftPass(a)
 	h.runDriftPass(a)
-	expect("something else changed it", "15360", "512", "not changed: "+laterNote)
+	expect("another program changed it", "15360", "512", "not changed: "+laterNote)
 	h.writeTable()
 	if err := os.Remove(filepath.Join(h.dir, second)); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func TestASubjectThatFailsFailsAllOfItsSettings(t *testing.T) {
 		"a setting to be applied":             {key: "sysctl/a", item: item{entry: &journal.Entry{}}, failed: "no space"},
 		"a setting to be proven":              {key: "sysctl/a", item: item{unconfirmed: &journal.Entry{}}, failed: "no space"},
 		"a setting to be restored":            {key: "sysctl/a", item: item{restore: &host.Original{}}, failed: "not restored: no space"},
-		"a setting that cannot work here":     {key: "sysctl/a", item: item{entry: &journal.Entry{}, unsupported: true}},
+		"an unsupported setting":              {key: "sysctl/a", item: item{entry: &journal.Entry{}, unsupported: true}},
 		"a setting that only the journal has": {key: "sysctl/a", item: item{isJournalled: true}},
 		"a setting of another subject":        {key: "sysctls/a", item: item{entry: &journal.Entry{}}},
 	} {

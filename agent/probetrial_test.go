@@ -135,12 +135,12 @@ func TestResultsOfATrial(t *testing.T) {
 		phase   v1alpha1.TrialPhase
 		message string
 	}{
-		"the kernel refuses the list":   {runner{result: failed}, v1alpha1.TrialFinished, "mount(2): invalid argument: nfs: Unknown parameter 'x'"},
-		"a proof is missing":            {runner{result: unproven}, v1alpha1.TrialVoid, "no proof of Transports: 1, the mount options request 4"},
-		"nothing was mounted":           {runner{result: probe.Result{Mount: probe.Mount{Message: "not mounted: x"}}}, v1alpha1.TrialVoid, "not mounted: x"},
-		"there is no answer":            {runner{err: errors.New("timed out: no result after 1m0s")}, v1alpha1.TrialVoid, "timed out: no result after 1m0s"},
-		"the runner says far too much":  {runner{result: long}, v1alpha1.TrialFinished, ""},
-		"a proof that nobody has heard": {runner{result: probe.Result{Tried: true, Proofs: []probe.Proof{{Type: "Word", Holds: true}}}}, v1alpha1.TrialFinished, ""},
+		"the kernel rejects the options":       {runner{result: failed}, v1alpha1.TrialFinished, "mount(2): invalid argument: nfs: Unknown parameter 'x'"},
+		"a proof is missing":                   {runner{result: unproven}, v1alpha1.TrialVoid, "no proof of Transports: 1, the mount options request 4"},
+		"nothing was mounted":                  {runner{result: probe.Result{Mount: probe.Mount{Message: "not mounted: x"}}}, v1alpha1.TrialVoid, "not mounted: x"},
+		"there is no response":                 {runner{err: errors.New("timed out: no result after 1m0s")}, v1alpha1.TrialVoid, "timed out: no result after 1m0s"},
+		"the result of the runner is too long": {runner{result: long}, v1alpha1.TrialFinished, ""},
+		"a proof that nobody has heard":        {runner{result: probe.Result{Tried: true, Proofs: []probe.Proof{{Type: "Word", Holds: true}}}}, v1alpha1.TrialFinished, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -174,13 +174,13 @@ func TestCausesOfAFailedMount(t *testing.T) {
 		"the options, and the own list works":             {unknown, &v1alpha1.TrialMount{Succeeded: true}, nil, v1alpha1.MountFailureOptions, "", false},
 		"the options, and the own list has the same flaw": {unknown, failed(unknown), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureOptions, true},
 		"the options, and the own list is denied":         {unknown, failed(denied), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureUnknown, false},
-		"no server answers, asked in the same way": {
+		"no server responds to the same requests": {
 			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
 				o.MountOptions, o.OwnMountOptions = []string{"vers=4.1", "hard"}, []string{"vers=4.1"}
 			},
 			v1alpha1.MountFailureElsewhere, v1alpha1.MountFailureElsewhere, true,
 		},
-		"no server answers, asked by another version": {
+		"no server responds to another version": {
 			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
 				o.MountOptions, o.OwnMountOptions = []string{"vers=3"}, []string{"vers=4.1"}
 			},

@@ -160,15 +160,15 @@ func TestFailedSamples(t *testing.T) {
 		"a request of yesterday": {
 			order(func(o *v1alpha1.NodeSample) { o.StartBefore.Time = o.StartBefore.Add(-time.Hour) }), sampler{}, "the measurement had to start before 2023-11-14T21:14:20Z", false,
 		},
-		"an id of no request":          {order(func(o *v1alpha1.NodeSample) { o.ID = "a b" }), sampler{}, "invalid id", false},
+		"an invalid id":                {order(func(o *v1alpha1.NodeSample) { o.ID = "a b" }), sampler{}, "invalid id", false},
 		"a window that is too short":   {order(func(o *v1alpha1.NodeSample) { o.Seconds = 9 }), sampler{}, "invalid seconds", false},
 		"a window that is too long":    {order(func(o *v1alpha1.NodeSample) { o.Seconds = 3601 }), sampler{}, "invalid seconds", false},
 		"no volume":                    {order(func(o *v1alpha1.NodeSample) { o.Volumes = nil }), sampler{}, "invalid volumes", false},
-		"a volume of no name":          {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), sampler{}, "invalid volumes", false},
-		"more volumes than may be":     {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), sampler{}, "invalid volumes", false},
+		"an invalid volume name":       {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), sampler{}, "invalid volumes", false},
+		"too many volumes":             {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), sampler{}, "invalid volumes", false},
 		"counters that cannot be read": {asItIs, sampler{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
 		"a volume that is not mounted": {asItIs, sampler{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 existed during the whole measurement", true},
-		"a counter that ran away": {
+		"a counter that is too large": {
 			asItIs, sampler{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot evaluate the counters", true,
 		},
 	} {
@@ -229,8 +229,8 @@ func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 // The result of an earlier request is not the result of the current one.
 func TestAWithdrawnRequestIsCanceled(t *testing.T) {
 	for name, next := range map[string]func(*world) *v1alpha1.NodeSample{
-		"by nobody's":    func(*world) *v1alpha1.NodeSample { return nil },
-		"by another one": func(w *world) *v1alpha1.NodeSample { return w.sampleOrder("s2") },
+		"without another one": func(*world) *v1alpha1.NodeSample { return nil },
+		"by another one":      func(w *world) *v1alpha1.NodeSample { return w.sampleOrder("s2") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}

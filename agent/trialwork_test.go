@@ -80,12 +80,12 @@ func TestInvalidWorkIsRejected(t *testing.T) {
 		"no work":                  func(o *v1alpha1.NodeTrial) { o.Work = nil },
 		"no passes":                func(o *v1alpha1.NodeTrial) { o.Passes = nil },
 		"too many passes":          func(o *v1alpha1.NodeTrial) { o.Passes = make([]v1alpha1.NodeTrialPass, v1alpha1.MaxOrderPasses+1) },
-		"an arm that nobody knows": func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
+		"an unknown arm":           func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
 		"a round before the first": func(o *v1alpha1.NodeTrial) { o.Passes[0].Round = 0 },
 		"root":                     func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
 		"a program":                func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
 		"to observe":               func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
-		"work that no trial does": func(o *v1alpha1.NodeTrial) {
+		"work that no trial supports": func(o *v1alpha1.NodeTrial) {
 			o.Work.Name, o.Work.AllowWrites = v1alpha1.TrialWorkloadName(workload.CopyFiles), true
 		},
 		"to create without permission": func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadCreateUnlink },

@@ -193,11 +193,11 @@ func TestFollow(t *testing.T) {
 		want           []int64 // generations, 0 for no object
 		asked          []string
 	}{
-		"what is there, and every change": {
+		"the existing object, and every change": {
 			lists: []string{list(clientNodeJSON(1))}, watches: []string{event("MODIFIED", clientNodeJSON(2)) + event("MODIFIED", clientNodeJSON(3))},
 			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41"},
 		},
-		"what comes and goes": {
+		"creation and deletion": {
 			lists: []string{list("")}, watches: []string{event("ADDED", clientNodeJSON(1)) + event("DELETED", clientNodeJSON(1))},
 			want: []int64{0, 1, 0}, asked: []string{"list", "watch from 41"},
 		},
@@ -205,7 +205,7 @@ func TestFollow(t *testing.T) {
 			lists: []string{list(clientNodeJSON(1)), list(clientNodeJSON(2))}, watches: []string{"", event("MODIFIED", clientNodeJSON(3))},
 			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
 		},
-		"anew when the version is too old": {
+		"again when the version is too old": {
 			lists:   []string{list(clientNodeJSON(1)), list(clientNodeJSON(5))},
 			watches: []string{event("ERROR", failure(http.StatusGone, "Expired")), event("MODIFIED", clientNodeJSON(6))},
 			want:    []int64{1, 5, 6}, asked: []string{"list", "watch from 41", "list", "watch from 41"},

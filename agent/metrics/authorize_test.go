@@ -78,13 +78,13 @@ func TestMetricsRequirePermission(t *testing.T) {
 		authorization string
 		want, asked   int
 	}{
-		"who may":                   {"Bearer prometheus", http.StatusOK, 1},
-		"somebody who may not":      {"Bearer somebody", http.StatusForbidden, 1},
-		"a token that nobody knows": {"Bearer made-up", http.StatusUnauthorized, 1},
-		"who may not even ask":      {"Bearer may-not-ask", http.StatusForbidden, 1},
-		"no token":                  {"", http.StatusUnauthorized, 0},
-		"an empty token":            {"Bearer ", http.StatusUnauthorized, 0},
-		"another scheme":            {"Basic cHJvbWV0aGV1cw==", http.StatusUnauthorized, 0},
+		"a permitted caller":                      {"Bearer prometheus", http.StatusOK, 1},
+		"a caller without permission":             {"Bearer somebody", http.StatusForbidden, 1},
+		"an unknown token":                        {"Bearer made-up", http.StatusUnauthorized, 1},
+		"a caller that may not review its access": {"Bearer may-not-ask", http.StatusForbidden, 1},
+		"no token":       {"", http.StatusUnauthorized, 0},
+		"an empty token": {"Bearer ", http.StatusUnauthorized, 0},
+		"another scheme": {"Basic cHJvbWV0aGV1cw==", http.StatusUnauthorized, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api, _, get := guarded(t)

@@ -29,27 +29,27 @@ func TestSince(t *testing.T) {
 		used     bool
 	}{
 		"by the kernel's age": {[]reading{{100, false, []mounts.Mount{nfs(30, 0)}}}, "0:52", at(70), false},
-		"it does not change with a rounded age, and an operation that has ended is remembered": {
+		"it does not change with a rounded age, and a finished operation is recorded": {
 			[]reading{{100, false, []mounts.Mount{nfs(30, 1)}}, {160, false, []mounts.Mount{nfs(89, 1)}}, {220, false, []mounts.Mount{nfs(151, 0)}}}, "0:52", at(70), true,
 		},
 		"a younger one is another": {[]reading{{100, false, []mounts.Mount{nfs(30, 7)}}, {160, false, []mounts.Mount{nfs(20, 0)}}}, "0:52", at(140), false},
 		"one that is as old as its own time allows is another": {
 			[]reading{{100, false, []mounts.Mount{nfs(1, 0)}}, {160, false, []mounts.Mount{nfs(50, 0)}}}, "0:52", at(110), false,
 		},
-		"of what was there from the beginning, nobody knows": {[]reading{{100, false, []mounts.Mount{smb("1", "/a", 5)}}}, "0:60", time.Time{}, false},
-		"a mount that came is younger than the last look without it": {
+		"the mount time of an initial mount is unknown": {[]reading{{100, false, []mounts.Mount{smb("1", "/a", 5)}}}, "0:60", time.Time{}, false},
+		"a new mount is younger than the last check without it": {
 			[]reading{{100, false, nil}, {105, true, nil}, {110, false, []mounts.Mount{smb("1", "/a", 5)}}}, "0:60", at(105), false,
 		},
-		"a share's counter counts from when the mount came": {
+		"the counter of a share starts with the mount": {
 			[]reading{{100, false, nil}, {110, false, []mounts.Mount{smb("1", "/a", 5)}}, {170, false, []mounts.Mount{smb("1", "/a", 6)}}}, "0:60", at(100), true,
 		},
 		"another pod's mount of it is the same": {
 			[]reading{{100, false, nil}, {110, false, []mounts.Mount{smb("1", "/a", 5)}}, {170, false, []mounts.Mount{smb("1", "/a", 5), smb("2", "/b", 5)}}}, "0:60", at(100), false,
 		},
-		"mounted anew on the same device it is another": {
+		"a mount that is mounted again on the same device is another": {
 			[]reading{{100, false, []mounts.Mount{smb("1", "/a", 5)}}, {155, true, nil}, {160, false, []mounts.Mount{smb("2", "/b", 5)}}}, "0:60", at(155), false,
 		},
-		"and at the same mount point, nobody looked more often": {
+		"at the same mount point, there were no additional checks": {
 			[]reading{{100, false, []mounts.Mount{smb("1", "/a", 5)}}, {155, true, nil}, {160, false, []mounts.Mount{smb("2", "/a", 5)}}}, "0:60", at(100), false,
 		},
 	}

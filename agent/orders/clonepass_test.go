@@ -25,14 +25,14 @@ func TestResultsOfAClonePass(t *testing.T) {
 		ended bool
 		want  v1alpha1.ClonePass
 	}{
-		"what was measured": {run: func(context.Context) ([]probe.Phase, int, error) { return phases, 4, nil }, want: v1alpha1.ClonePass{Transports: 4, Phases: []v1alpha1.TrialPassPhase{
+		"a measurement": {run: func(context.Context) ([]probe.Phase, int, error) { return phases, 4, nil }, want: v1alpha1.ClonePass{Transports: 4, Phases: []v1alpha1.TrialPassPhase{
 			{Name: "First", Microseconds: 1000000, Units: 5, Operations: []v1alpha1.TrialOperation{{Name: "READ", Count: 3}}}, {Name: "Repeated"},
 		}}},
 		"work that fails":       {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, errors.New("no file to read") }, want: v1alpha1.ClonePass{Failed: "no file to read"}},
 		"a proof that fails":    {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, probe.Void("shared") }, want: v1alpha1.ClonePass{Void: "shared"}},
 		"work that takes long":  {run: slow, want: v1alpha1.ClonePass{Failed: "the work took longer than 8m0s"}},
 		"a Pod that is deleted": {run: slow, ended: true, want: v1alpha1.ClonePass{Void: "it was stopped before it finished"}},
-		"a long complaint": {run: func(context.Context) ([]probe.Phase, int, error) {
+		"a long error": {run: func(context.Context) ([]probe.Phase, int, error) {
 			return nil, 0, errors.New(strings.Repeat("x", 2*v1alpha1.MaxClonePassText))
 		}, want: v1alpha1.ClonePass{Failed: strings.Repeat("x", v1alpha1.MaxClonePassText-len("…")) + "…"}},
 	} {

@@ -51,18 +51,18 @@ func TestConditionsSummarizeTheSettings(t *testing.T) {
 		ready, stalled      metav1.ConditionStatus
 		reason, says        string
 	}{
-		"nothing was gone through yet":      {settings(), false, false, "False", "False", "Applying", "The settings have not been applied yet"},
-		"all read back":                     {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), true, false, "True", "False", "Tuned", "2 settings verified"},
-		"one failed, which counts most":     {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), true, false, "False", "True", "SettingsFailed", "Settings failed: a"},
-		"a reboot is due":                   {due, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
-		"a boot is due that is not staged":  {atBoot, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
-		"something else changed a value":    {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), true, false, "False", "False", "Drifted", "Changed by another program: b"},
-		"what the node cannot have":         {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), true, false, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
-		"what the next mount brings":        {atMount, true, false, "True", "False", "Tuned", "1 setting verified"},
-		"an action that was not done yet":   {action, true, false, "False", "False", "Applying", "Not applied yet: a"},
-		"the originals are being put back":  {settings(v1alpha1.SettingInSync), true, true, "False", "False", "Restoring", "Restoring the original values"},
-		"the originals are back":            {restored, false, true, "True", "False", "Restored", "Original values restored"},
-		"an original that cannot come back": {settings(v1alpha1.SettingFailed), false, true, "False", "True", "SettingsFailed", "Settings failed: a"},
+		"no setting was processed yet":             {settings(), false, false, "False", "False", "Applying", "The settings have not been applied yet"},
+		"all read back":                            {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), true, false, "True", "False", "Tuned", "2 settings verified"},
+		"one failed, which counts most":            {settings(v1alpha1.SettingFailed, v1alpha1.SettingDrifted), true, false, "False", "True", "SettingsFailed", "Settings failed: a"},
+		"a reboot is due":                          {due, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
+		"a boot is due that is not staged":         {atBoot, true, false, "False", "False", "RebootPending", "Takes effect at the next boot: a"},
+		"another program changed a value":          {settings(v1alpha1.SettingInSync, v1alpha1.SettingDrifted), true, false, "False", "False", "Drifted", "Changed by another program: b"},
+		"a setting that the node does not support": {settings(v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingShadowed), true, false, "True", "False", "TunedWithExceptions", "Not as declared on this node: a, b, c"},
+		"a setting that waits for the next mount":  {atMount, true, false, "True", "False", "Tuned", "1 setting verified"},
+		"an action that was not done yet":          {action, true, false, "False", "False", "Applying", "Not applied yet: a"},
+		"the originals are being restored":         {settings(v1alpha1.SettingInSync), true, true, "False", "False", "Restoring", "Restoring the original values"},
+		"the originals are restored":               {restored, false, true, "True", "False", "Restored", "Original values restored"},
+		"an original that cannot be restored":      {settings(v1alpha1.SettingFailed), false, true, "False", "True", "SettingsFailed", "Settings failed: a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := specOf(test.status)

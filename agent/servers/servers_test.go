@@ -41,10 +41,10 @@ func TestResultsOfTestConnections(t *testing.T) {
 		err  error
 		want serverhealth.Probe
 	}{
-		"it answers":                {nil, serverhealth.Probe{Answered: true, Connected: true}},
-		"nothing listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Probe{Refused: true}},
+		"it responds":               {nil, serverhealth.Probe{Answered: true, Connected: true}},
+		"no process listens":        {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Probe{Refused: true}},
 		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Probe{}},
-		"it says nothing":           {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Probe{Connected: true}},
+		"it does not respond":       {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Probe{Connected: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {

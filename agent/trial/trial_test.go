@@ -126,13 +126,13 @@ func TestOnlyTheSameUserIsTrusted(t *testing.T) {
 		worked = true
 		return probe.Result{}, nil
 	}
-	t.Run("the runner refuses another caller", func(t *testing.T) {
+	t.Run("the runner rejects another caller", func(t *testing.T) {
 		socket := serve(t, &Runner{uid: me() + 1, Work: work})
 		if _, err := ask(context.Background(), socket, order, me()); err == nil || worked {
 			t.Errorf("error is %v", err)
 		}
 	})
-	t.Run("the agent refuses another runner", func(t *testing.T) {
+	t.Run("the agent rejects another runner", func(t *testing.T) {
 		socket := serve(t, &Runner{uid: me(), Work: work})
 		if _, err := ask(context.Background(), socket, order, me()+1); err == nil || !strings.Contains(err.Error(), "the peer belongs to user") || worked {
 			t.Errorf("error is %v", err)

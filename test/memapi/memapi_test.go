@@ -270,8 +270,8 @@ func TestAnEvictionUsesTheBudget(t *testing.T) {
 		t.Errorf("an eviction of a pod that leaves: %v", err)
 	}
 	for name, change := range map[string]func(*policyv1.PodDisruptionBudget){
-		"that is used up":         func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = 0 },
-		"that nobody has counted": func(b *policyv1.PodDisruptionBudget) { b.Status.ObservedGeneration = 0 },
+		"that is used up":            func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = 0 },
+		"whose pods are not counted": func(b *policyv1.PodDisruptionBudget) { b.Status.ObservedGeneration = 0 },
 	} {
 		s, c = newServer()
 		Change(s, "test", budget(s), change)

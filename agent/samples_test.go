@@ -203,7 +203,7 @@ func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	w.declare(setting(rmem, "16777216"))
 	w.clock.Step(time.Second)
 	w.runPass(a)
-	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "takes too long") {
+	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "timed out reading the counters") {
 		t.Fatalf("sample is %+v", s)
 	}
 	if w.live[rmem] != "16777216" {

@@ -104,7 +104,7 @@ No changes made. This host supports all declared settings.
 func TestWhatCannotBeProvenIsRefused(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	out, err := unconfirmed(dir, good, "apply", "-f", "-")
-	if !errors.Is(err, errNotAsDeclared) || !strings.Contains(out, "mount one first, or use --no-confirm") {
+	if !errors.Is(err, errNotAsDeclared) || !strings.Contains(out, "mount a server first, or use --no-confirm") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if value, err := os.ReadFile(filepath.Join(dir, "/proc/sys/net/core/rmem_max")); err != nil || strings.TrimSpace(string(value)) != "212992" {

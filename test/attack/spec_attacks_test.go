@@ -83,7 +83,7 @@ func apply(key, value string) func(*actor) error {
 			switch {
 			case setting.Key == goodKey && setting.State != v1alpha1.SettingInSync:
 				a.t.Fatalf("%s is %s: %s", goodKey, setting.State, setting.Message)
-			case setting.Key == key && maps.Equal(plain, files) && strings.HasPrefix(setting.Message, "refused by"):
+			case setting.Key == key && maps.Equal(plain, files) && strings.HasPrefix(setting.Message, "rejected by"):
 				return stopped{by: byAgent, message: setting.Message}
 			}
 		}

@@ -37,24 +37,24 @@ func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.D
 
 // askBudget uses up one disruption of the pod's budget. It returns an error if the budget is used up.
 func (s *Server) askBudget(actor string, pod *corev1.Pod, dryRun bool) error {
-	var own []*policyv1.PodDisruptionBudget
+	var budgets []*policyv1.PodDisruptionBudget
 	for _, object := range s.tables[Budgets] {
 		budget := object.(*policyv1.PodDisruptionBudget)
 		if budget.Namespace != pod.Namespace {
 			continue
 		}
 		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			own = append(own, budget)
+			budgets = append(budgets, budget)
 		}
 	}
 	switch {
-	case len(own) == 0:
+	case len(budgets) == 0:
 		return nil
-	case len(own) > 1:
+	case len(budgets) > 1:
 		return apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget"))
-	case own[0].Status.ObservedGeneration < own[0].Generation:
+	case budgets[0].Status.ObservedGeneration < budgets[0].Generation:
 		return apierrors.NewTooManyRequests("the budget is still being processed", retryObserved)
-	case own[0].Status.DisruptionsAllowed <= 0:
+	case budgets[0].Status.DisruptionsAllowed <= 0:
 		return apierrors.NewTooManyRequests("cannot evict pod as it would violate the pod's disruption budget", 0)
 	}
 	if !dryRun {

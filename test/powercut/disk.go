@@ -74,11 +74,11 @@ func (d *disk) cut(chance *rand.Rand) (cached, lost int) {
 		if len(versions) == 0 {
 			continue
 		}
-		kept := chance.IntN(len(versions) + 1)
-		if kept > 0 {
-			copy(d.durable[n*block:], versions[kept-1])
+		survivor := chance.IntN(len(versions) + 1)
+		if survivor > 0 {
+			copy(d.durable[n*block:], versions[survivor-1])
 		}
-		if kept < len(versions) {
+		if survivor < len(versions) {
 			lost++
 		}
 	}

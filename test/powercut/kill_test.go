@@ -77,7 +77,7 @@ func TestKills(t *testing.T) {
 			if err := errors.Join(m.Check(), m.Restore(), m.CompareFiles()); err != nil {
 				t.Errorf("after %d kills, -kill-seed=%d: %v", *kills, *killSeed, err)
 			}
-			t.Logf("%d kills, %d of them in the middle of a change; %d changes begun", *kills, inTheMiddle, said.Doing)
+			t.Logf("%d kills, %d of them during a change; %d changes started", *kills, inTheMiddle, said.Doing)
 			if inTheMiddle < *kills/4 {
 				t.Errorf("only %d of %d kills came in the middle of a change", inTheMiddle, *kills)
 			}

@@ -134,8 +134,8 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	ctx, cutPower := context.WithCancel(ctx)
 	defer cutPower()
 	qemu := m.qemu(ctx, "-monitor", "none", "-incoming", "exec:cat "+m.memory())
-	var said bytes.Buffer
-	qemu.Stderr, qemu.WaitDelay = &said, endTimeout
+	var stderr bytes.Buffer
+	qemu.Stderr, qemu.WaitDelay = &stderr, endTimeout
 	stdout, err := qemu.StdoutPipe()
 	if err != nil {
 		return c, err
@@ -181,7 +181,7 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	// It was killed, or has reported its error. The connection of the disk ends with it.
 	waitErr := qemu.Wait()
 	if err != nil {
-		err = fmt.Errorf("%w (QEMU: %w: %s)", err, waitErr, strings.TrimSpace(said.String()))
+		err = fmt.Errorf("%w (QEMU: %w: %s)", err, waitErr, strings.TrimSpace(stderr.String()))
 	}
 	m.serving.Lock()
 	defer m.serving.Unlock()

@@ -130,8 +130,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 }
 
 func (f *Fleet) podChanged(ctx context.Context, object any, exists bool) {
-	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = gone.Obj
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
 	}
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.Spec.ServiceAccountName != v1alpha1.AgentServiceAccount {

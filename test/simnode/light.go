@@ -138,8 +138,8 @@ func (f *LightFleet) Run(ctx context.Context) error {
 }
 
 func (f *LightFleet) podChanged(ctx context.Context, object any, exists bool) {
-	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = gone.Obj
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
 	}
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.Spec.ServiceAccountName != v1alpha1.AgentServiceAccount {
@@ -159,8 +159,8 @@ func (f *LightFleet) podChanged(ctx context.Context, object any, exists bool) {
 }
 
 func (f *LightFleet) clientNodeChanged(ctx context.Context, object any, exists bool) {
-	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = gone.Obj
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
 	}
 	clientNode, ok := object.(*v1alpha1.StorageClientNode)
 	if !ok {

@@ -85,9 +85,9 @@ type Machine struct {
 }
 
 // Open opens a machine with the progress that it reported before it was stopped.
-func Open(root string, said State) (*Machine, error) {
+func Open(root string, state State) (*Machine, error) {
 	files, err := host.OpenFS(root)
-	return &Machine{State: said, root: root, fs: files}, err
+	return &Machine{State: state, root: root, fs: files}, err
 }
 
 // Run checks the current state, restores everything after every second change, and then makes changes until a step fails.
@@ -294,8 +294,8 @@ func (m *Machine) checkJournal(found map[string]string, menus []string) error {
 	}
 	for key, names := range map[string][]string{"sysctl/" + rmemMax: {sysctls}, "kernelArgument/" + argument: menus} {
 		for _, name := range names {
-			if _, held := entries[key]; found[name] != "" && !held {
-				return fmt.Errorf("%s has %q, and the journal does not know %s", name, found[name], key)
+			if _, recorded := entries[key]; found[name] != "" && !recorded {
+				return fmt.Errorf("%s has %q, but the journal does not contain %s", name, found[name], key)
 			}
 		}
 	}

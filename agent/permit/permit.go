@@ -215,7 +215,7 @@ func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settin
 	case settings.RestoresOnly != "":
 		return "not rebooted: " + settings.RestoresOnly
 	case len(obstacles) > 0:
-		return "the node would fail after the reboot: " + standing.Describe(obstacles)
+		return "the node would fail after its boot with these settings: " + standing.Describe(obstacles)
 	case len(settings.RebootBy) == 0:
 		return "no setting is waiting for a reboot"
 	}

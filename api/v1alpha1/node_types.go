@@ -310,8 +310,8 @@ type NodeTrialPass struct {
 }
 
 // NodeTrialWork is the work of each pass.
-// +kubebuilder:validation:XValidation:rule="self.name != 'Observe'",message="Observe is no work for a trial runner"
-// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",message="this workload writes, and allowWrites is not true"
+// +kubebuilder:validation:XValidation:rule="self.name != 'Observe'",message="Observe is not a workload for a trial runner"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",message="this workload writes: set allowWrites to true"
 type NodeTrialWork struct {
 	// name is the name of the workload.
 	// +required
@@ -320,7 +320,7 @@ type NodeTrialWork struct {
 	// path is the directory of the work, relative to the root of the mount. If empty, the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root, and must not hold '..'"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root and must not contain '..'"
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]*$`
 	Path string `json:"path,omitempty"`
 
@@ -337,7 +337,7 @@ type NodeTrialWork struct {
 
 // NodeTrial is an order to mount a volume with sets of mount options, isolated from the node's mounts. The node's trial runner
 // makes the mounts in a separate network namespace. The agent rejects options that its catalogue does not allow.
-// +kubebuilder:validation:XValidation:rule="self.kind == 'Trial' ? has(self.work) && has(self.passes) && size(self.passes) > 0 && self.runAsUser > 0 : !has(self.work) && !has(self.passes)",message="a Trial has work, passes and a user that is not root; a Probe has neither work nor passes"
+// +kubebuilder:validation:XValidation:rule="self.kind == 'Trial' ? has(self.work) && has(self.passes) && size(self.passes) > 0 && self.runAsUser > 0 : !has(self.work) && !has(self.passes)",message="a Trial must have work, passes and a non-root user; a Probe must have neither work nor passes"
 type NodeTrial struct {
 	// id identifies the order. An agent runs it once.
 	// +required

@@ -122,19 +122,19 @@ const (
 // MountOption is one mount option in the form of a comma-separated list entry, e.g. "nconnect=4" or "nocto".
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=128
-// +kubebuilder:validation:XValidation:rule="self.matches('^[^,[:space:]]+$')",message="a mount option holds no comma and no blank: give each option as an entry of its own"
+// +kubebuilder:validation:XValidation:rule="self.matches('^[^,[:space:]]+$')",message="a mount option must not contain a comma or a space: use a separate entry for each option"
 type MountOption string
 
 // KernelArgument is one token of the kernel command line, e.g. "ihash_entries=16777216".
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=256
-// +kubebuilder:validation:XValidation:rule="self.matches('^[!#%&(-\\\\[\\\\]-_a-~]+$')",message="a kernel argument is one token of printable ASCII without blank, quote, backslash, '$' or backtick"
+// +kubebuilder:validation:XValidation:rule="self.matches('^[!#%&(-\\\\[\\\\]-_a-~]+$')",message="a kernel argument must be one token of printable ASCII without spaces, quotes, backslashes, '$' or backticks"
 type KernelArgument string
 
 // SettingText is the value of a sysctl or of a module parameter.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=256
-// +kubebuilder:validation:XValidation:rule="!self.contains('\\n') && !self.contains('\\r')",message="a value holds no newline"
+// +kubebuilder:validation:XValidation:rule="!self.contains('\\n') && !self.contains('\\r')",message="a value must not contain a newline"
 type SettingText string
 
 // WholeNumbers contains one to eight whole decimal numbers, separated by single spaces, e.g. "4096 1048576 16777216".
@@ -145,7 +145,7 @@ type WholeNumbers string
 
 // StorageClientProfileSpec declares settings for a set of nodes and mount options for PersistentVolumes.
 // Defaults are not written into the object; "kubectl storageclient plan" shows them.
-// +kubebuilder:validation:XValidation:rule="(has(self.nodeSelector) && (has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0 || has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)) != (has(self.allNodes) && self.allNodes)",fieldPath=".nodeSelector",message="give nodeSelector at least one label (matchLabels: {KEY: VALUE}) or expression, or allNodes: true instead of it"
+// +kubebuilder:validation:XValidation:rule="(has(self.nodeSelector) && (has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0 || has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)) != (has(self.allNodes) && self.allNodes)",fieldPath=".nodeSelector",message="set at least one label (matchLabels: {KEY: VALUE}) or expression in nodeSelector, or set allNodes: true instead"
 type StorageClientProfileSpec struct {
 	// nodeSelector selects the nodes of the profile by at least one label or expression. Set either nodeSelector or allNodes. Only
 	// Linux nodes match. Control-plane nodes match only if includeControlPlane is true.
@@ -214,7 +214,7 @@ type NodeTuning struct {
 	// an interface name. The agent applies values live and stores them in /etc/sysctl.d for later boots. At most 256 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
 	// sysctlsAtLeast maps kernel parameters to minimum values, e.g. net.ipv4.tcp_rmem: "4096 1048576 16777216". Keys are dotted
@@ -224,7 +224,7 @@ type NodeTuning struct {
 	// wins; with equal priority, it is a conflict. At most 64 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"
 	SysctlsAtLeast map[string]WholeNumbers `json:"sysctlsAtLeast,omitempty"`
 
 	// sunrpc sets the slot table limits of the Sun RPC client. They affect NFSv3 and NFSv4.0 only.
@@ -323,7 +323,7 @@ type KernelModule struct {
 	// +required
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 64 && k.matches('^[A-Za-z0-9_.-]+$'))",message="a module parameter's name is of letters, digits, '_', '.' and '-', at most 64"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 64 && k.matches('^[A-Za-z0-9_.-]+$'))",message="a module parameter name must have at most 64 characters: letters, digits, '_', '.' and '-'"
 	Parameters map[string]SettingText `json:"parameters"`
 }
 
@@ -586,7 +586,7 @@ type Rollout struct {
 }
 
 // Canary selects the nodes that get every change first.
-// +kubebuilder:validation:XValidation:rule="!(has(self.nodes) && has(self.nodeSelector))",message="give nodes or nodeSelector, not both"
+// +kubebuilder:validation:XValidation:rule="!(has(self.nodes) && has(self.nodeSelector))",message="set nodes or nodeSelector, not both"
 type Canary struct {
 	// nodes is the number of canary nodes: 1 to 5000. Do not set it together with nodeSelector. Default 1.
 	// +optional

@@ -109,8 +109,8 @@ const (
 type TrialVerdict string
 
 // TrialWorkload is the work of a trial on each mount.
-// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",fieldPath=".allowWrites",message="this workload writes: set allowWrites to true, or choose one that reads"
-// +kubebuilder:validation:XValidation:rule="!has(self.windowSeconds) || self.name == 'Observe'",fieldPath=".windowSeconds",message="only Observe has a window: leave it out, or choose Observe"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",fieldPath=".allowWrites",message="this workload writes: set allowWrites to true, or choose a workload that only reads"
+// +kubebuilder:validation:XValidation:rule="!has(self.windowSeconds) || self.name == 'Observe'",fieldPath=".windowSeconds",message="only Observe has a window: remove windowSeconds, or choose Observe"
 type TrialWorkload struct {
 	// name is Observe, Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential. Observe makes no
 	// mount, accepts no candidate, and counts the activity of the volume's mounts. CreateUnlink and WriteSequential write to a
@@ -121,7 +121,7 @@ type TrialWorkload struct {
 	// path is the directory of the work, relative to the root of the volume, without "..". Default ".", the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root, and must not hold '..'"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root and must not contain '..'"
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]*$`
 	Path string `json:"path,omitempty"`
 
@@ -160,9 +160,9 @@ type TrialGoal struct {
 }
 
 // StorageClientTrialSpec describes the comparison. It is immutable: create another trial for another comparison.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial never changes: delete it and create another one"
-// +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0)",fieldPath=".workload",message="a workload needs a candidate, profile or mountOptions, and not both; Observe takes none"
-// +kubebuilder:validation:XValidation:rule="self.workload.name != 'Observe' || (has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60) + 60 <= (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)",fieldPath=".workload.windowSeconds",messageExpression="'windowSeconds %d, and 60 s to ask the nodes, do not fit into timeoutSeconds %d: choose a shorter window, or a longer timeout'.format([(has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60), (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)])"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial is immutable: delete it and create a new one"
+// +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0)",fieldPath=".workload",message="set either profile or mountOptions as the candidate; Observe must have no candidate"
+// +kubebuilder:validation:XValidation:rule="self.workload.name != 'Observe' || (has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60) + 60 <= (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)",fieldPath=".workload.windowSeconds",messageExpression="'windowSeconds %d plus 60 s to query the nodes exceeds timeoutSeconds %d: choose a shorter window or a longer timeout'.format([(has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60), (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)])"
 type StorageClientTrialSpec struct {
 	// claimName is the name of a bound PersistentVolumeClaim in the trial's namespace. Its volume must be NFS or SMB; Observe also
 	// supports XFS.

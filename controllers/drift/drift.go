@@ -63,13 +63,13 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 
 func deviationText(s v1alpha1.SettingStatus) string {
 	if s.State == v1alpha1.SettingShadowed && s.Observed == s.Desired {
-		return fmt.Sprintf("%s is the declared %q until the next boot", s.Key, s.Desired)
+		return fmt.Sprintf("%s has the declared value %q until the next boot", s.Key, s.Desired)
 	}
 	return fmt.Sprintf("%s is %q, not the declared %q", s.Key, s.Observed, s.Desired)
 }
 
 func changeText(s v1alpha1.SettingStatus, healed int32) string {
-	return fmt.Sprintf("Something else changed %s to %q%s", s.Key, s.Drift.LastObserved, timesText(healed))
+	return fmt.Sprintf("Another program or user changed %s to %q%s", s.Key, s.Drift.LastObserved, timesText(healed))
 }
 
 // timesText returns the number of times, empty for one.

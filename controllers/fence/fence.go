@@ -82,10 +82,10 @@ func (f *Fence) Missing(ctx context.Context) (string, error) {
 	}
 	wrong, err := f.try(ctx, clientNode)
 	if err != nil {
-		return "", fmt.Errorf("try the fence on StorageClientNode %s: %w", clientNode.Name, err)
+		return "", fmt.Errorf("test the fence on StorageClientNode %s: %w", clientNode.Name, err)
 	}
 	if wrong != f.tried.wrong {
-		log.FromContext(ctx).Info("The fence around node agents was tried", "holds", wrong == "", "reason", wrong)
+		log.FromContext(ctx).Info("Tested the fence around node agents", "holds", wrong == "", "reason", wrong)
 	}
 	f.tried = trial{of: f.found, at: now, wrong: wrong}
 	return wrong, nil
@@ -127,9 +127,9 @@ func (f *Fence) find(ctx context.Context) (string, error) {
 	}
 	f.found = found{policy: versionOf(&policy), binding: versionOf(&binding)}
 	if binding.Spec.PolicyName != v1alpha1.AgentPolicy || !slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny) {
-		return fmt.Sprintf("%s %s does not enforce the policy of the same name: %s", kindBinding, key.Name, applyAgain), nil
+		return fmt.Sprintf("%s %s does not enforce the policy of the same name; %s", kindBinding, key.Name, applyAgain), nil
 	}
-	leavesOut := "%s %s leaves some StorageClientNodes out, by label or name: %s"
+	leavesOut := "%s %s excludes some StorageClientNodes by label or name; %s"
 	switch {
 	case selectsSome(policy.Spec.MatchConstraints):
 		return fmt.Sprintf(leavesOut, kindPolicy, key.Name, applyAgain), nil
@@ -165,9 +165,9 @@ func missingText(kind string, err error) (string, error) {
 	case err == nil:
 		return "", nil
 	case meta.IsNoMatchError(err):
-		return fmt.Sprintf("this cluster does not serve %s: upgrade to Kubernetes 1.30 or newer", kind), nil
+		return fmt.Sprintf("this cluster does not serve %s; upgrade to Kubernetes 1.30 or newer", kind), nil
 	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("%s %s is missing: %s", kind, v1alpha1.AgentPolicy, applyAgain), nil
+		return fmt.Sprintf("%s %s is missing; %s", kind, v1alpha1.AgentPolicy, applyAgain), nil
 	}
 	return "", fmt.Errorf("get %s %s: %w", kind, v1alpha1.AgentPolicy, err)
 }

@@ -175,18 +175,18 @@ func TestMissingSaysWhichAnswerWasWrong(t *testing.T) {
 		answer   error
 		want     string
 	}{
-		"the agent's own status is refused":                 {own, byPolicy, "an agent may not write the status of its own StorageClientNode"},
-		"the agent's own status is found invalid":           {own, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "an agent may not write the status of its own"},
+		"the agent's own status is refused":                 {own, byPolicy, "an agent may not write the status of its StorageClientNode"},
+		"the agent's own status is found invalid":           {own, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "an agent may not write the status of its"},
 		"the manager may not impersonate":                   {own, impersonation, "may not impersonate"},
 		"the manager may not impersonate another node":      {others, impersonation, "may not impersonate"},
 		"another node's status is admitted":                 {others, nil, "an agent may write the status of another node's"},
-		"another node's status is refused by the role":      {others, byRole, "something else refuses"},
-		"another node's status is refused by another":       {others, byOther, "something else refuses"},
+		"another node's status is refused by the role":      {others, byRole, "was rejected for another reason"},
+		"another node's status is refused by another":       {others, byOther, "was rejected for another reason"},
 		"the note is admitted":                              {note, nil, "status.rollout"},
-		"the note is refused by another":                    {note, byOther, "something else refuses"},
+		"the note is refused by another":                    {note, byOther, "was rejected for another reason"},
 		"spec is admitted":                                  {spec, nil, "write the spec"},
 		"spec is refused by the policy, as good as by role": {spec, byPolicy, ""},
-		"spec is not refused but found invalid":             {spec, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "something else refuses"},
+		"spec is not refused but found invalid":             {spec, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "was rejected for another reason"},
 		"metadata is admitted":                              {metadata, nil, "write the metadata"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,18 +73,18 @@ func questions(clientNode *v1alpha1.StorageClientNode) []question {
 	}
 	hash := map[string]any{"status": map[string]any{"hash": trialHash}}
 	return []question{
-		{action: "write the status of its own StorageClientNode", node: name, subresource: true, patch: hash, expected: admitted},
+		{action: "write the status of its StorageClientNode", node: name, subresource: true, patch: hash, expected: admitted},
 		{action: "write the status of another node's StorageClientNode", node: other, subresource: true, patch: hash, expected: rejectedByPolicy},
 		{
-			action: "write the manager's note, status.rollout, of its own StorageClientNode", node: name, subresource: true,
+			action: "write status.rollout of its StorageClientNode", node: name, subresource: true,
 			patch: map[string]any{"status": map[string]any{"rollout": map[string]any{"attempts": attempts + 1}}}, expected: rejectedByPolicy,
 		},
 		{
-			action: "write the spec of its own StorageClientNode", node: name,
+			action: "write the spec of its StorageClientNode", node: name,
 			patch: map[string]any{"spec": map[string]any{"release": !clientNode.Spec.Release}}, expected: rejected,
 		},
 		{
-			action: "write the metadata of its own StorageClientNode", node: name,
+			action: "write the metadata of its StorageClientNode", node: name,
 			patch: map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.PausedAnnotation: trialHash}}}, expected: rejected,
 		},
 	}
@@ -122,19 +122,19 @@ func (q question) send(ctx context.Context, agent client.Client, name string) er
 func (q question) checkResponse(err error) (string, error) {
 	switch {
 	case isNoAnswer(err):
-		return "", fmt.Errorf("ask whether an agent may %s: %w", q.action, err)
+		return "", fmt.Errorf("check whether an agent may %s: %w", q.action, err)
 	case err == nil && q.expected == admitted:
 		return "", nil
 	case err == nil:
-		return fmt.Sprintf("%s %s does not hold: an agent may %s. To restore it, %s", kindPolicy, v1alpha1.AgentPolicy, q.action, applyAgain), nil
+		return fmt.Sprintf("%s %s is not effective: an agent may %s; %s", kindPolicy, v1alpha1.AgentPolicy, q.action, applyAgain), nil
 	case isImpersonationRefused(err):
-		return fmt.Sprintf("cannot try the fence, since the manager may not impersonate an agent: %s. The answer was: %s", applyAgain, err), nil
+		return fmt.Sprintf("cannot test the fence because the manager may not impersonate an agent; %s (response: %s)", applyAgain, err), nil
 	case q.expected == admitted:
-		return fmt.Sprintf("an agent may not %s: %s, or correct what refuses it. The answer was: %s", q.action, applyAgain, err), nil
+		return fmt.Sprintf("an agent may not %s; %s, or correct the policy that denies it (response: %s)", q.action, applyAgain, err), nil
 	case isRejectedByPolicy(err), q.expected == rejected && apierrors.IsForbidden(err):
 		return "", nil
 	}
-	return fmt.Sprintf("cannot tell whether %s %s holds: something else refuses to let an agent %s. Correct what does, or %s. The answer was: %s",
+	return fmt.Sprintf("cannot test %s %s: the request of an agent to %s was rejected for another reason; correct it, or %s (response: %s)",
 		kindPolicy, v1alpha1.AgentPolicy, q.action, applyAgain, err), nil
 }
 

@@ -75,8 +75,8 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 		}
 		if s.Forgetting && !old.Forgetting {
 			r.sendEvent(after, corev1.EventTypeWarning, eventForgotten, fmt.Sprintf(
-				"NFS server %s keeps forgetting this node's client: another client calls itself the same, and both lose locks and open files. "+
-					"Compare host names and machine IDs of the server's clients", s.Server))
+				"NFS server %s keeps discarding this node's client; another client uses the same client ID, and both lose locks and open files; "+
+					"compare the host names and machine IDs of the server's clients", s.Server))
 		}
 	}
 	if name := after.Status.NFS4ClientName; name != "" && name != before.Status.NFS4ClientName {
@@ -95,23 +95,23 @@ func (r *Reporter) reportNamesakes(clientNode *v1alpha1.StorageClientNode) {
 		otherNodes := slices.DeleteFunc(slices.Clone(same.Nodes), func(node string) bool { return node == clientNode.Name })
 		if len(otherNodes) < len(same.Nodes) {
 			r.sendEvent(clientNode, corev1.EventTypeWarning, eventNamesake, fmt.Sprintf(
-				"Its NFSv4 client introduces itself as %q, as %s %s: on a server that both mount, each takes the other's locks and open files away. "+
-					"Declare node.nfs4UniqueID: FromNode, or give each a host name of its own", same.Name, verbOf(len(otherNodes)), text.List(otherNodes)))
+				"The node shares the NFSv4 client ID %q with %s %s; on a server that both mount, each client revokes the locks and open files of the other; "+
+					"declare node.nfs4UniqueID: FromNode, or set unique host names", same.Name, nodeNoun(len(otherNodes)), text.List(otherNodes)))
 		}
 	}
 }
 
-func verbOf(nodes int) string {
+func nodeNoun(nodes int) string {
 	if nodes == 1 {
-		return "does node"
+		return "node"
 	}
-	return "do nodes"
+	return "nodes"
 }
 
 func backText(old, s v1alpha1.ServerStatus) string {
-	note := fmt.Sprintf("%s server %s owes no answer any more", s.Protocol, s.Server)
+	note := fmt.Sprintf("%s server %s has no overdue requests", s.Protocol, s.Server)
 	if old.Since != nil {
-		note += ", for the first time since " + old.Since.UTC().Format(time.RFC3339)
+		note += " for the first time since " + old.Since.UTC().Format(time.RFC3339)
 	}
 	return note
 }

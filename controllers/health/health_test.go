@@ -36,25 +36,25 @@ func TestOneEventForEachChange(t *testing.T) {
 		"nothing happened": {before: server(v1alpha1.ServerAnswering), after: server(v1alpha1.ServerIdle)},
 		"it falls silent": {
 			before: server(v1alpha1.ServerAnswering), after: server(v1alpha1.ServerSilent),
-			want: []string{"Warning StorageUnreachable NFS server filer1 answers nothing since 2026-11-23T08:00:00Z: Check the server (1 volume pv1; 2 pods)"},
+			want: []string{"Warning StorageUnreachable NFS server filer1 does not respond since 2026-11-23T08:00:00Z: Check the server (1 volume pv1; 2 pods)"},
 		},
 		"it is silent when it is seen first": {
-			after: server(v1alpha1.ServerStuck), want: []string{"Warning StorageUnreachable NFS server filer1 leaves requests without an answer since 2026-11-23T08:00:00Z"},
+			after: server(v1alpha1.ServerStuck), want: []string{"Warning StorageUnreachable NFS server filer1 has overdue requests since 2026-11-23T08:00:00Z"},
 		},
 		"it stays so": {before: server(v1alpha1.ServerSilent), after: server(v1alpha1.ServerStuck)},
 		"it is back": {
 			before: server(v1alpha1.ServerSilent), after: server(v1alpha1.ServerAnswering),
-			want: []string{"Normal StorageReachable NFS server filer1 owes no answer any more, for the first time since 2026-11-23T08:00:00Z"},
+			want: []string{"Normal StorageReachable NFS server filer1 has no overdue requests for the first time since 2026-11-23T08:00:00Z"},
 		},
 		"its mounts are gone":              {before: server(v1alpha1.ServerSilent)},
 		"the other protocol of one server": {before: smb, after: server(v1alpha1.ServerAnswering)},
 		"its handles become stale": {
 			before: server(v1alpha1.ServerAnswering), after: stale,
-			want: []string{"Warning StorageHandlesStale NFS server filer1 refuses handles since 2026-11-23T08:00:00Z: Restart (1 volume pv1)"},
+			want: []string{"Warning StorageHandlesStale NFS server filer1 returns stale file handles since 2026-11-23T08:00:00Z: Restart (1 volume pv1)"},
 		},
-		"they stay so":                       {before: stale, after: stale},
-		"it goes on forgetting":              {before: forgetting, after: forgetting},
-		"it begins to forget the node again": {before: server(v1alpha1.ServerAnswering), after: forgetting, want: []string{"Warning StorageClientForgotten NFS server filer1 keeps forgetting this node's client: another client calls itself the same, and both lose locks and open files. Compare host names and machine IDs of the server's clients"}},
+		"they stay so":                          {before: stale, after: stale},
+		"the server keeps discarding it":        {before: forgetting, after: forgetting},
+		"the server starts to discard it again": {before: server(v1alpha1.ServerAnswering), after: forgetting, want: []string{"Warning StorageClientForgotten NFS server filer1 keeps discarding this node's client; another client uses the same client ID, and both lose locks and open files; compare the host names and machine IDs of the server's clients"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
@@ -92,10 +92,10 @@ func TestNodesWhoseClientsCallThemselvesTheSameAreNamed(t *testing.T) {
 		before, after *v1alpha1.StorageClientNode
 		want          int
 	}{
-		"it begins to":             {clientNode("n1", ""), clientNode("n1", "x"), 1},
-		"it goes on":               {clientNode("n1", "x"), clientNode("n1", "x"), 0},
-		"it has one of its own":    {clientNode("n3", "x"), clientNode("n3", "id/x"), 0},
-		"it introduces itself not": {clientNode("n4", "x"), clientNode("n4", ""), 0},
+		"it begins to":          {clientNode("n1", ""), clientNode("n1", "x"), 1},
+		"it goes on":            {clientNode("n1", "x"), clientNode("n1", "x"), 0},
+		"it has one of its own": {clientNode("n3", "x"), clientNode("n3", "id/x"), 0},
+		"it has no client ID":   {clientNode("n4", "x"), clientNode("n4", ""), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
@@ -104,7 +104,7 @@ func TestNodesWhoseClientsCallThemselvesTheSameAreNamed(t *testing.T) {
 				t.Fatalf("%d events, want %d", len(recorder.Events), test.want)
 			}
 			if test.want > 0 {
-				const want = `Warning StorageClientNamesake Its NFSv4 client introduces itself as "x", as does node n2: on a server that both mount, `
+				const want = `Warning StorageClientNamesake The node shares the NFSv4 client ID "x" with node n2; on a server that both mount, `
 				if got := <-recorder.Events; !strings.HasPrefix(got, want) {
 					t.Errorf("%s", got)
 				}

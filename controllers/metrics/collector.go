@@ -30,73 +30,73 @@ const (
 
 var (
 	profileCondition = prometheus.NewDesc("storageclient_profile_condition",
-		"Whether a condition of a profile has that status: 1 for the one that it has, 0 for the other two.",
+		"Status of a profile's condition: 1 for the current status, 0 for the other two.",
 		[]string{"profile", "condition", "status"}, nil)
 	profileNodes = prometheus.NewDesc("storageclient_profile_nodes",
-		"Nodes of a profile, as in its status.nodes. The states overlap; matched is all.",
+		"Nodes of a profile, as in its status.nodes. The states overlap; matched is the total.",
 		[]string{"profile", "state"}, nil)
 	profileVolumes = prometheus.NewDesc("storageclient_profile_volumes",
-		"PersistentVolumes of a profile, as in its status.volumes. The states overlap; matched is all.",
+		"PersistentVolumes of a profile, as in its status.volumes. The states overlap; matched is the total.",
 		[]string{"profile", "state"}, nil)
 	profileStaleMounts = prometheus.NewDesc("storageclient_profile_stale_mounts",
 		"Mounts of a profile's volumes that still have old options.",
 		[]string{"profile"}, nil)
 	profileWaitsForEvidence = prometheus.NewDesc("storageclient_profile_waiting_for_evidence",
-		"1 for a profile that goes on once a pod has mounted a volume with its new options, else 0.",
+		"1 if a profile waits for a pod to mount a volume with its new options, otherwise 0.",
 		[]string{"profile"}, nil)
 	nodes = prometheus.NewDesc("storageclient_nodes",
-		"Managed nodes: all, and those that are Ready and whose agent is silent, so that what it reported cannot be believed.",
+		"Managed nodes: all, and the Ready nodes with a silent agent, whose last report may be outdated.",
 		[]string{"state"}, nil)
 	settings = prometheus.NewDesc("storageclient_settings",
-		"Settings of all managed nodes by state, as their agents reported them last.",
+		"Settings of all managed nodes by state, from the last reports of their agents.",
 		[]string{"state"}, nil)
 	rolloutNodes = prometheus.NewDesc("storageclient_rollout_nodes",
 		"Managed nodes by phase of the rollout.",
 		[]string{"phase"}, nil)
 	rolloutBudget = prometheus.NewDesc("storageclient_rollout_budget_nodes",
-		"How many nodes of the cluster may be out of service at a time (--max-unavailable, resolved).",
+		"Maximum number of nodes in the cluster that may be out of service at a time (--max-unavailable, resolved).",
 		nil, nil)
 	rolloutClaims = prometheus.NewDesc("storageclient_rollout_claims",
-		"Nodes that are claimed in the budget: cordoned, or about to be.",
+		"Nodes that use the budget: cordoned, or about to be cordoned.",
 		nil, nil)
 	rolloutOldestClaim = prometheus.NewDesc("storageclient_rollout_oldest_claim_timestamp_seconds",
-		"When the oldest claim was made, in seconds since 1970. Absent while there is no claim.",
+		"Time of the oldest claim, in seconds since 1970. Absent if there is no claim.",
 		nil, nil)
 	nodeFailed = prometheus.NewDesc("storageclient_node_failed_info",
-		"1 for each node in phase Failed, and for each that failed and is gone, with the rollout's reason; the first 100 by name.",
+		"1 for each node in phase Failed, and for each failed node that no longer exists, with the rollout's reason; the first 100 by name.",
 		[]string{"node", "reason"}, nil)
 	serverNodes = prometheus.NewDesc("storageclient_server_nodes",
-		"Nodes by how a storage server stands with them: Answering, Idle, Silent or Stuck. Of 200 servers at most, those that fail nodes first; without nodes whose agent is silent.",
+		"Nodes by the state of a storage server: Answering, Idle, Silent or Stuck. At most 200 servers, failing servers first; excludes nodes with a silent agent.",
 		[]string{"server", "protocol", "state"}, nil)
 	serverConnections = prometheus.NewDesc("storageclient_server_connections",
-		"Connections that all nodes together have to a storage server.",
+		"Connections of all nodes to a storage server.",
 		[]string{"server", "protocol"}, nil)
 	serverForgetting = prometheus.NewDesc("storageclient_server_forgetting_nodes",
-		"Nodes whose NFSv4 client a storage server keeps forgetting, since another client calls itself the same.",
+		"Nodes whose NFSv4 client a storage server keeps discarding because another client uses the same client ID.",
 		[]string{"server", "protocol"}, nil)
 	serverStale = prometheus.NewDesc("storageclient_server_stale_nodes",
-		"Nodes with mounts whose files a storage server does not know any more: stale handles.",
+		"Nodes with mounts whose file handles a storage server no longer accepts: stale handles.",
 		[]string{"server", "protocol"}, nil)
 	serverVolumes = prometheus.NewDesc("storageclient_server_volumes",
 		"PersistentVolumes that managed nodes have mounted from a storage server.",
 		[]string{"server", "protocol"}, nil)
 	serverRequests = prometheus.NewDesc("storageclient_server_requests_possible",
-		"Requests that all nodes' volumes together may have in flight at a storage server: slots of connections, with NFSv4.1 and 4.2 those of each node's session. 0 for SMB.",
+		"Maximum number of requests in flight at a storage server from the volumes of all nodes: slots of connections, or of each node's session for NFSv4.1 and 4.2. 0 for SMB.",
 		[]string{"server", "protocol"}, nil)
 	serverVariants = prometheus.NewDesc("storageclient_server_option_variants",
-		"Mount options of which volumes of one storage server have different values; kubectl storageclient servers names them.",
+		"Mount options with different values on volumes of one storage server; kubectl storageclient servers lists them.",
 		[]string{"server", "protocol"}, nil)
 	serverVersion = prometheus.NewDesc("storageclient_server_protocol_version_info",
-		"1 for each protocol version that volumes of a storage server are mounted with.",
+		"1 for each protocol version of the mounted volumes of a storage server.",
 		[]string{"server", "protocol", "version"}, nil)
 	serverLimit = prometheus.NewDesc("storageclient_server_limit",
-		"The least connections and requests in flight that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent where none does.",
+		"Lowest limits of connections and requests in flight that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent if no profile declares a limit.",
 		[]string{"server", "protocol", "resource"}, nil)
 	nodesNamesakes = prometheus.NewDesc("storageclient_nfs_client_namesakes",
-		"Managed nodes whose NFSv4 clients introduce themselves by the same name, by that name; absent where each has its own. The first 100 names.",
+		"Managed nodes that share an NFSv4 client ID, by that ID; absent if every ID is unique. The first 100 IDs.",
 		[]string{"name"}, nil)
 	collected = prometheus.NewDesc("storageclient_collector_success",
-		"1 where all of the above could be read from the manager's cache, else 0: what could not be read is absent.",
+		"1 if all of the above metrics could be read from the manager's cache, otherwise 0: a metric that could not be read is absent.",
 		nil, nil)
 )
 

@@ -33,26 +33,26 @@ func NewTransitions() *Transitions {
 	t := &Transitions{
 		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "storageclient_node_drain_duration_seconds",
-			Help:    "How long drains took, from the cordon to the permit to reboot (done), or to the end of the attempt (timed_out, withdrawn, failed).",
+			Help:    "Duration of drains, from the cordon to the reboot permit (done), or to the end of the attempt (timed_out, withdrawn, failed).",
 			Buckets: buckets,
 		}, []string{"result"}),
 		reboots: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "storageclient_node_reboot_duration_seconds",
-			Help:    "How long reboots took, from the permit to the node's report under its new boot ID (done), or to its end (failed, withdrawn).",
+			Help:    "Duration of reboots, from the permit to the node's report with its new boot ID (done), or to the end of the attempt (failed, withdrawn).",
 			Buckets: buckets,
 		}, []string{"result"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_node_failures_total",
-			Help: "How often a node has gone to phase Failed, by the rollout's reason.",
+			Help: "Number of times that a node entered phase Failed, by the rollout's reason.",
 		}, []string{"reason"}),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_settings_drift_total",
-			Help: "How often something else had changed a setting of a node and its agent set it again, or a setting was reported as Drifted or Shadowed that had not been before, by the first word of its key (sysctl, module, kernelArgument).",
+			Help: "Number of times that another program or user changed a setting of a node and its agent set it again, or that a setting newly became Drifted or Shadowed, by the first word of its key (sysctl, module, kernelArgument).",
 		}, []string{"subject"}),
 	}
 	t.inVain = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "storageclient_evictions_in_vain_total",
-		Help: "Pods that were evicted by drains which ended without a reboot. The goal is 0.",
+		Help: "Pods that were evicted by drains that did not lead to a reboot. The goal is 0.",
 	})
 	for _, result := range []string{resultDone, resultTimedOut, resultWithdrawn, resultFailed} {
 		t.drains.WithLabelValues(result)

@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if clientNode != nil && !fleet.Owns(&node, clientNode) {
 		// It belongs to another machine. It is deleted without waiting for the garbage collector.
-		log.FromContext(ctx).Info("Deleting the StorageClientNode of a former Node", "StorageClientNode", clientNode.Name)
+		log.FromContext(ctx).Info("Deleting the StorageClientNode of a deleted Node", "StorageClientNode", clientNode.Name)
 		if err := r.deleteClientNode(ctx, clientNode); err != nil {
 			return reconcile.Result{}, err
 		}

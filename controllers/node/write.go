@@ -113,7 +113,7 @@ func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
 		return err
 	}
 	if s.Unfenced != "" {
-		log.FromContext(ctx).V(1).Info("Node gets no agent", "reason", s.Unfenced)
+		log.FromContext(ctx).V(1).Info("Node agent is not rolled out to the node", "reason", s.Unfenced)
 		return nil
 	}
 	return write.PatchLabel(ctx, r, s.Node.Name, v1alpha1.ManagedLabel, ptr.To(v1alpha1.True))

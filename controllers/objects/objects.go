@@ -36,7 +36,7 @@ func All[T client.Object](ctx context.Context, reader client.Reader, list client
 	return out, apimeta.EachListItem(list, func(item runtime.Object) error {
 		object, ok := item.(T)
 		if !ok {
-			return fmt.Errorf("%T lists %T", list, item)
+			return fmt.Errorf("unexpected item %T in %T", item, list)
 		}
 		out = append(out, object)
 		return nil
@@ -49,7 +49,7 @@ func objectsOf[T client.Object](objects []any, namespace string) ([]T, error) {
 	for _, cached := range objects {
 		object, ok := cached.(T)
 		if !ok {
-			return nil, fmt.Errorf("the cache holds %T, not %T", cached, *new(T))
+			return nil, fmt.Errorf("cache contains %T, not %T", cached, *new(T))
 		}
 		if namespace == "" || object.GetNamespace() == namespace {
 			out = append(out, object)
@@ -104,7 +104,7 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opt
 func (c *sharingClient) newObject(list client.ObjectList) (client.Object, error) {
 	kind, err := apiutil.GVKForObject(list, c.Scheme())
 	if err != nil {
-		return nil, fmt.Errorf("kind of %T: %w", list, err)
+		return nil, fmt.Errorf("get kind of %T: %w", list, err)
 	}
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
 	if _, ok := list.(*metav1.PartialObjectMetadataList); ok {
@@ -118,7 +118,7 @@ func (c *sharingClient) newObject(list client.ObjectList) (client.Object, error)
 	}
 	object, ok := created.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no object", created)
+		return nil, fmt.Errorf("%T is not a client.Object", created)
 	}
 	return object, nil
 }

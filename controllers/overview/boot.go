@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-const onlyControlPlane = "the only control-plane node is not rebooted by the rollout; reboot it by hand"
+const onlyControlPlane = "the rollout does not reboot the only control-plane node; reboot it manually"
 
 // RebootOf returns the plan of a profile for one node. due is false if the node needs no boot for settings of that profile. wanted contains the
 // desired settings of all profiles for the node; clientNode is nil if no agent has reported.

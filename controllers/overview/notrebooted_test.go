@@ -117,7 +117,7 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 		return strings.Join(out, ", ")
 	}
 	c := Cluster{Profiles: []v1alpha1.StorageClientProfile{p}, Nodes: nodes, MaxUnavailable: intstr.FromInt32(1), Now: friday}
-	if got, want := list(c), "b-manager, b-other, not a-first: the only control-plane node is not rebooted by the rollout; reboot it by hand"; got != want {
+	if got, want := list(c), "b-manager, b-other, not a-first: the rollout does not reboot the only control-plane node; reboot it manually"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	c.Nodes = append(slices.Clone(nodes), zoned("x", "x", func(n *corev1.Node) { n.Labels = map[string]string{controlPlane: ""} }))
@@ -133,7 +133,7 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 	for _, name := range []string{"gold-1", "gold-2"} {
 		c.Nodes = append(c.Nodes, zoned(name, "aa", func(n *corev1.Node) { n.Labels["tier"] = "gold" }))
 	}
-	const want = "gold-1, b-manager, gold-2, b-other, not a-first: the only control-plane node is not rebooted by the rollout; reboot it by hand"
+	const want = "gold-1, b-manager, gold-2, b-other, not a-first: the rollout does not reboot the only control-plane node; reboot it manually"
 	if got := list(c); got != want {
 		t.Errorf("with two groups: got %s, want %s", got, want)
 	}

@@ -129,7 +129,7 @@ func NoteText(r *v1alpha1.RolloutStatus) string {
 	if r.Refusal == "" {
 		return r.Message
 	}
-	return fmt.Sprintf("%s [trying again: %s]", r.Message, r.Refusal)
+	return fmt.Sprintf("%s [retrying: %s]", r.Message, r.Refusal)
 }
 
 func isInService(phase v1alpha1.RolloutPhase) bool {

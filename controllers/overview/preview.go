@@ -159,9 +159,9 @@ func holdReason(node *corev1.Node) string {
 	case pause.IsAnnotated(node):
 		return "node has the annotation " + v1alpha1.PausedAnnotation
 	case node.Spec.Unschedulable && !isClaimed:
-		return "node was cordoned by somebody else"
+		return "node was cordoned by another controller or user"
 	case !agentpod.IsNodeReady(node) && !isClaimed:
-		return "node NotReady"
+		return "node is not Ready"
 	}
 	return ""
 }

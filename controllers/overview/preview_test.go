@@ -57,8 +57,8 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 		order = append(order, strings.TrimSuffix(r.Node+" in "+r.Zone+": "+r.Held, ": "))
 	}
 	want := []string{
-		"chosen in y", "b-2 in b", "b-1 in b", "ours in c", "manager in a", "cordoned in a: node was cordoned by somebody else",
-		"down in a: node NotReady", "never in a: node has the annotation " + v1alpha1.NeverDisruptAnnotation,
+		"chosen in y", "b-2 in b", "b-1 in b", "ours in c", "manager in a", "cordoned in a: node was cordoned by another controller or user",
+		"down in a: node is not Ready", "never in a: node has the annotation " + v1alpha1.NeverDisruptAnnotation,
 	}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)

@@ -297,7 +297,7 @@ func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClie
 		return
 	}
 	if never != "" && !joint.Refused {
-		joint.Refused, joint.Held = true, fmt.Sprintf("profile %s has reboot policy Never: staged until somebody reboots the node", never)
+		joint.Refused, joint.Held = true, fmt.Sprintf("profile %s has reboot policy Never; staged until the node reboots", never)
 	}
 	if t.reboots == nil {
 		t.reboots = map[string]JointReboot{}

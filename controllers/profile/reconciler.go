@@ -204,7 +204,7 @@ func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.S
 		if value, found := stored.Data[profile]; found && name == v1alpha1.FailuresConfigMap {
 			var wrong error
 			if s.Failures, wrong = v1alpha1.DecodeFailures(value); wrong != nil {
-				s.FailuresUnread = fmt.Sprintf("Cannot read which nodes have failed: correct key %s of ConfigMap %s, or remove it", profile, key)
+				s.FailuresUnread = fmt.Sprintf("Cannot decode the failed nodes; correct or remove key %s of ConfigMap %s", profile, key)
 			}
 		}
 	}

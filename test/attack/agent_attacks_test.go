@@ -24,7 +24,7 @@ func agentAttacks() []attack {
 	daemonSet := thing("apps", "v1", "DaemonSet", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet)
 	return []attack{
 		{id: "agent-status-of-another-node", by: agentOne, tries: "report for node-2",
-			stop: byAgentFence, says: "its own StorageClientNode only", try: reportOf("node-2"), twin: own},
+			stop: byAgentFence, says: "only its own StorageClientNode", try: reportOf("node-2"), twin: own},
 		{id: "agent-spec-of-another-node", by: agentOne, tries: "change the spec of node-2's StorageClientNode",
 			stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, try: merge(clientNode("node-2"), `{"spec":{"release":true}}`), twin: own},
 		{id: "agent-own-spec", by: agentOne, tries: "change its own spec",
@@ -35,10 +35,10 @@ func agentAttacks() []attack {
 		{id: "agent-orders-trial", by: agentOne, tries: "order itself a trial",
 			stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, try: merge(clientNode("node-1"), trialOrder(`"hard"`)), twin: own},
 		{id: "agent-note", by: agentOne, tries: "change the manager's status.rollout of its node",
-			stop: byAgentFence, says: "status.rollout is the manager's",
+			stop: byAgentFence, says: "a node agent may not change status.rollout",
 			try: mergeStatus(clientNode("node-1"), `{"status":{"rollout":{"phase":"UpToDate"}}}`), twin: own},
 		{id: "agent-note-removed", by: agentOne, tries: "remove the manager's status.rollout of its node",
-			stop: byAgentFence, says: "status.rollout is the manager's", try: mergeStatus(clientNode("node-1"), `{"status":{"rollout":null}}`), twin: own},
+			stop: byAgentFence, says: "a node agent may not change status.rollout", try: mergeStatus(clientNode("node-1"), `{"status":{"rollout":null}}`), twin: own},
 		{id: "agent-label", by: agentOne, tries: "change the labels of its StorageClientNode",
 			stop: byRBAC, says: `cannot patch resource "storageclientnodes"`,
 			try: merge(clientNode("node-1"), `{"metadata":{"labels":{"example.com/pool":null}}}`), twin: own},

@@ -98,9 +98,9 @@ func managerAttacksOnClones() []attack {
 	}
 	return []attack{
 		{id: "manager-clone-for-tenant", by: manager, tries: "give a clone of a volume to a claim in another namespace",
-			stop: fence, says: "for the claim of its name", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.Namespace = tenantNamespace })},
+			stop: fence, says: "the claim with its name", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.Namespace = tenantNamespace })},
 		{id: "manager-clone-deletes", by: manager, tries: "have a volume's data deleted with a clone of it",
-			stop: fence, says: "stays when it is deleted", twin: volumeTwin,
+			stop: fence, says: "the reclaim policy Retain", twin: volumeTwin,
 			try: pv(func(pv *corev1.PersistentVolume) {
 				pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 			})},
@@ -110,7 +110,7 @@ func managerAttacksOnClones() []attack {
 				pv.Spec.NFS, pv.Spec.HostPath, pv.Spec.MountOptions = nil, &corev1.HostPathVolumeSource{Path: "/etc"}, nil
 			})},
 		{id: "manager-clone-of-class", by: manager, tries: "give a clone a StorageClass, so that other controllers manage it",
-			stop: fence, says: "nothing but its source", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "fast" })},
+			stop: fence, says: "with only its source", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "fast" })},
 		{id: "manager-clone-annotated", by: manager, tries: "have a provisioner treat a clone as its own volume, and delete it",
 			stop: fence, says: "annotations", twin: volumeTwin,
 			try: pv(func(pv *corev1.PersistentVolume) {
@@ -122,54 +122,54 @@ func managerAttacksOnClones() []attack {
 			stop: byRBAC, says: `cannot create resource "persistentvolumeclaims"`, twin: claimTwin,
 			try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Namespace = tenantNamespace })},
 		{id: "manager-claim-of-volume", by: manager, tries: "claim another user's volume in the namespace of clones",
-			stop: fence, says: "the volume of its name", twin: claimTwin, try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-1" })},
+			stop: fence, says: "the volume with its name", twin: claimTwin, try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-1" })},
 		{id: "manager-claim-of-class", by: manager, tries: "have a StorageClass provision a volume for it",
 			stop: fence, says: "no StorageClass", twin: claimTwin, try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("fast") })},
 		{id: "manager-clone-pod-image", by: manager, tries: "run another image in the Pod of a clone",
 			stop: fence, says: "trial runner's image", twin: podTwin, try: container(func(c *corev1.Container) { c.Image = "evil.example.com/a" })},
 		{id: "manager-clone-pod-command", by: manager, tries: "run another command in the Pod of a clone",
-			stop: fence, says: "nothing else", twin: podTwin, try: container(func(c *corev1.Container) { c.Args = []string{"run"} })},
+			stop: fence, says: "may run only", twin: podTwin, try: container(func(c *corev1.Container) { c.Args = []string{"run"} })},
 		{id: "manager-clone-pod-probe", by: manager, tries: "run another command as the probe of a clone's Pod",
-			stop: fence, says: "nothing else", twin: podTwin, try: container(func(c *corev1.Container) { c.ReadinessProbe.Exec.Command = []string{"/node-agent", "run"} })},
+			stop: fence, says: "may run only", twin: podTwin, try: container(func(c *corev1.Container) { c.ReadinessProbe.Exec.Command = []string{"/node-agent", "run"} })},
 		{id: "manager-clone-pod-secret", by: manager, tries: "give a Secret to the Pod of a clone",
-			stop: fence, says: "only volume", twin: podTwin,
+			stop: fence, says: "only one volume", twin: podTwin,
 			try: pod(func(p *corev1.Pod) {
 				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
 			})},
 		{id: "manager-clone-pod-pull-secret", by: manager, tries: "have the Pod of a clone pull its image with a Secret that the trial runner does not have",
-			stop: fence, says: "no secrets but", twin: podTwin,
+			stop: fence, says: "secrets other", twin: podTwin,
 			try: pod(func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} })},
 		{id: "manager-clone-pod-writes", by: manager, tries: "write to a clone",
-			stop: fence, says: "does not write", twin: podTwin, try: container(func(c *corev1.Container) { c.VolumeMounts[0].ReadOnly = false })},
+			stop: fence, says: "must not write", twin: podTwin, try: container(func(c *corev1.Container) { c.VolumeMounts[0].ReadOnly = false })},
 		{id: "manager-clone-pod-token", by: manager, tries: "give the Pod of a clone a token",
-			stop: fence, says: "no token", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(true) })},
+			stop: fence, says: "a token", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(true) })},
 		{id: "manager-clone-pod-stays", by: manager, tries: "have the Pod of a clone run without an end",
-			stop: fence, says: "ends by itself", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil })},
+			stop: fence, says: "a deadline of at most", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil })},
 		{id: "manager-clone-pod-drives-away", by: manager, tries: "have the Pod of a clone preempt other Pods",
-			stop: fence, says: "no priority", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" })},
+			stop: fence, says: "a priority", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" })},
 		{id: "manager-clone-pod-privileged", by: manager, tries: "run the Pod of a clone with privileges",
 			stop: byPodSecurity, says: "restricted", twin: podTwin,
 			try: container(func(c *corev1.Container) {
 				c.SecurityContext.Privileged, c.SecurityContext.AllowPrivilegeEscalation = ptr.To(true), ptr.To(true)
 			})},
 		{id: "manager-clone-pass-work", by: manager, tries: "run other work than a trial's in the Pod of a clone",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(1, "--name=Delete"))},
+			stop: fence, says: "may run only", twin: passTwin, try: pass(passArgument(1, "--name=Delete"))},
 		{id: "manager-clone-pass-path", by: manager, tries: "have a pass work outside of the clone",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(2, "--path=a/../../proc"))},
+			stop: fence, says: "may run only", twin: passTwin, try: pass(passArgument(2, "--path=a/../../proc"))},
 		{id: "manager-clone-pass-root", by: manager, tries: "have a pass work anywhere in its container",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(2, "--path=/proc"))},
+			stop: fence, says: "may run only", twin: passTwin, try: pass(passArgument(2, "--path=/proc"))},
 		{id: "manager-clone-pass-pause", by: manager, tries: "have a pass run longer",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(3, "--pause=9h"))},
+			stop: fence, says: "may run only", twin: passTwin, try: pass(passArgument(3, "--pause=9h"))},
 		{id: "manager-clone-pass-argument", by: manager, tries: "give a pass another argument",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(passArgument(4, "--host-root=/"))},
+			stop: fence, says: "may run only", twin: passTwin, try: pass(passArgument(4, "--host-root=/"))},
 		{id: "manager-clone-pass-probe", by: manager, tries: "run another command next to a pass",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(func(p *corev1.Pod) {
+			stop: fence, says: "may run only", twin: passTwin, try: pass(func(p *corev1.Pod) {
 				p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/node-agent", "trial-read"}}}}
 			})},
 		{id: "manager-clone-pass-tells", by: manager, tries: "have the kubelet return another file from a pass's container",
-			stop: fence, says: "nothing else", twin: passTwin, try: pass(func(p *corev1.Pod) { p.Spec.Containers[0].TerminationMessagePath = "/volume/secret" })},
+			stop: fence, says: "may run only", twin: passTwin, try: pass(func(p *corev1.Pod) { p.Spec.Containers[0].TerminationMessagePath = "/volume/secret" })},
 		{id: "manager-clone-pass-writes", by: manager, tries: "write to the clone of a read-only trial",
-			stop: fence, says: "does not write", twin: writeTwin, try: pass(passArgument(1, "--name=CreateUnlink"), writable)},
+			stop: fence, says: "must not write", twin: writeTwin, try: pass(passArgument(1, "--name=CreateUnlink"), writable)},
 		{id: "manager-clone-pass-as-root", by: manager, tries: "have a pass work as root",
 			stop: byPodSecurity, says: "restricted", twin: passTwin, try: pass(func(p *corev1.Pod) {
 				p.Spec.SecurityContext.RunAsUser, p.Spec.SecurityContext.RunAsNonRoot = ptr.To[int64](0), ptr.To(false)

@@ -36,7 +36,7 @@ func trialAttacks() []attack {
 	out := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Path = "../other" }
 	writes := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Name = v1alpha1.WorkloadWriteSequential }
 	return []attack{
-		{id: "tenant-tries-options", by: tenant, tries: "have a node mount its volume with any options", stop: byTryPolicy, says: "may not try mount options", twin: mine,
+		{id: "tenant-tries-options", by: tenant, tries: "have a node mount its volume with any options", stop: byTryPolicy, says: "may not try their own mount options", twin: mine,
 			try: create(trialOf(tenantNamespace, "own", own))},
 		{id: "tenant-trial-elsewhere", by: tenant, tries: "try a claim of another namespace", stop: byRBAC, says: `cannot create resource "storageclienttrials"`, twin: mine,
 			try: create(trialOf(v1alpha1.ManagerNamespace, "mine"))},

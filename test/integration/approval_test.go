@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-const askAnApprover = "ask somebody with the ClusterRole storage-client-approver"
+const askAnApprover = "ask a user with the ClusterRole storage-client-approver"
 
 var _ = Describe("The approval of reboots", func() {
 	var author, approver, editor client.Client
@@ -52,7 +52,7 @@ var _ = Describe("The approval of reboots", func() {
 		Entry("once and for all, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },
 			reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
 		Entry("another plan, where nobody is asked", onAutomatic, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`,
-			"spec: the change decides which nodes reboot, or how, and spec.rollout.reboot.policy is Automatic: "),
+			"spec: the change affects which nodes reboot or how, and spec.rollout.reboot.policy is Automatic: "),
 	)
 
 	It("needs the verb approve of whoever creates a profile that is approved", func() {

@@ -89,7 +89,7 @@ var _ = Describe("An immutable ConfigMap of the rollout", func() {
 		condition := stalledOf("eda")
 		Expect(condition.Reason).To(Equal(v1alpha1.ReasonConfigMapImmutable))
 
-		_, typed, found := strings.Cut(condition.Message, "create it anew: ")
+		_, typed, found := strings.Cut(condition.Message, "recreate it: ")
 		Expect(found).To(BeTrue(), condition.Message)
 		shell := exec.CommandContext(ctx, "sh", "-c", `kubectl() { "$KUBECTL" "$@"; }; `+typed)
 		shell.Dir = GinkgoT().TempDir()

@@ -49,7 +49,7 @@ var _ = Describe("The fence around a node agent", func() {
 		}
 		agent = clientWithToken(tokenFor(agentPod("node-1")))
 		// A policy takes a moment to be compiled after its creation.
-		Eventually(func() error { return report(agent, "node-2") }).Should(MatchError(ContainSubstring("its own StorageClientNode only")))
+		Eventually(func() error { return report(agent, "node-2") }).Should(MatchError(ContainSubstring("only its own StorageClientNode")))
 	})
 
 	status := func(change func(*v1alpha1.StorageClientNode)) func(client.Client) error {
@@ -80,7 +80,7 @@ var _ = Describe("The fence around a node agent", func() {
 	})
 
 	It("refuses the status of another node", func() {
-		expectRefused(report(agent, "node-2"), "the agent of node node-1 may write its own StorageClientNode only, not node-2")
+		expectRefused(report(agent, "node-2"), "the agent of node node-1 may write only its own StorageClientNode, not node-2")
 		object := &v1alpha1.StorageClientNode{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "node-2"}, object)).To(Succeed())
 		Expect(object.Status.Hash).To(BeEmpty())
@@ -98,7 +98,7 @@ var _ = Describe("The fence around a node agent", func() {
 
 	DescribeTable("refuses to have status.rollout",
 		func(change func(*v1alpha1.StorageClientNode)) {
-			expectRefused(status(change)(agent), "status.rollout is the manager's")
+			expectRefused(status(change)(agent), "a node agent may not change status.rollout")
 		},
 		Entry("changed", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout.Phase = v1alpha1.RolloutUpToDate }),
 		Entry("dropped", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout = nil }),
@@ -127,7 +127,7 @@ var _ = Describe("The fence around a node agent", func() {
 		add := status(func(n *v1alpha1.StorageClientNode) {
 			n.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate}
 		})
-		expectRefused(add(agent), "status.rollout is the manager's")
+		expectRefused(add(agent), "a node agent may not change status.rollout")
 	})
 
 	It("gives no right on spec, on Nodes, on Pods or on profiles", func() {
@@ -147,24 +147,24 @@ var _ = Describe("The fence around a node agent", func() {
 
 		DescribeTable("still refuses",
 			func(write func(client.Client) error, reason string) { expectRefused(write(agent), reason) },
-			Entry("a change of spec", mergePatch("node-1", `{"spec":{"release":true}}`), "spec is the manager's"),
-			Entry("volumes of its own choice", mergePatch("node-1", `{"spec":{"volumes":[{"name":"pv","readAheadKiB":4}]}}`), "spec is the manager's"),
-			Entry("the removal of spec", mergePatch("node-1", `{"spec":null}`), "spec is the manager's"),
-			Entry("a label", mergePatch("node-1", `{"metadata":{"labels":{"a":"b"}}}`), "labels, annotations, owner references and finalizers are the manager's"),
-			Entry("an annotation", mergePatch("node-1", `{"metadata":{"annotations":{"a":"b"}}}`), "labels, annotations, owner references and finalizers are the manager's"),
-			Entry("a finalizer", mergePatch("node-1", `{"metadata":{"finalizers":["a.example/b"]}}`), "labels, annotations, owner references and finalizers are the manager's"),
+			Entry("a change of spec", mergePatch("node-1", `{"spec":{"release":true}}`), "a node agent may not change spec"),
+			Entry("volumes of its own choice", mergePatch("node-1", `{"spec":{"volumes":[{"name":"pv","readAheadKiB":4}]}}`), "a node agent may not change spec"),
+			Entry("the removal of spec", mergePatch("node-1", `{"spec":null}`), "a node agent may not change spec"),
+			Entry("a label", mergePatch("node-1", `{"metadata":{"labels":{"a":"b"}}}`), "a node agent may not change labels, annotations, owner references or finalizers"),
+			Entry("an annotation", mergePatch("node-1", `{"metadata":{"annotations":{"a":"b"}}}`), "a node agent may not change labels, annotations, owner references or finalizers"),
+			Entry("a finalizer", mergePatch("node-1", `{"metadata":{"finalizers":["a.example/b"]}}`), "a node agent may not change labels, annotations, owner references or finalizers"),
 			Entry("an owner reference", mergePatch("node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"node-1","uid":"u"}]}}`),
-				"labels, annotations, owner references and finalizers are the manager's"),
-			Entry("another node's spec", mergePatch("node-2", `{"spec":{"release":true}}`), "its own StorageClientNode only"),
+				"a node agent may not change labels, annotations, owner references or finalizers"),
+			Entry("another node's spec", mergePatch("node-2", `{"spec":{"release":true}}`), "only its own StorageClientNode"),
 			Entry("the deletion of its own object", func(c client.Client) error {
 				return c.Delete(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
-			}, "may neither create nor delete"),
+			}, "may not create or delete"),
 			Entry("the creation of its own object", func(c client.Client) error {
 				return c.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
-			}, "may neither create nor delete"),
+			}, "may not create or delete"),
 			Entry("the creation of another", func(c client.Client) error {
 				return c.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-3"}})
-			}, "its own StorageClientNode only"),
+			}, "only its own StorageClientNode"),
 		)
 	})
 
@@ -237,7 +237,7 @@ var _ = Describe("The fence around a node agent", func() {
 			Entry("the policy admits everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"true"}]}]`,
 				"an agent may write the status of another node's StorageClientNode"),
 			Entry("the policy refuses everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"false"}]}]`,
-				"an agent may not write the status of its own StorageClientNode"),
+				"an agent may not write the status of its StorageClientNode"),
 			Entry("the policy is about another user", aPolicy,
 				`[{"op":"replace","path":"/spec/matchConditions/0/expression","value":"request.userInfo.username == 'system:serviceaccount:elsewhere:storage-client-node-agent'"}]`,
 				"an agent may write the status of another node's StorageClientNode"),
@@ -246,11 +246,11 @@ var _ = Describe("The fence around a node agent", func() {
 			Entry("the policy is about creation alone", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/operations","value":["CREATE"]}]`,
 				"an agent may write the status of another node's StorageClientNode"),
 			Entry("the policy goes by a label", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
-				"ValidatingAdmissionPolicy storage-client-node-agent leaves some StorageClientNodes out"),
+				"ValidatingAdmissionPolicy storage-client-node-agent excludes some StorageClientNodes"),
 			Entry("the policy takes dry runs for writes", aPolicy, `[{"op":"replace","path":"/spec/variables/2/expression","value":"false"}]`,
-				"an agent may not write the status of its own StorageClientNode"),
-			Entry("the policy looks at no node", aPolicy, withoutRule("its own StorageClientNode only"), "an agent may write the status of another node's StorageClientNode"),
-			Entry("the policy looks at no note", aPolicy, withoutRule("status.rollout is the manager's"), "an agent may write the manager's note"),
+				"an agent may not write the status of its StorageClientNode"),
+			Entry("the policy looks at no node", aPolicy, withoutRule("only its own StorageClientNode"), "an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy looks at no note", aPolicy, withoutRule("a node agent may not change status.rollout"), "an agent may write status.rollout"),
 			Entry("the binding warns", aBinding, `[{"op":"replace","path":"/spec/validationActions","value":["Warn"]}]`, "does not enforce"),
 			Entry("the binding audits", aBinding, `[{"op":"replace","path":"/spec/validationActions","value":["Audit"]}]`, "does not enforce"),
 			Entry("the binding excludes the resource", aBinding,
@@ -260,15 +260,15 @@ var _ = Describe("The fence around a node agent", func() {
 				`[{"op":"add","path":"/spec/matchResources","value":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["pods"]}]}}]`,
 				"an agent may write the status of another node's StorageClientNode"),
 			Entry("the binding goes by a label", aBinding, `[{"op":"add","path":"/spec/matchResources","value":{"objectSelector":{"matchLabels":{"a":"b"}}}}]`,
-				"ValidatingAdmissionPolicyBinding storage-client-node-agent leaves some StorageClientNodes out"),
+				"ValidatingAdmissionPolicyBinding storage-client-node-agent excludes some StorageClientNodes"),
 			Entry("agents have no right to report", &rbacv1.ClusterRole{}, `[{"op":"replace","path":"/rules","value":[]}]`,
-				"an agent may not write the status of its own StorageClientNode"),
+				"an agent may not write the status of its StorageClientNode"),
 		)
 
 		It("takes a binding's selector of namespaces for what it is: StorageClientNodes are in none", func() {
 			changeTemporarily(aBinding, v1alpha1.AgentPolicy, `[{"op":"add","path":"/spec/matchResources","value":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}]`)
 			Consistently(missingFor(manager)).WithTimeout(time.Second).Should(BeEmpty())
-			expectRefused(report(agent, "node-2"), "its own StorageClientNode only")
+			expectRefused(report(agent, "node-2"), "only its own StorageClientNode")
 		})
 
 		DescribeTable("is found out where agents have a right too many and the policy does not take it back:",
@@ -277,7 +277,7 @@ var _ = Describe("The fence around a node agent", func() {
 				changeTemporarily(aPolicy, v1alpha1.AgentPolicy, withoutRule(rule))
 				Eventually(missingFor(manager)).Should(ContainSubstring(want))
 			},
-			Entry("spec", "spec is the manager's", "an agent may write the spec"),
+			Entry("spec", "a node agent may not change spec", "an agent may write the spec"),
 			Entry("metadata", "labels, annotations", "an agent may write the metadata"),
 		)
 

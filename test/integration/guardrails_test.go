@@ -507,11 +507,11 @@ func defaultEntries() []TableEntry {
 
 func malformedEntries() []TableEntry {
 	const (
-		pattern = "must hold names one to a line, or beginnings of names with a * at the end"
-		named   = "must hold lines of a name, a colon, a blank and a whole number"
-		numbers = "must hold lines of a name, a colon, a blank and whole numbers"
-		number  = "must hold a whole number of at least 0"
-		share   = "must hold a number of at least 1, a percentage from 1% to 100%, or one of each"
+		pattern = "must contain names or name prefixes with a trailing *, one per line"
+		named   = "must contain lines with a name, a colon, a space and an integer"
+		numbers = "must contain lines with a name, a colon, a space and integers"
+		number  = "must contain an integer of at least 0"
+		share   = "must contain a number of at least 1, a percentage from 1% to 100%, or one of each"
 		unknown = "is not a known limit; see docs/guardrails.md"
 	)
 	return []TableEntry{
@@ -539,11 +539,11 @@ func malformedEntries() []TableEntry {
 		Entry("a share above all", "rollout.maxConcurrentLive.maximum", "101%", share),
 		Entry("two shares on a line", "rollout.volumes.maxPerStep.maximum", "10% 5", share),
 		Entry("an empty share", "rollout.maxUnavailable.maximum", "", share),
-		Entry("a flag in other words", "rollout.drain.force.allowed", "no", "must hold true or false"),
-		Entry("an empty flag", "includeControlPlane.allowed", "", "must hold true or false"),
-		Entry("a policy that there is not", "rollout.reboot.policy.allowed", "OnApprovel", "must hold Automatic, OnApproval and Never"),
-		Entry("an onConflict that there is not", "volumes.onConflict.allowed", "Keep", "must hold KeepVolume, UseProfileOverClass and UseProfile"),
-		Entry("a gitOpsOwned that there is not", "volumes.gitOpsOwned.allowed", "Report", "must hold ReportOnly and Patch"),
+		Entry("a flag in other words", "rollout.drain.force.allowed", "no", "must contain true or false"),
+		Entry("an empty flag", "includeControlPlane.allowed", "", "must contain true or false"),
+		Entry("a policy that there is not", "rollout.reboot.policy.allowed", "OnApprovel", "must contain the allowed values of Automatic, OnApproval and Never"),
+		Entry("an onConflict that there is not", "volumes.onConflict.allowed", "Keep", "must contain the allowed values of KeepVolume, UseProfileOverClass and UseProfile"),
+		Entry("a gitOpsOwned that there is not", "volumes.gitOpsOwned.allowed", "Report", "must contain the allowed values of ReportOnly and Patch"),
 	}
 }
 

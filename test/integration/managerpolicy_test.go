@@ -160,8 +160,8 @@ var _ = Describe("What the manager may write", func() {
 				expectRefused(patch(manager, resource, body), why)
 				Expect(getNode("a").ResourceVersion).To(Equal(before.ResourceVersion))
 			},
-			Entry("another field of spec", "nodes", `{"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}}`, "unschedulable and taints only"),
-			Entry("who provides it", "nodes", `{"spec":{"providerID":"forged"}}`, "unschedulable and taints only"),
+			Entry("another field of spec", "nodes", `{"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}}`, "only unschedulable and taints"),
+			Entry("who provides it", "nodes", `{"spec":{"providerID":"forged"}}`, "only unschedulable and taints"),
 			Entry("the removal of another taint", "nodes", `{"spec":{"taints":[{"key":"tuning.storageclient.dev/untuned","effect":"NoSchedule"}]}}`,
 				"the key tuning.storageclient.dev/untuned only. If its flag --untuned-taint names another key"),
 			Entry("the removal of all taints", "nodes", `{"spec":{"taints":null}}`, "only. If its flag --untuned-taint"),
@@ -173,24 +173,24 @@ var _ = Describe("What the manager may write", func() {
 				{"key":"example.com/theirs","effect":"NoSchedule"},{"key":"example.com/new","effect":"NoExecute"}]}}`, "only. If its flag --untuned-taint"),
 			Entry("one more untuned taint", "nodes", `{"spec":{"taints":[{"key":"tuning.storageclient.dev/untuned","effect":"NoSchedule"},
 				{"key":"tuning.storageclient.dev/untuned","effect":"NoExecute"},{"key":"example.com/theirs","effect":"NoSchedule"}]}}`, "only. If its flag --untuned-taint"),
-			Entry("another label", "nodes", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "of a Node's labels"),
-			Entry("a label by way of status", "nodes/status", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "of a Node's labels"),
-			Entry("another value of a label", "nodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "of a Node's labels"),
-			Entry("the removal of a label", "nodes", `{"metadata":{"labels":{"example.com/theirs":null}}}`, "of a Node's labels"),
-			Entry("another annotation", "nodes", `{"metadata":{"annotations":{"node.alpha.kubernetes.io/ttl":"0"}}}`, "of a Node's annotations"),
-			Entry("an annotation of ours that is people's to set", "nodes", `{"metadata":{"annotations":{"tuning.storageclient.dev/never-disrupt":"false"}}}`, "of a Node's annotations"),
-			Entry("another value of an annotation", "nodes", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "of a Node's annotations"),
-			Entry("the removal of an annotation", "nodes/status", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "of a Node's annotations"),
-			Entry("a finalizer", "nodes", `{"metadata":{"finalizers":["example.com/theirs","example.com/new"]}}`, "neither owner references nor finalizers"),
-			Entry("the removal of a finalizer", "nodes", `{"metadata":{"finalizers":null}}`, "neither owner references nor finalizers"),
-			Entry("the removal of an owner", "nodes", `{"metadata":{"ownerReferences":null}}`, "neither owner references nor finalizers"),
-			Entry("how much fits on it", "nodes/status", `{"status":{"capacity":{"cpu":"1000"}}}`, "of a Node's status"),
-			Entry("where it is", "nodes/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.2"}]}}`, "of a Node's status"),
-			Entry("the removal of where it is", "nodes/status", `{"status":{"addresses":null}}`, "of a Node's status"),
-			Entry("which boot it is in", "nodes/status", `{"status":{"nodeInfo":{"bootID":"forged"}}}`, "of a Node's status"),
-			Entry("another condition", "nodes/status", `{"status":{"conditions":[{"type":"example.com/new","status":"True"}]}}`, "of a Node's conditions"),
-			Entry("that it is not Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "of a Node's conditions"),
-			Entry("the removal of Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","$patch":"delete"}]}}`, "of a Node's conditions"),
+			Entry("another label", "nodes", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "in a Node's labels"),
+			Entry("a label by way of status", "nodes/status", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "in a Node's labels"),
+			Entry("another value of a label", "nodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "in a Node's labels"),
+			Entry("the removal of a label", "nodes", `{"metadata":{"labels":{"example.com/theirs":null}}}`, "in a Node's labels"),
+			Entry("another annotation", "nodes", `{"metadata":{"annotations":{"node.alpha.kubernetes.io/ttl":"0"}}}`, "in a Node's annotations"),
+			Entry("an annotation of ours that is people's to set", "nodes", `{"metadata":{"annotations":{"tuning.storageclient.dev/never-disrupt":"false"}}}`, "in a Node's annotations"),
+			Entry("another value of an annotation", "nodes", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "in a Node's annotations"),
+			Entry("the removal of an annotation", "nodes/status", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "in a Node's annotations"),
+			Entry("a finalizer", "nodes", `{"metadata":{"finalizers":["example.com/theirs","example.com/new"]}}`, "may not change owner references or finalizers"),
+			Entry("the removal of a finalizer", "nodes", `{"metadata":{"finalizers":null}}`, "may not change owner references or finalizers"),
+			Entry("the removal of an owner", "nodes", `{"metadata":{"ownerReferences":null}}`, "may not change owner references or finalizers"),
+			Entry("how much fits on it", "nodes/status", `{"status":{"capacity":{"cpu":"1000"}}}`, "in a Node's status"),
+			Entry("where it is", "nodes/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.2"}]}}`, "in a Node's status"),
+			Entry("the removal of where it is", "nodes/status", `{"status":{"addresses":null}}`, "in a Node's status"),
+			Entry("which boot it is in", "nodes/status", `{"status":{"nodeInfo":{"bootID":"forged"}}}`, "in a Node's status"),
+			Entry("another condition", "nodes/status", `{"status":{"conditions":[{"type":"example.com/new","status":"True"}]}}`, "in a Node's conditions"),
+			Entry("that it is not Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "in a Node's conditions"),
+			Entry("the removal of Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","$patch":"delete"}]}}`, "in a Node's conditions"),
 		)
 
 		It("goes by another key of the taint where the policy has another", func() {
@@ -203,7 +203,7 @@ var _ = Describe("What the manager may write", func() {
 			untuned := `{"spec":{"taints":[{"key":"example.com/theirs","effect":"NoSchedule"}]}}`
 			theirs := `{"spec":{"taints":[{"key":"tuning.storageclient.dev/untuned","effect":"NoSchedule"}]}}`
 			Eventually(func() error { return patch(manager, "nodes", theirs, client.DryRunAll) }).Should(Succeed())
-			expectRefused(patch(manager, "nodes", untuned), "the key example.com/theirs only")
+			expectRefused(patch(manager, "nodes", untuned), "only taints with the key example.com/theirs")
 			Expect(patch(manager, "nodes", theirs)).To(Succeed())
 		})
 
@@ -261,18 +261,18 @@ var _ = Describe("What the manager may write", func() {
 
 		DescribeTable("refuses",
 			func(body, why string) { expectRefused(patch(manager, "persistentvolumes", body), why) },
-			Entry("what becomes of its data", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`, "mountOptions only"),
-			Entry("whose it is", `{"spec":{"claimRef":{"namespace":"mine","name":"data"}}}`, "mountOptions only"),
-			Entry("that it is nobody's", `{"spec":{"claimRef":null}}`, "mountOptions only"),
-			Entry("its size", `{"spec":{"capacity":{"storage":"2Gi"}}}`, "mountOptions only"),
-			Entry("where it can be used", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`, "mountOptions only"),
-			Entry("another annotation", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"x"}}}`, "of a PersistentVolume's annotations"),
-			Entry("an annotation of ours that is people's to set", `{"metadata":{"annotations":{"tuning.storageclient.dev/ignore":"true"}}}`, "of a PersistentVolume's annotations"),
-			Entry("another value of an annotation", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "of a PersistentVolume's annotations"),
-			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "of a PersistentVolume's annotations"),
-			Entry("a label", `{"metadata":{"labels":{"example.com/new":"x"}}}`, "neither labels, owner references nor finalizers"),
-			Entry("the removal of a finalizer", `{"metadata":{"finalizers":null}}`, "neither labels, owner references nor finalizers"),
-			Entry("the removal of an owner", `{"metadata":{"ownerReferences":null}}`, "neither labels, owner references nor finalizers"),
+			Entry("what becomes of its data", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`, "only mountOptions"),
+			Entry("whose it is", `{"spec":{"claimRef":{"namespace":"mine","name":"data"}}}`, "only mountOptions"),
+			Entry("that it is nobody's", `{"spec":{"claimRef":null}}`, "only mountOptions"),
+			Entry("its size", `{"spec":{"capacity":{"storage":"2Gi"}}}`, "only mountOptions"),
+			Entry("where it can be used", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`, "only mountOptions"),
+			Entry("another annotation", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"x"}}}`, "in a PersistentVolume's annotations"),
+			Entry("an annotation of ours that is people's to set", `{"metadata":{"annotations":{"tuning.storageclient.dev/ignore":"true"}}}`, "in a PersistentVolume's annotations"),
+			Entry("another value of an annotation", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "in a PersistentVolume's annotations"),
+			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "in a PersistentVolume's annotations"),
+			Entry("a label", `{"metadata":{"labels":{"example.com/new":"x"}}}`, "may not change labels, owner references or finalizers"),
+			Entry("the removal of a finalizer", `{"metadata":{"finalizers":null}}`, "may not change labels, owner references or finalizers"),
+			Entry("the removal of an owner", `{"metadata":{"ownerReferences":null}}`, "may not change labels, owner references or finalizers"),
 		)
 	})
 
@@ -294,13 +294,13 @@ var _ = Describe("What the manager may write", func() {
 
 		DescribeTable("refuses",
 			func(resource, body, why string) { expectRefused(patch(manager, resource, body), why) },
-			Entry("what the agent has applied", "storageclientnodes/status", `{"status":{"hash":"forged"}}`, "rollout only"),
-			Entry("what the agent has not said", "storageclientnodes/status", `{"status":{"restored":true}}`, "rollout only"),
-			Entry("to forget what the agent has said", "storageclientnodes/status", `{"status":{"bootID":null}}`, "rollout only"),
-			Entry("a label", "storageclientnodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "neither labels, annotations, owner references nor finalizers"),
-			Entry("an annotation", "storageclientnodes", `{"metadata":{"annotations":{"a":"b"}}}`, "neither labels, annotations, owner references nor finalizers"),
-			Entry("the removal of an owner", "storageclientnodes", `{"metadata":{"ownerReferences":null}}`, "neither labels, annotations, owner references nor finalizers"),
-			Entry("a finalizer", "storageclientnodes", `{"metadata":{"finalizers":["example.com/new"]}}`, "neither labels, annotations, owner references nor finalizers"),
+			Entry("what the agent has applied", "storageclientnodes/status", `{"status":{"hash":"forged"}}`, "only rollout"),
+			Entry("what the agent has not said", "storageclientnodes/status", `{"status":{"restored":true}}`, "only rollout"),
+			Entry("to forget what the agent has said", "storageclientnodes/status", `{"status":{"bootID":null}}`, "only rollout"),
+			Entry("a label", "storageclientnodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "may not change labels, annotations, owner references or finalizers"),
+			Entry("an annotation", "storageclientnodes", `{"metadata":{"annotations":{"a":"b"}}}`, "may not change labels, annotations, owner references or finalizers"),
+			Entry("the removal of an owner", "storageclientnodes", `{"metadata":{"ownerReferences":null}}`, "may not change labels, annotations, owner references or finalizers"),
+			Entry("a finalizer", "storageclientnodes", `{"metadata":{"finalizers":["example.com/new"]}}`, "may not change labels, annotations, owner references or finalizers"),
 		)
 	})
 
@@ -324,11 +324,11 @@ var _ = Describe("What the manager may write", func() {
 			Entry("an approval in spec", `{"spec":{"rollout":{"reboot":{"approvedPlan":"0123"}}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
 			Entry("that it is paused", `{"spec":{"paused":true}}`, "may not change the spec"),
 			Entry("what it selects", `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"a":"b"}}}}`, "may not change the spec"),
-			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "neither labels, annotations nor owner references"),
-			Entry("a label", `{"metadata":{"labels":{"a":"b"}}}`, "neither labels, annotations nor owner references"),
-			Entry("an owner", `{"metadata":{"ownerReferences":[`+anOwner+`]}}`, "neither labels, annotations nor owner references"),
-			Entry("another finalizer", `{"metadata":{"finalizers":["example.com/theirs","example.com/new"]}}`, "finalizers, the manager may change tuning.storageclient.dev/restore only"),
-			Entry("the removal of another finalizer", `{"metadata":{"finalizers":null}}`, "finalizers, the manager may change tuning.storageclient.dev/restore only"),
+			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "may not change labels, annotations or owner references"),
+			Entry("a label", `{"metadata":{"labels":{"a":"b"}}}`, "may not change labels, annotations or owner references"),
+			Entry("an owner", `{"metadata":{"ownerReferences":[`+anOwner+`]}}`, "may not change labels, annotations or owner references"),
+			Entry("another finalizer", `{"metadata":{"finalizers":["example.com/theirs","example.com/new"]}}`, "finalizers, the manager may change only tuning.storageclient.dev/restore"),
+			Entry("the removal of another finalizer", `{"metadata":{"finalizers":null}}`, "finalizers, the manager may change only tuning.storageclient.dev/restore"),
 		)
 	})
 
@@ -368,10 +368,10 @@ var _ = Describe("What the manager may write", func() {
 		DescribeTable("refuses",
 			func(name string) {
 				object := configMap(v1alpha1.ManagerNamespace, name)
-				expectRefused(manager.Create(ctx, object), "of ConfigMaps, the manager may write")
+				expectRefused(manager.Create(ctx, object), "the manager may write only the ConfigMaps")
 				Expect(k8s.Create(ctx, object)).To(Succeed())
 				object.Data["a"] = "c"
-				expectRefused(manager.Update(ctx, object), "of ConfigMaps, the manager may write")
+				expectRefused(manager.Update(ctx, object), "the manager may write only the ConfigMaps")
 			},
 			Entry("somebody's", "theirs"),
 			Entry("a longer name", "storage-client-rollout-2"),
@@ -393,13 +393,13 @@ var _ = Describe("What the manager may write", func() {
 
 		It("is still refused", func() {
 			profile := newProfile("a").Build()
-			expectRefused(manager.Create(ctx, profile), "neither create nor delete a StorageClientProfile")
+			expectRefused(manager.Create(ctx, profile), "may not create or delete a StorageClientProfile")
 			Expect(k8s.Create(ctx, profile.DeepCopy())).To(Succeed())
-			expectRefused(manager.Delete(ctx, profile), "neither create nor delete a StorageClientProfile")
+			expectRefused(manager.Delete(ctx, profile), "may not create or delete a StorageClientProfile")
 			newVolume("a").Create()
 			expectRefused(patch(manager, "persistentvolumes/status", `{"status":{"phase":"Failed"}}`), "the status of a PersistentVolume")
 			elsewhere := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.BudgetConfigMap}}
-			expectRefused(manager.Create(ctx, elsewhere), "of ConfigMaps, the manager may write")
+			expectRefused(manager.Create(ctx, elsewhere), "the manager may write only the ConfigMaps")
 		})
 	})
 

@@ -482,7 +482,7 @@ var _ = Describe("Nodes", func() {
 		reports(v1alpha1.ServerSilent)
 		Expect(reachable()).To(HaveValue(And(
 			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", v1alpha1.StorageReasonServerSilent),
-			HaveField("Message", "NFS server filer1 answers nothing since 2026-11-23T08:00:00Z: Check the network (1 volume pv1; 1 pod)"))))
+			HaveField("Message", "NFS server filer1 does not respond since 2026-11-23T08:00:00Z: Check the network (1 volume pv1; 1 pod)"))))
 		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned), "the settings are as they were")
 		reports(v1alpha1.ServerAnswering)
 		Expect(reachable()).To(HaveValue(HaveField("Status", corev1.ConditionTrue)))

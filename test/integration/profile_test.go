@@ -129,7 +129,7 @@ var _ = Describe("Profiles", func() {
 		Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Hour)))
 
 		grantEverything()
-		changeTemporarily(aPolicy, v1alpha1.AgentPolicy, withoutRule("spec is the manager's"))
+		changeTemporarily(aPolicy, v1alpha1.AgentPolicy, withoutRule("a node agent may not change spec"))
 		Eventually(missingFor(restConfig)).ShouldNot(BeEmpty())
 		fakeClock.Step(30 * time.Second)
 		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
@@ -249,7 +249,7 @@ var _ = Describe("Profiles", func() {
 		Expect(preview.Hash).NotTo(BeEmpty())
 		Expect(preview.NodesToReboot).To(Equal(int32(3)))
 		Expect(preview.Examples).To(Equal([]string{"b", "c", "a"}), "zone by zone")
-		Expect(preview.LimitedBy).To(Equal("Mode Plan changes nothing; next window opens at " + opens.Format(time.RFC3339)))
+		Expect(preview.LimitedBy).To(Equal("Mode Plan makes no changes; next window opens at " + opens.Format(time.RFC3339)))
 		Expect(preview.EstimatedCompletion.UTC()).To(Equal(opens.Add(3 * (5*time.Minute + 30*time.Second))))
 
 		By("doing it once the mode says so")

@@ -190,7 +190,7 @@ var _ = Describe("A trial that observes", func() {
 		answer(v1alpha1.SampleFinished, 16387)
 		expectRefused(agent.Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"sample":null}}`))), "cannot patch resource")
 		expectRefused(reconciler.Status().Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"sample":null}}`))),
-			"of a StorageClientNode's status, the manager may change rollout only")
+			"in a StorageClientNode's status, the manager may change only rollout")
 		pass()
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 		Expect(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.TrialConditionComplete)).To(BeTrue(), "%+v", object.Status.Conditions)

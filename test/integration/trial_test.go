@@ -41,8 +41,8 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("a window that is too short", good, "claimName: projects, workload: {name: Observe, windowSeconds: 9}", "spec.workload.windowSeconds"),
 		Entry("a window that is too long", good, "claimName: projects, workload: {name: Observe, windowSeconds: 3601}, timeoutSeconds: 86400", "spec.workload.windowSeconds"),
 		Entry("a window that does not fit", good, "claimName: projects, workload: {name: Observe, windowSeconds: 241}, timeoutSeconds: 300",
-			"spec.workload.windowSeconds: Invalid value: windowSeconds 241, and 60 s to ask the nodes, do not fit into timeoutSeconds 300: choose a shorter window, or a longer timeout"),
-		Entry("the window of those that say none, which does not fit", good, "claimName: projects, workload: {name: Observe}, timeoutSeconds: 119", "windowSeconds 60, and 60 s"),
+			"spec.workload.windowSeconds: Invalid value: windowSeconds 241 plus 60 s to query the nodes exceeds timeoutSeconds 300: choose a shorter window or a longer timeout"),
+		Entry("the window of those that say none, which does not fit", good, "claimName: projects, workload: {name: Observe}, timeoutSeconds: 119", "windowSeconds 60 plus 60 s"),
 		Entry("work that nobody knows", "ListDirectory", "/bin/sh", "spec.workload.name"),
 		Entry("creation without permission", "ListDirectory", "CreateUnlink", "spec.workload.allowWrites"),
 		Entry("writing without permission", "ListDirectory", "WriteSequential", "spec.workload.allowWrites"),
@@ -70,7 +70,7 @@ var _ = Describe("The shape of a trial", func() {
 		object.Spec = v1alpha1.StorageClientTrialSpec{ClaimName: "projects", Profile: "p", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadMount}}
 		Expect(k8s.Create(ctx, object)).To(Succeed())
 		Expect(object.Status.ObservedGeneration).To(BeEquivalentTo(-1))
-		expectInvalid(k8s.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"profile":"q"}}`))), "a trial never changes")
+		expectInvalid(k8s.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"profile":"q"}}`))), "a trial is immutable")
 	})
 
 	DescribeTable("is refused of an order in spec.trial, and the error names the field, for",
@@ -259,7 +259,7 @@ var _ = Describe("A trial", func() {
 		Eventually(func() error {
 			_, err := create(ida, own)
 			return err
-		}).Should(MatchError(ContainSubstring("user ida may not try mount options of their own")))
+		}).Should(MatchError(ContainSubstring("user ida may not try their own mount options")))
 		var object *v1alpha1.StorageClientTrial
 		Eventually(func() (err error) {
 			object, err = create(tom, own)

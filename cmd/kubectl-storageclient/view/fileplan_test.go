@@ -51,7 +51,7 @@ func testFilePlan() FilePlan {
 				{Profile: "netapp-eda", Matched: 12, Changed: 13, Rebooted: 1, PlanHash: "1a2b3c4d5e6f7a8b"}, {Profile: planned.Name, Matched: 3}, {Profile: "same", Matched: 1},
 			},
 			Changes:     []overview.NodeChange{{Nodes: pool, Settings: []overview.SettingChange{argument, sysctl}}, {Nodes: []string{"old-1"}, Settings: []overview.SettingChange{leaving}}},
-			Reboots:     []overview.JointReboot{reboot("eda-00", "zone-1", ""), reboot("eda-01", "zone-2", "node NotReady")},
+			Reboots:     []overview.JointReboot{reboot("eda-00", "zone-1", ""), reboot("eda-01", "zone-2", "node is not Ready")},
 			NotRebooted: []overview.JointReboot{reboot("eda-11", "zone-2", "boot loader GrubBLS: not proven")},
 			Conflicts:   []overview.Dispute{{Text: "sysctl/vm.swappiness: 10 against 20 (netapp-eda, other)", Nodes: []string{"eda-00", "eda-01", "eda-02", "eda-03"}}},
 		},

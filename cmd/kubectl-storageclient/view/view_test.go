@@ -99,9 +99,9 @@ func TestVerdict(t *testing.T) {
 			"eda is not done: a reboot is due on n1", false,
 		},
 		"in mode Plan": {
-			with(profile("eda", falseCondition("Ready", "PlanMode", "Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date"), falseCondition("Reconciling", "Idle", "")),
+			with(profile("eda", falseCondition("Ready", "PlanMode", "Mode Plan makes no changes; 0/8 nodes and 0/0 volumes up to date"), falseCondition("Reconciling", "Idle", "")),
 				func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8} }),
-			"eda is not done: Mode Plan changes nothing; 0/8 nodes and 0/0 volumes up to date", false,
+			"eda is not done: Mode Plan makes no changes; 0/8 nodes and 0/0 volumes up to date", false,
 		},
 		"under way, and the message tells how far": {
 			with(profile("eda", trueCondition("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {

@@ -34,11 +34,11 @@ func ServerText(s v1alpha1.ServerStatus) string {
 	entry := fmt.Sprintf("%s server %s", s.Protocol, s.Server)
 	switch {
 	case IsStale(s):
-		entry += " refuses handles"
+		entry += " returns stale file handles"
 	case s.State == v1alpha1.ServerSilent:
-		entry += " answers nothing"
+		entry += " does not respond"
 	default:
-		entry += " leaves requests without an answer"
+		entry += " has overdue requests"
 	}
 	if s.Since != nil {
 		entry += " since " + s.Since.UTC().Format(time.RFC3339)

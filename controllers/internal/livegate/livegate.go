@@ -147,14 +147,14 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 	if failed := namesOf(gate.nodes, (*Node).hasFailed); len(failed) >= max(policy.FailureThreshold, 1) {
-		gate.reject(gate.nodes, fmt.Sprintf("stopped, settings failed on %s", text.List(failed)))
+		gate.reject(gate.nodes, fmt.Sprintf("stopped; settings failed on %s", text.List(failed)))
 		return gate.Decision
 	}
 	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
 	gate.admitGroups()
 	if lost := namesOf(gate.nodes, gate.isLost); len(lost) > 0 {
 		for name := range gate.Notes {
-			gate.Notes[name] += fmt.Sprintf("; passed over, agent not started for %d minutes: %s", int(LostAfter.Minutes()), text.List(lost))
+			gate.Notes[name] += fmt.Sprintf("; skipped (agent not started for %d minutes): %s", int(LostAfter.Minutes()), text.List(lost))
 		}
 	}
 	return gate.Decision
@@ -240,9 +240,9 @@ func (g *gate) admitCanary(group []*Node) {
 	started, failed := namesOf(members, (*Node).hasDesired), namesOf(members, (*Node).hasFailed)
 	switch {
 	case len(members) == 0:
-		g.reject(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
+		g.reject(group, "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings")
 	case len(started) >= count && len(started)-len(failed) < count:
-		g.reject(group, "waiting for a canary that has failed: "+text.List(failed))
+		g.reject(group, "blocked by the failed canary: "+text.List(failed))
 		for _, node := range group {
 			g.Stuck[node.Name] = !node.hasDesired()
 		}
@@ -318,9 +318,9 @@ func (g *gate) waitReason(node *Node, remaining, limit int, proven bool) string 
 	case remaining <= 0:
 		return "waiting for the canary"
 	case g.running >= limit:
-		return fmt.Sprintf("waiting for its turn, at most %s at a time", text.Count(limit, "node"))
+		return fmt.Sprintf("queued; at most %s at a time", text.Count(limit, "node"))
 	case g.isClusterFull(node, proven, len(g.Order)):
-		return fmt.Sprintf("waiting for its turn, at most %s of the cluster at a time", text.Count(g.policy.Cluster.Limit, "node"))
+		return fmt.Sprintf("queued; at most %s in the cluster at a time", text.Count(g.policy.Cluster.Limit, "node"))
 	}
 	return ""
 }

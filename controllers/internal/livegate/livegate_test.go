@@ -91,8 +91,8 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
 			policy: byName,
 			notes: map[string]string{
-				"a": "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings",
-				"b": "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings",
+				"a": "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings",
+				"b": "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings",
 			},
 		},
 		"but for what others have carried for long": {
@@ -120,13 +120,13 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{taken("a", 9, time.Minute), waiting("b", 8), waiting("c", 7), waiting("d", 6)},
 			policy: policy(nil),
 			want:   []string{"b", "c"},
-			notes:  map[string]string{"d": "waiting for its turn, at most 2 nodes at a time"},
+			notes:  map[string]string{"d": "queued; at most 2 nodes at a time"},
 		},
 		"nodes on their way use up the limit": {
 			nodes:  []Node{taken("a", 9, time.Minute), unreported("b", 8), waiting("c", 7), waiting("d", 6)},
 			policy: policy(nil),
 			want:   []string{"c"},
-			notes:  map[string]string{"d": "waiting for its turn, at most 2 nodes at a time"},
+			notes:  map[string]string{"d": "queued; at most 2 nodes at a time"},
 		},
 		"a canary that went silent with the new settings lets nobody follow": {
 			nodes:  []Node{with(unreported("a", 3), dead), waiting("b", 2)},
@@ -147,7 +147,7 @@ func TestAdmit(t *testing.T) {
 		"a failure stops everybody": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
 			policy: policy(nil),
-			notes:  map[string]string{"c": "stopped, settings failed on b"},
+			notes:  map[string]string{"c": "stopped; settings failed on b"},
 		},
 		"a failure under the threshold does not": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
@@ -174,14 +174,14 @@ func TestAdmit(t *testing.T) {
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			want:   []string{"a"},
-			notes:  map[string]string{"b": "waiting for the canary", "c": "waiting for its turn, at most 1 node at a time"},
+			notes:  map[string]string{"b": "waiting for the canary", "c": "queued; at most 1 node at a time"},
 		},
 		"a canary that soaks uses up the limit of other kinds of nodes": {
 			nodes: []Node{
 				taken("a", 9, time.Second), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Desired = "other" }),
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
-			notes:  map[string]string{"b": "waiting for the canary: a", "c": "waiting for its turn, at most 1 node at a time"},
+			notes:  map[string]string{"b": "waiting for the canary: a", "c": "queued; at most 1 node at a time"},
 		},
 		"a new node follows without a soak of its own where its settings have soaked": {
 			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Current, n.Applied = false, "", false })},
@@ -209,7 +209,7 @@ func TestAdmit(t *testing.T) {
 				taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Unconfirmed = "filer1 does not answer" }), waiting("c", 7),
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
-			notes:  map[string]string{"c": "waiting for its turn, at most 1 node at a time; not confirmed on b: filer1 does not answer"},
+			notes:  map[string]string{"c": "queued; at most 1 node at a time; not confirmed on b: filer1 does not answer"},
 		},
 		"a canary whose agent does not start is waited for": {
 			nodes:  []Node{with(unreported("a", 3), dead, unstarted(LostAfter-time.Second)), waiting("b", 2)},
@@ -220,7 +220,7 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{with(unreported("a", 3), dead, unstarted(LostAfter)), waiting("b", 2), waiting("c", 1)},
 			policy: policy(nil),
 			want:   []string{"b"},
-			notes:  map[string]string{"c": "waiting for the canary; passed over, agent not started for 10 minutes: a"},
+			notes:  map[string]string{"c": "waiting for the canary; skipped (agent not started for 10 minutes): a"},
 		},
 		"a canary that has reported before is not": {
 			nodes:  []Node{with(unreported("a", 3), dead, unstarted(time.Hour), func(n *Node) { n.NeverStarted = false }), waiting("b", 2)},
@@ -241,25 +241,25 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{taken("a", 9, time.Hour), waiting("b", 8), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 3, Running: 2} }),
 			want:   []string{"b"},
-			notes:  map[string]string{"c": "waiting for its turn, at most 3 nodes of the cluster at a time"},
+			notes:  map[string]string{"c": "queued; at most 3 nodes in the cluster at a time"},
 		},
 		"nor a canary": {
 			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
 			policy: policy(func(p *Policy) { p.Cluster = &Cluster{Limit: 1, Running: 1} }),
 			notes: map[string]string{
-				"a": "waiting for its turn, at most 1 node of the cluster at a time", "b": "waiting for its turn, at most 1 node of the cluster at a time",
+				"a": "queued; at most 1 node in the cluster at a time", "b": "queued; at most 1 node in the cluster at a time",
 			},
 		},
 		"a node without work takes no place of the cluster's for what is proven": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(waiting("b", 0), func(n *Node) { n.Empty = true }), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 1, Running: 1} }),
 			want:   []string{"b"},
-			notes:  map[string]string{"c": "waiting for its turn, at most 1 node of the cluster at a time"},
+			notes:  map[string]string{"c": "queued; at most 1 node in the cluster at a time"},
 		},
 		"but one for what is not": {
 			nodes:  []Node{with(waiting("b", 0), func(n *Node) { n.Empty = true })},
 			policy: policy(func(p *Policy) { p.Cluster = &Cluster{Limit: 1, Running: 1} }),
-			notes:  map[string]string{"b": "waiting for its turn, at most 1 node of the cluster at a time"},
+			notes:  map[string]string{"b": "queued; at most 1 node in the cluster at a time"},
 		},
 		"a canary larger than the pool is the pool": {
 			nodes:  []Node{taken("a", 4, time.Hour), waiting("b", 3)},

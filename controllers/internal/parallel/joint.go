@@ -6,7 +6,7 @@ import (
 )
 
 // errBrokenOff is the result for callers that share a call which never returned.
-var errBrokenOff = errors.New("the call that was shared with others broke off")
+var errBrokenOff = errors.New("the shared call was aborted")
 
 // Joint lets callers share calls. Requests that arrive during a call are combined into the next one. So each call starts after all the requests
 // that it serves.

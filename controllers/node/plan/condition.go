@@ -21,7 +21,7 @@ func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, 
 	verdict := evaluateTuned(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
 	if s.Unfenced != "" {
 		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.NodeReasonFenceMissing
-		verdict.Message = "The node gets no agent: " + s.Unfenced
+		verdict.Message = "The node agent is not rolled out to this node: " + s.Unfenced
 	}
 	return stampTimes(fleet.FindTuned(s.Node), verdict, now)
 }
@@ -57,7 +57,7 @@ func evaluateTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, 
 }
 
 // withheldKeys stands for the settings that require a reboot and are withheld.
-const withheldKeys = "boot settings that had no effect and were removed again"
+const withheldKeys = "settings that had no effect after a reboot and were removed"
 
 func failedMessage(report fleet.Report) string {
 	failed := report.Keys(standing.Failed, standing.RestoreFailed)
@@ -72,11 +72,11 @@ func exceptionsMessage(report fleet.Report) string {
 	missing, overridden := report.Keys(standing.Unavailable), report.Keys(standing.Overridden, standing.OverriddenAtBoot)
 	switch {
 	case len(overridden) == 0:
-		return "This node cannot take: " + text.List(missing)
+		return "Not supported on this node: " + text.List(missing)
 	case len(missing) == 0:
 		return "Other files override settings of this node: " + text.List(overridden)
 	}
-	return "This node cannot take: " + text.List(missing) + "; other files override settings: " + text.List(overridden)
+	return "Not supported on this node: " + text.List(missing) + "; other files override settings: " + text.List(overridden)
 }
 
 func applyingMessage(report fleet.Report) string {

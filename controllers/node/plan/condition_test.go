@@ -59,7 +59,7 @@ func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
 	got, written := Condition(s, s.ClientNode, "Paused", now)
 	want := corev1.NodeCondition{
 		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionUnknown, Reason: v1alpha1.NodeReasonFenceMissing,
-		Message: "The node gets no agent: apply the manifest", LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
+		Message: "The node agent is not rolled out to this node: apply the manifest", LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !written {
 		t.Errorf("written %t (-want +got):\n%s", written, diff)
@@ -69,9 +69,9 @@ func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
 func TestJudgeTunedNamesExceptions(t *testing.T) {
 	clientNode := clientNodeWith()
 	for want, report := range map[string]fleet.Report{
-		"This node cannot take: " + rmem:                                              {Report: stands(standing.Unavailable)},
-		"Other files override settings of this node: " + rmem:                         {Report: stands(standing.Overridden)},
-		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {Report: stands(standing.OverriddenAtBoot, standing.Unavailable)},
+		"Not supported on this node: " + rmem:                                              {Report: stands(standing.Unavailable)},
+		"Other files override settings of this node: " + rmem:                              {Report: stands(standing.Overridden)},
+		"Not supported on this node: " + wmem + "; other files override settings: " + rmem: {Report: stands(standing.OverriddenAtBoot, standing.Unavailable)},
 	} {
 		if got := evaluateTuned(clientNode, report, true, ""); got.Message != want || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)

@@ -92,7 +92,7 @@ func TestAProfileCannotTakeTheFleetAtOnce(t *testing.T) {
 	if gone := goAll(all, usualLimits); gone != 10 {
 		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
 	}
-	if next := ask(all, 50, usualLimits); !strings.Contains(noteOf(next), "at most 10 nodes of the cluster at a time") {
+	if next := ask(all, 50, usualLimits); !strings.Contains(noteOf(next), "at most 10 nodes in the cluster at a time") {
 		t.Errorf("the others are told %q", noteOf(next))
 	}
 	if next := ask(all, 50, Limits{MaxConcurrentLive: intstr.FromString("100%")}); !writes(next) {

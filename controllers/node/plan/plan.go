@@ -55,7 +55,7 @@ func (Remove) String() string { return "Remove" }
 const (
 	noteRestoring = "Restoring"
 	noteGate      = "New settings: "
-	noteRetained  = "Waiting for the agent to learn which settings to keep"
+	noteRetained  = "Waiting for the agent to receive the list of settings to keep"
 )
 
 // Snapshot is the complete input of the plan for one node.
@@ -91,7 +91,7 @@ func For(s Snapshot) Step {
 		return Stay{Note: "Paused"}
 	}
 	if paused := s.Profiles.PausedBy(s.Node, s.ClientNode); len(paused) > 0 {
-		return Stay{Note: "Paused by profile " + text.List(paused)}
+		return Stay{Note: "Paused by StorageClientProfile " + text.List(paused)}
 	}
 	if !s.Desired.Managed {
 		return s.planRelease()
@@ -136,7 +136,7 @@ func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []strin
 			changed = true
 		}
 	}
-	note := "Removing boot settings that had no effect: " + text.List(keys)
+	note := "Removing settings that had no effect after a reboot: " + text.List(keys)
 	switch {
 	case changed:
 		return Write{Spec: first, Note: note}
@@ -158,7 +158,7 @@ func (s Snapshot) planRelease() Step {
 	case changed:
 		return Write{Spec: spec}
 	case s.Report.Silent != "":
-		return Stay{Note: "Waiting for the node to return before restoring it"}
+		return Stay{Note: "Waiting for the node's agent before restoring the node"}
 	case !s.ClientNode.Status.Restored || s.isUnobserved():
 		return Stay{Note: noteRestoring}
 	case fleet.IsDisrupted(s.Node, s.ClientNode):

@@ -120,7 +120,7 @@ func TestFor(t *testing.T) {
 		},
 		"a paused profile begins nothing": {
 			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })),
-			want: Stay{Note: "Paused by profile a"},
+			want: Stay{Note: "Paused by StorageClientProfile a"},
 		},
 		"a node that is as it should be stays": {
 			in: snapshotOf(upToDate, profile("a", nil)), want: Stay{},
@@ -149,7 +149,7 @@ func TestFor(t *testing.T) {
 		},
 		"a pause of the profile holds a change": {
 			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { both(p); p.Spec.Paused = true })),
-			want: Stay{Note: "Paused by profile a"},
+			want: Stay{Note: "Paused by StorageClientProfile a"},
 		},
 		"a profile that is being deleted is released": {
 			in:   snapshotOf(upToDate, profile("a", leaving)),
@@ -179,7 +179,7 @@ func TestFor(t *testing.T) {
 		},
 		"a paused profile that is being deleted is not released": {
 			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Paused = true })),
-			want: Stay{Note: "Paused by profile a"},
+			want: Stay{Note: "Paused by StorageClientProfile a"},
 		},
 		"unless it retains": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p); p.Spec.Paused = true })),

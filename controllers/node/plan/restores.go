@@ -36,7 +36,7 @@ func (r *restores) note() string {
 	if r.releasing < r.limit {
 		return ""
 	}
-	return fmt.Sprintf("Restore: waiting for its turn, at most %s at a time", text.Count(r.limit, "node"))
+	return fmt.Sprintf("Restore: queued; at most %s at a time", text.Count(r.limit, "node"))
 }
 
 // hasFailedToRestore reports whether the agent has reported for the release that a setting could not be restored.

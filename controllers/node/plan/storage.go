@@ -18,7 +18,7 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 	verdict := evaluateStorage(clientNode, agentpod.SilentReason(s.Node, clientNode, s.AgentReady))
 	if s.Unfenced != "" {
 		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent
-		verdict.Message = "The node gets no agent: " + s.Unfenced
+		verdict.Message = "The node agent is not rolled out to this node: " + s.Unfenced
 	}
 	return stampTimes(fleet.FindStorageReachable(s.Node), verdict, now)
 }
@@ -42,9 +42,9 @@ func evaluateStorage(clientNode *v1alpha1.StorageClientNode, silent string) core
 		verdict.Status, verdict.Reason = corev1.ConditionFalse, v1alpha1.StorageReasonStaleHandles
 		verdict.Message = failingText(slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !fleet.IsStale(s) }))
 	case len(clientNode.Status.Servers) == 0:
-		verdict.Message = "The node has no mounts of storage servers"
+		verdict.Message = "The node has no mounts from storage servers"
 	default:
-		verdict.Message = "No storage server owes the node an answer"
+		verdict.Message = "No storage server has overdue requests from this node"
 	}
 	return verdict
 }

@@ -26,35 +26,35 @@ func TestStorageCondition(t *testing.T) {
 		status          corev1.ConditionStatus
 		reason, message string
 	}{
-		"no mounts": {status: corev1.ConditionTrue, reason: v1alpha1.StorageReasonReachable, message: "The node has no mounts of storage servers"},
+		"no mounts": {status: corev1.ConditionTrue, reason: v1alpha1.StorageReasonReachable, message: "The node has no mounts from storage servers"},
 		"all answer, or are idle": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerAnswering, ""), server("b", v1alpha1.ServerIdle, "Nothing asked")},
-			status:  corev1.ConditionTrue, reason: v1alpha1.StorageReasonReachable, message: "No storage server owes the node an answer",
+			status:  corev1.ConditionTrue, reason: v1alpha1.StorageReasonReachable, message: "No storage server has overdue requests from this node",
 		},
 		"one is silent": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerAnswering, ""), used},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerSilent,
-			message: "NFS server filer1 answers nothing since 2026-11-23T08:00:00Z: Check the network (2 volumes pv1, pv2; 1 pod)",
+			message: "NFS server filer1 does not respond since 2026-11-23T08:00:00Z: Check the network (2 volumes pv1, pv2; 1 pod)",
 		},
 		"one is stuck": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerStuck, "One of four")},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerStuck,
-			message: "NFS server a leaves requests without an answer since 2026-11-23T08:00:00Z: One of four",
+			message: "NFS server a has overdue requests since 2026-11-23T08:00:00Z: One of four",
 		},
 		"what is silent comes before what is stuck": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerStuck, ""), server("b", v1alpha1.ServerSilent, "")},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerSilent,
-			message: "NFS server b answers nothing since 2026-11-23T08:00:00Z; NFS server a leaves requests without an answer since 2026-11-23T08:00:00Z",
+			message: "NFS server b does not respond since 2026-11-23T08:00:00Z; NFS server a has overdue requests since 2026-11-23T08:00:00Z",
 		},
 		"the handles of one are stale": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerAnswering, ""), stale},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonStaleHandles,
-			message: "NFS server filer3 refuses handles since 2026-11-23T08:00:00Z: Restart (1 volume pv3)",
+			message: "NFS server filer3 returns stale file handles since 2026-11-23T08:00:00Z: Restart (1 volume pv3)",
 		},
 		"what does not answer comes before stale handles": {
 			servers: []v1alpha1.ServerStatus{stale, server("a", v1alpha1.ServerStuck, "One of four")},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerStuck,
-			message: "NFS server a leaves requests without an answer since 2026-11-23T08:00:00Z: One of four",
+			message: "NFS server a has overdue requests since 2026-11-23T08:00:00Z: One of four",
 		},
 		"nobody reports": {
 			servers: []v1alpha1.ServerStatus{used}, silent: true, status: corev1.ConditionUnknown, reason: v1alpha1.StorageReasonAgentSilent,
@@ -62,7 +62,7 @@ func TestStorageCondition(t *testing.T) {
 		},
 		"the node gets no agent": {
 			unfenced: "apply the manifest", status: corev1.ConditionUnknown, reason: v1alpha1.StorageReasonAgentSilent,
-			message: "The node gets no agent: apply the manifest",
+			message: "The node agent is not rolled out to this node: apply the manifest",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

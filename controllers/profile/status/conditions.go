@@ -17,7 +17,7 @@ import (
 
 const policyNever = "rollout.reboot.policy is Never"
 
-const modePlan = "Mode Plan changes nothing"
+const modePlan = "Mode Plan makes no changes"
 
 // needsApproval is the message for reboots that wait for an approval.
 const needsApproval = "The plan needs approval"
@@ -343,7 +343,7 @@ func evaluatePaused(profile *fleet.Profile, all bool) verdict {
 	case profile.Spec.Mode == v1alpha1.ModePlan:
 		return asTrue(v1alpha1.ReasonPlanMode, modePlan)
 	case profile.Spec.Paused:
-		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is set")
+		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is true")
 	case pause.IsAnnotated(profile):
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation)
 	case all:
@@ -467,6 +467,6 @@ func (r Report) leftOutText() string {
 	if len(r.volumes.LeftOut) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s left out, since nothing is known of their drivers: see status.advice",
+	return fmt.Sprintf("; %s skipped (unknown driver); see status.advice",
 		text.Count(advice.CountLeftOut(r.volumes.LeftOut), "volume is", "volumes are"))
 }

@@ -64,7 +64,7 @@ func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 			return message + ": " + remedy, hasCommand
 		}
 	}
-	return message + ": no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed", false
+	return message + "; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed", false
 }
 
 // maxNames is the maximum length of the names of volumes, in bytes; a single name may be longer.
@@ -88,7 +88,7 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 	for _, p := range pods {
 		switch namespace := v.VolumeClaim.Namespace; {
 		case p.Bare:
-			commands = append(commands, fmt.Sprintf("recreate pod %s/%s", namespace, p.Name))
+			commands = append(commands, fmt.Sprintf("recreate Pod %s/%s", namespace, p.Name))
 		case p.Controller != "":
 			commands = append(commands, fmt.Sprintf("kubectl rollout restart -n %s %s", namespace, p.Controller))
 		default:
@@ -108,10 +108,10 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 	}
 	var notes []string
 	if v.Server != "" {
-		notes = append(notes, "; nconnect shows only on a node that has nothing else of "+v.Server+" mounted")
+		notes = append(notes, "; nconnect is visible only on a node without other mounts from "+v.Server)
 	}
 	if !v.MountsPerPod {
-		notes = append(notes, "; a node mounts it anew once no pod there uses it")
+		notes = append(notes, "; a node mounts it again once no pod there uses it")
 	}
 	for _, note := range notes {
 		if len(remedy+note) <= room {

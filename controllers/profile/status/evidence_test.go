@@ -36,7 +36,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 				r.pods = map[types.NamespacedName][]Pod{claim: {{Name: "a"}, {Name: "b", Bare: true}}}
 			},
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
-			message:     "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl delete pod -n eda a, or recreate pod eda/b",
+			message:     "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl delete pod -n eda a, or recreate Pod eda/b",
 		},
 		"and says what a node needs for it": {
 			change: func(r *Report) {
@@ -45,11 +45,11 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 			},
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message: "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl rollout restart -n eda deployment/web" +
-				"; nconnect shows only on a node that has nothing else of filer mounted",
+				"; nconnect is visible only on a node without other mounts from filer",
 		},
 		"or that no pod uses the volume": {
 			change: func(r *Report) { r.volumes.Evidence.Waiting, r.volumes.Matched = 1, 2 }, reconciling: v1alpha1.ReasonWaitingForEvidence,
-			message: "1 volume waits for a pod to mount pv1 with its new options: no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed",
+			message: "1 volume waits for a pod to mount pv1 with its new options; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed",
 		},
 		"not while the canary soaks": {
 			change: func(r *Report) {
@@ -63,7 +63,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 		"also where nobody reboots for what is due": {
 			node: rebootDue(v1alpha1.RolloutReasonRebootPolicyNever), policy: v1alpha1.RebootNever,
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
-			message:     "3 volumes wait for a pod to mount pv1 with its new options: no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed",
+			message:     "3 volumes wait for a pod to mount pv1 with its new options; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed",
 		},
 		"and hides no approval that is due": {node: approval, reconciling: v1alpha1.ReasonWaitingForApproval, message: "The plan needs approval"},
 	}

@@ -110,7 +110,7 @@ func (t *tally) addRecalled(r recalled) {
 func (r Report) failedMessage() (message string, hasCommand bool) {
 	message = "Failed on " + text.List(r.nodes.failed)
 	if r.nodes.failedBefore > 0 {
-		message += fmt.Sprintf(", and %d before them", r.nodes.failedBefore)
+		message += fmt.Sprintf(", and %d earlier", r.nodes.failedBefore)
 	}
 	waiting := len(r.nodes.stuck)
 	for _, w := range r.nodes.pending {
@@ -122,7 +122,7 @@ func (r Report) failedMessage() (message string, hasCommand bool) {
 		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
 	}
 	if hasCommand = len(r.nodes.lost)+r.nodes.failedBefore > 0; hasCommand {
-		message += fmt.Sprintf(". Change the boot settings, or try the same again: kubectl storageclient retry %s", r.profile.Name)
+		message += fmt.Sprintf("; change settings that require a reboot, or retry: kubectl storageclient retry %s", r.profile.Name)
 	}
 	return message, hasCommand
 }

@@ -45,23 +45,23 @@ func TestRememberedFailures(t *testing.T) {
 		"nothing is remembered": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
 		"a node that is gone counts": {
 			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
-			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"also while no node is left": {
 			world: newWorld(nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
-			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"also where another has its name": {
 			world: newWorld(nil).node("b", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
-			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"fewer than the threshold": {
 			world: newWorld(two).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed",
-			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"with one that is there": {
 			world: newWorld(two).node("a", phase(v1alpha1.RolloutFailed)), nodes: []v1alpha1.FailedNode{gone, failedNode("a", "u-a", 0)}, want: stopped,
-			failed: "Failed on a, b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+			failed: "Failed on a, b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"one that is there and no longer says so": {
 			world: newWorld(nil).node("a", phase(v1alpha1.RolloutWaiting)), nodes: []v1alpha1.FailedNode{failedNode("a", "u-a", 0)}, want: stopped,
@@ -73,7 +73,7 @@ func TestRememberedFailures(t *testing.T) {
 		"those that are only counted": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(8)) }).node("a", nil),
 			nodes: []v1alpha1.FailedNode{failedNode("c", "u-c", time.Minute), gone}, change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].More = 6 }, want: stopped,
-			failed: "Failed on b (gone), c (gone), and 6 before them. Change the boot settings, or try the same again: kubectl storageclient retry p",
+			failed: "Failed on b (gone), c (gone), and 6 earlier; change settings that require a reboot, or retry: kubectl storageclient retry p",
 			lost:   []string{"c", "b"},
 		},
 		"the boot settings are others now": {
@@ -172,7 +172,7 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			message := r.evaluateReady(r.evaluateStalled()).message
-			told := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; create it anew: kubectl -n system get cm one other -o yaml | sed")
+			told := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); told != want {
 				t.Errorf("told %t, want %t: %s", told, want, message)
 			}

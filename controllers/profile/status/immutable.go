@@ -14,7 +14,7 @@ func (r Report) immutableMessage() string {
 	if len(names) == 0 || !r.waitsForRollout() {
 		return ""
 	}
-	return fmt.Sprintf("An immutable ConfigMap stops the rollout; create it anew: "+
+	return fmt.Sprintf("An immutable ConfigMap stops the rollout; recreate it: "+
 		"kubectl -n %s get cm %s -o yaml | sed '/^ *immutable: true$/d' >saved.yaml && kubectl replace --force -f saved.yaml",
 		r.snapshot.ManagerNamespace, strings.Join(names, " "))
 }

@@ -56,7 +56,7 @@ func (r Report) nextAction(v verdict) string {
 	case v1alpha1.ReasonPlanMode:
 		return r.plugin("next", "plan")
 	case v1alpha1.ReasonPausedByField:
-		return "to go on, set it to false"
+		return "set it to false to resume"
 	case v1alpha1.ReasonPausedByAnnotation:
 		return r.resumeNext()
 	case v1alpha1.ReasonRestoring:
@@ -72,7 +72,7 @@ func (r Report) nextAction(v verdict) string {
 	case v1alpha1.ReasonReadyWithExceptions, v1alpha1.ReasonExceptions:
 		return r.plugin("more", "diff")
 	case v1alpha1.ReasonSettingConflict:
-		return "give one of them another spec.priority"
+		return "set a different spec.priority on one of them"
 	case v1alpha1.ReasonVolumeConflict:
 		return r.plugin("next", "volumes")
 	}

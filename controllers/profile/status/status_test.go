@@ -559,7 +559,7 @@ func TestPlannedTellsTheNextWindow(t *testing.T) {
 			func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Mode, p.Spec.Rollout.Reboot.Policy = v1alpha1.ModePlan, v1alpha1.RebootAutomatic
 			},
-			now, "Mode Plan changes nothing; " + opens, 14 * time.Hour,
+			now, "Mode Plan makes no changes; " + opens, 14 * time.Hour,
 		},
 		"not while it is open":     {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "The plan needs approval", 3 * time.Hour},
 		"not where nobody reboots": {policy(v1alpha1.RebootNever), now, "rollout.reboot.policy is Never", 14 * time.Hour},
@@ -612,7 +612,7 @@ func TestPlannedLeavesOutWhatIsNotRebooted(t *testing.T) {
 			func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.IncludeControlPlane, p.Spec.Rollout.Reboot.Policy = true, v1alpha1.RebootAutomatic
 			},
-			controlPlane, "Not rebooted: a (the only control-plane node is not rebooted by the rollout; reboot it by hand)",
+			controlPlane, "Not rebooted: a (the rollout does not reboot the only control-plane node; reboot it manually)",
 		},
 		"in mode Plan as well": {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, unproven, "Not rebooted: a (boot loader GrubBLS: staged only)"},
 	} {
@@ -828,7 +828,7 @@ func TestVolumesThatAreLeftOutShow(t *testing.T) {
 		t.Errorf("left out: %d", status.Volumes.LeftOut)
 	}
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	if want := "No node and no volume matches; 3 volumes are left out, since nothing is known of their drivers: see status.advice"; !strings.HasPrefix(ready.Message, want) {
+	if want := "No node and no volume matches; 3 volumes are skipped (unknown driver); see status.advice"; !strings.HasPrefix(ready.Message, want) {
 		t.Errorf("message is %q, want %q", ready.Message, want)
 	}
 }

@@ -166,7 +166,7 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	case pause.IsAnnotated(node):
 		t.paused = append(t.paused, waitingNode{node: node.Name, message: "the Node has the annotation " + v1alpha1.PausedAnnotation})
 	case len(otherProfiles) > 0 && !profile.Paused:
-		t.paused = append(t.paused, waitingNode{node: node.Name, message: "paused with StorageClientProfile " + text.List(otherProfiles)})
+		t.paused = append(t.paused, waitingNode{node: node.Name, message: "paused by StorageClientProfile " + text.List(otherProfiles)})
 	default:
 		t.behind = append(t.behind, node.Name)
 	}
@@ -292,7 +292,7 @@ func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Desired) bool 
 	for _, key := range wanted.Omitted {
 		if slices.ContainsFunc(nodesettings.Settings(profile.StorageClientProfile), func(s v1alpha1.NodeSetting) bool { return s.Key == key }) {
 			disputed = true
-			t.conflicts = append(t.conflicts, key+": left out, the node has as many settings as it can take")
+			t.conflicts = append(t.conflicts, key+": not applied; the node has the maximum number of settings")
 		}
 	}
 	return disputed

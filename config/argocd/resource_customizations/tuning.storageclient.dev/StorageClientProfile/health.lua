@@ -1,4 +1,4 @@
-local hs = { status = "Progressing", message = "Waiting for the operator to visit this generation" }
+local hs = { status = "Progressing", message = "Waiting for the operator to observe this generation" }
 
 if obj.status == nil or obj.status.observedGeneration ~= obj.metadata.generation then
   return hs

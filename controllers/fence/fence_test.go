@@ -137,19 +137,19 @@ func TestMissingSaysWhatIsNotThere(t *testing.T) {
 		"the policy goes by a label": {
 			func(c *cluster) {
 				c.policy.Spec.MatchConstraints = &admissionv1.MatchResources{ObjectSelector: labelled}
-			}, "ValidatingAdmissionPolicy storage-client-node-agent leaves some"},
+			}, "ValidatingAdmissionPolicy storage-client-node-agent excludes some"},
 		"the binding goes by a label": {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ObjectSelector: labelled}
-			}, "ValidatingAdmissionPolicyBinding storage-client-node-agent leaves some"},
+			}, "ValidatingAdmissionPolicyBinding storage-client-node-agent excludes some"},
 		"the binding is about one object": {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ResourceRules: named}
-			}, "leaves some"},
+			}, "excludes some"},
 		"the binding excludes one object": {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ExcludeResourceRules: named}
-			}, "leaves some"},
+			}, "excludes some"},
 		"the binding says that it is about everything": {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ObjectSelector: &metav1.LabelSelector{}}

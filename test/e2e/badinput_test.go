@@ -42,7 +42,7 @@ var beyondShape = []badInput{
 var malformed = badInput{
 	name: "two-boot-arguments-in-one",
 	node: &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576 init=/bin/sh"}},
-	told: []string{"spec.node.kernelArguments[0]", `"ihash_entries=1048576 init=/bin/sh"`, "one token of printable ASCII without blank"},
+	told: []string{"spec.node.kernelArguments[0]", `"ihash_entries=1048576 init=/bin/sh"`, "one token of printable ASCII without spaces"},
 }
 
 // beyondCeiling is what the administrator's guardrails refuse.

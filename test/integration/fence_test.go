@@ -171,7 +171,7 @@ var _ = Describe("The fence around a node agent", func() {
 	It("refuses a token that is bound to the node alone, which no agent has", func() {
 		bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: getNode("node-1").UID}
 		expectRefused(report(clientWithToken(requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)), "node-1"),
-			"the token is not bound to a Pod, so it may only try")
+			"the token is not bound to a Pod, so it may only send dry-run requests")
 	})
 
 	Context("as the manager tries it", func() {
@@ -207,7 +207,7 @@ var _ = Describe("The fence around a node agent", func() {
 		It("lets the manager try what an agent may, and write none of it", func() {
 			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
 			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
-			expectRefused(hash(agent), "the token is not bound to a Pod, so it may only try")
+			expectRefused(hash(agent), "the token is not bound to a Pod, so it may only send dry-run requests")
 			Expect(findObject("node-1").Status.Hash).To(BeEmpty())
 		})
 

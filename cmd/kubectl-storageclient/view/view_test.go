@@ -115,8 +115,8 @@ func TestVerdict(t *testing.T) {
 			"eda is stopped and needs you: spec.node.sysctls[a]: unknown", false,
 		},
 		"paused": {
-			profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Paused", "PausedByField", "spec.paused is set")),
-			"eda is paused: spec.paused is set", false,
+			profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Paused", "PausedByField", "spec.paused is true")),
+			"eda is paused: spec.paused is true", false,
 		},
 		"edited since": {
 			with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),

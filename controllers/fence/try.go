@@ -159,5 +159,6 @@ func isImpersonationRefused(err error) bool {
 // isRejectedByPolicy checks for the text that the API server puts before a policy's rejection. No other part of the response identifies the policy
 // (k8s.io/apiserver/pkg/admission/plugin/policy/validating, dispatcher.Dispatch).
 func isRejectedByPolicy(err error) bool {
-	return strings.Contains(err.Error(), fmt.Sprintf("%s '%s' with binding '%s' denied request: ", kindPolicy, v1alpha1.AgentPolicy, v1alpha1.AgentPolicy))
+	return strings.Contains(err.Error(),
+		fmt.Sprintf("%s '%s' with binding '%s' denied request: ", kindPolicy, v1alpha1.AgentPolicy, v1alpha1.AgentPolicy))
 }

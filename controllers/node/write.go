@@ -140,7 +140,8 @@ func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.
 
 // writeConditions writes the conditions Tuned and StorageReachable of a managed node if they have changed, except delayed ones. wait is the time
 // until the next check, 0 if there is no delay.
-func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) (wait time.Duration, err error) {
+func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string,
+) (wait time.Duration, err error) {
 	now := r.Clock.Now()
 	var updates []any
 	add := func(old *corev1.NodeCondition, next corev1.NodeCondition, changed bool) {

@@ -80,7 +80,8 @@ type sharingClient struct {
 
 // storeOf returns the store of all objects of a kind, once it contains the writes of this client. It is nil for lists with a label or field
 // selector, and for kinds of which the cache contains only some namespaces: the client lists these.
-func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opts []client.ListOption) (toolscache.Store, *client.ListOptions, error) {
+func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opts []client.ListOption,
+) (toolscache.Store, *client.ListOptions, error) {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	if options.LabelSelector != nil || options.FieldSelector != nil {
 		return nil, options, nil

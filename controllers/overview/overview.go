@@ -141,7 +141,10 @@ func statusOf(m member) Node {
 		r := m.clientNode.Status.Rollout
 		if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && isInService(r.Phase) {
 			// A drain that has only just started is not in the note yet.
-			return Node{Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node", Since: mark.Since.DeepCopy()}
+			return Node{
+				Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node",
+				Since: mark.Since.DeepCopy(),
+			}
 		}
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: NoteText(r), Since: r.Since}
 	}

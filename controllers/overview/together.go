@@ -98,7 +98,9 @@ type Together struct {
 // PlanTogether returns the joint changes of the named profiles to the nodes, even if these profiles are in mode Plan or paused. The other profiles
 // in c apply as well. It compares the current node specs with the new ones, and omits changes by other profiles.
 func PlanTogether(names []string, c Cluster) Together {
-	t := &together{Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles)}
+	t := &together{
+		Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles),
+	}
 	for i := range t.all {
 		if p := &t.all[i]; slices.Contains(names, p.Name) {
 			t.addProfile(p)
@@ -210,14 +212,20 @@ func (t *together) changesOf(current, wanted []v1alpha1.NodeSetting) []SettingCh
 		switch {
 		case t.requested[old.Profile] == nil && (!stays || t.requested[s.Profile] == nil):
 		case !stays:
-			out = append(out, SettingChange{Key: old.Key, Old: ptr.To(old.Value), Profile: old.Profile, TakesEffect: catalogue.Effect(old.Key), OnRemoval: t.onRemoval(old)})
+			out = append(out, SettingChange{
+				Key: old.Key, Old: ptr.To(old.Value), Profile: old.Profile, TakesEffect: catalogue.Effect(old.Key), OnRemoval: t.onRemoval(old),
+			})
 		case s.Value != old.Value || s.OnRemoval != old.OnRemoval:
-			out = append(out, SettingChange{Key: s.Key, Old: ptr.To(old.Value), New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval})
+			out = append(out, SettingChange{
+				Key: s.Key, Old: ptr.To(old.Value), New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval,
+			})
 		}
 	}
 	for _, s := range wanted {
 		if !known[s.Key] && t.requested[s.Profile] != nil {
-			out = append(out, SettingChange{Key: s.Key, New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval})
+			out = append(out, SettingChange{
+				Key: s.Key, New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval,
+			})
 		}
 	}
 	slices.SortFunc(out, func(a, b SettingChange) int { return strings.Compare(a.Key, b.Key) })

@@ -82,7 +82,10 @@ func (r *Reconciler) readCluster(ctx context.Context, profile *v1alpha1.StorageC
 func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	c := &r.cluster
 	if c.volumes == nil {
-		c.volumes = &volumesnapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory())}
+		c.volumes = &volumesnapshot.Reader{
+			Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes,
+			Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory()),
+		}
 	}
 	changes := c.changes.Load()
 	profiles, err := read.Profiles(ctx, r)

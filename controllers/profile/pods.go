@@ -80,7 +80,8 @@ func usesClaim(pod *corev1.Pod, volumeClaim string) bool {
 		return false
 	}
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == volumeClaim || v.Ephemeral != nil && pod.Name+"-"+v.Name == volumeClaim
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == volumeClaim ||
+			v.Ephemeral != nil && pod.Name+"-"+v.Name == volumeClaim
 	})
 }
 

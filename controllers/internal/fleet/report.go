@@ -75,7 +75,8 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 // rollout disrupts, and nodes that are being released, are not writable.
 func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
 	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.IsAnnotated(node) && !clientNode.Spec.Release &&
-		agentpod.IsNodeReady(node) && agentpod.SilentReason(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
+		agentpod.IsNodeReady(node) && agentpod.SilentReason(node, clientNode, ready) == "" &&
+		clientNode.Status.ObservedGeneration >= clientNode.Generation &&
 		!IsDisrupted(node, clientNode)
 }
 

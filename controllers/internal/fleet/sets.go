@@ -23,7 +23,8 @@ type declaration struct{ *v1alpha1.StorageClientProfile }
 
 // IsSame implements the comparison of store.Memo.
 func (d declaration) IsSame(newer declaration) bool {
-	return showsSamePlan(d.StorageClientProfile, newer.StorageClientProfile) && match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
+	return showsSamePlan(d.StorageClientProfile, newer.StorageClientProfile) &&
+		match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
 }
 
 // profileList is a list of profiles, sorted by name.

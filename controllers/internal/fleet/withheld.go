@@ -12,7 +12,8 @@ import (
 // so they must leave the boot menu again while the node stays failed at this boot hash. The StorageClientNode still contains the desired hashes, so
 // that the failure stays and no setting is tried twice. Settings that are already left out stay out, so no other record is needed.
 func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
-	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !standing.RebootedWithoutEffect(&clientNode.Spec, &clientNode.Status) {
+	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash ||
+		!standing.RebootedWithoutEffect(&clientNode.Spec, &clientNode.Status) {
 		return nil
 	}
 	var keys []string

@@ -94,7 +94,8 @@ func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (r
 	}
 	// The API server rejects it; older objects may still exist.
 	if selector := profile.Spec.NodeSelector; !profile.Spec.AllNodes && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		problems = append(problems, "spec.nodeSelector: selects no node: add at least one label (matchLabels: {KEY: VALUE}) or expression, or set allNodes: true")
+		problems = append(problems,
+			"spec.nodeSelector: selects no node: add at least one label (matchLabels: {KEY: VALUE}) or expression, or set allNodes: true")
 	}
 	if len(problems) > 0 {
 		return v1alpha1.ReasonInvalid, text.Join(problems, "; ")

@@ -95,7 +95,8 @@ func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamesp
 
 // WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see
 // fleet.IsWritable. The rollout has not claimed these nodes, and no annotation excludes them.
-func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, managerNamespace, agentNamespace string) (fleet.Snapshot, map[string]bool, error) {
+func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, managerNamespace, agentNamespace string,
+) (fleet.Snapshot, map[string]bool, error) {
 	all, err := FleetSnapshot(ctx, reader, profiles, agentNamespace)
 	if err != nil {
 		return fleet.Snapshot{}, nil, err

@@ -80,10 +80,11 @@ func NodeChanged(isSame func(before, after *corev1.Node) bool) predicate.Predica
 
 // ProfileChanged ignores changes of a profile's status.
 func ProfileChanged() predicate.Predicate {
-	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	metadata := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !equality.Semantic.DeepEqual(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
 			e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
-	}})
+	}}
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, metadata)
 }
 
 // AgentChanged accepts only changes of the readiness of an agent's Pod.

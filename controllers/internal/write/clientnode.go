@@ -18,7 +18,8 @@ var owner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
 // PatchSpec changes the spec of a StorageClientNode that was read before, and returns the server's result. A permit or a release in the meantime
 // makes it a conflict.
-func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, change func(*v1alpha1.StorageClientNodeSpec)) (*v1alpha1.StorageClientNode, error) {
+func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, change func(*v1alpha1.StorageClientNodeSpec),
+) (*v1alpha1.StorageClientNode, error) {
 	before := bare(clientNode)
 	before.Spec = clientNode.Spec
 	changed := before.DeepCopy()
@@ -30,7 +31,8 @@ func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 }
 
 // PatchNote writes the rollout's note of a StorageClientNode that was read before, and returns the server's result.
-func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, note v1alpha1.RolloutStatus) (*v1alpha1.StorageClientNode, error) {
+func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, note v1alpha1.RolloutStatus,
+) (*v1alpha1.StorageClientNode, error) {
 	before := bare(clientNode)
 	// If the status were omitted as a whole, the patch would write the fields without omitempty as empty.
 	before.Status = clientNode.Status

@@ -23,7 +23,8 @@ func restoresOf(all fleet.Snapshot, profile *fleet.Profile) *restores {
 			continue
 		}
 		carrying++
-		if clientNode.Spec.Release && !clientNode.Status.Restored && !hasFailedToRestore(clientNode) && agentpod.SilentReason(node, clientNode, all.Ready[node.Name]) == "" {
+		if clientNode.Spec.Release && !clientNode.Status.Restored && !hasFailedToRestore(clientNode) &&
+			agentpod.SilentReason(node, clientNode, all.Ready[node.Name]) == "" {
 			out.releasing++
 		}
 	}

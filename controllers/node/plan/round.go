@@ -175,7 +175,8 @@ func (r *round) restoresOf(profile *fleet.Profile) *restores {
 // isCurrent reports whether the round was started with the current version of the node's StorageClientNode.
 func (r *round) isCurrent(s Snapshot) bool {
 	evaluated := r.all.ClientNodes[s.Node.Name]
-	return evaluated != nil && s.ClientNode != nil && evaluated.UID == s.ClientNode.UID && evaluated.ResourceVersion == s.ClientNode.ResourceVersion && !r.admitted[s.Node.Name]
+	return evaluated != nil && s.ClientNode != nil && evaluated.UID == s.ClientNode.UID &&
+		evaluated.ResourceVersion == s.ClientNode.ResourceVersion && !r.admitted[s.Node.Name]
 }
 
 // admit reports whether a node that every profile admits may change. The first node always may, even ahead of its turn, instead of a node that

@@ -23,8 +23,8 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 	return stampTimes(fleet.FindStorageReachable(s.Node), verdict, now)
 }
 
-// evaluateStorage also reports storage as unreachable if it responds to some requests (Stuck), or responds with stale handles. Pods hang or fail on it
-// as on storage that does not respond, and users of the condition have no other one.
+// evaluateStorage also reports storage as unreachable if it responds to some requests (Stuck), or responds with stale handles: pods hang or fail on
+// such storage as well, and users have no other condition for it.
 func evaluateStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.NodeCondition {
 	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
 	failing := fleet.FailingServers(clientNode)
@@ -40,7 +40,8 @@ func evaluateStorage(clientNode *v1alpha1.StorageClientNode, silent string) core
 		verdict.Message = failingText(failing)
 	case slices.ContainsFunc(clientNode.Status.Servers, fleet.IsStale):
 		verdict.Status, verdict.Reason = corev1.ConditionFalse, v1alpha1.StorageReasonStaleHandles
-		verdict.Message = failingText(slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !fleet.IsStale(s) }))
+		isFresh := func(s v1alpha1.ServerStatus) bool { return !fleet.IsStale(s) }
+		verdict.Message = failingText(slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), isFresh))
 	case len(clientNode.Status.Servers) == 0:
 		verdict.Message = "The node has no mounts from storage servers"
 	default:

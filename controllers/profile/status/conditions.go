@@ -384,7 +384,8 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 		label string
 		nodes []string
 	}{
-		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", namesOf(open)}, {"not rebooted: ", r.skippedNodes()},
+		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted},
+		{"reboot due: ", namesOf(open)}, {"not rebooted: ", r.skippedNodes()},
 	} {
 		if len(list.nodes) > 0 {
 			parts = append(parts, list.label+text.List(list.nodes))

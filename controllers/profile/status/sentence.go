@@ -14,8 +14,7 @@ import (
 // maxMessage is the maximum length of a message in bytes: three lines of a terminal with 80 columns.
 const maxMessage = 240
 
-// conditionMessage returns the message of a condition: the state, and the command to run. If the message is too long, the state is cut and the command stays
-// complete.
+// conditionMessage returns the message of a condition: the state, and the command to run. If the message is too long, only the state is cut.
 func (r Report) conditionMessage(v verdict) string {
 	if v.message == "" {
 		return ""
@@ -94,7 +93,8 @@ func (r Report) approveNext() string {
 // resumeNext returns the command that ends the pause of the profile, or the global pause.
 func (r Report) resumeNext() string {
 	if !pause.IsAnnotated(r.profile) {
-		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager, r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)
+		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager,
+			r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)
 	}
 	return r.plugin("next", "resume")
 }

@@ -88,7 +88,8 @@ func Evaluate(name string, s Snapshot, now time.Time) Report {
 			r.coming = append(r.coming, w)
 		}
 	}
-	r.advice = advice.For(overview.AdviceAbout(profile.StorageClientProfile, selectedNodes(profile, s.All), s.All.ClientNodes, r.volumes.Servers, r.volumes.LeftOut))
+	r.advice = advice.For(overview.AdviceAbout(profile.StorageClientProfile, selectedNodes(profile, s.All), s.All.ClientNodes,
+		r.volumes.Servers, r.volumes.LeftOut))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r
 }

@@ -66,8 +66,7 @@ var (
 		"1 for each node in phase Failed, and for each failed node that no longer exists, with the rollout's reason; the first 100 by name.",
 		[]string{"node", "reason"}, nil)
 	serverNodes = prometheus.NewDesc("storageclient_server_nodes",
-		"Nodes by the state of a storage server: Answering, Idle, Silent or Stuck. "+
-			"At most 200 servers, failing servers first; excludes nodes with a silent agent.",
+		"Nodes by server state: Answering, Idle, Silent or Stuck. Up to 200 servers, failing servers first; nodes with a silent agent are excluded.",
 		[]string{"server", "protocol", "state"}, nil)
 	serverConnections = prometheus.NewDesc("storageclient_server_connections",
 		"Connections of all nodes to a storage server.",
@@ -82,8 +81,7 @@ var (
 		"PersistentVolumes that managed nodes have mounted from a storage server.",
 		[]string{"server", "protocol"}, nil)
 	serverRequests = prometheus.NewDesc("storageclient_server_requests_possible",
-		"Maximum number of requests in flight at a storage server from the volumes of all nodes: "+
-			"slots of connections, or of each node's session for NFSv4.1 and 4.2. 0 for SMB.",
+		"Maximum requests in flight at a storage server from all nodes' volumes: connection slots, or session slots for NFSv4.1 and 4.2. 0 for SMB.",
 		[]string{"server", "protocol"}, nil)
 	serverVariants = prometheus.NewDesc("storageclient_server_option_variants",
 		"Mount options with different values on volumes of one storage server; kubectl storageclient servers lists them.",
@@ -92,8 +90,7 @@ var (
 		"1 for each protocol version of the mounted volumes of a storage server.",
 		[]string{"server", "protocol", "version"}, nil)
 	serverLimit = prometheus.NewDesc("storageclient_server_limit",
-		"Lowest limits of connections and requests in flight that profiles declare for a server "+
-			"(annotation tuning.storageclient.dev/server-limits). Absent if no profile declares a limit.",
+		"Lowest connection and request limits that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent if unset.",
 		[]string{"server", "protocol", "resource"}, nil)
 	nodesNamesakes = prometheus.NewDesc("storageclient_nfs_client_namesakes",
 		"Managed nodes that share an NFSv4 client ID, by that ID; absent if every ID is unique. The first 100 IDs.",

@@ -37,9 +37,8 @@ func NewTransitions() *Transitions {
 			Buckets: buckets,
 		}, []string{"result"}),
 		reboots: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "storageclient_node_reboot_duration_seconds",
-			Help: "Duration of reboots, from the permit to the node's report with its new boot ID (done), " +
-				"or to the end of the attempt (failed, withdrawn).",
+			Name:    "storageclient_node_reboot_duration_seconds",
+			Help:    "Duration of reboots, from the permit to the report with the new boot ID (done), or to the end of the attempt (failed, withdrawn).",
 			Buckets: buckets,
 		}, []string{"result"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -48,8 +47,7 @@ func NewTransitions() *Transitions {
 		}, []string{"reason"}),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_settings_drift_total",
-			Help: "Number of times that another program or user changed a setting of a node and its agent set it again, " +
-				"or that a setting newly became Drifted or Shadowed, by the first word of its key (sysctl, module, kernelArgument).",
+			Help: "Corrected changes by other programs or users, and settings that became Drifted or Shadowed, by kind (sysctl, module, kernelArgument).",
 		}, []string{"subject"}),
 	}
 	t.inVain = prometheus.NewCounter(prometheus.CounterOpts{

@@ -13,8 +13,8 @@ import (
 
 var since = metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 
-// TestDisruptionKeepsItsBytes holds the form that stands in clusters.
-func TestDisruptionKeepsItsBytes(t *testing.T) {
+// TestDisruptionEncodingIsStable holds the form that stands in clusters.
+func TestDisruptionEncodingIsStable(t *testing.T) {
 	east := metav1.NewTime(since.In(time.FixedZone("east", 3600)))
 	for name, c := range map[string]struct {
 		in   v1alpha1.Disruption

@@ -10,8 +10,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestFailuresKeepTheirBytes holds the form that stands in clusters.
-func TestFailuresKeepTheirBytes(t *testing.T) {
+// TestFailuresEncodingIsStable holds the form that stands in clusters.
+func TestFailuresEncodingIsStable(t *testing.T) {
 	node := v1alpha1.FailedNode{Name: "n1", UID: "u-1", At: since, Reason: "NodeLost", Message: "It was deleted"}
 	for name, c := range map[string]struct {
 		in   v1alpha1.ProfileFailures

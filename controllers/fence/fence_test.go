@@ -120,7 +120,7 @@ func newFence(c *cluster) (*Fence, *testclock.FakeClock) {
 	return &Fence{APIReader: c, AsAgent: c.agent, Clock: clock}, clock
 }
 
-func TestMissingSaysWhatIsNotThere(t *testing.T) {
+func TestMissingReportsMissingParts(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{}, v1alpha1.AgentPolicy)
 	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	named := []admissionv1.NamedRuleWithOperations{{ResourceNames: []string{"a"}}}
@@ -167,7 +167,7 @@ func TestMissingSaysWhatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestMissingSaysWhichAnswerWasWrong(t *testing.T) {
+func TestMissingReportsWrongResponses(t *testing.T) {
 	impersonation := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, v1alpha1.AgentServiceAccount,
 		errors.New(`User "m" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "storage-client-agent"`))
 	for name, test := range map[string]struct {
@@ -224,7 +224,7 @@ func TestQuestionsChangeSomething(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsNoAnswer(t *testing.T) {
+func TestAnErrorIsNoResult(t *testing.T) {
 	for name, fail := range map[string]func(*cluster){
 		"the policy cannot be read":  func(c *cluster) { c.policyErr = errors.New("refused") },
 		"the binding cannot be read": func(c *cluster) { c.bindingErr = errors.New("refused") },
@@ -250,7 +250,7 @@ func TestAnErrorIsNoAnswer(t *testing.T) {
 	}
 }
 
-func TestWhenTheFenceIsTriedAgain(t *testing.T) {
+func TestTheFenceIsTestedAgain(t *testing.T) {
 	c := fenced()
 	fence, clock := newFence(c)
 	ask := func() string {
@@ -309,7 +309,7 @@ func TestWhenTheFenceIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWithoutAClientNodeThereIsNothingToTry(t *testing.T) {
+func TestMissingWithoutStorageClientNodes(t *testing.T) {
 	c := fenced()
 	none := c.clientNodes
 	c.clientNodes = nil

@@ -77,7 +77,7 @@ func TestOneEventForEachChange(t *testing.T) {
 	}
 }
 
-func TestNodesWhoseClientsCallThemselvesTheSameAreNamed(t *testing.T) {
+func TestDuplicateClientIDsAreReported(t *testing.T) {
 	clientNode := func(node, name string) *v1alpha1.StorageClientNode {
 		n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
 		n.Status.NFS4ClientName = name

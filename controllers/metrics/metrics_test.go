@@ -115,7 +115,7 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 	return got
 }
 
-func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
+func TestCollectReportsTheStateOfObjects(t *testing.T) {
 	reader := newReader(t, interceptor.Funcs{}, profile(),
 		node("a", true), object("a", v1alpha1.RolloutUpToDate, "", v1alpha1.SettingInSync, v1alpha1.SettingDrifted), agent("a"),
 		node("b", true), object("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect), // and no agent
@@ -142,7 +142,7 @@ func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
 	}
 }
 
-func TestCollectCountsWhatServersAreToTheirNodes(t *testing.T) {
+func TestCollectCountsNodesByServerState(t *testing.T) {
 	at := func(name string, servers ...v1alpha1.ServerStatus) *v1alpha1.StorageClientNode {
 		clientNode := object(name, v1alpha1.RolloutUpToDate, "")
 		clientNode.Status.Servers = servers
@@ -176,7 +176,7 @@ func TestCollectCountsWhatServersAreToTheirNodes(t *testing.T) {
 	}
 }
 
-func TestCollectTellsTheServerMapAndItsLimits(t *testing.T) {
+func TestCollectReportsTheServerMapAndItsLimits(t *testing.T) {
 	at := func(name, clientName string, mounts ...v1alpha1.MountStatus) *v1alpha1.StorageClientNode {
 		clientNode := object(name, v1alpha1.RolloutUpToDate, "")
 		clientNode.Status.NFS4ClientName, clientNode.Status.Mounts = clientName, mounts
@@ -208,7 +208,7 @@ func TestCollectTellsTheServerMapAndItsLimits(t *testing.T) {
 	}
 }
 
-func TestCollectTellsOfSoManyServersAtMost(t *testing.T) {
+func TestCollectLimitsTheNumberOfServers(t *testing.T) {
 	clientNode := object("a", v1alpha1.RolloutUpToDate, "")
 	for i := range maxServers + 5 {
 		clientNode.Status.Servers = append(clientNode.Status.Servers, v1alpha1.ServerStatus{
@@ -229,7 +229,7 @@ func TestCollectTellsOfSoManyServersAtMost(t *testing.T) {
 	}
 }
 
-func TestCollectTellsWhichProfilesWaitForAMount(t *testing.T) {
+func TestCollectReportsProfilesThatWaitForAMount(t *testing.T) {
 	for reason, want := range map[string]float64{v1alpha1.ReasonWaitingForEvidence: 1, v1alpha1.ReasonRollingOut: 0} {
 		waiting := profile()
 		waiting.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: reason}}
@@ -254,7 +254,7 @@ func TestCollectNamesFailedNodesThatAreGone(t *testing.T) {
 	}
 }
 
-func TestCollectNamesSoManyFailedNodesAtMost(t *testing.T) {
+func TestCollectLimitsTheNumberOfFailedNodes(t *testing.T) {
 	var objects []client.Object
 	for i := range maxFailedNodes + 5 {
 		name := fmt.Sprintf("n%03d", i)
@@ -272,7 +272,7 @@ func TestCollectNamesSoManyFailedNodesAtMost(t *testing.T) {
 	}
 }
 
-func TestCollectWhereTheCacheFails(t *testing.T) {
+func TestCollectIfTheCacheFails(t *testing.T) {
 	funcs := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, is := list.(*corev1.NodeList); is {
 			return errors.New("no cache")

@@ -48,7 +48,7 @@ func poolClient(t *testing.T, lists *int) client.Client {
 }
 
 // A profile that changes is a reason to look at the nodes that it selects or that carry settings of it, and at no other.
-func TestAProfileAsksForItsNodes(t *testing.T) {
+func TestAProfileRequestsItsNodes(t *testing.T) {
 	r := &Reconciler{Client: poolClient(t, new(int))}
 	for pool, want := range map[string][]string{"x": {"a", "former"}, "y": {"b", "former"}, "z": {"former"}} {
 		var got []string

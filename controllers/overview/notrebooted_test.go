@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestPlanCountsNoNodeThatIsNotRebooted names nodes that the rollout would leave as they are, and why.
-func TestPlanCountsNoNodeThatIsNotRebooted(t *testing.T) {
+// TestPlanExcludesNodesThatAreNotRebooted names nodes that the rollout would leave as they are, and why.
+func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 	const argument, sysctl = "kernelArgument/ihash_entries", "sysctl/net.core.rmem_max"
 	proven := v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true}
 	wanted := []v1alpha1.NodeSetting{

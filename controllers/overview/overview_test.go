@@ -62,7 +62,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-func TestDeviationsGatherNodesThatDeviateAlike(t *testing.T) {
+func TestDeviationsGroupNodesWithTheSameDeviations(t *testing.T) {
 	settings := []v1alpha1.NodeSetting{{Key: "sysctl/a.b", Value: "1", Profile: "eda"}, {Key: "sysctl/c.d", Value: "1", Profile: "other"}, {Key: "kernelArgument/x", Value: "9", Profile: "eda"}}
 	drifted := v1alpha1.SettingStatus{Key: "sysctl/a.b", Desired: "1", Observed: "2", State: v1alpha1.SettingDrifted}
 	foreign := v1alpha1.SettingStatus{Key: "sysctl/c.d", Desired: "1", Observed: "2", State: v1alpha1.SettingDrifted}
@@ -156,7 +156,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestPlanOfAnInvalidProfileIsRefused(t *testing.T) {
+func TestPlanRejectsAnInvalidProfile(t *testing.T) {
 	p := profile("eda", func(s *v1alpha1.StorageClientProfileSpec) {
 		s.Node.Sysctls = map[string]v1alpha1.SettingText{"kernel.core_pattern": "x"}
 	})

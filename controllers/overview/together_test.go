@@ -40,7 +40,7 @@ func describe(changes []NodeChange) []string {
 	return out
 }
 
-func TestPlanTogetherComparesWithWhatNodesHaveBeenTold(t *testing.T) {
+func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 	const ratio, background = "sysctl/vm.dirty_ratio", "sysctl/vm.dirty_background_ratio"
 	ignored := node("ignored", pool)
 	ignored.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
@@ -91,7 +91,7 @@ func TestPlanTogetherComparesWithWhatNodesHaveBeenTold(t *testing.T) {
 	}
 }
 
-func TestPlanTogetherFindsNothingWhereEverythingIsTold(t *testing.T) {
+func TestPlanTogetherFindsNoChangesIfNodeSpecsAreCurrent(t *testing.T) {
 	eda := sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})
 	got := PlanTogether([]string{"eda"}, Cluster{
 		Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("n1", pool)}, Now: friday, MaxUnavailable: intstr.FromString("5%"),
@@ -186,7 +186,7 @@ func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
 	}
 }
 
-func TestPlanTogetherBootsNodesThatLeaveWhereTheProfileAsksForIt(t *testing.T) {
+func TestPlanTogetherRebootsReleasedNodesIfTheProfileRequestsIt(t *testing.T) {
 	eda := boots("eda", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true })
 	left := object("left", []v1alpha1.NodeSetting{nodeSetting("kernelArgument/ihash_entries", "16777216", "eda")})
 	c := Cluster{Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("left", nil)}, StorageClientNodes: []v1alpha1.StorageClientNode{left},
@@ -201,7 +201,7 @@ func TestPlanTogetherBootsNodesThatLeaveWhereTheProfileAsksForIt(t *testing.T) {
 	}
 }
 
-func TestPlanTogetherEstimatesNothingWhereNoWindowIsLongEnough(t *testing.T) {
+func TestPlanTogetherHasNoEstimateIfNoWindowIsLongEnough(t *testing.T) {
 	eda := boots("eda", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) {
 		s.Rollout.Windows = []v1alpha1.Window{{Schedule: "0 2 * * 6", DurationSeconds: 60}}
 	})

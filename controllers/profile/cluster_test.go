@@ -12,7 +12,7 @@ import (
 )
 
 // Passes over many profiles share a reading, and a cluster that goes on changing is read once a second.
-func TestPassesShareAReading(t *testing.T) {
+func TestPassesShareARead(t *testing.T) {
 	w := newBenchWorld(3, 3, 3)
 	r := w.newReconciler()
 	pass := func(profile int) time.Duration {
@@ -73,7 +73,7 @@ func TestPassesShareAReading(t *testing.T) {
 }
 
 // In a cluster that goes on changing, each of many profiles has a pass by each reading, and comes back for the next one.
-func TestEachProfileHasAPassByAReading(t *testing.T) {
+func TestEachProfileHasAPassForEachRead(t *testing.T) {
 	w := newBenchWorld(3, 3, 3)
 	r := w.newReconciler()
 	pass := func(profile int) time.Duration {
@@ -109,7 +109,7 @@ func TestEachProfileHasAPassByAReading(t *testing.T) {
 }
 
 // A reading that takes long is followed by a longer rest, and lasts for as long where nothing changes.
-func TestALongReadingIsFollowedByALongRest(t *testing.T) {
+func TestALongReadIsFollowedByALongRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: readEvery, 100 * time.Millisecond: readEvery, time.Second: 5 * time.Second, time.Minute: maxRest} {
 		w := newBenchWorld(2, 3, 3)
 		w.readingTakes = took

@@ -399,7 +399,7 @@ var _ = Describe("Nodes", func() {
 		Expect(getNode("a").Labels).NotTo(HaveKey(v1alpha1.ManagedLabel))
 		Expect(tunedCondition("a")).To(And(
 			HaveField("Status", corev1.ConditionUnknown), HaveField("Reason", v1alpha1.NodeReasonFenceMissing),
-			HaveField("Message", ContainSubstring("ValidatingAdmissionPolicy storage-client-node-agent is missing: apply the operator's manifest again"))))
+			HaveField("Message", ContainSubstring("ValidatingAdmissionPolicy storage-client-node-agent is missing; apply the operator's manifest again"))))
 		result, err := manager.node("a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(Equal(30*time.Second), "nobody tells when it comes")

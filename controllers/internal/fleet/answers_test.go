@@ -539,8 +539,8 @@ func (s *scene) event() string {
 	return "event"
 }
 
-// TestTheWorstCounts pins what two settings of one node come to: of each standing one, with each other.
-func TestTheWorstCounts(t *testing.T) {
+// TestTheWorstStateCounts pins what two settings of one node come to: of each standing one, with each other.
+func TestTheWorstStateCounts(t *testing.T) {
 	each := map[string]reported{
 		"effective":        {state: v1alpha1.SettingInSync, effect: v1alpha1.EffectLive},
 		"deferred":         {state: v1alpha1.SettingPending, effect: v1alpha1.EffectNextMount},

@@ -49,7 +49,7 @@ func carrying(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
 }
 
 // What a held profile has in force stays whatever kind of setting it is, and whatever the profile says by now.
-func TestAHeldProfileKeepsEverySettingInForce(t *testing.T) {
+func TestAHeldProfileKeepsEveryCurrentSetting(t *testing.T) {
 	var inForce []v1alpha1.NodeSetting
 	for _, key := range []string{
 		"filesystem/mnt/disks/*", "kernelArgument/ihash_entries", "module/nfs/max_session_slots", "nfsMountDefaults/_all",
@@ -197,7 +197,7 @@ func TestRestoresPending(t *testing.T) {
 	}
 }
 
-func TestApprovedTakesTheAnnotationAndTheField(t *testing.T) {
+func TestApprovedAcceptsTheAnnotationAndTheField(t *testing.T) {
 	boot := profile("a", 0, "1048576", func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
 	})
@@ -221,7 +221,7 @@ func TestApprovedTakesTheAnnotationAndTheField(t *testing.T) {
 	}
 }
 
-func TestAnApprovalFromBeforeTheUpgradeCountsWhileTheStatusHoldsItsHash(t *testing.T) {
+func TestAnApprovalFromBeforeTheUpgradeCountsWhileTheStatusContainsItsHash(t *testing.T) {
 	// The hash of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
 	const before = "0705087be39beafe"
 	p := profile("a", 0, "1048576", func(p *v1alpha1.StorageClientProfile) {

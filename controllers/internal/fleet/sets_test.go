@@ -23,7 +23,7 @@ func stored(name, version, somaxconn string) v1alpha1.StorageClientProfile {
 	return p
 }
 
-func TestASetIsKeptWhileTheProfilesAskForTheSame(t *testing.T) {
+func TestASetIsKeptWhileDeclarationsAreEqual(t *testing.T) {
 	var sets ProfileSets
 	a, b := stored("a", "1", "4096"), stored("b", "2", "8192")
 	changed := func(change func(*v1alpha1.StorageClientProfile)) []v1alpha1.StorageClientProfile {
@@ -70,7 +70,7 @@ func TestASetIsKeptWhileTheProfilesAskForTheSame(t *testing.T) {
 }
 
 // A node's labels decide which profiles select it, and so may their next version.
-func TestASetRemembersWhichProfilesSelectANode(t *testing.T) {
+func TestASetCachesTheProfilesOfANode(t *testing.T) {
 	pool := func(name string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": name}}}
 	}
@@ -154,7 +154,7 @@ func namesOf(profiles []*Profile) []string {
 }
 
 // One look at all nodes tells for each profile what a look for it alone does, also once the profile selects others.
-func TestASnapshotTellsWhichNodesConcernAProfile(t *testing.T) {
+func TestASnapshotFindsTheNodesOfAProfile(t *testing.T) {
 	pool := func(name string) *v1alpha1.StorageClientProfile {
 		p := stored(name, "1", "4096")
 		p.Generation, p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = 1, false, map[string]string{"pool": name}
@@ -213,7 +213,7 @@ func TestASetWithOneProfileAsItIsNow(t *testing.T) {
 	}
 }
 
-func TestASetKeepsNothingOfWhatItIsHanded(t *testing.T) {
+func TestASetDoesNotKeepItsArguments(t *testing.T) {
 	var sets ProfileSets
 	handed := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
 	set := sets.Of(handed, catalogue.AllowList{})
@@ -224,7 +224,7 @@ func TestASetKeepsNothingOfWhatItIsHanded(t *testing.T) {
 }
 
 // What is remembered of one node must not reach another: where profiles disagree, each keeps what it has.
-func TestANodeKeepsWhatIsInForceThereWhereProfilesDisagree(t *testing.T) {
+func TestANodeKeepsCurrentValuesIfProfilesConflict(t *testing.T) {
 	set := NewProfileSet([]v1alpha1.StorageClientProfile{stored("a", "1", "4096"), stored("b", "2", "8192")}, catalogue.AllowList{})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
 	const key = "sysctl/net.core.somaxconn"

@@ -286,7 +286,7 @@ func unstarted(since time.Duration) func(*Node) {
 	return func(n *Node) { n.SilentSince, n.NeverStarted = now.Add(-since), true }
 }
 
-func TestAdmitTellsWhoProvesTheSettings(t *testing.T) {
+func TestAdmitReportsTheCanaries(t *testing.T) {
 	nodes := []Node{waiting("a", 9), with(taken("b", 8, time.Hour), other), with(waiting("c", 7), other)}
 	got := Admit(nodes, policy(func(p *Policy) { p.Limit = intstr.FromInt32(2) }), now)
 	if !got.Admitted["a"] || !got.Admitted["c"] {
@@ -334,7 +334,7 @@ func TestAdmitQueued(t *testing.T) {
 	}
 }
 
-func TestAdmitTellsWhenTheSoakIsOver(t *testing.T) {
+func TestAdmitReportsTheEndOfTheSoak(t *testing.T) {
 	got := Admit([]Node{taken("a", 2, 40*time.Second), waiting("b", 1)}, policy(nil), now)
 	if want := 20 * time.Second; got.Next != want {
 		t.Errorf("next look in %s, want %s", got.Next, want)

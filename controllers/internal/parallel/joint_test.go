@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWhatIsAskedForDuringACallGoesIntoTheNext holds the first call until all others wait: the second begins after they have asked.
-func TestWhatIsAskedForDuringACallGoesIntoTheNext(t *testing.T) {
+// TestRequestsDuringACallJoinTheNextCall holds the first call until all others wait: the second begins after they have asked.
+func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
 	refused := errors.New("refused")
 	var j Joint[int, int]
 	began, goOn := make(chan struct{}), make(chan struct{})
@@ -57,7 +57,7 @@ func TestWhatIsAskedForDuringACallGoesIntoTheNext(t *testing.T) {
 }
 
 // Nobody takes the answer of a call that panicked for one.
-func TestWhoSharesACallThatPanicsGetsAnError(t *testing.T) {
+func TestASharedCallThatPanicsReturnsAnError(t *testing.T) {
 	var j Joint[int, int]
 	j.calling.Lock()
 	first := make(chan any)

@@ -28,7 +28,7 @@ func TestForEachDoesEverythingOnce(t *testing.T) {
 }
 
 // However quick the items are, as many goroutines as there are workers have one: the race detector sees what they share.
-func TestEachWorkerStartsWithAnItemOfItsOwn(t *testing.T) {
+func TestWorkersStartWithDifferentItems(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const workers = 4
 	items, goroutines := []int{0, 1, 2, 3, 4, 5}, [6]string{}
@@ -42,7 +42,7 @@ func TestEachWorkerStartsWithAnItemOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAPanicOfAWorkerIsTheCallers(t *testing.T) {
+func TestAPanicOfAWorkerReachesTheCaller(t *testing.T) {
 	broken := errors.New("broken")
 	defer func() {
 		err, ok := recover().(error)

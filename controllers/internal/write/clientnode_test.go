@@ -50,7 +50,7 @@ func readNode(t *testing.T, c client.Client) *v1alpha1.StorageClientNode {
 }
 
 // Only what is meant is written, whatever else the object holds: the first note of a node too, before which it has none.
-func TestOnlyWhatIsMeantIsWritten(t *testing.T) {
+func TestOnlyTheIntendedFieldsAreWritten(t *testing.T) {
 	c := newClient(t)
 	before := readNode(t, c)
 	for i, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutUpToDate} {

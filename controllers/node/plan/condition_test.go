@@ -22,7 +22,7 @@ func stands(standings ...standing.Standing) standing.Report {
 	return r
 }
 
-func TestJudgeTuned(t *testing.T) {
+func TestEvaluateTuned(t *testing.T) {
 	for name, test := range map[string]struct {
 		report  fleet.Report
 		stale   bool
@@ -53,7 +53,7 @@ func TestJudgeTuned(t *testing.T) {
 	}
 }
 
-func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
+func TestAConditionExplainsAMissingAgent(t *testing.T) {
 	s := snapshotOf(clientNodeWith(), profile("p", nil))
 	s.Unfenced = "apply the manifest"
 	got, written := Condition(s, s.ClientNode, "Paused", now)
@@ -66,7 +66,7 @@ func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
 	}
 }
 
-func TestJudgeTunedNamesExceptions(t *testing.T) {
+func TestEvaluateTunedListsExceptions(t *testing.T) {
 	clientNode := clientNodeWith()
 	for want, report := range map[string]fleet.Report{
 		"Not supported on this node: " + rmem:                                              {Report: stands(standing.Unavailable)},

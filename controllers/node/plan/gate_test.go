@@ -63,7 +63,7 @@ func TestRestoreNote(t *testing.T) {
 	}
 }
 
-func TestGateRemembersWhomItHasRefused(t *testing.T) {
+func TestGateCachesRejections(t *testing.T) {
 	r := &remembering{all: clusterOf(2, profile("a", nil), profile("b", func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = false, map[string]string{"pool": "b"}
 	}))}
@@ -94,7 +94,7 @@ func TestGateRemembersWhomItHasRefused(t *testing.T) {
 	}
 }
 
-func TestGateRefusesNoLongerThanASoakLasts(t *testing.T) {
+func TestGateRejectionsExpireWithTheSoak(t *testing.T) {
 	const left = 300 * time.Millisecond
 	r := &remembering{all: clusterOf(2, profile("a", recklessly))}
 	take(r.all, 0, usualLimits.MinSoak-left)
@@ -112,7 +112,7 @@ func TestGateRefusesNoLongerThanASoakLasts(t *testing.T) {
 }
 
 // Thousands wait behind the first one: whether that one can go is asked once.
-func TestThoseWhoWaitBehindOthersAskOnceForThese(t *testing.T) {
+func TestQueuedNodesEvaluateTheNodesAheadOnce(t *testing.T) {
 	r := &remembering{all: clusterOf(100, profile("a", func(p *v1alpha1.StorageClientProfile) {
 		recklessly(p)
 		p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromInt32(1))
@@ -133,7 +133,7 @@ func TestThoseWhoWaitBehindOthersAskOnceForThese(t *testing.T) {
 	}
 }
 
-func TestANilGateLooksAtAllNodesEachTime(t *testing.T) {
+func TestANilGateEvaluatesAllNodesEachTime(t *testing.T) {
 	all, looks := clusterOf(1, profile("a", nil)), 0
 	s := snapshotOf(nil, profile("a", nil))
 	for range 2 {
@@ -149,7 +149,7 @@ func TestANilGateLooksAtAllNodesEachTime(t *testing.T) {
 	}
 }
 
-func TestGateLetsAWriteThroughThatChangesNoHost(t *testing.T) {
+func TestGateAdmitsAWriteThatDoesNotChangeTheHost(t *testing.T) {
 	s := snapshotOf(nil, profile("a", nil))
 	if got, _ := new(Gate).Evaluate(s, Write{}, at(now), nil); !writes(got) {
 		t.Errorf("got %#v", got)

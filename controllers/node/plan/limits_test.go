@@ -79,7 +79,7 @@ func recklessly(p *v1alpha1.StorageClientProfile) {
 var usualLimits = Limits{MaxConcurrentLive: intstr.FromString("10%"), MinSoak: time.Minute, UntunedTaint: v1alpha1.UntunedTaint}
 
 // One reckless profile does not get its settings to a hundred nodes by the report of one.
-func TestAProfileCannotTakeTheFleetAtOnce(t *testing.T) {
+func TestAProfileCannotChangeTheFleetAtOnce(t *testing.T) {
 	all := clusterOf(100, profile("a", recklessly))
 	if gone := goAll(all, usualLimits); gone != 1 {
 		t.Fatalf("%d nodes are the canary", gone)
@@ -101,7 +101,7 @@ func TestAProfileCannotTakeTheFleetAtOnce(t *testing.T) {
 }
 
 // What another profile's nodes are at uses up the cluster's places too.
-func TestAllProfilesShareTheClustersPlaces(t *testing.T) {
+func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 	of := func(pool string) func(*v1alpha1.StorageClientProfile) {
 		return func(p *v1alpha1.StorageClientProfile) {
 			recklessly(p)
@@ -168,7 +168,7 @@ func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
 }
 
 // A canary keeps the time of the settings that it holds, whatever its profile declares by now. It counts for these settings alone.
-func TestTheSoakOfFormerSettingsLetsNoNodeGo(t *testing.T) {
+func TestTheSoakOfFormerSettingsAdmitsNoNode(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	take(all, 0, time.Hour)
 	goes := func(when string, want bool) {
@@ -223,7 +223,7 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 	}
 }
 
-func TestACanaryIsToldSo(t *testing.T) {
+func TestACanaryIsMarkedInItsSpec(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	if next, _ := ask(all, 0, usualLimits).(Write); !next.Spec.Canary {
 		t.Errorf("the canary: %#v", next)

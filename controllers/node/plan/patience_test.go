@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
-func TestPatienceHoldsBackWhatPasses(t *testing.T) {
+func TestPatienceDelaysTransientConditions(t *testing.T) {
 	tuned := corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned}
 	applying := corev1.NodeCondition{
 		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionFalse, Reason: v1alpha1.NodeReasonApplying, LastHeartbeatTime: metav1.NewTime(now),
@@ -72,7 +72,7 @@ func TestTheConditionIsNotWrittenForAHashAlone(t *testing.T) {
 }
 
 // A note about the settings before says nothing of how long the node has had the new ones, and no message says anything of it.
-func TestASoakBeginsWithTheSettingsThatTheNoteNames(t *testing.T) {
+func TestASoakStartsWithTheSettingsInTheNote(t *testing.T) {
 	clientNode := clientNodeWith(setting(rmem, "p", v1alpha1.DeletionRestore))
 	s := snapshotOf(clientNode, profile("p", nil))
 	since := func() time.Time {

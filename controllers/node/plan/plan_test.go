@@ -292,7 +292,7 @@ func change(clientNode *v1alpha1.StorageClientNode, by func(*v1alpha1.StorageCli
 	return clientNode
 }
 
-func TestAPausedNodeIsLeftAlone(t *testing.T) {
+func TestAPausedNodeIsSkipped(t *testing.T) {
 	paused := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
 	paused.Paused = true
 	if got := For(paused); !stays(got) {
@@ -300,7 +300,7 @@ func TestAPausedNodeIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestASilentNodeIsToldToRestoreWithoutWaitingForItsTurn(t *testing.T) {
+func TestASilentNodeRestoresWithoutQueue(t *testing.T) {
 	silent := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
 	silent.Report.Silent = "the node's agent is not Ready"
 	got := For(silent)

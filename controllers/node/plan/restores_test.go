@@ -39,7 +39,7 @@ func leavingFleet() *remembering {
 }
 
 // A profile is deleted of which a hundred nodes carry settings: neither those that go nor those that wait read all nodes each.
-func TestRestoresGoTogetherAndWaitTogether(t *testing.T) {
+func TestRestoresShareOneLimit(t *testing.T) {
 	r := leavingFleet()
 	if gone := r.restoreAll(now); gone != 10 || r.reads != 1 {
 		t.Errorf("%d nodes are restored at once, by %d reads of all nodes; want 10 by one", gone, r.reads)
@@ -55,7 +55,7 @@ func TestRestoresGoTogetherAndWaitTogether(t *testing.T) {
 	}
 }
 
-func TestARestoreOfWhatHasChangedIsLookedAtAgain(t *testing.T) {
+func TestARestoreOfAChangedNodeIsEvaluatedAgain(t *testing.T) {
 	r := leavingFleet()
 	if got := r.askRestore(0, now); !writes(got) {
 		t.Fatalf("the first one: %q", noteOf(got))

@@ -60,7 +60,7 @@ func (r *remembering) goAll(limits Limits, at time.Time) (gone int) {
 	return gone
 }
 
-func TestThoseWhoMayGoTogetherAreReadOnce(t *testing.T) {
+func TestARoundReadsTheFleetOnce(t *testing.T) {
 	r := &remembering{all: clusterOf(100, profile("a", recklessly))}
 	if gone := r.goAll(usualLimits, now); gone != 1 {
 		t.Fatalf("%d nodes are the canary", gone)
@@ -75,7 +75,7 @@ func TestThoseWhoMayGoTogetherAreReadOnce(t *testing.T) {
 	}
 }
 
-func TestThoseOfManyProfilesAreReadOnceToo(t *testing.T) {
+func TestARoundReadsTheFleetOnceForManyProfiles(t *testing.T) {
 	profiles := []v1alpha1.StorageClientProfile{profile("all", recklessly)}
 	for pool := range 10 {
 		profiles = append(profiles, profile(fmt.Sprintf("pool-%d", pool), func(p *v1alpha1.StorageClientProfile) {

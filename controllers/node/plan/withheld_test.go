@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestABootArgumentWithoutEffectIsTakenOutAgain(t *testing.T) {
+func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 	const ihash, dhash = "kernelArgument/ihash_entries", "kernelArgument/dhash_entries"
 	p := profile("a", func(p *v1alpha1.StorageClientProfile) {
 		retain(p)

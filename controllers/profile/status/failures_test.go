@@ -30,7 +30,7 @@ func phase(phase v1alpha1.RolloutPhase) func(*corev1.Node, *v1alpha1.StorageClie
 	}
 }
 
-func TestRememberedFailures(t *testing.T) {
+func TestRecordedFailures(t *testing.T) {
 	const stopped = "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
 	gone := failedNode("b", "u-b", time.Hour)
 	two := func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }

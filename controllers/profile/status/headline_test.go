@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAnEventIsSentWhereAProfileStandsOtherwise(t *testing.T) {
+func TestAnEventIsSentIfTheStateOfAProfileChanges(t *testing.T) {
 	list := func(words ...string) (out []metav1.Condition) {
 		for i := 0; i < len(words); i += 4 {
 			out = append(out, metav1.Condition{Type: words[i], Status: metav1.ConditionStatus(words[i+1]), Reason: words[i+2], Message: words[i+3]})

@@ -107,8 +107,8 @@ func largeStates() map[string]Report {
 
 const messagesFile = "testdata/messages.txt"
 
-// TestEveryMessageIsShortAndSaysWhatToType writes down what the conditions say in every state.
-func TestEveryMessageIsShortAndSaysWhatToType(t *testing.T) {
+// TestEveryMessageIsShortAndContainsTheCommand writes down what the conditions say in every state.
+func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 	typed := []string{
 		v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonPausedByAnnotation, v1alpha1.ReasonStaleMounts, v1alpha1.ReasonNothingMatched, v1alpha1.ReasonNodesFailed,
 		v1alpha1.ReasonFailureThreshold, v1alpha1.ReasonConfigMapImmutable, v1alpha1.ReasonReadyWithExceptions, v1alpha1.ReasonExceptions, v1alpha1.ReasonVolumeConflict,
@@ -174,7 +174,7 @@ func TestALongMessageWithACommand(t *testing.T) {
 	}
 }
 
-func TestANameAsLongAsTheAPITakesIt(t *testing.T) {
+func TestANameOfMaximumLength(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	r.profile.Name = strings.Repeat("p", 253)
 	if got := r.conditionMessage(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)); got != needsApproval {

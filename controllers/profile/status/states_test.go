@@ -167,9 +167,9 @@ func rolloutState(reason string) Report {
 	}).report()
 }
 
-// TestTheStatesThatGitOpsEnginesJudge writes down the conditions for every reason that the API has a constant for, but for those of
+// TestStatesForGitOpsEngines writes down the conditions for every reason that the API has a constant for, but for those of
 // Nodes. Whoever adds a reason adds a state here, and says in test/gitops what the engines are to make of it.
-func TestTheStatesThatGitOpsEnginesJudge(t *testing.T) {
+func TestStatesForGitOpsEngines(t *testing.T) {
 	states := statesOf()
 	var names, lines []string
 	for name, reason := range reasonsOfAPI("Reason", "RolloutReason", "VolumeReason") {

@@ -374,7 +374,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestConditionsAreAllThereInOrderAndBounded(t *testing.T) {
+func TestConditionsAreCompleteOrderedAndBounded(t *testing.T) {
 	f := newWorld(nil).node("a", nil).report()
 	f.invalidReason, f.invalidMessage = v1alpha1.ReasonInvalid, strings.Repeat("ü", 4000)
 	before := metav1.NewTime(now.Add(-time.Hour))
@@ -441,7 +441,7 @@ func TestStaleMountsAreNamedByNode(t *testing.T) {
 	}
 }
 
-func TestRemovalSaysWhatIsLeft(t *testing.T) {
+func TestRemovalListsTheRemainingWork(t *testing.T) {
 	restoring := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Release = true }
 	r := newWorld(deleting).node("c", nil).node("a", restoring).node("b", restoring).report()
 	r.volumes.Unrestored = []string{"v"}
@@ -453,7 +453,7 @@ func TestRemovalSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
+func TestPlannedListsAtMostTwentyNodesWithTheirObstacles(t *testing.T) {
 	w := newWorld(nil)
 	for i := range 30 {
 		w.node(fmt.Sprintf("node-%02d", i), rebootDue(""))
@@ -488,7 +488,7 @@ func TestStatusShowsThePlanThatWasApprovedBeforeTheUpgradeUntilAnEdit(t *testing
 	}
 }
 
-func TestEstimateStandsUntilSomethingChanges(t *testing.T) {
+func TestEstimateStaysUntilAChange(t *testing.T) {
 	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", rebootDue("")).report()
 	first := f.planStatus(v1alpha1.Plan{}, 1, now)
 	if first.EstimatedCompletion == nil || !first.EstimatedCompletion.After(now) {
@@ -546,7 +546,7 @@ func TestPlannedIsInTheOrderOfTheRollout(t *testing.T) {
 	}
 }
 
-func TestPlannedTellsTheNextWindow(t *testing.T) {
+func TestPlannedReportsTheNextWindow(t *testing.T) {
 	opens := "next window opens at 2026-11-21T02:00:00Z"
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.StorageClientProfile)
@@ -579,15 +579,15 @@ func TestPlannedTellsTheNextWindow(t *testing.T) {
 	}
 }
 
-func TestPlannedLeavesOutWhatNobodyRebootsFor(t *testing.T) {
+func TestPlannedExcludesNodesWithoutRebootPolicy(t *testing.T) {
 	f := newWorld(nil).node("a", atNextBoot).report()
 	if got := f.planStatus(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 0 || got.EstimatedCompletion != nil || got.LimitedBy != "" {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// TestPlannedLeavesOutWhatIsNotRebooted counts no node that the rollout would leave as it is, and says why.
-func TestPlannedLeavesOutWhatIsNotRebooted(t *testing.T) {
+// TestPlannedExcludesNodesThatAreNotRebooted counts no node that the rollout would leave as it is, and says why.
+func TestPlannedExcludesNodesThatAreNotRebooted(t *testing.T) {
 	unproven := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 		state(bootKey, v1alpha1.SettingPending)(nil, s)
 		for i := range s.Status.Settings {
@@ -660,7 +660,7 @@ func TestReadyNamesTheFileThatWins(t *testing.T) {
 	}
 }
 
-func TestRollingOutNamesAllThatWaitForABoot(t *testing.T) {
+func TestRollingOutListsAllNodesThatWaitForABoot(t *testing.T) {
 	w := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", atNextBoot).node("c", refusedBoot)
 	const want = "reboot due: a, b; not rebooted: c (module/nfs/max_session_slots: /etc/modprobe.d/zz.conf"
 	if got, _ := w.report().progressMessage(); !strings.Contains(got, want) {
@@ -820,7 +820,7 @@ func TestAVolumeThatIsNotRestoredKeepsTheProfile(t *testing.T) {
 }
 
 // A profile that selects nothing says so of volumes that it may mean.
-func TestVolumesThatAreLeftOutShow(t *testing.T) {
+func TestSkippedVolumesAreReported(t *testing.T) {
 	r := newWorld(nil).report()
 	r.volumes.LeftOut = []advice.LeftOut{{Driver: "nfs.example.com", Count: 2, Example: "pv-1"}, {Driver: "csi.example.com", Count: 1, Example: "pv-9"}}
 	status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)

@@ -33,7 +33,7 @@ func (w *world) withOtherProfile(value string) *world {
 	return w
 }
 
-func TestAProfilesCountsAreItsOwn(t *testing.T) {
+func TestEachProfileHasItsOwnCounts(t *testing.T) {
 	setOwn := func(value string) func(*v1alpha1.StorageClientNode) {
 		return func(s *v1alpha1.StorageClientNode) {
 			for i := range s.Spec.Settings {
@@ -98,7 +98,7 @@ func TestAnInvalidProfileHasNoNodeUpToDate(t *testing.T) {
 }
 
 // The status, the plugin's plan and what is approved rest on one list: whatever the nodes have been given, and have reported.
-func TestThePlanInTheStatusIsTheOneOfThePlugin(t *testing.T) {
+func TestStatusAndPluginShowTheSamePlan(t *testing.T) {
 	states := []v1alpha1.SettingState{
 		v1alpha1.SettingInSync, v1alpha1.SettingPending, v1alpha1.SettingFailed, v1alpha1.SettingClamped, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed,
 	}

@@ -30,7 +30,7 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 
 // A note is as old as the last pass of the rollout: what somebody has ended since keeps nothing from going on, and the profile is not
 // done.
-func TestANoteOfAHoldThatHasEndedIsNoException(t *testing.T) {
+func TestAnEndedHoldIsNoException(t *testing.T) {
 	paused := map[string]string{v1alpha1.PausedAnnotation: "true"}
 	never := map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
 	beside := func(change func(*v1alpha1.StorageClientProfile)) func(*world) {

@@ -59,7 +59,7 @@ func TestDecodeDisruption(t *testing.T) {
 		wrong []string
 	}{
 		"fields that are not there are empty":        {value: `{"profile":"eda"}`, want: v1alpha1.Disruption{Profile: "eda"}},
-		"a field of a later release is passed over":  {value: `{"profile":"eda","attempt":3}`, want: v1alpha1.Disruption{Profile: "eda"}},
+		"a field of a later release is ignored":      {value: `{"profile":"eda","attempt":3}`, want: v1alpha1.Disruption{Profile: "eda"}},
 		"an empty object":                            {value: `{}`},
 		"no time":                                    {value: `{"profile":"eda","since":null}`, want: v1alpha1.Disruption{Profile: "eda"}},
 		"nothing at all is an error":                 {value: "", wrong: []string{`disruption ""`, "unexpected end"}},

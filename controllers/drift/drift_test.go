@@ -32,16 +32,16 @@ func TestOneEventForEachIncrease(t *testing.T) {
 		before, after v1alpha1.SettingStatus
 		want          []string
 	}{
-		"nothing happened":           {before: status(inSync, "16777216", 2), after: status(inSync, "16777216", 2)},
-		"the first time":             {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed Another program or user changed sysctl/net.core.rmem_max to "4096"; the agent set it back to "16777216"`}},
-		"several times at once":      {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed Another program or user changed sysctl/net.core.rmem_max to "4096" 3 times; the agent set it back to "16777216"`}},
-		"a record that begins anew":  {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed Another program or user changed sysctl/net.core.rmem_max to "4096"; the agent set it back to "16777216"`}},
-		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted Another program or user changed sysctl/net.core.rmem_max to "4096"; the agent could not set it back to "16777216": read-only`}},
-		"left alone":                 {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", not the declared "16777216": Drifted`}},
-		"still left alone":           {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
-		"a file that wins over ours": {before: status(inSync, "16777216", 0), after: shadowed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "16777216" until the next boot: zz.conf wins`}},
-		"a record that goes":         {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},
-		"a setting that is new here": {before: none, after: status(v1alpha1.SettingDrifted, "4096", 0)},
+		"nothing happened":                       {before: status(inSync, "16777216", 2), after: status(inSync, "16777216", 2)},
+		"the first time":                         {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed Another program or user changed sysctl/net.core.rmem_max to "4096"; the agent set it back to "16777216"`}},
+		"several times at once":                  {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed Another program or user changed sysctl/net.core.rmem_max to "4096" 3 times; the agent set it back to "16777216"`}},
+		"a record that starts again":             {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed Another program or user changed sysctl/net.core.rmem_max to "4096"; the agent set it back to "16777216"`}},
+		"it could not be healed":                 {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted Another program or user changed sysctl/net.core.rmem_max to "4096"; the agent could not set it back to "16777216": read-only`}},
+		"no longer corrected":                    {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", not the declared "16777216": Drifted`}},
+		"still not corrected":                    {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
+		"a file that overrides the agent's file": {before: status(inSync, "16777216", 0), after: shadowed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "16777216" until the next boot: zz.conf wins`}},
+		"a removed record":                       {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},
+		"a setting that is new here":             {before: none, after: status(v1alpha1.SettingDrifted, "4096", 0)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -134,11 +134,11 @@ func TestMissingReportsMissingParts(t *testing.T) {
 		"the binding is missing":           {func(c *cluster) { c.bindingErr = notFound }, "ValidatingAdmissionPolicyBinding storage-client-node-agent is missing"},
 		"the binding only audits":          {func(c *cluster) { c.binding.Spec.ValidationActions[0] = admissionv1.Audit }, "does not enforce"},
 		"the binding is of another policy": {func(c *cluster) { c.binding.Spec.PolicyName = "other" }, "does not enforce"},
-		"the policy goes by a label": {
+		"the policy selects by label": {
 			func(c *cluster) {
 				c.policy.Spec.MatchConstraints = &admissionv1.MatchResources{ObjectSelector: labelled}
 			}, "ValidatingAdmissionPolicy storage-client-node-agent excludes some"},
-		"the binding goes by a label": {
+		"the binding selects by label": {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ObjectSelector: labelled}
 			}, "ValidatingAdmissionPolicyBinding storage-client-node-agent excludes some"},
@@ -150,7 +150,7 @@ func TestMissingReportsMissingParts(t *testing.T) {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ExcludeResourceRules: named}
 			}, "excludes some"},
-		"the binding says that it is about everything": {
+		"the binding explicitly matches everything": {
 			func(c *cluster) {
 				c.binding.Spec.MatchResources = &admissionv1.MatchResources{ObjectSelector: &metav1.LabelSelector{}}
 			}, ""},
@@ -175,19 +175,19 @@ func TestMissingReportsWrongResponses(t *testing.T) {
 		answer   error
 		want     string
 	}{
-		"the agent's own status is refused":                 {own, byPolicy, "an agent may not write the status of its StorageClientNode"},
-		"the agent's own status is found invalid":           {own, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "an agent may not write the status of its"},
-		"the manager may not impersonate":                   {own, impersonation, "may not impersonate"},
-		"the manager may not impersonate another node":      {others, impersonation, "may not impersonate"},
-		"another node's status is admitted":                 {others, nil, "an agent may write the status of another node's"},
-		"another node's status is refused by the role":      {others, byRole, "was rejected for another reason"},
-		"another node's status is refused by another":       {others, byOther, "was rejected for another reason"},
-		"the note is admitted":                              {note, nil, "status.rollout"},
-		"the note is refused by another":                    {note, byOther, "was rejected for another reason"},
-		"spec is admitted":                                  {spec, nil, "write the spec"},
-		"spec is refused by the policy, as good as by role": {spec, byPolicy, ""},
-		"spec is not refused but found invalid":             {spec, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "was rejected for another reason"},
-		"metadata is admitted":                              {metadata, nil, "write the metadata"},
+		"the agent's own status is rejected":                  {own, byPolicy, "an agent may not write the status of its StorageClientNode"},
+		"the agent's own status is found invalid":             {own, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "an agent may not write the status of its"},
+		"the manager may not impersonate":                     {own, impersonation, "may not impersonate"},
+		"the manager may not impersonate another node":        {others, impersonation, "may not impersonate"},
+		"another node's status is admitted":                   {others, nil, "an agent may write the status of another node's"},
+		"another node's status is rejected by the role":       {others, byRole, "was rejected for another reason"},
+		"another node's status is rejected by another policy": {others, byOther, "was rejected for another reason"},
+		"status.rollout is admitted":                          {note, nil, "status.rollout"},
+		"status.rollout is rejected by another policy":        {note, byOther, "was rejected for another reason"},
+		"spec is admitted":                                    {spec, nil, "write the spec"},
+		"spec is rejected by the policy, as valid as by role": {spec, byPolicy, ""},
+		"spec is not rejected but invalid":                    {spec, apierrors.NewInvalid(schema.GroupKind{}, "a", nil), "was rejected for another reason"},
+		"metadata is admitted":                                {metadata, nil, "write the metadata"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fenced()

@@ -92,10 +92,10 @@ func TestDuplicateClientIDsAreReported(t *testing.T) {
 		before, after *v1alpha1.StorageClientNode
 		want          int
 	}{
-		"it begins to":          {clientNode("n1", ""), clientNode("n1", "x"), 1},
-		"it goes on":            {clientNode("n1", "x"), clientNode("n1", "x"), 0},
-		"it has one of its own": {clientNode("n3", "x"), clientNode("n3", "id/x"), 0},
-		"it has no client ID":   {clientNode("n4", "x"), clientNode("n4", ""), 0},
+		"the ID becomes a duplicate": {clientNode("n1", ""), clientNode("n1", "x"), 1},
+		"it stays a duplicate":       {clientNode("n1", "x"), clientNode("n1", "x"), 0},
+		"it has a unique ID":         {clientNode("n3", "x"), clientNode("n3", "id/x"), 0},
+		"it has no client ID":        {clientNode("n4", "x"), clientNode("n4", ""), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)

@@ -41,7 +41,7 @@ func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 		},
 		"a removed live value was not restored": {proven, []v1alpha1.SettingStatus{staged, is("sysctl/vm.dirty_ratio", v1alpha1.SettingFailed, v1alpha1.EffectLive, "")}, ""},
 		"another value failed before":           {proven, []v1alpha1.SettingStatus{staged, {Key: sysctl, Desired: "0", State: v1alpha1.SettingFailed}}, ""},
-		"somebody sets another value": {
+		"another program sets another value": {
 			proven, []v1alpha1.SettingStatus{is(argument, v1alpha1.SettingFailed, v1alpha1.EffectReboot, "conflict: /etc/default/grub")}, argument + ": conflict: /etc/default/grub",
 		},
 		"it does not stay in the menu": {

@@ -98,12 +98,12 @@ func TestPlan(t *testing.T) {
 		reboots []Reboot
 		groups  [][]string
 	}{
-		"a node that nobody has reported on would reboot": {
+		"a node without a report would reboot": {
 			profile: profile("eda", boots),
 			reboots: []Reboot{{Node: "n1", Reasons: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}, {Node: "n2", Reasons: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
-		"a node where the argument is in force would not": {
+		"a node with the effective argument would not": {
 			profile: profile("eda", boots),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine, booted(v1alpha1.SettingInSync, "16777216")), object("n2", mine, booted(v1alpha1.SettingPending, "2097152"))},
 			reboots: []Reboot{{Node: "n2", Reasons: []string{argument + " becomes 16777216, now 2097152"}}},
@@ -114,13 +114,13 @@ func TestPlan(t *testing.T) {
 			objects: []v1alpha1.StorageClientNode{object("n1", mine, booted(v1alpha1.SettingClamped, "8388608")), object("n2", mine, booted(v1alpha1.SettingInSync, "16777216"))},
 			groups:  [][]string{{"n1", "n2"}},
 		},
-		"an argument that goes reboots with restoreReboot": {
+		"a removed argument reboots with restoreReboot": {
 			profile: profile("eda", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true }),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
 			reboots: []Reboot{{Node: "n1", Reasons: []string{argument + " is removed, now 16777216"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
-		"an argument that goes does not reboot without": {
+		"a removed argument does not reboot without restoreReboot": {
 			profile: profile("eda", func(*v1alpha1.StorageClientProfileSpec) {}),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
 			groups:  [][]string{{"n1", "n2"}},

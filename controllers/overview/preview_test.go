@@ -92,7 +92,7 @@ func TestForecastReboots(t *testing.T) {
 		all         string
 		first, last time.Time
 	}{
-		"without windows it begins at once": {nil, 3, "100%", at(20, 12, 0, 0), at(20, 12, 16, 30)},
+		"without windows it starts at once": {nil, 3, "100%", at(20, 12, 0, 0), at(20, 12, 16, 30)},
 		"nothing to do takes no time":       {nil, 0, "100%", at(20, 12, 0, 0), time.Time{}},
 		"as many at a time as the profile allows": {
 			func(r *v1alpha1.Rollout) { r.MaxUnavailable = percent("20%") }, 3, "100%", at(20, 12, 0, 0), at(20, 12, 11, 0),

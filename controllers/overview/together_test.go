@@ -61,13 +61,13 @@ func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 			[]string{"eda"}, []v1alpha1.StorageClientProfile{sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})},
 			[]string{"n1 n2: " + background + " 5>none eda Live " + ratio + " 10>20 eda Live", "leaving: " + ratio + " 20>none eda Live"},
 		},
-		"a profile that was not asked for is left out": {
+		"a profile that was not requested is left out": {
 			[]string{"new"}, []v1alpha1.StorageClientProfile{
 				sysctls("eda", map[string]string{"vm.dirty_ratio": "30"}), sysctls("new", map[string]string{"net.core.rmem_max": "16777216"}),
 			},
 			[]string{"n1 n2 same: sysctl/net.core.rmem_max none>16777216 new Live"},
 		},
-		"two that are asked for are seen together, also in mode Plan": {
+		"two requested profiles are combined, also in mode Plan": {
 			[]string{"eda", "high"}, []v1alpha1.StorageClientProfile{
 				sysctls("eda", map[string]string{"vm.dirty_ratio": "20"}),
 				func() v1alpha1.StorageClientProfile {

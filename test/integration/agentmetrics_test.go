@@ -24,7 +24,7 @@ import (
 const scraper = "storage-client-scraper"
 
 var _ = Describe("Metrics of the agents", func() {
-	It("are for those whom the API server lets read them, which the agent finds out without a right of its own", func() {
+	It("are available only to users whom the API server authorizes, and the agent needs no additional right", func() {
 		for _, object := range renderComponent("agent-metrics") {
 			if object.GetName() == scraper && object.GetKind() != "Secret" {
 				Expect(k8s.Create(ctx, object)).To(Succeed())
@@ -49,7 +49,7 @@ var _ = Describe("Metrics of the agents", func() {
 		Expect(answerTo("made-up")).To(Equal(http.StatusUnauthorized))
 	})
 
-	It("are opened by the component, and scraped with a token that is good for nothing else", func() {
+	It("are exposed by the component, and scraped with a token that has no other right", func() {
 		objects := renderOverlay("resources: [github.com/storageclient/operator/config/default?ref=main]\ncomponents: [" +
 			"github.com/storageclient/operator/config/components/agent-metrics?ref=main, github.com/storageclient/operator/config/components/prometheus-operator?ref=main]\n")
 		agent, manager := &appsv1.DaemonSet{}, &appsv1.Deployment{}

@@ -38,7 +38,7 @@ var _ = Describe("The approval of reboots", func() {
 	}
 	reboot := func(field string) string { return `{"spec":{"rollout":{"reboot":{` + field + `}}}}` }
 
-	DescribeTable("needs the verb approve where a write approves",
+	DescribeTable("needs the verb approve if a write approves",
 		func(before func(*v1alpha1.StorageClientProfileSpec), patch, refusal string) {
 			newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, "1111").With(before).Create()
 			err := mergePatch(author, "p", patch)
@@ -48,14 +48,14 @@ var _ = Describe("The approval of reboots", func() {
 		},
 		Entry("by the annotation", onApproval, annotation(`"2222"`), "metadata.annotations[tuning.storageclient.dev/approved-plan]: "),
 		Entry("by the field", onApproval, reboot(`"approvedPlan":"1111"`), "spec.rollout.reboot.approvedPlan: "),
-		Entry("once and for all", onApproval, reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
-		Entry("once and for all, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },
+		Entry("by policy Automatic", onApproval, reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
+		Entry("by policy Automatic, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },
 			reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
-		Entry("another plan, where nobody is asked", onAutomatic, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`,
+		Entry("another plan under policy Automatic", onAutomatic, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`,
 			"spec: the change affects which nodes reboot or how, and spec.rollout.reboot.policy is Automatic: "),
 	)
 
-	It("needs the verb approve of whoever creates a profile that is approved", func() {
+	It("needs the verb approve to create an approved profile", func() {
 		byAnnotation := newProfile("a").Annotate(v1alpha1.ApprovedPlanAnnotation, "1111").Build()
 		byField := newProfile("b").With(func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.ApprovedPlan = "1111" }).Build()
 		unnamed := automatic("")
@@ -69,7 +69,7 @@ var _ = Describe("The approval of reboots", func() {
 		Expect(author.Create(ctx, newProfile("e").KernelArgument("ihash_entries=16777216").Build())).To(Succeed())
 	})
 
-	It("covers each part of the plan where the policy is Automatic", func() {
+	It("covers each part of the plan if the policy is Automatic", func() {
 		newProfile("p").KernelArgument("ihash_entries=16777216").With(onAutomatic).Create()
 		for _, spec := range []string{
 			`"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}`, `"includeControlPlane":true`, `"priority":1`, `"deletionPolicy":"Restore"`,
@@ -89,15 +89,15 @@ var _ = Describe("The approval of reboots", func() {
 		}
 	})
 
-	DescribeTable("is not asked for where a write approves nothing new",
+	DescribeTable("is not required if a write approves nothing new",
 		func(before func(*v1alpha1.StorageClientProfileSpec), patch string) {
 			newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, "1111").With(before).Create()
 			Expect(mergePatch(author, "p", patch)).To(Succeed())
 		},
 		Entry("the same approval again", onApproval, annotation(`"1111"`)),
-		Entry("an approval that is taken back", onApproval, annotation("null")),
+		Entry("a withdrawn approval", onApproval, annotation("null")),
 		Entry("an approval that becomes empty", onApproval, annotation(`""`)),
-		Entry("an approval by the field that is taken back", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.ApprovedPlan = "1111" }, reboot(`"approvedPlan":null`)),
+		Entry("a withdrawn approval by the field", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.ApprovedPlan = "1111" }, reboot(`"approvedPlan":null`)),
 		Entry("another plan, which waits for an approval", onApproval, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`),
 		Entry("another plan that leaves Automatic", onAutomatic, `{"spec":{"priority":1,"rollout":{"reboot":{"policy":"OnApproval"}}}}`),
 		Entry("Automatic that stays", onAutomatic, reboot(`"policy":"Automatic"`)),
@@ -106,7 +106,7 @@ var _ = Describe("The approval of reboots", func() {
 		Entry("a finalizer, as the manager writes it", onAutomatic, `{"metadata":{"finalizers":["tuning.storageclient.dev/restore"]}}`),
 	)
 
-	It("is not asked for by a GitOps controller that applies an approved profile again and again", func() {
+	It("is not required from a GitOps controller that applies an approved profile repeatedly", func() {
 		declared := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "p", "annotations": map[string]any{v1alpha1.ApprovedPlanAnnotation: "1111"}},
 			"spec": map[string]any{
@@ -124,7 +124,7 @@ var _ = Describe("The approval of reboots", func() {
 		Expect(apply(author)).To(Succeed())
 	})
 
-	DescribeTable("is asked for by a deletion that reboots",
+	DescribeTable("is required for a deletion that reboots",
 		func(before func(*v1alpha1.StorageClientProfileSpec), refused bool) {
 			profile := newProfile("p").KernelArgument("ihash_entries=16777216").With(before).Build()
 			profile.Finalizers = []string{v1alpha1.Finalizer}
@@ -140,13 +140,13 @@ var _ = Describe("The approval of reboots", func() {
 			Expect(editor.Delete(ctx, profile.DeepCopy())).To(Succeed())
 			Expect(author.Delete(ctx, profile.DeepCopy())).To(Succeed(), "it is being deleted already")
 		},
-		Entry("without anybody being asked", restoring(v1alpha1.RebootAutomatic, v1alpha1.DeletionRestore), true),
-		Entry("but not where somebody will be asked", restoring(v1alpha1.RebootOnApproval, v1alpha1.DeletionRestore), false),
-		Entry("but not where nothing is restored", restoring(v1alpha1.RebootAutomatic, v1alpha1.DeletionRetain), false),
-		Entry("but not where nothing reboots for it", onAutomatic, false),
+		Entry("under policy Automatic", restoring(v1alpha1.RebootAutomatic, v1alpha1.DeletionRestore), true),
+		Entry("but not under policy OnApproval", restoring(v1alpha1.RebootOnApproval, v1alpha1.DeletionRestore), false),
+		Entry("but not if nothing is restored", restoring(v1alpha1.RebootAutomatic, v1alpha1.DeletionRetain), false),
+		Entry("but not without a reboot", onAutomatic, false),
 	)
 
-	It("is given by name, and lets an approver create and delete nothing", func() {
+	It("is granted by name, and does not let an approver create or delete", func() {
 		newProfile("p").Create()
 		newProfile("q").Create()
 		ofP := userWithRule("approver-of-p", "patch", "approve/p")
@@ -156,7 +156,7 @@ var _ = Describe("The approval of reboots", func() {
 		expectRefused(approver.Delete(ctx, newProfile("p").Build()), `User "storage-client-approver" cannot delete`)
 	})
 
-	It("leaves a line in the audit log that says who approved what", func() {
+	It("is recorded with its user in the audit log", func() {
 		newProfile("audited").With(onApproval).Create()
 		Expect(mergePatch(approver, "audited", annotation(`"4711"`))).To(Succeed())
 		expectRefused(mergePatch(author, "audited", annotation(`"4712"`)), askAnApprover)

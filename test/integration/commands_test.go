@@ -22,7 +22,7 @@ import (
 // What a reader copies is run by a shell, with kubectl and the plugin, in a cluster that has something to show for each command: a
 // path, a column or a filter that is misspelt shows nothing.
 var _ = Describe("The documentation's commands", func() {
-	It("show something, or are taken by the API server", func() {
+	It("return output, or are accepted by the API server", func() {
 		needAProfileThatShowsAll()
 		dir, environment := atTheReadersDesk()
 		ran := 0

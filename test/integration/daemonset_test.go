@@ -30,11 +30,11 @@ const (
 )
 
 var _ = Describe("The agent's DaemonSet", func() {
-	It("is field by field what earlier managers rolled out, and says which architectures its image has", func() {
+	It("equals the DaemonSet of earlier managers in every field, and declares the architectures of its image", func() {
 		Expect(defaulted(find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(readGolden(plainAgent)))))
 	})
 
-	It("is so, too, where the documented patches shape it, and the manager allows what the agent allows", func() {
+	It("does so with the documented patches too, and the manager allows the same parameters as the agent", func() {
 		objects := renderDocumentedOverlay()
 		earlier := withImage(readGolden(shapedAgent), "registry.example.com/storageclient/node-agent:1")
 		Expect(defaulted(find(objects, "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(earlier))))
@@ -52,7 +52,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 	}
 
 	// A release that brings the architectures brings another image as well, which replaces each agent once anyway.
-	DescribeTable("takes over the one that runs, adds the architectures and changes nothing else",
+	DescribeTable("takes over the running DaemonSet, adds the architectures and makes no other change",
 		func(golden string, daemonSet func() *unstructured.Unstructured, apply func(*unstructured.Unstructured) (string, error)) {
 			before := runAsEarlierManager(golden)
 			output, err := apply(daemonSet())
@@ -74,7 +74,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Entry("kubectl apply --server-side, shaped", shapedAgent, shaped, kubectlApplies("--server-side")),
 	)
 
-	DescribeTable("drops arguments that the manager had handed on and the manifest does not name",
+	DescribeTable("drops arguments that the manager had set and that are not in the manifest",
 		func(apply func(*unstructured.Unstructured) (string, error)) {
 			before := runAsEarlierManager(shapedAgent)
 			output, err := apply(withImage(plain(), "agent:2"))
@@ -90,7 +90,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Entry("kubectl apply --server-side --force-conflicts", kubectlApplies("--server-side", "--force-conflicts")),
 	)
 
-	It("is not taken over with another image unless by force: the documentation says so", func() {
+	It("is taken over with another image only by force, as documented", func() {
 		runAsEarlierManager(plainAgent)
 		output, err := kubectlApplies("--server-side")(withImage(plain(), "agent:2"))
 		Expect(err).To(HaveOccurred())
@@ -98,7 +98,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(readInstallPage()).To(ContainSubstring("kubectl apply --server-side --force-conflicts -f dist/install.yaml"))
 	})
 
-	It("lives until all is restored: make uninstall", func() {
+	It("stays until all nodes are restored: make uninstall", func() {
 		Expect(k8s.Create(ctx, readGolden(plainAgent))).To(Succeed())
 		profile := newProfile("p").Build()
 		profile.Finalizers = []string{v1alpha1.Finalizer}
@@ -121,7 +121,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	})
 
-	It("is not written back by the manager that still runs: its right on it is gone before", func() {
+	It("is not recreated by the running manager, whose right on it is removed first", func() {
 		objects := render("default")
 		for _, object := range objects {
 			if object.GetKind() == "ServiceAccount" && object.GetName() == v1alpha1.ManagerDeployment {

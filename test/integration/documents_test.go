@@ -20,7 +20,7 @@ import (
 )
 
 var _ = Describe("The documentation's YAML", func() {
-	DescribeTable("is taken by the API server: every block of",
+	DescribeTable("is accepted by the API server: every block of",
 		func(page string) {
 			content, err := os.ReadFile(filepath.Join(configDir, "..", page))
 			Expect(err).NotTo(HaveOccurred())

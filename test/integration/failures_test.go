@@ -18,7 +18,7 @@ import (
 )
 
 var _ = Describe("Failures", func() {
-	It("are remembered of a Node that is deleted under its permit, shown, and forgotten on request", func() {
+	It("are recorded for a Node that is deleted with a permit, shown, and cleared on request", func() {
 		pool("a", "b")
 		s := newStory(k8s, k8s)
 		lost := loseNode(s, "a")
@@ -47,7 +47,7 @@ var _ = Describe("Failures", func() {
 		Expect(getNode("b").Status.NodeInfo.BootID).To(Equal("boot-2"))
 	})
 
-	It("are remembered once wherever the manager dies between two writes", func() {
+	It("are recorded once if the manager dies between any two writes", func() {
 		for writes := 0; ; writes++ {
 			By(fmt.Sprintf("dying before write %d", writes+1))
 			pool("a", "b")
@@ -72,7 +72,7 @@ var _ = Describe("Failures", func() {
 })
 
 var _ = Describe("An immutable ConfigMap of the rollout", func() {
-	It("stalls the profile until somebody types what its condition says", func() {
+	It("stalls the profile until a user runs the command in its condition", func() {
 		pool("a")
 		remembered := v1alpha1.ProfileFailures{Retry: "2026-11-22T12:00:00Z"}
 		Expect(retryUpdate("eda", func(p *v1alpha1.StorageClientProfile) {

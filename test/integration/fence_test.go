@@ -71,7 +71,7 @@ var _ = Describe("The fence around a node agent", func() {
 		}
 	}
 
-	It("admits the status of the agent's own node, and leaves status.rollout standing", func() {
+	It("admits the status of the agent's own node, and keeps status.rollout", func() {
 		Expect(report(agent, "node-1")).To(Succeed())
 		object := &v1alpha1.StorageClientNode{}
 		Expect(agent.Get(ctx, client.ObjectKey{Name: "node-1"}, object)).To(Succeed())
@@ -79,24 +79,24 @@ var _ = Describe("The fence around a node agent", func() {
 		Expect(object.Status.Rollout).To(HaveField("Phase", v1alpha1.RolloutWaiting))
 	})
 
-	It("refuses the status of another node", func() {
+	It("rejects the status of another node", func() {
 		expectRefused(report(agent, "node-2"), "the agent of node node-1 may write only its own StorageClientNode, not node-2")
 		object := &v1alpha1.StorageClientNode{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "node-2"}, object)).To(Succeed())
 		Expect(object.Status.Hash).To(BeEmpty())
 	})
 
-	It("refuses a token of the same service account that is bound to no Pod", func() {
+	It("rejects a token of the same service account that is not bound to a Pod", func() {
 		expectRefused(report(clientWithToken(unboundToken()), "node-1"), "the token is not bound to a Pod on a node")
 	})
 
-	It("refuses the token of a Pod that no node runs", func() {
+	It("rejects the token of a Pod without a node", func() {
 		homeless := newPod(v1alpha1.AgentNamespace, "homeless").
 			With(func(p *corev1.Pod) { p.Spec.ServiceAccountName = v1alpha1.AgentServiceAccount }).Create()
 		expectRefused(report(clientWithToken(tokenFor(homeless)), "node-1"), "the token is not bound to a Pod on a node")
 	})
 
-	DescribeTable("refuses to have status.rollout",
+	DescribeTable("rejects status.rollout",
 		func(change func(*v1alpha1.StorageClientNode)) {
 			expectRefused(status(change)(agent), "a node agent may not change status.rollout")
 		},
@@ -109,7 +109,7 @@ var _ = Describe("The fence around a node agent", func() {
 	)
 
 	// docs/upgrade.md: definitions come first.
-	It("rejects the report of an agent with a field that the definitions lack, and leaves such a field out of the manager's note", func() {
+	It("rejects an agent's report with an unknown field, and drops an unknown field from status.rollout", func() {
 		object := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "node-1"}, "status": map[string]any{"hash": "0123456789abcdef", "later": "x"},
 		}}
@@ -122,7 +122,7 @@ var _ = Describe("The fence around a node agent", func() {
 		Expect(object.Object["status"]).To(HaveKeyWithValue("rollout", Equal(map[string]any{"phase": "Waiting", "reason": "Later"})))
 	})
 
-	It("refuses to have status.rollout added where there is none", func() {
+	It("rejects the addition of status.rollout", func() {
 		Expect(status(func(n *v1alpha1.StorageClientNode) { n.Status.Rollout = nil })(k8s)).To(Succeed())
 		add := status(func(n *v1alpha1.StorageClientNode) {
 			n.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate}
@@ -130,7 +130,7 @@ var _ = Describe("The fence around a node agent", func() {
 		expectRefused(add(agent), "a node agent may not change status.rollout")
 	})
 
-	It("gives no right on spec, on Nodes, on Pods or on profiles", func() {
+	It("grants no right on spec, Nodes, Pods or profiles", func() {
 		expectRefused(mergePatch("node-1", `{"spec":{"release":true}}`)(agent), refusedByRBAC)
 		cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
 		expectRefused(agent.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, cordon), refusedByRBAC)
@@ -139,16 +139,16 @@ var _ = Describe("The fence around a node agent", func() {
 		expectRefused(agent.List(ctx, &v1alpha1.StorageClientProfileList{}), refusedByRBAC)
 	})
 
-	Context("when somebody has granted its service account everything", func() {
+	Context("when its service account has all rights", func() {
 		BeforeEach(func() {
 			grantEverything()
 			Eventually(func() error { return agent.List(ctx, &corev1.PodList{}) }).Should(Succeed())
 		})
 
-		DescribeTable("still refuses",
+		DescribeTable("still rejects",
 			func(write func(client.Client) error, reason string) { expectRefused(write(agent), reason) },
 			Entry("a change of spec", mergePatch("node-1", `{"spec":{"release":true}}`), "a node agent may not change spec"),
-			Entry("volumes of its own choice", mergePatch("node-1", `{"spec":{"volumes":[{"name":"pv","readAheadKiB":4}]}}`), "a node agent may not change spec"),
+			Entry("volumes that the agent chose", mergePatch("node-1", `{"spec":{"volumes":[{"name":"pv","readAheadKiB":4}]}}`), "a node agent may not change spec"),
 			Entry("the removal of spec", mergePatch("node-1", `{"spec":null}`), "a node agent may not change spec"),
 			Entry("a label", mergePatch("node-1", `{"metadata":{"labels":{"a":"b"}}}`), "a node agent may not change labels, annotations, owner references or finalizers"),
 			Entry("an annotation", mergePatch("node-1", `{"metadata":{"annotations":{"a":"b"}}}`), "a node agent may not change labels, annotations, owner references or finalizers"),
@@ -168,13 +168,13 @@ var _ = Describe("The fence around a node agent", func() {
 		)
 	})
 
-	It("refuses a token that is bound to the node alone, which no agent has", func() {
+	It("rejects a token that is bound only to the node", func() {
 		bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: getNode("node-1").UID}
 		expectRefused(report(clientWithToken(requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)), "node-1"),
 			"the token is not bound to a Pod, so it may only send dry-run requests")
 	})
 
-	Context("as the manager tries it", func() {
+	Context("when the manager tests it", func() {
 		var manager *rest.Config
 
 		BeforeEach(func() {
@@ -197,21 +197,21 @@ var _ = Describe("The fence around a node agent", func() {
 			return c.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"hash":"forged"}}`)), options...)
 		}
 
-		It("holds, and the trial leaves no trace", func() {
+		It("is effective, and the test leaves no trace", func() {
 			before := findObject("node-1").ResourceVersion
 			// The manager has its rights as soon as the API server has seen the roles.
 			Eventually(missingFor(manager)).Should(BeEmpty())
 			Expect(findObject("node-1").ResourceVersion).To(Equal(before))
 		})
 
-		It("lets the manager try what an agent may, and write none of it", func() {
+		It("lets the manager send only dry-run requests as an agent", func() {
 			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
 			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
 			expectRefused(hash(agent), "the token is not bound to a Pod, so it may only send dry-run requests")
 			Expect(findObject("node-1").Status.Hash).To(BeEmpty())
 		})
 
-		It("lets the manager pass for an agent's Pod in no way", func() {
+		It("does not let the manager impersonate an agent's Pod", func() {
 			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
 			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
 			for extra, value := range map[string]string{"authentication.kubernetes.io/pod-name": "p", "authentication.kubernetes.io/pod-uid": "u", "x": "y"} {
@@ -226,7 +226,7 @@ var _ = Describe("The fence around a node agent", func() {
 			}
 		})
 
-		DescribeTable("is found out where",
+		DescribeTable("is detected as ineffective if",
 			func(kind client.Object, patch, want string) {
 				changeTemporarily(kind, v1alpha1.AgentPolicy, patch)
 				Eventually(missingFor(manager)).Should(ContainSubstring(want))
@@ -236,21 +236,21 @@ var _ = Describe("The fence around a node agent", func() {
 			},
 			Entry("the policy admits everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"true"}]}]`,
 				"an agent may write the status of another node's StorageClientNode"),
-			Entry("the policy refuses everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"false"}]}]`,
+			Entry("the policy rejects everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"false"}]}]`,
 				"an agent may not write the status of its StorageClientNode"),
 			Entry("the policy is about another user", aPolicy,
 				`[{"op":"replace","path":"/spec/matchConditions/0/expression","value":"request.userInfo.username == 'system:serviceaccount:elsewhere:storage-client-node-agent'"}]`,
 				"an agent may write the status of another node's StorageClientNode"),
 			Entry("the policy is about another resource", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/resources","value":["storageclientnodes"]}]`,
 				"an agent may write the status of another node's StorageClientNode"),
-			Entry("the policy is about creation alone", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/operations","value":["CREATE"]}]`,
+			Entry("the policy matches only creation", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/operations","value":["CREATE"]}]`,
 				"an agent may write the status of another node's StorageClientNode"),
-			Entry("the policy goes by a label", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
+			Entry("the policy selects by label", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
 				"ValidatingAdmissionPolicy storage-client-node-agent excludes some StorageClientNodes"),
-			Entry("the policy takes dry runs for writes", aPolicy, `[{"op":"replace","path":"/spec/variables/2/expression","value":"false"}]`,
+			Entry("the policy treats dry runs as writes", aPolicy, `[{"op":"replace","path":"/spec/variables/2/expression","value":"false"}]`,
 				"an agent may not write the status of its StorageClientNode"),
-			Entry("the policy looks at no node", aPolicy, withoutRule("only its own StorageClientNode"), "an agent may write the status of another node's StorageClientNode"),
-			Entry("the policy looks at no note", aPolicy, withoutRule("a node agent may not change status.rollout"), "an agent may write status.rollout"),
+			Entry("the policy does not check the node", aPolicy, withoutRule("only its own StorageClientNode"), "an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy does not check status.rollout", aPolicy, withoutRule("a node agent may not change status.rollout"), "an agent may write status.rollout"),
 			Entry("the binding warns", aBinding, `[{"op":"replace","path":"/spec/validationActions","value":["Warn"]}]`, "does not enforce"),
 			Entry("the binding audits", aBinding, `[{"op":"replace","path":"/spec/validationActions","value":["Audit"]}]`, "does not enforce"),
 			Entry("the binding excludes the resource", aBinding,
@@ -259,19 +259,19 @@ var _ = Describe("The fence around a node agent", func() {
 			Entry("the binding is about another resource", aBinding,
 				`[{"op":"add","path":"/spec/matchResources","value":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["pods"]}]}}]`,
 				"an agent may write the status of another node's StorageClientNode"),
-			Entry("the binding goes by a label", aBinding, `[{"op":"add","path":"/spec/matchResources","value":{"objectSelector":{"matchLabels":{"a":"b"}}}}]`,
+			Entry("the binding selects by label", aBinding, `[{"op":"add","path":"/spec/matchResources","value":{"objectSelector":{"matchLabels":{"a":"b"}}}}]`,
 				"ValidatingAdmissionPolicyBinding storage-client-node-agent excludes some StorageClientNodes"),
 			Entry("agents have no right to report", &rbacv1.ClusterRole{}, `[{"op":"replace","path":"/rules","value":[]}]`,
 				"an agent may not write the status of its StorageClientNode"),
 		)
 
-		It("takes a binding's selector of namespaces for what it is: StorageClientNodes are in none", func() {
+		It("ignores a binding's namespace selector, because StorageClientNodes have no namespace", func() {
 			changeTemporarily(aBinding, v1alpha1.AgentPolicy, `[{"op":"add","path":"/spec/matchResources","value":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}]`)
 			Consistently(missingFor(manager)).WithTimeout(time.Second).Should(BeEmpty())
 			expectRefused(report(agent, "node-2"), "only its own StorageClientNode")
 		})
 
-		DescribeTable("is found out where agents have a right too many and the policy does not take it back:",
+		DescribeTable("is detected as ineffective if agents have an additional right that the policy does not deny:",
 			func(rule, want string) {
 				grantEverything()
 				changeTemporarily(aPolicy, v1alpha1.AgentPolicy, withoutRule(rule))
@@ -281,14 +281,14 @@ var _ = Describe("The fence around a node agent", func() {
 			Entry("metadata", "labels, annotations", "an agent may write the metadata"),
 		)
 
-		It("cannot be tried where the manager lacks the right", func() {
+		It("cannot be tested if the manager lacks the right", func() {
 			changeTemporarily(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.AgentNamespace}}, v1alpha1.ManagerDeployment,
 				`[{"op":"replace","path":"/rules","value":[]}]`)
 			Eventually(missingFor(manager)).Should(ContainSubstring("the manager may not impersonate an agent"))
 		})
 	})
 
-	It("concerns nobody else: the manager writes every node", func() {
+	It("does not affect other users: the manager writes every node", func() {
 		for _, name := range []string{"node-1", "node-2"} {
 			Expect(mergePatch(name, `{"spec":{"release":true},"metadata":{"labels":{"a":"b"}}}`)(k8s)).To(Succeed())
 		}

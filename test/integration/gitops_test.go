@@ -69,8 +69,8 @@ func expectState(profile, file string) {
 		"%s is not what the manager writes any more: run %s=1 make test-integration, then go test in test/gitops", path, updateStates)
 }
 
-var _ = Describe("The states that GitOps tools judge", func() {
-	It("are those that the manager writes", func() {
+var _ = Describe("The states that GitOps tools evaluate", func() {
+	It("are written by the manager", func() {
 		manager := newKeeper(k8s)
 		nodes := []string{"node-1", "node-2"}
 		const name = "azure-files-large-directories"
@@ -130,7 +130,7 @@ var _ = Describe("The states that GitOps tools judge", func() {
 		expectState(name, "restoring.yaml")
 	})
 
-	It("and that of a profile that waits for a mount", func() {
+	It("include the state of a profile that waits for a mount", func() {
 		const name = "nfs41-hpc"
 		for _, volume := range []string{"share-1", "share-2"} {
 			newVolume(volume).Options("hard").Claim("default", volume).Create()

@@ -219,7 +219,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 	})
 
 	for _, name := range slices.Sorted(maps.Keys(attacks)) {
-		It("refuse "+name+", and let its twin pass", func() {
+		It("reject "+name+", and admit its valid counterpart", func() {
 			a := attacks[name]
 			setCeilings(testCeilings())
 			expectBeyond(a.spec, fmt.Sprintf("%s is %s, but %s", a.field, a.value, a.ceiling))
@@ -227,7 +227,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		})
 	}
 
-	It("are attacked at each ceiling, sixty times at least", func() {
+	It("are attacked at each limit, at least sixty times", func() {
 		Expect(len(attacks)).To(BeNumerically(">=", 60))
 		for key := range testCeilings() {
 			Expect(slices.ContainsFunc(slices.Collect(maps.Values(attacks)), func(a attack) bool { return strings.HasPrefix(a.ceiling, key+" ") })).
@@ -235,22 +235,22 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		}
 	})
 
-	It("let everything pass where the ConfigMap holds no ceiling", func() {
+	It("admit everything if the ConfigMap contains no limit", func() {
 		setCeilings(nil)
 		expectWithin(everyField())
 	})
 
-	It("refuse every change of spec while there is no ConfigMap", func() {
+	It("reject every change of spec while there is no ConfigMap", func() {
 		Eventually(func() error { return createShape("StorageClientProfile", with(``)) }).Should(MatchError(ContainSubstring("no params found")))
 	})
 
-	It("take a rule that follows a class for one that goes over it", func() {
+	It("treat a rule that follows a class as a rule that overrides it", func() {
 		setCeilings(map[string]string{"volumes.onConflict.allowed": "KeepVolume"})
 		expectBeyond(rule(`mountOptionsFrom: StorageClass`), "spec.volumes[1].onConflict is UseProfileOverClass by default, but volumes.onConflict.allowed is KeepVolume")
 		expectWithin(rule(`mountOptionsFrom: StorageClass, onConflict: KeepVolume`))
 	})
 
-	DescribeTable("compare an absent field by the default of the code:",
+	DescribeTable("compare an absent field by its default in the code:",
 		func(key, within, beyond, finding string) {
 			setCeilings(map[string]string{key: beyond})
 			expectBeyond(rule(``), finding)
@@ -296,7 +296,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		Entry("with the stricter of two of a kind", "10%\n20%", "11%", "10%, 20%"),
 	)
 
-	DescribeTable("refuse every profile while a ceiling cannot be read:",
+	DescribeTable("reject every profile while a limit cannot be read:",
 		func(key, value, problem string) {
 			setCeilings(map[string]string{key: value})
 			expectBeyond(with(``), "ConfigMap storage-client-system/storage-client-guardrails: "+key+" "+problem)
@@ -312,13 +312,13 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 				"spec.rollout.drain.gracePeriodSeconds is 0, but rollout.drain.gracePeriodSeconds.minimum is 30; and at least 2 more")
 	})
 
-	It("say that an empty list allows nothing", func() {
+	It("report that an empty list allows nothing", func() {
 		setCeilings(map[string]string{"node.kernelArguments.allowed": "# none\n"})
 		expectBeyond(arguments("quiet"), "spec.node.kernelArguments[0] is quiet, but node.kernelArguments.allowed is empty")
 		expectWithin(with(``))
 	})
 
-	Context("for a profile that has been beyond a ceiling since before the ceiling", func() {
+	Context("for a profile that exceeds a limit that was added later", func() {
 		var profile *v1alpha1.StorageClientProfile
 
 		BeforeEach(func() {
@@ -336,17 +336,17 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			return k8s.Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(patch)))
 		}
 
-		It("refuse a change of spec that leaves it beyond one, whatever the change is", func() {
+		It("reject any change of spec that leaves it above a limit", func() {
 			expectRefused(patch(`{"spec":{"rollout":{"failureThreshold":4}}}`), "spec.rollout.failureThreshold is 4, but rollout.failureThreshold.maximum is 2; spec.rollout.drain.force is true")
 			expectRefused(patch(`{"spec":{"rollout":{"failureThreshold":2}}}`), "spec.rollout.drain.force is true, but")
 			expectRefused(patch(`{"spec":{"paused":true}}`), "spec.rollout.drain.force is true")
 		})
 
-		It("let a change pass that brings it inside all of them", func() {
+		It("admit a change that brings it within all limits", func() {
 			Expect(patch(`{"spec":{"rollout":{"failureThreshold":2,"drain":{"force":false}}}}`)).To(Succeed())
 		})
 
-		It("let what is no spec pass: pauses and approvals by annotation, labels, finalizers, status and its deletion", func() {
+		It("admit changes outside spec: pauses and approvals by annotation, labels, finalizers, status and its deletion", func() {
 			Expect(patch(`{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"true","tuning.storageclient.dev/approved-plan":"0123456789abcdef"}}}`)).To(Succeed())
 			Expect(patch(`{"metadata":{"labels":{"a":"b"},"finalizers":["a.example/b","` + v1alpha1.Finalizer + `"]}}`)).To(Succeed())
 			Expect(k8s.Status().Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`)))).To(Succeed())
@@ -358,7 +358,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		})
 	})
 
-	DescribeTable("let what we hand out pass under the ceilings that we hand out: config/",
+	DescribeTable("admit the shipped profiles with the shipped limits: config/",
 		func(dir string) {
 			setCeilings(shippedCeilings())
 			expectBeyond(rollout(`drain: {force: true}`), "spec.rollout.drain.force is true")
@@ -367,7 +367,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		folders("profiles/*", "samples"),
 	)
 
-	DescribeTable("stay within the cost that the API server allows, with as many things as the bounds of the API allow and",
+	DescribeTable("stay within the cost limit of the API server, with as many objects as the API allows and",
 		func(lines, beginnings int) {
 			setCeilings(wideCeilings(lines, beginnings, ""))
 			Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).
@@ -383,7 +383,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 	)
 })
 
-var _ = Describe("The policy on the administrator's ceilings", Ordered, ContinueOnFailure, func() {
+var _ = Describe("The policy on the administrator's limits", Ordered, ContinueOnFailure, func() {
 	BeforeAll(func() {
 		installGuardrails(guardrails + "-ceilings")
 		DeferCleanup(removeGuardrails)
@@ -392,7 +392,7 @@ var _ = Describe("The policy on the administrator's ceilings", Ordered, Continue
 		}).ShouldNot(Succeed())
 	})
 
-	DescribeTable("refuses a ceiling that cannot be read:",
+	DescribeTable("rejects a limit that cannot be read:",
 		func(key, value, problem string) {
 			expectInvalid(k8s.Create(ctx, ceilings(map[string]string{key: value}), client.DryRunAll),
 				"ConfigMap storage-client-system/storage-client-guardrails: "+key+" "+problem)
@@ -400,7 +400,7 @@ var _ = Describe("The policy on the administrator's ceilings", Ordered, Continue
 		malformedEntries(),
 	)
 
-	It("admits ours, those of these tests, the examples of the documentation and none at all, and concerns no other ConfigMap", func() {
+	It("admits the shipped limits, the limits of these tests, the documented examples and no limits, and ignores other ConfigMaps", func() {
 		for _, data := range []map[string]string{shippedCeilings(), testCeilings(), documentedCeilings(), nil} {
 			Expect(k8s.Create(ctx, ceilings(data), client.DryRunAll)).To(Succeed())
 		}
@@ -414,7 +414,7 @@ var _ = Describe("The policy on the administrator's ceilings", Ordered, Continue
 })
 
 var _ = Describe("The guardrails' manifests", func() {
-	It("read a ceiling alike in both policies", func() {
+	It("parse a limit the same way in both policies", func() {
 		for _, name := range []string{"kinds", "formats", "hints", "malformed"} {
 			Expect(variable(guardrails, name)).To(Equal(variable(guardrails+"-ceilings", name)), name)
 		}
@@ -434,11 +434,11 @@ var _ = Describe("The guardrails' manifests", func() {
 		}
 	})
 
-	It("are told of in docs/guardrails.md, each ceiling once", func() {
+	It("are documented in docs/guardrails.md, each limit once", func() {
 		Expect(slices.Collect(maps.Keys(documentedCeilings()))).To(ConsistOf(slices.Collect(maps.Keys(testCeilings()))))
 	})
 
-	It("are built beside the operator", func() {
+	It("are built with the operator", func() {
 		overlay := GinkgoT().TempDir()
 		config, err := filepath.Abs(configDir)
 		Expect(err).NotTo(HaveOccurred())

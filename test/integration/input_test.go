@@ -22,7 +22,7 @@ type wrong struct {
 }
 
 var wrongs = []wrong{
-	{"a mount option that nobody knows", inVolumes("nconect=4"), "spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"},
+	{"an unknown mount option", inVolumes("nconect=4"), "spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"},
 	{"more connections than a client makes", inVolumes("hard", "nconnect=17"), "spec.volumes[0].mountOptions[1]", `"nconnect=17"`, "must be 1 to 16"},
 	{"a mount option that lets programs be root", inVolumes("suid"), "spec.volumes[0].mountOptions[0]", `"suid"`, "leave it out"},
 	{"a sysctl outside the catalogue", inSysctls("kernel.core_pattern", "core"), "spec.node.sysctls[kernel.core_pattern]", `"core"`, "--allow-parameter"},
@@ -86,7 +86,7 @@ var _ = Describe("A mistake in a profile", func() {
 			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
 		})
 
-		It("is refused with the field, the value and the remedy, when it is made and when it is changed", func() {
+		It("is rejected with the field, the value and the remedy, on creation and on update", func() {
 			Expect(k8s.Create(ctx, good("good"))).To(Succeed())
 			settle("good")
 			object, pv := inForce()
@@ -132,7 +132,7 @@ var _ = Describe("A mistake in a profile", func() {
 			}
 		})
 
-		It("stalls a profile that is changed so, and what is in force stays, the parts that are right included", func() {
+		It("stalls a changed profile, and the current settings stay, including the valid parts", func() {
 			for _, w := range wrongs {
 				By(w.name)
 				Expect(k8s.Create(ctx, good("p"))).To(Succeed())
@@ -164,7 +164,7 @@ var _ = Describe("A mistake in a profile", func() {
 })
 
 var _ = Describe("Profiles of equal priority that disagree", func() {
-	It("keep what is in force for that key alone, and say who wants what, until one has a higher priority", func() {
+	It("keep the current value of that key only, and report the declared values, until one profile has a higher priority", func() {
 		manager := newKeeper(k8s)
 		settle := func() {
 			GinkgoHelper()

@@ -96,7 +96,7 @@ var _ = Describe("What the manager may write", func() {
 			Expect(getNode("b").Spec.Taints).To(ConsistOf(other))
 		})
 
-		It("goes through on PersistentVolumes and what nodes are told of them", func() {
+		It("goes through on PersistentVolumes and on the volumes of StorageClientNodes", func() {
 			newVolume("pv").Options("hard").Annotate("example.com/theirs", "x").Create()
 			volumes := &volume.Reconciler{Client: manager, APIReader: manager, Recorder: events.NewFakeRecorder(16), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
 			pass := func() {
@@ -143,7 +143,7 @@ var _ = Describe("What the manager may write", func() {
 
 		DescribeTable("admits",
 			func(resource, body string) { Expect(patch(manager, resource, body)).To(Succeed()) },
-			Entry("a cordon with mark and guards", "nodes", `{"spec":{"unschedulable":true},"metadata":{"annotations":{
+			Entry("a cordon with annotation and protection annotations", "nodes", `{"spec":{"unschedulable":true},"metadata":{"annotations":{
 				"tuning.storageclient.dev/disruption":"{}","tuning.storageclient.dev/disruption-guards":"{}",
 				"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true","karpenter.sh/do-not-disrupt":"true"},
 				"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}}}`),
@@ -154,14 +154,14 @@ var _ = Describe("What the manager may write", func() {
 				{"type":"DrainInProgress","status":"True"},{"type":"Drained","status":"True"}]}}`),
 		)
 
-		DescribeTable("refuses",
+		DescribeTable("rejects",
 			func(resource, body, why string) {
 				before := getNode("a")
 				expectRefused(patch(manager, resource, body), why)
 				Expect(getNode("a").ResourceVersion).To(Equal(before.ResourceVersion))
 			},
 			Entry("another field of spec", "nodes", `{"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}}`, "only unschedulable and taints"),
-			Entry("who provides it", "nodes", `{"spec":{"providerID":"forged"}}`, "only unschedulable and taints"),
+			Entry("its provider", "nodes", `{"spec":{"providerID":"forged"}}`, "only unschedulable and taints"),
 			Entry("the removal of another taint", "nodes", `{"spec":{"taints":[{"key":"tuning.storageclient.dev/untuned","effect":"NoSchedule"}]}}`,
 				"only taints with the key tuning.storageclient.dev/untuned. If its flag --untuned-taint has another key"),
 			Entry("the removal of all taints", "nodes", `{"spec":{"taints":null}}`, ". If its flag --untuned-taint"),
@@ -178,7 +178,7 @@ var _ = Describe("What the manager may write", func() {
 			Entry("another value of a label", "nodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "in a Node's labels"),
 			Entry("the removal of a label", "nodes", `{"metadata":{"labels":{"example.com/theirs":null}}}`, "in a Node's labels"),
 			Entry("another annotation", "nodes", `{"metadata":{"annotations":{"node.alpha.kubernetes.io/ttl":"0"}}}`, "in a Node's annotations"),
-			Entry("an annotation of ours that is people's to set", "nodes", `{"metadata":{"annotations":{"tuning.storageclient.dev/never-disrupt":"false"}}}`, "in a Node's annotations"),
+			Entry("an annotation that only users set", "nodes", `{"metadata":{"annotations":{"tuning.storageclient.dev/never-disrupt":"false"}}}`, "in a Node's annotations"),
 			Entry("another value of an annotation", "nodes", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "in a Node's annotations"),
 			Entry("the removal of an annotation", "nodes/status", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "in a Node's annotations"),
 			Entry("a finalizer", "nodes", `{"metadata":{"finalizers":["example.com/theirs","example.com/new"]}}`, "may not change owner references or finalizers"),
@@ -193,7 +193,7 @@ var _ = Describe("What the manager may write", func() {
 			Entry("the removal of Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","$patch":"delete"}]}}`, "in a Node's conditions"),
 		)
 
-		It("goes by another key of the taint where the policy has another", func() {
+		It("uses another key of the taint if the policy has another", func() {
 			DeferCleanup(func() {
 				newNode("a").Taint(corev1.Taint{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule}).Create()
 				Eventually(func() error { return patch(manager, "nodes", `{"spec":{"taints":null}}`, client.DryRunAll) }).ShouldNot(Succeed())
@@ -253,21 +253,21 @@ var _ = Describe("What the manager may write", func() {
 
 		DescribeTable("admits",
 			func(body string) { Expect(patch(manager, "persistentvolumes", body)).To(Succeed()) },
-			Entry("options with all that we remember", `{"spec":{"mountOptions":["hard","nocto"]},"metadata":{"annotations":{
+			Entry("options with all records", `{"spec":{"mountOptions":["hard","nocto"]},"metadata":{"annotations":{
 				"tuning.storageclient.dev/original-mount-options":"[]","tuning.storageclient.dev/applied-mount-options":"[]","tuning.storageclient.dev/profiles":"p",
 				"tuning.storageclient.dev/mount-options-step":"{}","tuning.storageclient.dev/failed-mount-options":"{}"}}}`),
 			Entry("no options", `{"spec":{"mountOptions":null}}`),
 		)
 
-		DescribeTable("refuses",
+		DescribeTable("rejects",
 			func(body, why string) { expectRefused(patch(manager, "persistentvolumes", body), why) },
-			Entry("what becomes of its data", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`, "only mountOptions"),
+			Entry("its reclaim policy", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`, "only mountOptions"),
 			Entry("whose it is", `{"spec":{"claimRef":{"namespace":"mine","name":"data"}}}`, "only mountOptions"),
-			Entry("that it is nobody's", `{"spec":{"claimRef":null}}`, "only mountOptions"),
+			Entry("the removal of its claim", `{"spec":{"claimRef":null}}`, "only mountOptions"),
 			Entry("its size", `{"spec":{"capacity":{"storage":"2Gi"}}}`, "only mountOptions"),
 			Entry("where it can be used", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`, "only mountOptions"),
 			Entry("another annotation", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"x"}}}`, "in a PersistentVolume's annotations"),
-			Entry("an annotation of ours that is people's to set", `{"metadata":{"annotations":{"tuning.storageclient.dev/ignore":"true"}}}`, "in a PersistentVolume's annotations"),
+			Entry("an annotation that only users set", `{"metadata":{"annotations":{"tuning.storageclient.dev/ignore":"true"}}}`, "in a PersistentVolume's annotations"),
 			Entry("another value of an annotation", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "in a PersistentVolume's annotations"),
 			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "in a PersistentVolume's annotations"),
 			Entry("a label", `{"metadata":{"labels":{"example.com/new":"x"}}}`, "may not change labels, owner references or finalizers"),
@@ -292,11 +292,11 @@ var _ = Describe("What the manager may write", func() {
 			Expect(manager.Delete(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "b"}})).To(Succeed())
 		})
 
-		DescribeTable("refuses",
+		DescribeTable("rejects",
 			func(resource, body, why string) { expectRefused(patch(manager, resource, body), why) },
 			Entry("what the agent has applied", "storageclientnodes/status", `{"status":{"hash":"forged"}}`, "only rollout"),
-			Entry("what the agent has not said", "storageclientnodes/status", `{"status":{"restored":true}}`, "only rollout"),
-			Entry("to forget what the agent has said", "storageclientnodes/status", `{"status":{"bootID":null}}`, "only rollout"),
+			Entry("what the agent has not reported", "storageclientnodes/status", `{"status":{"restored":true}}`, "only rollout"),
+			Entry("the removal of what the agent has reported", "storageclientnodes/status", `{"status":{"bootID":null}}`, "only rollout"),
 			Entry("a label", "storageclientnodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "may not change labels, annotations, owner references or finalizers"),
 			Entry("an annotation", "storageclientnodes", `{"metadata":{"annotations":{"a":"b"}}}`, "may not change labels, annotations, owner references or finalizers"),
 			Entry("the removal of an owner", "storageclientnodes", `{"metadata":{"ownerReferences":null}}`, "may not change labels, annotations, owner references or finalizers"),
@@ -317,7 +317,7 @@ var _ = Describe("What the manager may write", func() {
 			Expect(patch(manager, "storageclientprofiles", `{"metadata":{"finalizers":["example.com/theirs"]}}`)).To(Succeed())
 		})
 
-		DescribeTable("refuses",
+		DescribeTable("rejects",
 			func(body, why string) { expectRefused(patch(manager, "storageclientprofiles", body), why) },
 			// The policy on approvals refuses these, too, and which of two is named is open.
 			Entry("an approval by annotation", `{"metadata":{"annotations":{"tuning.storageclient.dev/approved-plan":"0123"}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
@@ -365,7 +365,7 @@ var _ = Describe("What the manager may write", func() {
 			Entry("many volumes", "storage-client-volumes-217"),
 		)
 
-		DescribeTable("refuses",
+		DescribeTable("rejects",
 			func(name string) {
 				object := configMap(v1alpha1.ManagerNamespace, name)
 				expectRefused(manager.Create(ctx, object), "the manager may write only the ConfigMaps")
@@ -373,15 +373,15 @@ var _ = Describe("What the manager may write", func() {
 				object.Data["a"] = "c"
 				expectRefused(manager.Update(ctx, object), "the manager may write only the ConfigMaps")
 			},
-			Entry("somebody's", "theirs"),
+			Entry("another ConfigMap", "theirs"),
 			Entry("a longer name", "storage-client-rollout-2"),
 			Entry("volumes without a number", "storage-client-volumes-x"),
 			Entry("volumes with more than a number", "storage-client-volumes-1-x"),
-			Entry("a name that ends like ours", "x-storage-client-volumes-1"),
+			Entry("a name with the same suffix", "x-storage-client-volumes-1"),
 		)
 	})
 
-	Context("when somebody has granted it everything", func() {
+	Context("when it has all rights", func() {
 		BeforeEach(func() {
 			binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much-for-the-manager"}}
 			binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
@@ -391,7 +391,7 @@ var _ = Describe("What the manager may write", func() {
 			Eventually(func() error { return manager.List(ctx, &corev1.SecretList{}) }).Should(Succeed())
 		})
 
-		It("is still refused", func() {
+		It("is still rejected", func() {
 			profile := newProfile("a").Build()
 			expectRefused(manager.Create(ctx, profile), "may not create or delete a StorageClientProfile")
 			Expect(k8s.Create(ctx, profile.DeepCopy())).To(Succeed())
@@ -403,7 +403,7 @@ var _ = Describe("What the manager may write", func() {
 		})
 	})
 
-	It("concerns nobody else", func() {
+	It("does not affect other users", func() {
 		newNode("a").Create()
 		newVolume("a").Create()
 		newProfile("a").Create()

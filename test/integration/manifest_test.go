@@ -48,7 +48,7 @@ var _ = Describe("The manifests", func() {
 		components(),
 	)
 
-	It("have cert-manager make out the certificate to the Service, into the Secret that the manager reads", func() {
+	It("have cert-manager issue the certificate for the Service, into the Secret that the manager reads", func() {
 		objects := renderComponent("cert-manager")
 		get := func(kind, name string, fields ...string) any {
 			value, found, err := unstructured.NestedFieldNoCopy(find(objects, kind, name).Object, fields...)
@@ -70,7 +70,7 @@ var _ = Describe("The manifests", func() {
 		}
 	})
 
-	It("have the API server trust the given authority in all webhooks, and refuse to be built without one", func() {
+	It("have the API server trust the given authority in all webhooks, and cannot be built without one", func() {
 		objects := renderComponent("webhook-ca", "authority.example.yaml")
 		authority, _, err := unstructured.NestedString(readManifests(filepath.Join(configDir, "components/webhook-ca/authority.example.yaml"))[0].Object, "data", "caBundle")
 		Expect(err).NotTo(HaveOccurred())
@@ -89,7 +89,7 @@ var _ = Describe("The manifests", func() {
 		Expect(err).To(HaveOccurred())
 	})
 
-	It("let into the manager's namespace and out of it what the manager serves and asks, and nothing else", func() {
+	It("allow only the manager's own connections into and out of its namespace", func() {
 		objects := renderComponent("network-policies")
 		policies := map[string]networkingv1.NetworkPolicy{}
 		for _, name := range names(objects, "NetworkPolicy") {
@@ -128,7 +128,7 @@ var _ = Describe("The manifests", func() {
 		var objects []*unstructured.Unstructured
 		BeforeAll(func() { objects = render("default") })
 
-		It("hold what the API's names promise", func() {
+		It("contain the objects that the API's constants name", func() {
 			for kind, name := range map[string]string{
 				"Deployment":                       v1alpha1.ManagerNamespace + "/" + v1alpha1.ManagerDeployment,
 				"DaemonSet":                        v1alpha1.AgentNamespace + "/" + v1alpha1.AgentDaemonSet,
@@ -149,7 +149,7 @@ var _ = Describe("The manifests", func() {
 				v1alpha1.AgentNamespace+"/"+v1alpha1.AgentDaemonSet, v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
 		})
 
-		It("give the manager no right on workloads but on pods of clones, which a policy holds: whoever has it does not have the hosts", func() {
+		It("give the manager no right on workloads except pods of clones, which a policy limits: an attacker with it does not control hosts", func() {
 			ofClones := func(o *unstructured.Unstructured) bool { return o.GetNamespace() == v1alpha1.TrialNamespace }
 			elsewhere := slices.DeleteFunc(slices.Clone(objects), ofClones)
 			there := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return !ofClones(o) })
@@ -191,7 +191,7 @@ var _ = Describe("The manifests", func() {
 			}
 		})
 
-		It("bind every policy, to refuse, and let no error pass", func() {
+		It("bind every policy with Deny, and fail closed", func() {
 			for _, object := range objects {
 				switch object.GetKind() {
 				case "ValidatingAdmissionPolicy":
@@ -210,7 +210,7 @@ var _ = Describe("The manifests", func() {
 			}
 		})
 
-		It("give every role of a service account to somebody", func() {
+		It("bind every role of a service account", func() {
 			var bound []string
 			for _, binding := range objects {
 				if binding.GetKind() == "RoleBinding" || binding.GetKind() == "ClusterRoleBinding" {

@@ -179,11 +179,11 @@ var _ = Describe("Nodes", func() {
 		spec.Rollout.Canary = &v1alpha1.Canary{SoakSeconds: new(int32(0))}
 	}
 
-	It("are given an object, the label and the condition, and are left clean when the profile goes", func() {
+	It("get an object, the label and the condition, and are clean after the profile is deleted", func() {
 		owner := newNode("a").Create()
 		created := withSysctl("p").Create()
 
-		By("beginning nothing before the finalizer stands")
+		By("starting nothing before the finalizer is set")
 		_, err := manager.node("a")
 		Expect(err).NotTo(HaveOccurred())
 		expectClean("a")
@@ -229,7 +229,7 @@ var _ = Describe("Nodes", func() {
 		Expect(findProfile("p")).To(BeNil())
 	})
 
-	It("end the same after a death between any two writes", func() {
+	It("reach the same state after a crash between any two writes", func() {
 		newNode("a").Create()
 		agentPod("a")
 		for deaths := 0; ; deaths++ {
@@ -262,7 +262,7 @@ var _ = Describe("Nodes", func() {
 		}
 	})
 
-	It("take a change canary first, and then no more at a time than the limit", func() {
+	It("apply a change canary first, and then within the limit", func() {
 		nodes := []string{"a", "b", "c", "d", "e"}
 		for _, name := range nodes {
 			newNode(name).Create()
@@ -295,12 +295,12 @@ var _ = Describe("Nodes", func() {
 		manager.settle([]string{"p"}, nodes)
 		Expect(given()).To(Equal(3))
 
-		By("going on with each that is done")
+		By("continuing with each finished node")
 		agentReports("b", nil)
 		manager.settle([]string{"p"}, nodes)
 		Expect(given()).To(Equal(4))
 
-		By("stopping where one fails")
+		By("stopping if a node fails")
 		agentReports("c", func(status *v1alpha1.StorageClientNodeStatus) { status.Settings[0].State = v1alpha1.SettingFailed })
 		agentReports("d", nil)
 		manager.settle([]string{"p"}, nodes)
@@ -308,7 +308,7 @@ var _ = Describe("Nodes", func() {
 		Expect(findProfile("p").Status.Conditions).To(ContainElement(And(
 			HaveField("Type", "Stalled"), HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonFailureThreshold))))
 
-		By("beginning with a canary again for another value, however quick its agent is")
+		By("starting with a canary again for another value, even if its agent is fast")
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.Sysctls["net.core.rmem_max"] = "8388608" })).To(Succeed())
 		for range 5 {
 			Expect(manager.round([]string{"p"}, nodes)).To(Succeed())
@@ -323,7 +323,7 @@ var _ = Describe("Nodes", func() {
 		Expect(changed).To(Equal(1), "15 seconds into a soak of a minute")
 	})
 
-	It("are left alone while something is paused, and while they are ignored", func() {
+	It("are skipped during a pause, and while they are ignored", func() {
 		newNode("a").Create()
 		agentPod("a")
 		withSysctl("p").With(noSoak).Create()
@@ -359,7 +359,7 @@ var _ = Describe("Nodes", func() {
 		}
 	})
 
-	It("keep what another profile wants, and their reboot permit, when one of two profiles goes", func() {
+	It("keep the settings of the other profile, and their reboot permit, when one of two profiles is deleted", func() {
 		newNode("a").Create()
 		agentPod("a")
 		first := withSysctl("p").With(noSoak).Create()
@@ -389,7 +389,7 @@ var _ = Describe("Nodes", func() {
 		Expect(getNode("a").Labels).To(HaveKey(v1alpha1.ManagedLabel))
 	})
 
-	It("get no agent while the fence does not hold, say why, and get it once it does", func() {
+	It("get no agent while the fence is not effective, report the reason, and get it later", func() {
 		newNode("a").Create()
 		withSysctl("p").Create()
 		healthy := manager.nodes.Fence
@@ -404,13 +404,13 @@ var _ = Describe("Nodes", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(Equal(30*time.Second), "nobody tells when it comes")
 
-		By("giving it its agent")
+		By("rolling out its agent")
 		manager.nodes.Fence = healthy
 		manager.settle([]string{"p"}, []string{"a"})
 		Expect(getNode("a").Labels).To(HaveKeyWithValue(v1alpha1.ManagedLabel, "true"))
 		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonAgentSilent))
 
-		By("leaving it where it is when the fence goes")
+		By("keeping the agent when the fence is removed")
 		manager.nodes.Fence = newFence(withoutFence(), restConfig)
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.Sysctls["net.core.rmem_max"] = "8388608" })).To(Succeed())
 		manager.settle([]string{"p"}, []string{"a"})
@@ -437,7 +437,7 @@ var _ = Describe("Nodes", func() {
 		Expect(object.Status.Hash).To(BeEmpty(), "what the former machine reported says nothing of this one")
 	})
 
-	It("are not believed after a boot until their agent has reported in it", func() {
+	It("are unknown after a boot until their agent has reported", func() {
 		newNode("a").Create()
 		agentPod("a")
 		withSysctl("p").With(noSoak).Create()
@@ -453,7 +453,7 @@ var _ = Describe("Nodes", func() {
 		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned))
 	})
 
-	It("say whether their storage servers answer, and nothing more once they are not managed", func() {
+	It("report whether their storage servers respond, until they are no longer managed", func() {
 		newNode("a").Create()
 		agentPod("a")
 		created := withSysctl("p").With(noSoak).Create()
@@ -496,7 +496,7 @@ var _ = Describe("Nodes", func() {
 		Expect(reachable()).To(BeNil())
 	})
 
-	It("try again without an error where their object changed under the manager", func() {
+	It("retry without an error if their object has changed", func() {
 		newNode("a").Create()
 		agentPod("a")
 		withSysctl("p").With(noSoak).Create()

@@ -46,7 +46,7 @@ var _ = Describe("A node's volumes", func() {
 		manager.settle([]string{"p"}, []string{name})
 	})
 
-	It("are told to its agent once they are mounted, and what it says of them counts", func() {
+	It("are sent to its agent once they are mounted, and the agent's report counts", func() {
 		visit()
 		Expect(findObject(name).Spec.Volumes).To(BeEmpty(), "nothing is mounted")
 		before := agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
@@ -55,7 +55,7 @@ var _ = Describe("A node's volumes", func() {
 		Expect(told.Spec.Volumes).To(ConsistOf(v1alpha1.NodeVolume{Name: "pv", MountOptions: []string{"nconnect=8"}, ReadAheadKiB: ptr.To[int32](1024)}))
 		Expect(told.Spec.Hash).To(Equal(before.Spec.Hash))
 
-		By("not making anything of the new generation")
+		By("ignoring the new generation")
 		Expect(told.Generation).To(Equal(before.Generation + 1))
 		manager.settle([]string{"p"}, []string{name})
 		Expect(tunedReason(name)).To(Equal(v1alpha1.NodeReasonTuned))
@@ -79,7 +79,7 @@ var _ = Describe("A node's volumes", func() {
 		Expect(findProfile("p").Status.Volumes.StaleMounts).To(BeZero())
 	})
 
-	It("and the sample that is asked for stay as they are when settings change", func() {
+	It("and the requested sample are unchanged when settings change", func() {
 		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
 		visit()
 		asked := findObject(name)
@@ -94,7 +94,7 @@ var _ = Describe("A node's volumes", func() {
 		Expect(now.Spec.Volumes).To(HaveLen(1))
 	})
 
-	It("stay as they are while the rollout holds the node", func() {
+	It("are unchanged while the rollout disrupts the node", func() {
 		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
 		node := getNode(name)
 		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.DisruptionAnnotation, "{}")

@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/test/patience"
 )
 
-var _ = Describe("a cache that is shared", func() {
+var _ = Describe("A shared cache", func() {
 	var shared client.Client
 
 	BeforeEach(func() {

@@ -86,26 +86,26 @@ var _ = Describe("The plugin", Ordered, func() {
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(live), live)).To(Succeed())
 		Expect(live.Generation).To(BeEquivalentTo(1))
 
-		By("A profile that is there already is no change")
+		By("An existing profile is not a change")
 		status, stdout, stderr = run("", file(""), "plan", "-f", "-", "--exit-code")
 		Expect(status).To(Equal(0), stdout+stderr)
 		Expect(stdout).To(ContainSubstring("No changes"))
 
-		By("The CustomResourceDefinition refuses, of a profile that is there and of a new one")
+		By("The CustomResourceDefinition rejects an existing and a new profile")
 		for _, written := range []string{file("  mode: Maybe\n"), string(bytes.Replace([]byte(file("  mode: Maybe\n")), []byte("name: eda"), []byte("name: new"), 1))} {
 			status, stdout, stderr = run(author, written, "plan", "-f", "-", "--exit-code")
 			Expect(status).To(Equal(1))
 			Expect(stderr).To(ContainSubstring(`spec.mode: Unsupported value: "Maybe"`), stdout)
 		}
 
-		By("So does the policy on approvals")
+		By("The policy on approvals rejects too")
 		Eventually(func() string {
 			_, _, stderr := run(author, file(hash+"  rollout: {reboot: {policy: Automatic}}\n"), "plan", "-f", "-")
 			return stderr
 		}).Should(ContainSubstring(askAnApprover))
 	})
 
-	It("says what was not asked where somebody may only read", func() {
+	It("reports skipped checks to users who may only read", func() {
 		newNode("node-1").Label("pool", "eda").Create()
 		userWith(viewer, "list")
 		Eventually(func(g Gomega) {

@@ -82,7 +82,7 @@ var _ = Describe("Profiles", func() {
 		manager.settle([]string{profile}, []string{name})
 	}
 
-	It("have the finalizer and all six conditions after the first visit", func() {
+	It("have the finalizer and all six conditions after the first reconciliation", func() {
 		created := newProfile("p").Create()
 		Expect(created.Status.ObservedGeneration).To(Equal(int64(-1)))
 		visited := visit("p")
@@ -98,7 +98,7 @@ var _ = Describe("Profiles", func() {
 		Expect(visit("p").ResourceVersion).To(Equal(visited.ResourceVersion), "nothing is left to write")
 	})
 
-	It("are Stalled and apply nothing where they are invalid", func() {
+	It("are Stalled and apply nothing if they are invalid", func() {
 		newNode("a").Create()
 		newProfile("wrong").Sysctl("kernel.core_pattern", "x").Create()
 		manager.settle([]string{"wrong"}, []string{"a"})
@@ -110,7 +110,7 @@ var _ = Describe("Profiles", func() {
 		expectClean("a")
 	})
 
-	It("are Stalled where the fence is missing", func() {
+	It("are Stalled if the fence is missing", func() {
 		newProfile("p").Create()
 		manager.profiles.Fence = newFence(withoutFence(), restConfig)
 		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
@@ -119,7 +119,7 @@ var _ = Describe("Profiles", func() {
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0), "nobody tells when it comes")
 	})
 
-	It("ask every hour whether the fence holds, and notice that it no longer does", func() {
+	It("check the fence every hour, and detect that it is no longer effective", func() {
 		tuneNode(newProfile("p").Sysctl("net.core.rmem_max", "16777216").Create().Name, "a")
 		manager.profiles.Fence = newFence(k8s, restConfig)
 		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionFalse, v1alpha1.ReasonProgressing))
@@ -149,7 +149,7 @@ var _ = Describe("Profiles", func() {
 		Expect(findProfile("p").Status.Nodes.Matched).To(Equal(int32(1)))
 	})
 
-	It("tell the plan and what it waits for, and take the approval", func() {
+	It("report the plan and its obstacles, and accept the approval", func() {
 		newProfile("p").KernelArgument("ihash_entries=16777216").Create()
 		tuneNode("p", "a")
 		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
@@ -169,7 +169,7 @@ var _ = Describe("Profiles", func() {
 		Expect(approved.Status.Plan.EstimatedCompletion).NotTo(BeNil())
 	})
 
-	It("ask for another approval when who is disrupted changes, and for none when the operator is upgraded", func() {
+	It("require another approval when the disrupted nodes change, and none when the operator is upgraded", func() {
 		// The hash of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
 		const before = "0705087be39beafe"
 		created := newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, before).Create()
@@ -177,7 +177,7 @@ var _ = Describe("Profiles", func() {
 		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
 		Expect(visit("p")).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval), "no release has shown that hash")
 
-		By("being upgraded from a release that showed the hash")
+		By("upgrading from a release that showed the hash")
 		earlier := findProfile("p")
 		earlier.Status.Plan.Hash = before
 		Expect(k8s.Status().Update(ctx, earlier)).To(Succeed())
@@ -187,7 +187,7 @@ var _ = Describe("Profiles", func() {
 			Expect(upgraded).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut))
 		}
 
-		By("the selector being edited")
+		By("editing the selector")
 		Expect(mergePatch(k8s, "p", `{"spec":{"allNodes":null,"nodeSelector":{"matchExpressions":[{"key":"windy","operator":"DoesNotExist"}]}}}`)).To(Succeed())
 		edited := visit("p")
 		Expect(edited.Generation).To(BeNumerically(">", created.Generation))
@@ -195,7 +195,7 @@ var _ = Describe("Profiles", func() {
 		Expect(edited).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval))
 	})
 
-	It("touch nothing in mode Plan, and report what they would", func() {
+	It("make no changes in mode Plan, and report the planned changes", func() {
 		newNode("a").Create()
 		newProfile("p").KernelArgument("ihash_entries=16777216").With(func(spec *v1alpha1.StorageClientProfileSpec) { spec.Mode = v1alpha1.ModePlan }).Create()
 		manager.settle([]string{"p"}, []string{"a"})
@@ -206,7 +206,7 @@ var _ = Describe("Profiles", func() {
 		expectClean("a")
 	})
 
-	It("write nothing but their own status in mode Plan, and preview there what they would do", func() {
+	It("write only their own status in mode Plan, with a preview of the changes", func() {
 		newProfile("base").Sysctl("net.core.rmem_max", "16777216").Select("tier", "gold").Create()
 		for _, name := range []string{"a", "b", "c"} {
 			node := newNode(name).Label(corev1.LabelTopologyZone, map[string]string{"a": "y", "b": "x", "c": "x"}[name])
@@ -252,7 +252,7 @@ var _ = Describe("Profiles", func() {
 		Expect(preview.LimitedBy).To(Equal("Mode Plan makes no changes; next window opens at " + opens.Format(time.RFC3339)))
 		Expect(preview.EstimatedCompletion.UTC()).To(Equal(opens.Add(3 * (5*time.Minute + 30*time.Second))))
 
-		By("doing it once the mode says so")
+		By("applying the changes after the mode changes")
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModeEnforce })).To(Succeed())
 		work("base", "p")
 		Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"nocto"}))
@@ -260,7 +260,7 @@ var _ = Describe("Profiles", func() {
 		Expect(findProfile("p").Status.Plan.Hash).To(Equal(preview.Hash))
 	})
 
-	It("go without waiting for a node that cannot be reached, which restores when it returns", func() {
+	It("are deleted without waiting for an unreachable node, which restores when it returns", func() {
 		created := newProfile("p").Sysctl("net.core.rmem_max", "16777216").Create()
 		tuneNode("p", "a")
 		reboot("a", "boot-1", corev1.ConditionFalse)
@@ -276,7 +276,7 @@ var _ = Describe("Profiles", func() {
 		expectClean("a")
 	})
 
-	It("wait for their volumes to be put back", func() {
+	It("wait for their volumes to be restored", func() {
 		created := newProfile("p").Create()
 		visit("p")
 		newVolume("pv").Options("nocto").
@@ -294,7 +294,7 @@ var _ = Describe("Profiles", func() {
 		Expect(visit("p")).To(BeNil())
 	})
 
-	It("let go at once with Retain set while they are being deleted, paused or not", func() {
+	It("are released at once if Retain is set during deletion, paused or not", func() {
 		created := newProfile("p").Sysctl("net.core.rmem_max", "16777216").Create()
 		tuneNode("p", "a")
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })).To(Succeed())
@@ -313,7 +313,7 @@ var _ = Describe("Profiles", func() {
 		expectClean("a")
 	})
 
-	It("wait for the reboot that restoreReboot asks for", func() {
+	It("wait for the reboot that restoreReboot requires", func() {
 		created := newProfile("p").KernelArgument("ihash_entries=16777216").
 			With(func(spec *v1alpha1.StorageClientProfileSpec) { spec.Rollout.Reboot.RestoreReboot = true }).Create()
 		tuneNode("p", "a")

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-var _ = Describe("A profile that we hand out", func() {
+var _ = Describe("A shipped profile", func() {
 	DescribeTable("is admitted, valid and honoured: config/",
 		func(dir string) {
 			Expect(tryProfiles(render(dir))).To(BeNumerically(">", 0), "no StorageClientProfile in config/%s", dir)
@@ -21,7 +21,7 @@ var _ = Describe("A profile that we hand out", func() {
 		folders("profiles/*", "samples"),
 	)
 
-	DescribeTable("reboots nothing without approval, and gives up consistency only where claims ask for it: config/",
+	DescribeTable("does not reboot without approval, and relaxes consistency only if claims request it: config/",
 		func(dir string) {
 			for _, object := range render(dir) {
 				spec := profileFrom(object).Spec

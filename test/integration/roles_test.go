@@ -15,7 +15,7 @@ import (
 )
 
 // Each role does with the plugin what it is for, and no more.
-var _ = Describe("The roles for people", Ordered, func() {
+var _ = Describe("The roles for users", Ordered, func() {
 	var binary string
 
 	BeforeAll(func() {
@@ -54,7 +54,7 @@ var _ = Describe("The roles for people", Ordered, func() {
 		return profile.Status.Plan.Hash
 	}
 
-	It("let everybody see, and only those approve who may", func() {
+	It("let all users view, and only approvers approve", func() {
 		for role, verb := range map[string]string{
 			"storage-client-viewer": "list", "storage-client-profile-author": "patch", v1alpha1.ApproverRole: "approve", "storage-client-profile-editor": "approve",
 		} {
@@ -78,7 +78,7 @@ var _ = Describe("The roles for people", Ordered, func() {
 				Not(ContainSubstring("Cannot read"))), role)
 		}
 
-		By("All that shows something is shown to everybody, whole")
+		By("All users see the complete output of all commands")
 		for _, role := range roles {
 			for _, args := range []string{"status", "get eda", "volumes eda", "diff eda", "node node-1"} {
 				shown, err := plugin(role, strings.Fields(args)...)
@@ -111,7 +111,7 @@ var _ = Describe("The roles for people", Ordered, func() {
 	})
 
 	// What kubectl's field managers own alone, Flux removes.
-	It("own what they set by the plugin, also where an earlier plugin set the same", func() {
+	It("own the fields that the plugin sets, also if an earlier plugin set the same", func() {
 		userWith("storage-client-profile-author", "patch")
 		newProfile("eda").Select("agentpool", "eda").Volumes(nfsRule("hard")).Create()
 		profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}

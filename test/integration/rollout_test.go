@@ -33,7 +33,7 @@ const (
 )
 
 var _ = Describe("The rollout", func() {
-	It("drains, reboots, proves and uncordons one node after the other", func() {
+	It("drains, reboots, verifies and uncordons one node after the other", func() {
 		pool("a", "b")
 		newPod("default", "web").On("a").Create()
 		s := newStory(k8s, k8s)
@@ -55,7 +55,7 @@ var _ = Describe("The rollout", func() {
 		Expect(s.told("Settings verified after the reboot, in service: ")).To(ConsistOf("a", "b"))
 	})
 
-	It("reboots and accepts a node where another file overrides a setting, and leaves one in service that would not be accepted", func() {
+	It("reboots and accepts a node if another file overrides a setting, and does not reboot a node that would not be accepted", func() {
 		const file = "/etc/sysctl.d/zzz-site.conf sets it to \"4096\""
 		const conf = "/etc/modprobe.d/zz.conf sets it to \"64\""
 		pool("a", "b")
@@ -80,7 +80,7 @@ var _ = Describe("The rollout", func() {
 		Expect(s.told("Cordoned: ")).To(ConsistOf("b"), "b alone, which is the canary")
 	})
 
-	It("ends the same wherever the manager dies between two writes", func() {
+	It("reaches the same state if the manager dies between any two writes", func() {
 		for writes := 0; ; writes++ {
 			By(fmt.Sprintf("dying before write %d", writes+1))
 			pool("a")
@@ -101,7 +101,7 @@ var _ = Describe("The rollout", func() {
 		}
 	})
 
-	It("names the pod and the budget that hold a drain up, and lets the node go in the end", func() {
+	It("reports the pod and the budget that block a drain, and finally releases the node", func() {
 		pool("a")
 		newPod("default", "db").On("a").Label("app", "db").Create()
 		budget := &policyv1.PodDisruptionBudget{
@@ -147,7 +147,7 @@ var _ = Describe("The rollout", func() {
 		Expect(s.reasons()).To(ContainElement("DrainTimedOut"))
 	})
 
-	It("leaves a permit to a node whose host is busy, and takes it back when somebody pauses", func() {
+	It("keeps the permit of a node with a busy host, and withdraws it on a pause", func() {
 		pool("a")
 		s := newStory(k8s, k8s)
 		for range 20 {
@@ -179,7 +179,7 @@ var _ = Describe("The rollout", func() {
 		Expect(s.reasons()).To(ConsistOf("RolloutProgress", "HostBusy", "NodeUncordoned"))
 	})
 
-	It("keeps autoscalers off a node as long as it is cordoned, and leaves what others have set", func() {
+	It("protects a cordoned node from autoscalers, and keeps the annotations of other users", func() {
 		pool("a")
 		setAnnotation(getNode("a"), doNotDisrupt, `"true"`)
 		s := newStory(k8s, k8s)
@@ -199,7 +199,7 @@ var _ = Describe("The rollout", func() {
 		Expect(getNode("a").Annotations).To(HaveKeyWithValue(doNotDisrupt, "true"))
 	})
 
-	It("takes a node out of load balancers before its drain", func() {
+	It("removes a node from load balancers before its drain", func() {
 		pool("a")
 		Expect(retryUpdate("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60 })).To(Succeed())
 		web := newPod("default", "web").On("a").Create()
@@ -213,7 +213,7 @@ var _ = Describe("The rollout", func() {
 		expectReturned("a")
 	})
 
-	It("leaves a node alone that others have cordoned, and counts it", func() {
+	It("skips a node that another user has cordoned, and counts it", func() {
 		pool("a", "b")
 		cordon("a")
 		s := newStory(k8s, k8s)
@@ -225,7 +225,7 @@ var _ = Describe("The rollout", func() {
 		Expect(findObject("b").Status.Rollout.Message).To(ContainSubstring(": a is cordoned by another user or controller; bring a back"))
 	})
 
-	It("spends no budget that only a stale cache has left", func() {
+	It("does not use budget that only a stale cache shows", func() {
 		pool("a", "b")
 		stale := &corev1.NodeList{}
 		Expect(k8s.List(ctx, stale)).To(Succeed())
@@ -243,7 +243,7 @@ var _ = Describe("The rollout", func() {
 		Expect(claims()).To(BeEmpty())
 	})
 
-	It("writes cordon and mark in one patch, and refuses one that meets another Node", func() {
+	It("writes cordon and annotation in one patch, and fails if the Node was replaced", func() {
 		pool("a")
 		var patches []string
 		recorded := interceptor.NewClient(k8s, interceptor.Funcs{
@@ -275,7 +275,7 @@ var _ = Describe("The rollout", func() {
 		Expect(s.reasons()).To(BeEmpty())
 	})
 
-	It("takes the untuned taint off a node that is tuned, and no other", func() {
+	It("removes only the untuned taint from a tuned node", func() {
 		pool("a")
 		node := getNode("a")
 		other := corev1.Taint{Key: "example.com/other", Effect: corev1.TaintEffectNoSchedule}
@@ -286,7 +286,7 @@ var _ = Describe("The rollout", func() {
 		Expect(getNode("a").Spec.Taints).To(ConsistOf(other))
 	})
 
-	It("leaves conditions of the same type to those who set them", func() {
+	It("does not change conditions of the same type that others set", func() {
 		pool("a")
 		node := getNode("a")
 		theirs := corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionFalse, Reason: "Firmware"}

@@ -31,7 +31,7 @@ var _ = Describe("The shape of a sample", func() {
 	const good = `id: a, seconds: 60, volumes: [pv-1], startBefore: "2026-09-01T12:00:00Z"`
 	replace := func(old, by string) string { return "sample: {" + strings.Replace(good, old, by, 1) + "}" }
 
-	DescribeTable("is refused in spec, and the error names the field, for",
+	DescribeTable("is rejected in spec, and the error names the field, for",
 		func(old, by, field string) {
 			expectInvalid(createShape("StorageClientNode", replace(old, by)), field)
 		},
@@ -52,7 +52,7 @@ var _ = Describe("The shape of a sample", func() {
 		Expect(createShape("StorageClientNode", replace("60, volumes: [pv-1]", "3600, volumes: ["+list(8, "pv-%d")+"]"))).To(Succeed())
 	})
 
-	DescribeTable("is refused in status, and the error names the field, for",
+	DescribeTable("is rejected in status, and the error names the field, for",
 		func(status, field string) {
 			object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "shape"}}
 			Expect(k8s.Create(ctx, object)).To(Succeed())
@@ -186,7 +186,7 @@ var _ = Describe("A trial that observes", func() {
 		Expect(asked.Spec).To(Equal(before.Spec), "nothing else is written")
 		Expect(getNode(node).Labels).NotTo(HaveKey(v1alpha1.TrialLabel), "nothing is mounted")
 
-		By("The agent answers of its own node, and writes nothing else of it; the manager's answer is refused")
+		By("The agent writes only the sample of its own node; a write by the manager is rejected")
 		answer(v1alpha1.SampleFinished, 16387)
 		expectRefused(agent.Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"sample":null}}`))), "cannot patch resource")
 		expectRefused(reconciler.Status().Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"sample":null}}`))),
@@ -199,7 +199,7 @@ var _ = Describe("A trial that observes", func() {
 		Expect(object.Status.Recommendations[0].Options).To(Equal([]string{"actimeo=30"}))
 		Expect(object.Status.Samples[0].Mounts[0].Operations[0].Count).To(BeEquivalentTo(16387))
 
-		By("The rollout's hold keeps the request as it is, and nobody is asked once it is over")
+		By("During a rollout the request is unchanged, and no node is queried after the end")
 		annotateNode := func(value any) {
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.DisruptionAnnotation: value}}})
 			Expect(err).NotTo(HaveOccurred())
@@ -246,7 +246,7 @@ var _ = Describe("A trial that observes", func() {
 		}
 
 		It("ends with profiles that the API server takes", func() {
-			By("Who may make trials and nothing else gets a new profile, and is told what it does not know")
+			By("A user who may only create trials gets a new profile with a list of unknown facts")
 			stdout, stderr, err := as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
 			Expect(stderr).To(ContainSubstring("A client setting helps: actimeo=30"))

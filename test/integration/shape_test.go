@@ -18,7 +18,7 @@ import (
 
 // No webhook runs here: whatever is refused is refused by the CustomResourceDefinition alone.
 var _ = Describe("The shape of a StorageClientProfile", func() {
-	DescribeTable("is refused, and the error names the field, for",
+	DescribeTable("is rejected, and the error names the field, for",
 		func(spec, field string) { expectInvalid(createShape("StorageClientProfile", spec), field) },
 
 		Entry("no nodeSelector", `paused: true`, "spec.nodeSelector"),
@@ -178,7 +178,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		}
 	}
 
-	It("begins with observedGeneration -1 and counts of 0, and nothing is defaulted into spec", func() {
+	It("starts with observedGeneration -1 and counts of 0, and sets no defaults in spec", func() {
 		newProfile("new").Create()
 		object := shape("StorageClientProfile", "")
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "new"}, object)).To(Succeed())
@@ -196,7 +196,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 })
 
 var _ = Describe("The shape of a StorageClientNode", func() {
-	DescribeTable("is refused, and the error names the field, for",
+	DescribeTable("is rejected, and the error names the field, for",
 		func(spec, field string) { expectInvalid(createShape("StorageClientNode", spec), field) },
 
 		Entry("more than 256 settings", "settings: ["+list(257, nodeSetting("sysctl/net.core.x%d", "1"))+"]", "spec.settings"),

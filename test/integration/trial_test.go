@@ -31,7 +31,7 @@ var _ = Describe("The shape of a trial", func() {
 		return k8s.Create(ctx, object, client.DryRunAll)
 	}
 
-	DescribeTable("is refused, and the error names the field, for",
+	DescribeTable("is rejected, and the error names the field, for",
 		func(old, by, field string) { expectInvalid(create(old, by), field) },
 		Entry("no claim", "claimName: projects, ", "", "spec.claimName"),
 		Entry("work without a candidate", "profile: p, ", "", "spec.workload"),
@@ -42,8 +42,8 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("a window that is too long", good, "claimName: projects, workload: {name: Observe, windowSeconds: 3601}, timeoutSeconds: 86400", "spec.workload.windowSeconds"),
 		Entry("a window that does not fit", good, "claimName: projects, workload: {name: Observe, windowSeconds: 241}, timeoutSeconds: 300",
 			"spec.workload.windowSeconds: Invalid value: windowSeconds 241 plus 60 s to query the nodes exceeds timeoutSeconds 300: choose a shorter window or a longer timeout"),
-		Entry("the window of those that say none, which does not fit", good, "claimName: projects, workload: {name: Observe}, timeoutSeconds: 119", "windowSeconds 60 plus 60 s"),
-		Entry("work that nobody knows", "ListDirectory", "/bin/sh", "spec.workload.name"),
+		Entry("the default window, which does not fit", good, "claimName: projects, workload: {name: Observe}, timeoutSeconds: 119", "windowSeconds 60 plus 60 s"),
+		Entry("unknown work", "ListDirectory", "/bin/sh", "spec.workload.name"),
 		Entry("creation without permission", "ListDirectory", "CreateUnlink", "spec.workload.allowWrites"),
 		Entry("writing without permission", "ListDirectory", "WriteSequential", "spec.workload.allowWrites"),
 		Entry("an absolute path", "src/a", "/etc", "spec.workload.path"),
@@ -52,11 +52,11 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("two options in one", "profile: p", "mountOptions: ['hard,suid']", "spec.mountOptions[0]"),
 		Entry("too many rounds", "profile: p", "profile: p, rounds: 41", "spec.rounds"),
 		Entry("no time", "profile: p", "profile: p, timeoutSeconds: 5", "spec.timeoutSeconds"),
-		Entry("a metric that is none", "profile: p", "profile: p, goal: {metric: 'a b'}", "spec.goal.metric"),
+		Entry("an invalid metric", "profile: p", "profile: p, goal: {metric: 'a b'}", "spec.goal.metric"),
 		Entry("more than a hundred percent", "profile: p", "profile: p, goal: {betterByPercent: 100}", "spec.goal.betterByPercent"),
 	)
 
-	It("holds what is asked for, and observing needs no candidate", func() {
+	It("keeps the requested fields, and observing needs no candidate", func() {
 		Expect(create("", "")).To(Succeed())
 		Expect(create("profile: p, ", "mountOptions: [actimeo=30, nocto], ")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe}")).To(Succeed())
@@ -65,7 +65,7 @@ var _ = Describe("The shape of a trial", func() {
 		Expect(create("ListDirectory, path: src/a", "CreateUnlink, allowWrites: true, runAsUser: 1000")).To(Succeed())
 	})
 
-	It("never changes, and is observed by nobody at first", func() {
+	It("is immutable, and is not observed at first", func() {
 		object := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "still"}}
 		object.Spec = v1alpha1.StorageClientTrialSpec{ClaimName: "projects", Profile: "p", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadMount}}
 		Expect(k8s.Create(ctx, object)).To(Succeed())
@@ -73,7 +73,7 @@ var _ = Describe("The shape of a trial", func() {
 		expectInvalid(k8s.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"profile":"q"}}`))), "a trial is immutable")
 	})
 
-	DescribeTable("is refused of an order in spec.trial, and the error names the field, for",
+	DescribeTable("is rejected in spec.trial, and the error names the field, for",
 		func(old, by, field string) {
 			const order = `trial: {id: a-1, kind: Trial, volume: pv, server: filer, path: /e, fsType: nfs, runAsUser: 1000, timeoutSeconds: 600, ` +
 				`work: {name: ListDirectory, path: a, pauseSeconds: 5}, passes: [{round: 1, arm: Before}]}`
@@ -212,7 +212,7 @@ var _ = Describe("A trial", func() {
 		Expect(k8s.Status().Update(ctx, bound)).To(Succeed())
 	})
 
-	It("compares what a profile in mode Plan would make of the volume, and leaves nothing", func() {
+	It("compares the options that a profile in mode Plan would set, and leaves nothing behind", func() {
 		grant("ida", "storage-client-trial-editor")
 		ida := as("ida")
 		var object *v1alpha1.StorageClientTrial
@@ -234,13 +234,13 @@ var _ = Describe("A trial", func() {
 		Expect(status.ObservedGeneration).To(Equal(object.Generation))
 		Expect(findObject(node).Spec).To(Equal(before.Spec))
 
-		By("A user may not write what it has shown")
+		By("A user may not write its results")
 		expectRefused(ida.Status().Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"verdict":"Better"}}`))), "cannot patch resource")
-		By("The manager may not change what is asked")
+		By("The manager may not change its spec")
 		expectRefused(reconciler.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))), "cannot patch resource")
 	})
 
-	It("takes options of somebody's own only with the verb try", func() {
+	It("accepts a user's own options only with the verb try", func() {
 		own := func(s *v1alpha1.StorageClientTrialSpec) {
 			s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nocto"}
 		}
@@ -269,7 +269,7 @@ var _ = Describe("A trial", func() {
 		Expect(object.Status.After).To(ConsistOf("nfsvers=4.1", "nocto"))
 	})
 
-	DescribeTable("fails, and says why, where",
+	DescribeTable("fails, and reports the reason, if",
 		func(change func(*v1alpha1.StorageClientTrialSpec), refuses, reason, words string) {
 			object, err := create(k8s, change)
 			Expect(err).NotTo(HaveOccurred())
@@ -280,23 +280,23 @@ var _ = Describe("A trial", func() {
 			Expect(failed.Message).To(ContainSubstring(words))
 			Expect(object.Status.Verdict).To(BeEmpty())
 		},
-		Entry("the list cannot be mounted", func(*v1alpha1.StorageClientTrialSpec) {}, "After, round 1: mount(2): invalid argument: nfs: bad", v1alpha1.TrialReasonNotMounted, "nfs: bad"),
-		Entry("an option is known to nobody", func(s *v1alpha1.StorageClientTrialSpec) {
+		Entry("the options cannot be mounted", func(*v1alpha1.StorageClientTrialSpec) {}, "After, round 1: mount(2): invalid argument: nfs: bad", v1alpha1.TrialReasonNotMounted, "nfs: bad"),
+		Entry("an option is unknown", func(s *v1alpha1.StorageClientTrialSpec) {
 			s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"turbo"}
 		}, "", v1alpha1.TrialReasonNotPossible, "turbo"),
-		Entry("an option is refused", func(s *v1alpha1.StorageClientTrialSpec) {
+		Entry("an option is rejected", func(s *v1alpha1.StorageClientTrialSpec) {
 			s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"suid"}
 		},
 			"", v1alpha1.TrialReasonNotPossible, "suid"),
-		Entry("the volume has the list already", func(s *v1alpha1.StorageClientTrialSpec) {
+		Entry("the volume already has the options", func(s *v1alpha1.StorageClientTrialSpec) {
 			s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nfsvers=4.1"}
 		},
 			"", v1alpha1.TrialReasonNotPossible, "already"),
-		Entry("it is to observe what nobody has mounted", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.Workload.Name = "", v1alpha1.WorkloadObserve },
+		Entry("it observes a volume that is not mounted", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.Workload.Name = "", v1alpha1.WorkloadObserve },
 			"", v1alpha1.TrialReasonNotPossible, "start a pod that uses the volume"),
 	)
 
-	It("keeps what is stronger of the volume's own list", func() {
+	It("keeps the stronger options of the volume", func() {
 		object, err := create(k8s, func(s *v1alpha1.StorageClientTrialSpec) {
 			s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nocto", "rw"}
 		})

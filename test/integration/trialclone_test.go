@@ -229,7 +229,7 @@ var _ = Describe("A trial by clones", func() {
 		}).With(func(s *v1alpha1.StorageClientProfileSpec) { s.Mode = v1alpha1.ModePlan }).Create()
 	})
 
-	DescribeTable("measures each pass on a clone of its own, whatever manager goes on with it, and leaves nothing, of",
+	DescribeTable("measures each pass on a separate clone, also after a change of the manager, and leaves nothing behind, of",
 		func(pv func() *volumeBuilder, before, after []string) {
 			object := create(pv(), 2)
 			untilItEnds(object)
@@ -252,7 +252,7 @@ var _ = Describe("A trial by clones", func() {
 			}
 			Expect(getNode(node).Labels).NotTo(HaveKey(v1alpha1.TrialLabel))
 			Expect(findObject(node).Spec.Trial).To(BeNil())
-			By("The volume itself is as it was")
+			By("The volume itself is unchanged")
 			left := &corev1.PersistentVolume{}
 			Expect(k8s.Get(ctx, client.ObjectKey{Name: "pv"}, left)).To(Succeed())
 			Expect(left.Spec.MountOptions).To(Equal(before))
@@ -262,7 +262,7 @@ var _ = Describe("A trial by clones", func() {
 			[]string{"nfsvers=4.1", "sec=krb5"}, []string{"nfsvers=4.1", "sec=krb5", "actimeo=30"}),
 	)
 
-	DescribeTable("fails, and says why, where",
+	DescribeTable("fails, and reports the reason, if",
 		func(driver string, refuses func(list []string) string, reason, words string) {
 			fails = refuses
 			object := create(smb(driver), 1)
@@ -272,14 +272,14 @@ var _ = Describe("A trial by clones", func() {
 			Expect(failed.Reason).To(Equal(reason))
 			Expect(failed.Message).To(ContainSubstring(words))
 		},
-		Entry("the driver refuses the candidate", "smb.csi.k8s.io", func(list []string) string {
+		Entry("the driver rejects the candidate", "smb.csi.k8s.io", func(list []string) string {
 			if slices.Contains(list, "actimeo=30") {
 				return "MountVolume.MountDevice failed for volume \"x\" : rpc error: code = Internal desc = mount failed: exit status 32\nMounting command: mount\n" +
 					"Mounting arguments: -t cifs -o " + strings.Join(list, ",") + "\nOutput: mount error(22): Invalid argument"
 			}
 			return ""
 		}, v1alpha1.TrialReasonNotMounted, "After, round 1: mount error(22): Invalid argument"),
-		Entry("the volume's own list cannot be mounted", "smb.csi.k8s.io", func(list []string) string {
+		Entry("the volume's original options cannot be mounted", "smb.csi.k8s.io", func(list []string) string {
 			if slices.Contains(list, "actimeo=1") {
 				return "Output: mount error(22): Invalid argument"
 			}

@@ -41,7 +41,7 @@ var _ = Describe("PersistentVolumes", func() {
 		return getVolume(name)
 	}
 
-	It("writes options and annotations in one write, owns them, and puts the original back", func() {
+	It("writes options and annotations in one write, owns them, and restores the original", func() {
 		newVolume("pv").Options("hard").Create(client.FieldOwner("csi-provisioner"))
 		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
 
@@ -62,7 +62,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(ownersOfOptions(pv)).To(ConsistOf(v1alpha1.VolumesFieldManager), "the list is a value, and was never dropped")
 	})
 
-	It("removes the field where the original was empty", func() {
+	It("removes the field if the original was empty", func() {
 		newVolume("pv").Create()
 		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 		Expect(reconcile("pv").Spec.MountOptions).To(Equal([]string{"nocto"}))
@@ -72,7 +72,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(ownersOfOptions(pv)).To(BeEmpty())
 	})
 
-	It("leaves the options with Retain, and takes the annotations off", func() {
+	It("keeps the options with Retain, and removes the annotations", func() {
 		newVolume("pv").Options("hard").Create()
 		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 		reconcile("pv")
@@ -84,7 +84,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(pv.Annotations).To(BeEmpty())
 	})
 
-	It("leaves a list alone from the first time on that somebody sets it back", func() {
+	It("skips a volume after the first time that another user reverts its options", func() {
 		newVolume("pv").Options("hard").Create()
 		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 		pv := reconcile("pv")
@@ -96,7 +96,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(recorder.Events).To(Receive(HavePrefix("Normal VolumeOptionsMerged")))
 		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeConflict")))
 
-		By("taking it up again once the list is ours again")
+		By("managing it again once it has the operator's options")
 		left.Spec.MountOptions = []string{"hard", "nocto"}
 		Expect(k8s.Update(ctx, left, client.FieldOwner("kubectl-edit"))).To(Succeed())
 		profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
@@ -104,7 +104,7 @@ var _ = Describe("PersistentVolumes", func() {
 		// A batch is known by the second in which it began.
 		Eventually(func() []string { return reconcile("pv").Spec.MountOptions }).Should(Equal([]string{"hard", "actimeo=30"}))
 
-		By("letting go of it where it is changed when the profile goes")
+		By("releasing a changed volume when the profile is deleted")
 		pv = getVolume("pv")
 		pv.Spec.MountOptions = []string{"soft"}
 		Expect(k8s.Update(ctx, pv, client.FieldOwner("kubectl-edit"))).To(Succeed())
@@ -122,7 +122,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(reconcile("declared").ResourceVersion).To(Equal(declared.ResourceVersion))
 		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeDeclaredElsewhere")))
 
-		By("a manifest without mountOptions, applied again after we wrote")
+		By("a manifest without mountOptions, applied again after the operator's write")
 		kubectlApply(newVolume("free").volume)
 		Expect(reconcile("free").Spec.MountOptions).To(Equal([]string{"nocto"}))
 		kubectlApply(newVolume("free").Label("tier", "gold").volume)
@@ -139,13 +139,13 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(reconcile("pv").ResourceVersion).To(Equal(before.ResourceVersion))
 		Expect(recorder.Events).To(Receive(And(HavePrefix("Warning VolumeDeclaredElsewhere"), ContainSubstring("jsonPointers: [/spec/mountOptions]"))))
 
-		By("writing all the same with gitOpsOwned: Patch")
+		By("writing with gitOpsOwned: Patch")
 		profile.Spec.Volumes[0].GitOpsOwned = v1alpha1.GitOpsPatch
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
 		Expect(reconcile("pv").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}))
 		Expect(recorder.Events).To(Receive(HavePrefix("Normal VolumeOptionsMerged")))
 
-		By("leaving it alone from the first time on that Argo CD sets it back")
+		By("skipping it after the first time that Argo CD reverts it")
 		argoApply("pv", "hard")
 		before = getVolume("pv")
 		Expect(before.Spec.MountOptions).To(Equal([]string{"hard"}))
@@ -153,7 +153,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeConflict")))
 	})
 
-	It("tells a foreign apply manager by the managed fields alone", func() {
+	It("recognizes another apply manager by the managed fields only", func() {
 		object := &unstructured.Unstructured{Object: toMap(newVolume("pv").Options("hard").volume)}
 		Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("somebody"))).To(Succeed())
 		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
@@ -162,7 +162,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(recorder.Events).To(Receive(ContainSubstring(`apply manager "somebody"`)))
 	})
 
-	It("writes nothing over a volume that changed since it was read", func() {
+	It("does not overwrite a volume that changed since it was read", func() {
 		newVolume("pv").Options("hard").Create()
 		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 		late := interceptor.NewClient(k8s, interceptor.Funcs{
@@ -182,7 +182,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(recorder.Events).NotTo(Receive())
 	})
 
-	It("does not bring a volume back that was deleted since it was read", func() {
+	It("does not recreate a volume that was deleted since it was read", func() {
 		newVolume("pv").Create()
 		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 		late := interceptor.NewClient(k8s, interceptor.Funcs{
@@ -196,7 +196,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKey{Name: "pv"}, &corev1.PersistentVolume{}))).To(BeTrue())
 	})
 
-	It("ends the same whenever the manager dies", func() {
+	It("reaches the same state whenever the manager dies", func() {
 		for writes := 0; ; writes++ {
 			newVolume("pv").Options("hard").Create()
 			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
@@ -226,7 +226,7 @@ var _ = Describe("PersistentVolumes", func() {
 		}
 	})
 
-	It("goes by the labels of the claim that is bound", func() {
+	It("uses the labels of the bound claim", func() {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", Labels: map[string]string{"role": "tools"}}}
 		claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		claim.Spec.Resources.Requests = newVolume("pv").volume.Spec.Capacity

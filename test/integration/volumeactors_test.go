@@ -129,7 +129,7 @@ func provision(name string, setBack *atomic.Bool) {
 	}
 }
 
-var _ = Describe("Beside the running operator", func() {
+var _ = Describe("With the running operator", func() {
 	const (
 		untouched = "VolumeDeclaredElsewhere"
 		contested = "VolumeConflict"
@@ -139,7 +139,7 @@ var _ = Describe("Beside the running operator", func() {
 	var setBack atomic.Bool
 	BeforeEach(func() { setBack.Store(false) })
 
-	DescribeTable("nobody ends in a fight:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), lists []string, told ...string) {
+	DescribeTable("no other writer ends in a conflict loop:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), lists []string, told ...string) {
 		act("pv")
 		profile := nfsProfile("fast", gitOps, "nocto")
 		seen, recorder := follow("pv"), events.NewFakeRecorder(256)
@@ -157,7 +157,7 @@ var _ = Describe("Beside the running operator", func() {
 			Expect(recorder.Events).To(Receive(ContainSubstring(" " + reason + " ")))
 		}
 
-		By("deleting the profile, which takes our annotations off and leaves somebody else's list alone")
+		By("deleting the profile, which removes the operator's annotations and keeps the options of another user")
 		final := lists[len(lists)-1]
 		Expect(k8s.Delete(ctx, profile)).To(Succeed())
 		Eventually(func() []string {
@@ -176,12 +176,12 @@ var _ = Describe("Beside the running operator", func() {
 		stopOperator()
 	},
 		Entry("Argo CD, whose volumes are only reported", v1alpha1.GitOpsReportOnly, argo, []string{"soft"}, untouched),
-		Entry("Argo CD, whose volumes are written all the same", v1alpha1.GitOpsPatch, argo, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
+		Entry("Argo CD, whose volumes are patched", v1alpha1.GitOpsPatch, argo, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
 		Entry("kubectl apply, whose volumes are only reported", v1alpha1.GitOpsReportOnly, apply, []string{"soft"}, untouched),
-		Entry("kubectl apply, whose volumes are written all the same", v1alpha1.GitOpsPatch, apply, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
-		Entry("kubectl apply of a manifest that names no options", v1alpha1.GitOpsReportOnly,
+		Entry("kubectl apply, whose volumes are patched", v1alpha1.GitOpsPatch, apply, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
+		Entry("kubectl apply of a manifest without options", v1alpha1.GitOpsReportOnly,
 			func(name string) { kubectlApply(newVolume(name).volume) }, []string{"", "nocto"}, "VolumeOptionsMerged"),
-		Entry("a provisioner that sets its options back once", v1alpha1.GitOpsReportOnly,
+		Entry("a provisioner that reverts its options once", v1alpha1.GitOpsReportOnly,
 			func(name string) { provision(name, &setBack) }, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
 	)
 })

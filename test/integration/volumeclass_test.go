@@ -67,14 +67,14 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
 	}
 
-	It("get what an edited class says in steps and with evidence, keep it while the class is gone, and are put back when the profile goes", func() {
+	It("get the options of an edited class in steps and with evidence, keep them without the class, and are restored with the profile's deletion", func() {
 		create()
 		old, edited, again := "[hard timeo=600 nolock]", "[hard timeo=300 nocto]", "[hard timeo=150 nocto]"
 		visit()
 		Expect(lists()).To(HaveEach(old), "a volume as its class is needs no write")
 		Expect(getVolume("pv0").Annotations).NotTo(HaveKey(v1alpha1.AppliedMountOptionsAnnotation))
 
-		By("an edit of the class, of which the canary is first")
+		By("an edit of the class, canary first")
 		setClass("hard", "timeo=300", "nocto")
 		visit()
 		Expect(lists()).To(Equal([]string{edited, old, old, old}))
@@ -91,7 +91,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		}
 		Expect(lists()).To(HaveEach(edited))
 
-		By("a class that is edited again, and goes before the others have followed")
+		By("a class that is edited again, and deleted before the other volumes follow")
 		setClass("hard", "timeo=150", "nocto")
 		fakeClock.Step(10 * time.Minute)
 		visit()
@@ -108,7 +108,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		Expect(findProfile("follow")).To(haveCondition("Conflict", metav1.ConditionTrue, v1alpha1.ReasonVolumeConflict))
 		Expect(meta.FindStatusCondition(findProfile("follow").Status.Conditions, "Conflict").Message).To(ContainSubstring("StorageClass nfs does not exist"))
 
-		By("the end of the profile")
+		By("the deletion of the profile")
 		Expect(k8s.Delete(ctx, findProfile("follow"))).To(Succeed())
 		fakeClock.Step(time.Minute)
 		visit()
@@ -120,7 +120,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		}
 	})
 
-	It("are refused another source by the CRD", func() {
+	It("cannot have another source in the CRD", func() {
 		profile := nfsProfile("other", v1alpha1.GitOpsReportOnly)
 		profile.Spec.Volumes[0].MountOptionsFrom = "ConfigMap"
 		Expect(k8s.Update(ctx, profile)).To(MatchError(ContainSubstring("spec.volumes[0].mountOptionsFrom")))

@@ -143,7 +143,7 @@ var _ = Describe("The ledger of volumes", func() {
 		return strings.Join(all, "\n")
 	}
 
-	DescribeTable("ends no fight in ten rounds:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), most int, restored string, says ...string) {
+	DescribeTable("needs less than ten rounds against:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), most int, restored string, says ...string) {
 		act("pv")
 		profile := nfsProfile("fast", gitOps, "nocto")
 		pass()
@@ -169,8 +169,8 @@ var _ = Describe("The ledger of volumes", func() {
 		Expect(readLedger().EntryOf(pv.UID)).To(BeNil(), "the record goes with the profile")
 	},
 		Entry("kubectl replace", reportOnly, kubectlReplace("soft"), 1, "soft", `kubectl replace (field manager "kubectl-replace")`, "in the manifest: spec: {mountOptions: "),
-		Entry("somebody who replaces volumes", reportOnly, replaceWhole("curl", unsigned), 1, "soft", "Another user or controller replaced the volume", "kubectl annotate --overwrite pv pv "),
-		Entry("somebody who takes annotations off", reportOnly, stripAnnotations("curl", unsigned), 2, "soft", "Restored the operator's annotations", "removed again"),
+		Entry("a user who replaces volumes", reportOnly, replaceWhole("curl", unsigned), 1, "soft", "Another user or controller replaced the volume", "kubectl annotate --overwrite pv pv "),
+		Entry("a user who removes annotations", reportOnly, stripAnnotations("curl", unsigned), 2, "soft", "Restored the operator's annotations", "removed again"),
 		Entry("Argo CD with Replace=true", reportOnly, replaceWhole("argocd-controller", annotated("argocd.argoproj.io/tracking-id", "a")), 0, "soft", "Argo CD", "jsonPointers: [/spec/mountOptions]"),
 		Entry("Argo CD with Replace=true and no sign", reportOnly, replaceWhole("argocd-controller", unsigned), 0, "soft", "Argo CD", "jsonPointers: [/spec/mountOptions]"),
 		Entry("Argo CD with Replace=true, written all the same", patched, replaceWhole("argocd-controller", annotated("argocd.argoproj.io/tracking-id", "a")), 1, "soft", "Argo CD", "remove Replace=true from"),
@@ -181,15 +181,15 @@ var _ = Describe("The ledger of volumes", func() {
 		Entry("Flux, written all the same", patched, applyForced("kustomize-controller", labelled("kustomize.toolkit.fluxcd.io/name", "a")), 1, "soft", "Flux", "in the Kustomization's spec"),
 		Entry("Helm, written all the same", patched, patchList("helm", labelled("app.kubernetes.io/managed-by", "Helm")), 1, "soft", "Helm", "in the chart's template"),
 		Entry("kapp, written all the same", patched, replaceWhole("kapp", labelled("kapp.k14s.io/app", "1")), 1, "soft", "kapp", "rebaseRules"),
-		Entry("kapp that is told of the list and not of annotations", patched, stripAnnotations("kapp", labelled("kapp.k14s.io/app", "1")), 2, "soft", "kapp", "[metadata, annotations, tuning.storageclient.dev/profiles]"),
+		Entry("kapp that ignores the options and not annotations", patched, stripAnnotations("kapp", labelled("kapp.k14s.io/app", "1")), 2, "soft", "kapp", "[metadata, annotations, tuning.storageclient.dev/profiles]"),
 		Entry("Pulumi, written all the same", patched, applyForced("pulumi-kubernetes-1a2b", unsigned), 1, "soft", "Pulumi", "ignoreChanges"),
 		Entry("Crossplane, written all the same", patched, replaceWhole("crossplane-kubernetes-provider", unsigned), 1, "soft", "Crossplane", "in the Object's spec.forProvider.manifest"),
 		Entry("Terraform", reportOnly, stripAnnotations("HashiCorp", unsigned), 0, "soft", "Terraform", "metadata[0].annotations"),
 		Entry("Terraform, written all the same", patched, replaceWhole("HashiCorp", unsigned), 1, "soft", "Terraform", "metadata[0].annotations"),
-		Entry("Terraform that ignores the list and not annotations", patched, stripAnnotations("HashiCorp", unsigned), 2, "soft", "Restored the operator's annotations", "Terraform"),
+		Entry("Terraform that ignores the options and not annotations", patched, stripAnnotations("HashiCorp", unsigned), 2, "soft", "Restored the operator's annotations", "Terraform"),
 	)
 
-	It("lets kubectl replace declare our list", func() {
+	It("lets kubectl replace declare the operator's options", func() {
 		kubectlReplace("soft")("pv")
 		profile := nfsProfile("fast", reportOnly, "nocto")
 		pass()
@@ -202,13 +202,13 @@ var _ = Describe("The ledger of volumes", func() {
 			pass()
 		}
 		Expect(writes).To(Equal(1))
-		By("leaving it there when the profile goes")
+		By("keeping them when the profile is deleted")
 		Expect(k8s.Delete(ctx, profile)).To(Succeed())
 		pass()
 		Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"soft", "nocto"}))
 	})
 
-	It("takes a volume up again by the command that the message gives", func() {
+	It("manages a volume again after the command in the message", func() {
 		replaceWhole("curl", unsigned)("pv")
 		nfsProfile("fast", reportOnly, "nocto")
 		pass()
@@ -223,7 +223,7 @@ var _ = Describe("The ledger of volumes", func() {
 		Expect(getVolume("pv").Annotations).To(HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["soft"]`))
 	})
 
-	It("is restored from the annotations, and mended", func() {
+	It("is restored from the annotations, and repaired", func() {
 		newVolume("pv").Options("soft").Create()
 		nfsProfile("fast", reportOnly, "nocto")
 		pass()
@@ -242,7 +242,7 @@ var _ = Describe("The ledger of volumes", func() {
 		Expect(readLedger().EntryOf(uid).IsSettled(want, []string{"fast"})).To(BeTrue())
 		Expect(writes).To(Equal(1))
 
-		By("forgetting a volume that is gone")
+		By("clearing a volume that is gone")
 		deleteNow(getVolume("pv"))
 		pass()
 		Expect(readLedger().EntryOf(uid)).To(BeNil())

@@ -71,7 +71,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		DeferCleanup(func() { deleteNow(event) })
 	}
 
-	It("come to the canary, then to a step at a time, by soak where the profile has that be enough", func() {
+	It("reach the canary, then one step at a time, by soak if the profile allows that", func() {
 		create()
 		Expect(visit(k8s)).To(Succeed())
 		Expect(carrying()).To(Equal([]string{"pv0"}))
@@ -96,7 +96,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(HaveLen(count))
 	})
 
-	It("wait for a mount of the canary by default, and tell how to give it", func() {
+	It("wait for a mount of the canary by default, and report how to cause it", func() {
 		create()
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Volumes.OnNoEvidence = "" })).To(Succeed())
 		pod := newPod("default", "web-0").On("a").Claim("pv0").With(func(p *corev1.Pod) {
@@ -127,7 +127,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
 	})
 
-	It("are not stopped by events that anybody can write", func() {
+	It("are not stopped by events that any user can write", func() {
 		newNode("n").Create()
 		create()
 		Expect(visit(k8s)).To(Succeed())
@@ -149,7 +149,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
 	})
 
-	It("go no further than a FailedMount, and are taken back, until the rules change", func() {
+	It("stop at a FailedMount, and are reverted, until the rules change", func() {
 		newNode("n").Create()
 		profile := create()
 		fail("pv0")
@@ -185,7 +185,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(getVolume("pv0").Spec.MountOptions).To(Equal([]string{"hard", "actimeo=30"}))
 		Expect(getVolume("pv1").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}), "the canary goes alone again")
 
-		By("letting go, which waits for nobody")
+		By("releasing, which does not wait")
 		Expect(k8s.Delete(ctx, profile)).To(Succeed())
 		Expect(visit(k8s)).To(Succeed())
 		for i := range count {
@@ -195,7 +195,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		}
 	})
 
-	DescribeTable("of a poisoned set touch the canary and one step at most", func(mounts func(soaked bool), want ...string) {
+	DescribeTable("with broken options affect at most the canary and one step", func(mounts func(soaked bool), want ...string) {
 		newNode("n").Create()
 		create()
 		var mutex sync.Mutex // volumes are written several at a time
@@ -227,12 +227,12 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 			Expect(getVolume(name).Spec.MountOptions).To(Equal([]string{"hard"}))
 		}
 	},
-		Entry("where the canary is mounted at once", func(soaked bool) {
+		Entry("if the canary is mounted at once", func(soaked bool) {
 			if !soaked {
 				fail("pv0")
 			}
 		}, "pv0"),
-		Entry("where nobody mounts the canary, and the whole step fails", func(soaked bool) {
+		Entry("if the canary is not mounted, and the whole step fails", func(soaked bool) {
 			if soaked {
 				fail("pv1")
 				fail("pv2")
@@ -240,7 +240,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		}, "pv0", "pv1", "pv2"),
 	)
 
-	It("go no further whenever the manager dies, and end in the originals", func() {
+	It("do not continue if the manager dies, and end with the original options", func() {
 		newNode("n").Create()
 		for writes := 0; ; writes++ {
 			profile := create()
@@ -290,7 +290,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		}
 	})
 
-	DescribeTable("never end in a fight with", func(set func(name string)) {
+	DescribeTable("never end in a conflict loop with", func(set func(name string)) {
 		set("pv0")
 		nfsProfile("fast", v1alpha1.GitOpsPatch, "nocto")
 		before, writes := getVolume("pv0").ResourceVersion, 0

@@ -47,7 +47,7 @@ var _ = Describe("The webhooks", func() {
 			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
 		})
 
-		It("refuse a profile that can never work, and name field, value and remedy", func() {
+		It("reject a profile that can never work, and name field, value and remedy", func() {
 			for _, wrong := range []struct {
 				profile *profileBuilder
 				told    []string
@@ -64,13 +64,13 @@ var _ = Describe("The webhooks", func() {
 				}
 			}
 
-			By("a change of a stored one")
+			By("a change of a stored profile")
 			profile := nfsProfile("good", v1alpha1.GitOpsReportOnly, "nconnect=4")
 			profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=17"}
 			Expect(apierrors.IsInvalid(k8s.Update(ctx, profile))).To(BeTrue())
 		})
 
-		It("warn of what works and may not be meant", func() {
+		It("warn about valid but probably unintended settings", func() {
 			warned := &warnings{}
 			withWarnings := rest.CopyConfig(restConfig)
 			withWarnings.WarningHandlerWithContext = warned
@@ -85,7 +85,7 @@ var _ = Describe("The webhooks", func() {
 			))
 		})
 
-		It("lay options over a new volume at once, and leave the reconciler nothing to write", func() {
+		It("merge options into a new volume at once, so that the reconciler writes nothing", func() {
 			nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
 			var created *corev1.PersistentVolume
 			Eventually(func(g Gomega) { // the webhook reads a cache, which may not have the profile yet
@@ -105,14 +105,14 @@ var _ = Describe("The webhooks", func() {
 			))
 			Expect(reconcileVolume("pv").ResourceVersion).To(Equal(pv.ResourceVersion))
 
-			By("leaving alone what is declared elsewhere, the same way")
+			By("skipping volumes that are managed by GitOps, as the reconciler does")
 			argoApply("declared", "hard")
 			Expect(getVolume("declared").Spec.MountOptions).To(Equal([]string{"hard"}))
 			object := &unstructured.Unstructured{Object: toMap(newVolume("applied").Options("hard").volume)}
 			Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("somebody"))).To(Succeed())
 			Expect(getVolume("applied").Spec.MountOptions).To(Equal([]string{"hard"}))
 
-			By("not fighting a manifest that says nothing of options")
+			By("keeping the options with a manifest without options")
 			kubectlApply(newVolume("free").volume)
 			Expect(getVolume("free").Spec.MountOptions).To(Equal([]string{"nconnect=4", "nocto"}))
 			kubectlApply(newVolume("free").Label("tier", "gold").volume)
@@ -121,7 +121,7 @@ var _ = Describe("The webhooks", func() {
 			Expect(reconcileVolume("free").ResourceVersion).To(Equal(free.ResourceVersion))
 		})
 
-		It("restore such a volume to what its creator gave", func() {
+		It("restore such a volume to its creator's options", func() {
 			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 			Eventually(func() []string {
 				pv := newVolume("pv").Options("hard").volume.DeepCopy()
@@ -137,7 +137,7 @@ var _ = Describe("The webhooks", func() {
 	})
 
 	Context("that are down", func() {
-		It("let a profile be paused, deleted and freed of its finalizer, but declare nothing else", func() {
+		It("let users pause and delete a profile and remove its finalizer, but not change its declarations", func() {
 			profile := badProfile()
 			profile.Finalizers = []string{v1alpha1.Finalizer}
 			Expect(k8s.Create(ctx, profile)).To(Succeed())
@@ -157,7 +157,7 @@ var _ = Describe("The webhooks", func() {
 			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
 		})
 
-		It("let a volume be created as it is, for the reconciler to take up", func() {
+		It("let a volume be created unchanged, for the reconciler to update", func() {
 			nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 			installWebhooks()
 			newVolume("pv").Options("hard").Create()
@@ -167,7 +167,7 @@ var _ = Describe("The webhooks", func() {
 			Expect(reconcileVolume("pv").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}))
 		})
 
-		It("hold a volume up for two seconds where nobody answers, and others not at all", func() {
+		It("delay a volume for two seconds if there is no response, and others not at all", func() {
 			site := installWebhooks()
 			var asked atomic.Int32
 			hang(site.LocalServingHost, site.LocalServingPort, &asked)
@@ -219,7 +219,7 @@ var _ = Describe("The webhooks", func() {
 		Expect(validating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.ProfilePath)))
 		Expect(mutating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.VolumePath)))
 
-		By("serving with it, to whoever trusts the configurations' authority")
+		By("serving with it, to clients that trust the configurations' authority")
 		served := servedBy(port, validating.Webhooks[0].ClientConfig.CABundle)
 		Eventually(served).Should(Equal(secret.Data["tls.crt"]))
 
@@ -240,7 +240,7 @@ var _ = Describe("The webhooks", func() {
 	})
 })
 
-var _ = DescribeTable("The webhooks with a certificate that somebody else keeps: config/components/",
+var _ = DescribeTable("The webhooks with a certificate that the manager does not issue: config/components/",
 	func(component string, files ...string) {
 		objects := renderComponent(component, files...)
 		DeferCleanup(forgetWebhooks)

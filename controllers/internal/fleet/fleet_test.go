@@ -79,7 +79,7 @@ func TestWanted(t *testing.T) {
 			clientNode: carrying(rmem("2097152", "b")),
 			want:       Desired{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
-		"equal priorities leave what is in force": {
+		"equal priorities keep the current value": {
 			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")},
 			clientNode: carrying(rmem("2097152", "b")),
 			want: Desired{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{
@@ -89,7 +89,7 @@ func TestWanted(t *testing.T) {
 				}},
 			}},
 		},
-		"a profile put into mode Plan keeps the value in force, whatever it declares now": {
+		"a profile put into mode Plan keeps the current value, whatever it declares now": {
 			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "4194304", inPlanMode)},
 			clientNode: carrying(rmem("1048576", "a")),
 			want:       Desired{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},

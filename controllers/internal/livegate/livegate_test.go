@@ -76,7 +76,7 @@ func TestAdmit(t *testing.T) {
 			policy: byName,
 			want:   []string{"a"},
 		},
-		"a chosen node that is dead is passed over": {
+		"a dead chosen node is skipped": {
 			nodes:  []Node{waiting("a", 9), with(waiting("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
 			policy: byName,
 			want:   []string{"a"},
@@ -87,7 +87,7 @@ func TestAdmit(t *testing.T) {
 			policy: byName,
 			notes:  map[string]string{"a": "waiting for the canary: b, c"},
 		},
-		"nobody goes where nobody is chosen": {
+		"no node is admitted if no node is chosen": {
 			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
 			policy: byName,
 			notes: map[string]string{
@@ -100,7 +100,7 @@ func TestAdmit(t *testing.T) {
 			policy: byName,
 			want:   []string{"a"},
 		},
-		"the oldest node goes first and alone": {
+		"the oldest node is admitted first and alone": {
 			nodes:  []Node{waiting("b", 1), waiting("a", 2), waiting("c", 1)},
 			policy: policy(nil),
 			want:   []string{"a"},
@@ -128,12 +128,12 @@ func TestAdmit(t *testing.T) {
 			want:   []string{"c"},
 			notes:  map[string]string{"d": "queued; at most 2 nodes at a time"},
 		},
-		"a canary that went silent with the new settings lets nobody follow": {
+		"no node follows a canary that became silent with the new settings": {
 			nodes:  []Node{with(unreported("a", 3), dead), waiting("b", 2)},
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
-		"a node that is dead before it got anything is passed over": {
+		"a node that is dead before it got settings is skipped": {
 			nodes:  []Node{with(waiting("a", 3), dead), waiting("b", 2)},
 			policy: policy(nil),
 			want:   []string{"b"},
@@ -168,7 +168,7 @@ func TestAdmit(t *testing.T) {
 			want:   []string{"b"},
 			notes:  map[string]string{"c": "waiting for the canary"},
 		},
-		"two kinds of nodes do not take their canaries at once beyond the limit": {
+		"the canaries of two groups together stay within the limit": {
 			nodes: []Node{
 				waiting("a", 9), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Desired = "other" }),
 			},
@@ -183,12 +183,12 @@ func TestAdmit(t *testing.T) {
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			notes:  map[string]string{"b": "waiting for the canary: a", "c": "queued; at most 1 node at a time"},
 		},
-		"a new node follows without a soak of its own where its settings have soaked": {
+		"a new node follows without a soak if its settings have soaked": {
 			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Current, n.Applied = false, "", false })},
 			policy: policy(nil),
 			want:   []string{"c"},
 		},
-		"a canary of several nodes goes together": {
+		"all nodes of a canary are admitted together": {
 			nodes:  []Node{waiting("a", 4), waiting("b", 3), waiting("c", 2)},
 			policy: policy(func(p *Policy) { p.Canaries, p.Limit = 2, intstr.FromInt32(1) }),
 			want:   []string{"a", "b"},
@@ -216,7 +216,7 @@ func TestAdmit(t *testing.T) {
 			policy: policy(nil),
 			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
-		"and after ten minutes passed over, and named": {
+		"and after ten minutes skipped, and reported": {
 			nodes:  []Node{with(unreported("a", 3), dead, unstarted(LostAfter)), waiting("b", 2), waiting("c", 1)},
 			policy: policy(nil),
 			want:   []string{"b"},
@@ -250,7 +250,7 @@ func TestAdmit(t *testing.T) {
 				"a": "queued; at most 1 node in the cluster at a time", "b": "queued; at most 1 node in the cluster at a time",
 			},
 		},
-		"a node without work takes no place of the cluster's for what is proven": {
+		"a node without workload does not use the cluster limit for proven settings": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(waiting("b", 0), func(n *Node) { n.Empty = true }), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 1, Running: 1} }),
 			want:   []string{"b"},
@@ -312,12 +312,12 @@ func TestAdmitQueued(t *testing.T) {
 		stuck []string
 		want  []string
 	}{
-		"the canary's place goes to the next":       {[]Node{waiting("a", 9), waiting("b", 8)}, []string{"a"}, []string{"a", "b"}},
-		"not where it may go itself":                {[]Node{waiting("a", 9), waiting("b", 8)}, nil, []string{"a"}},
-		"nor where it has begun":                    {[]Node{unreported("a", 9), waiting("b", 8)}, []string{"a"}, nil},
-		"the limit's place goes to another group":   {[]Node{waiting("a", 9), with(waiting("b", 8), other)}, []string{"a"}, []string{"a", "b"}},
-		"not where somebody uses it up":             {[]Node{with(unreported("x", 9), other), waiting("a", 8), waiting("b", 7)}, []string{"a"}, nil},
-		"and to the next of what is proven already": {[]Node{taken("x", 9, time.Hour), waiting("a", 8), waiting("b", 7)}, []string{"a"}, []string{"a", "b"}},
+		"the canary's place becomes free for the next node":         {[]Node{waiting("a", 9), waiting("b", 8)}, []string{"a"}, []string{"a", "b"}},
+		"not if the node itself is admitted":                        {[]Node{waiting("a", 9), waiting("b", 8)}, nil, []string{"a"}},
+		"nor if the node has started":                               {[]Node{unreported("a", 9), waiting("b", 8)}, []string{"a"}, nil},
+		"the place within the limit becomes free for another group": {[]Node{waiting("a", 9), with(waiting("b", 8), other)}, []string{"a"}, []string{"a", "b"}},
+		"not if another node uses it":                               {[]Node{with(unreported("x", 9), other), waiting("a", 8), waiting("b", 7)}, []string{"a"}, nil},
+		"and to the next of what is proven already":                 {[]Node{taken("x", 9, time.Hour), waiting("a", 8), waiting("b", 7)}, []string{"a"}, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Admit(test.nodes, one, now)

@@ -25,7 +25,7 @@ func TestSelector(t *testing.T) {
 		"a Windows node":                         {labels: map[string]string{corev1.LabelOSStable: "windows"}},
 		"a control-plane node":                   {labels: map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""}},
 		"a control-plane node by its old label":  {labels: map[string]string{corev1.LabelOSStable: "linux", labelMaster: ""}},
-		"a control-plane node where it is asked for": {
+		"a control-plane node if requested": {
 			labels:  map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""},
 			profile: func(s *v1alpha1.StorageClientProfileSpec) { s.IncludeControlPlane = true }, want: true,
 		},
@@ -70,8 +70,8 @@ func TestStandingOf(t *testing.T) {
 		"a sound profile is active":      {func(*v1alpha1.StorageClientProfile) {}, Active},
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
-		"and where it selects nothing":   {func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = false }, Held},
-		"and where it is invalid": {func(p *v1alpha1.StorageClientProfile) {
+		"and if it selects nothing":      {func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = false }, Held},
+		"and if it is invalid": {func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Volumes = []v1alpha1.VolumeRule{{MountOptions: []v1alpha1.MountOption{"suid"}}}
 		}, Held},
 		"a profile that is being deleted leaves": {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, Leaving},

@@ -32,16 +32,16 @@ func TestInTurn(t *testing.T) {
 		"the manager's own node after all others, whatever its zone": {
 			first, []Turn{{Name: "m", Zone: "a", Manager: true}, {Name: "x", Zone: "x"}, {Name: "none"}}, "x none m",
 		},
-		"each group has a canary of its own": {
+		"each group has a canary": {
 			first,
 			[]Turn{{Name: "a", BootHash: "1"}, {Name: "b", BootHash: "1"}, {Name: "c", BootHash: "2"}, {Name: "d", BootHash: "2"}},
 			"a c b d",
 		},
-		"a chosen canary goes first, the manager's own node too": {
+		"a chosen canary is first, even the manager's node": {
 			chosen,
 			[]Turn{{Name: "a"}, {Name: "m", Manager: true, Labels: isCanary}, {Name: "z", Labels: isCanary}}, "z m a",
 		},
-		"who cannot go is no canary and comes last": {
+		"a blocked node is no canary and comes last": {
 			first, []Turn{{Name: "a", Blocked: true}, {Name: "b", BootHash: "1"}, {Name: "c", BootHash: "2"}, {Name: "d", BootHash: "1"}}, "b c d a",
 		},
 	} {

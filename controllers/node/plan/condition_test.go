@@ -34,7 +34,7 @@ func TestEvaluateTuned(t *testing.T) {
 		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Report: stands(standing.Failed)}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
 		"a release":                          {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
 		"settings not reported yet":          {report: fleet.Report{Report: standing.Report{Applying: true}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"settings that wait for their turn":  {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"queued settings":                    {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"a failure comes before a reboot":    {report: fleet.Report{Report: stands(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
 		"a removal that failed":              {report: fleet.Report{Report: stands(standing.RestoreFailed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
 		"a reboot comes before drift":        {report: fleet.Report{Report: stands(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
@@ -91,11 +91,11 @@ func TestStampTimes(t *testing.T) {
 		transition time.Time
 		written    bool
 	}{
-		"a first condition is written":                  {transition: now, written: true},
-		"one that says the same is not":                 {conditions: []corev1.NodeCondition{old}, transition: before.Time},
-		"another reason keeps the time of the status":   {conditions: []corev1.NodeCondition{old}, change: func(c *corev1.NodeCondition) { c.Reason = v1alpha1.NodeReasonRebootPending }, transition: before.Time, written: true},
-		"another status sets it":                        {conditions: []corev1.NodeCondition{old}, change: func(c *corev1.NodeCondition) { c.Status = corev1.ConditionTrue }, transition: now, written: true},
-		"other people's conditions are not taken along": {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, transition: now, written: true},
+		"a first condition is written":                     {transition: now, written: true},
+		"an equal condition is not":                        {conditions: []corev1.NodeCondition{old}, transition: before.Time},
+		"another reason keeps the time of the status":      {conditions: []corev1.NodeCondition{old}, change: func(c *corev1.NodeCondition) { c.Reason = v1alpha1.NodeReasonRebootPending }, transition: before.Time, written: true},
+		"another status sets it":                           {conditions: []corev1.NodeCondition{old}, change: func(c *corev1.NodeCondition) { c.Status = corev1.ConditionTrue }, transition: now, written: true},
+		"conditions of other controllers are not included": {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, transition: now, written: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: old.Status, Reason: old.Reason, Message: old.Message}

@@ -45,7 +45,7 @@ func TestRestoreNote(t *testing.T) {
 		other func(*v1alpha1.StorageClientNode)
 		waits bool
 	}{
-		"nobody else is being restored":              {nil, false},
+		"no other node is being restored":            {nil, false},
 		"another node is being restored":             {releasing, true},
 		"another node was restored":                  {func(clientNode *v1alpha1.StorageClientNode) { releasing(clientNode); clientNode.Status.Restored = true }, false},
 		"another node could not be restored":         {failing(2), false},

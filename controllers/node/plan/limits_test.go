@@ -146,7 +146,7 @@ func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 }
 
 // An unconfirmed value is no evidence, and keeps its place.
-func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
+func TestUnconfirmedSettingsAreNotApplied(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	take(all, 0, time.Hour)
 	status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: "put back: no server answers"}

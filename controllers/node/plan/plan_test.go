@@ -118,7 +118,7 @@ func TestFor(t *testing.T) {
 			})),
 			want: None{},
 		},
-		"a paused profile begins nothing": {
+		"a paused profile starts nothing": {
 			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })),
 			want: Stay{Note: "Paused by StorageClientProfile a"},
 		},
@@ -137,13 +137,13 @@ func TestFor(t *testing.T) {
 				setting(rmem, "a", retained),
 			}}},
 		},
-		"a profile that became invalid keeps what it has in force": {
+		"a profile that became invalid keeps its current settings": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls["kernel.core_pattern"] = "|/bin/sh"
 			})),
 			want: Stay{},
 		},
-		"a profile put into mode Plan keeps what it has in force": {
+		"a profile put into mode Plan keeps its current settings": {
 			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })),
 			want: Stay{},
 		},
@@ -165,13 +165,13 @@ func TestFor(t *testing.T) {
 			in:   snapshotOf(upToDate),
 			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},
-		"Retain goes into the object with the release, which then waits for nobody": {
+		"Retain is written with the release, which then does not wait": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) })),
 			want: Write{Spec: v1alpha1.StorageClientNodeSpec{
 				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
 			}},
 		},
-		"Retain set while the node is being restored goes in at once": {
+		"Retain set during the restore is written at once": {
 			in: snapshotOf(released(rmemOfA), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) })),
 			want: Write{Spec: v1alpha1.StorageClientNodeSpec{
 				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
@@ -187,27 +187,27 @@ func TestFor(t *testing.T) {
 				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
 			}},
 		},
-		"the object stays until the agent says that all is restored": {
+		"the object stays until the agent reports that all is restored": {
 			in:   snapshotOf(released(rmemOfA), profile("a", leaving)),
 			want: Stay{Note: noteRestoring},
 		},
-		"and until it says so of this very release": {
+		"and until it reports that for this release": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored, clientNode.Generation = true, 4
 			}), profile("a", leaving)),
 			want: Stay{Note: noteRestoring},
 		},
-		"then it goes": {
+		"then it is removed": {
 			in:   snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) { clientNode.Status.Restored = true }), profile("a", leaving)),
 			want: Remove{},
 		},
-		"a boot argument in force does not hold it": {
+		"an effective kernel argument does not block it": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
 			}), profile("a", leaving)),
 			want: Remove{},
 		},
-		"unless restoreReboot asks to be rid of it": {
+		"unless restoreReboot requires its removal": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
 			}), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Rollout.Reboot.RestoreReboot = true })),
@@ -220,13 +220,13 @@ func TestFor(t *testing.T) {
 			}), profile("a", leaving)),
 			want: Stay{Note: "Waiting for the rollout to release the node"},
 		},
-		"what another profile wants as well stays while one goes": {
+		"a setting that another profile also declares stays": {
 			in: snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", leaving), profile("b", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
 			})),
 			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{wmemOfB}}},
 		},
-		"of several profiles the agent learns first what one that goes retains": {
+		"with several profiles the agent first gets the settings that the removed profile retains": {
 			in: snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
 			})),
@@ -240,7 +240,7 @@ func TestFor(t *testing.T) {
 				Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA, setting(wmem, "a", retained)}},
 			},
 		},
-		"and the setting goes only when the agent has seen that": {
+		"and the setting is removed only after the agent has observed that": {
 			in: snapshotOf(change(clientNodeWith(setting(rmem, "a", retained), wmemOfB), func(clientNode *v1alpha1.StorageClientNode) { clientNode.Generation = 4 }),
 				profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {
 					p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
@@ -251,7 +251,7 @@ func TestFor(t *testing.T) {
 			in:   snapshotOf(backAgain, profile("a", nil)),
 			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
 		},
-		"a node whose release was not over is taken up again": {
+		"a node with an unfinished release is managed again": {
 			in:   snapshotOf(released(rmemOfA), profile("a", nil)),
 			want: Write{Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
 		},

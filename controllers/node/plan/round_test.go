@@ -112,14 +112,14 @@ func TestARoundEnds(t *testing.T) {
 		clientNode.Status.Hash = clientNode.Spec.Hash
 		clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: rmem, State: v1alpha1.SettingFailed}}
 	}
-	t.Run("within a moment the next one goes by what was seen", func(t *testing.T) {
+	t.Run("a node shortly after uses the same read", func(t *testing.T) {
 		r := fresh()
 		if got := r.ask(2, usualLimits, now.Add(RoundAge-1)); !writes(got) || r.reads != 0 {
 			t.Errorf("%q, read %d times", noteOf(got), r.reads)
 		}
 	})
 	for took, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
-		t.Run("after a look of "+took.String()+" it lasts "+want.String(), func(t *testing.T) {
+		t.Run("after a read of "+took.String()+" the round lasts "+want.String(), func(t *testing.T) {
 			r := freshAfter(took)
 			if got := r.ask(2, usualLimits, now.Add(want-1)); !writes(got) || r.reads != 0 {
 				t.Errorf("%q, read %d times before", noteOf(got), r.reads)
@@ -130,28 +130,28 @@ func TestARoundEnds(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a failure stops those that come after it", func(t *testing.T) {
+	t.Run("a failure stops the nodes after it", func(t *testing.T) {
 		r := fresh()
 		fail(r)
 		if got := r.ask(2, usualLimits, now.Add(RoundAge)); !stays(got) || r.reads != 1 {
 			t.Errorf("step %v, read %d times", got, r.reads)
 		}
 	})
-	t.Run("nobody goes twice by it", func(t *testing.T) {
+	t.Run("a node is not admitted twice", func(t *testing.T) {
 		r := fresh()
 		r.all.ClientNodes[r.all.Nodes[1].Name].Spec.Hash = "h"
 		if r.ask(1, usualLimits, now); r.reads != 1 {
 			t.Errorf("read %d times", r.reads)
 		}
 	})
-	t.Run("nor one that is not as it was", func(t *testing.T) {
+	t.Run("a changed node needs a new read", func(t *testing.T) {
 		r := fresh()
 		delete(r.all.Ready, r.all.Nodes[2].Name)
 		if got := r.ask(2, usualLimits, now); !stays(got) || r.reads != 1 {
 			t.Errorf("step %v, read %d times", got, r.reads)
 		}
 	})
-	t.Run("another node's change ends it", func(t *testing.T) {
+	t.Run("a change of another node ends the round", func(t *testing.T) {
 		r := fresh()
 		r.Forget(Snapshot{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}})
 		if r.ask(2, usualLimits, now); r.reads != 1 {
@@ -160,7 +160,7 @@ func TestARoundEnds(t *testing.T) {
 	})
 }
 
-// Whoever asks in whatever order, while nodes take their settings, fail and time goes on: no more nodes are at it than the rules allow.
+// The limits hold for any order of nodes, while nodes apply their settings or fail, and time passes.
 func TestRoundsKeepToTheLimits(t *testing.T) {
 	of := func(pool string) func(*v1alpha1.StorageClientProfile) {
 		return func(p *v1alpha1.StorageClientProfile) {

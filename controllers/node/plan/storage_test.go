@@ -27,7 +27,7 @@ func TestStorageCondition(t *testing.T) {
 		reason, message string
 	}{
 		"no mounts": {status: corev1.ConditionTrue, reason: v1alpha1.StorageReasonReachable, message: "The node has no mounts from storage servers"},
-		"all answer, or are idle": {
+		"all respond, or are idle": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerAnswering, ""), server("b", v1alpha1.ServerIdle, "Nothing asked")},
 			status:  corev1.ConditionTrue, reason: v1alpha1.StorageReasonReachable, message: "No storage server has overdue requests from this node",
 		},
@@ -51,12 +51,12 @@ func TestStorageCondition(t *testing.T) {
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonStaleHandles,
 			message: "NFS server filer3 returns stale file handles since 2026-11-23T08:00:00Z: Restart (1 volume pv3)",
 		},
-		"what does not answer comes before stale handles": {
+		"servers that do not respond come before stale handles": {
 			servers: []v1alpha1.ServerStatus{stale, server("a", v1alpha1.ServerStuck, "One of four")},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerStuck,
 			message: "NFS server a has overdue requests since 2026-11-23T08:00:00Z: One of four",
 		},
-		"nobody reports": {
+		"no agent reports": {
 			servers: []v1alpha1.ServerStatus{used}, silent: true, status: corev1.ConditionUnknown, reason: v1alpha1.StorageReasonAgentSilent,
 			message: "the node's agent is not Ready",
 		},

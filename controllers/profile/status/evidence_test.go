@@ -38,7 +38,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message:     "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl delete pod -n eda a, or recreate Pod eda/b",
 		},
-		"and says what a node needs for it": {
+		"and reports the condition for a node": {
 			change: func(r *Report) {
 				r.pods = map[types.NamespacedName][]Pod{claim: {web}}
 				r.volumes.Evidence.Volumes = []plan.AwaitedVolume{{Name: "pv1", VolumeClaim: claim, Server: "filer"}}
@@ -60,7 +60,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 		"not while other volumes are on their way": {
 			change: func(r *Report) { r.volumes.Matched = 5 }, reconciling: v1alpha1.ReasonRollingOut, message: "1/1 nodes and 1/5 volumes up to date",
 		},
-		"also where nobody reboots for what is due": {
+		"also if the due reboot is not allowed": {
 			node: rebootDue(v1alpha1.RolloutReasonRebootPolicyNever), policy: v1alpha1.RebootNever,
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message:     "3 volumes wait for a pod to mount pv1 with its new options; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed",

@@ -42,7 +42,7 @@ func TestRecordedFailures(t *testing.T) {
 		want, failed string
 		lost         []string
 	}{
-		"nothing is remembered": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
+		"nothing is recorded": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
 		"a node that is gone counts": {
 			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
@@ -51,7 +51,7 @@ func TestRecordedFailures(t *testing.T) {
 			world: newWorld(nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
-		"also where another has its name": {
+		"also if another node has its name": {
 			world: newWorld(nil).node("b", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
@@ -63,7 +63,7 @@ func TestRecordedFailures(t *testing.T) {
 			world: newWorld(two).node("a", phase(v1alpha1.RolloutFailed)), nodes: []v1alpha1.FailedNode{gone, failedNode("a", "u-a", 0)}, want: stopped,
 			failed: "Failed on a, b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
-		"one that is there and no longer says so": {
+		"an existing node that no longer reports it": {
 			world: newWorld(nil).node("a", phase(v1alpha1.RolloutWaiting)), nodes: []v1alpha1.FailedNode{failedNode("a", "u-a", 0)}, want: stopped,
 			failed: "Failed on a; next: kubectl storageclient node a",
 		},
@@ -80,7 +80,7 @@ func TestRecordedFailures(t *testing.T) {
 			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=True/UpToDate",
 			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].Plan = "other" },
 		},
-		"no node is to have those settings with other profiles' any more": {
+		"no node should have those settings with other profiles' settings": {
 			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=True/UpToDate",
 			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].BootHash = "other" },
 		},
@@ -151,7 +151,7 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 		want  string
 	}{
 		"a reboot is due":                   {newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")), stalled},
-		"a node is to return to service":    {newWorld(nil).node("a", disrupted), stalled},
+		"a node must return to service":     {newWorld(nil).node("a", disrupted), stalled},
 		"nothing is due":                    {newWorld(nil).node("a", nil), "Ready=True/UpToDate"},
 		"a reboot is due, and not approved": {newWorld(nil).node("a", rebootDue("")), "Ready=False/RebootPending Reconciling=True/WaitingForApproval"},
 		"a reboot is due, and the profile is paused": {

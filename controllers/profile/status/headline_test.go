@@ -19,16 +19,16 @@ func TestAnEventIsSentIfTheStateOfAProfileChanges(t *testing.T) {
 		before, after []metav1.Condition
 		want          []string
 	}{
-		"at first":                       {nil, rolling, []string{"Normal RollingOut 1/2"}},
-		"not for what stands":            {rolling, rolling, nil},
-		"not for another message alone":  {rolling, list("Ready", "False", "RollingOut", "2/2", "Reconciling", "True", "RollingOut", "2/2"), nil},
-		"when it is done":                {rolling, list("Ready", "True", "UpToDate", "2/2"), []string{"Normal UpToDate 2/2"}},
-		"when it waits":                  {rolling, list("Ready", "False", "RebootPending", "due", "Reconciling", "True", "WaitingForApproval", "approve"), []string{"Normal WaitingForApproval approve"}},
-		"when it is paused":              {rolling, list("Ready", "False", "RollingOut", "1/2", "Paused", "True", "PausedByField", "resume"), []string{"Normal PausedByField resume"}},
-		"when it needs somebody":         {rolling, list("Ready", "False", "Invalid", "why", "Stalled", "True", "Invalid", "why"), []string{"Warning Invalid why"}},
-		"when a conflict comes up":       {rolling, append(list("Conflict", "True", "SettingConflict", "a and b"), rolling[:3]...), []string{"Warning SettingConflict a and b"}},
-		"once where a conflict stops it": {rolling, list("Ready", "False", "VolumeConflict", "v", "Stalled", "True", "VolumeConflict", "v", "Conflict", "True", "VolumeConflict", "v"), []string{"Warning VolumeConflict v"}},
-		"when mounts are stale":          {rolling, append(list("MountsEffective", "False", "StaleMounts", "restart"), rolling...), []string{"Normal StaleMounts restart"}},
+		"at first":                             {nil, rolling, []string{"Normal RollingOut 1/2"}},
+		"not for what stands":                  {rolling, rolling, nil},
+		"not for a change of the message only": {rolling, list("Ready", "False", "RollingOut", "2/2", "Reconciling", "True", "RollingOut", "2/2"), nil},
+		"when it is done":                      {rolling, list("Ready", "True", "UpToDate", "2/2"), []string{"Normal UpToDate 2/2"}},
+		"when it waits":                        {rolling, list("Ready", "False", "RebootPending", "due", "Reconciling", "True", "WaitingForApproval", "approve"), []string{"Normal WaitingForApproval approve"}},
+		"when it is paused":                    {rolling, list("Ready", "False", "RollingOut", "1/2", "Paused", "True", "PausedByField", "resume"), []string{"Normal PausedByField resume"}},
+		"when it needs manual action":          {rolling, list("Ready", "False", "Invalid", "why", "Stalled", "True", "Invalid", "why"), []string{"Warning Invalid why"}},
+		"when a conflict comes up":             {rolling, append(list("Conflict", "True", "SettingConflict", "a and b"), rolling[:3]...), []string{"Warning SettingConflict a and b"}},
+		"once if a conflict stops it":          {rolling, list("Ready", "False", "VolumeConflict", "v", "Stalled", "True", "VolumeConflict", "v", "Conflict", "True", "VolumeConflict", "v"), []string{"Warning VolumeConflict v"}},
+		"when mounts are stale":                {rolling, append(list("MountsEffective", "False", "StaleMounts", "restart"), rolling...), []string{"Normal StaleMounts restart"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

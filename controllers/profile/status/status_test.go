@@ -220,7 +220,7 @@ func TestConditions(t *testing.T) {
 		"a reboot is due under Never": {
 			world: newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue("")), want: "Ready=True/ReadyWithExceptions",
 		},
-		"a reboot is due and the rollout goes on": {
+		"a reboot is due and the rollout continues": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")), want: "Ready=False/RollingOut Reconciling=True/RollingOut",
 		},
 		"module options wait for a boot that no approval speaks of": {
@@ -258,21 +258,21 @@ func TestConditions(t *testing.T) {
 		"exceptions are reported by default": {
 			world: newWorld(nil).node("a", state(bootKey, v1alpha1.SettingClamped)), want: "Ready=True/ReadyWithExceptions",
 		},
-		"exceptions fail where that is asked for": {
+		"exceptions fail if requested": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(bootKey, v1alpha1.SettingUnsupported)),
 			want:  "Ready=False/Exceptions Reconciling=False/Exceptions Stalled=True/Exceptions",
 		},
 		"a file that wins over ours is an exception": {
 			world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingShadowed)), want: "Ready=True/ReadyWithExceptions",
 		},
-		"and fails where that is asked for": {
+		"and fails if requested": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(sysctl, v1alpha1.SettingShadowed)),
 			want:  "Ready=False/Exceptions Reconciling=False/Exceptions Stalled=True/Exceptions",
 		},
 		"a boot is due that would leave the node out of service": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot), want: "Ready=True/ReadyWithExceptions",
 		},
-		"somebody keeps a node from its reboot": {
+		"an annotation prevents a node's reboot": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", neverDisrupted), want: "Ready=True/ReadyWithExceptions",
 		},
 		"which hides nothing that is on its way": {
@@ -295,7 +295,7 @@ func TestConditions(t *testing.T) {
 			}).node("a", rebootDue(v1alpha1.ReasonPausedByField)),
 			want: "Ready=False/RollingOut Reconciling=False/PausedByField Paused=True/PausedByField",
 		},
-		"nobody's windows meet": {
+		"no windows overlap": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.RolloutReasonWindowsDisjoint)),
 			want:  "Ready=False/RebootPending Reconciling=False/RebootPending Stalled=True/RebootPending",
 		},
@@ -340,11 +340,11 @@ func TestConditions(t *testing.T) {
 			},
 			want: "Ready=False/VolumeConflict Reconciling=False/VolumeConflict Stalled=True/VolumeConflict Conflict=True/VolumeConflict",
 		},
-		"a volume keeps a value of its own": {
+		"a volume keeps its original value": {
 			world: newWorld(nil).node("a", nil), change: func(f *Report) { f.volumes = keepsOwnValue },
 			want: "Ready=True/ReadyWithExceptions",
 		},
-		"which fails where that is asked for": {
+		"which fails if requested": {
 			world:  newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", nil),
 			change: func(f *Report) { f.volumes = keepsOwnValue },
 			want:   "Ready=False/Exceptions Reconciling=False/Exceptions Stalled=True/Exceptions",
@@ -561,8 +561,8 @@ func TestPlannedReportsTheNextWindow(t *testing.T) {
 			},
 			now, "Mode Plan makes no changes; " + opens, 14 * time.Hour,
 		},
-		"not while it is open":     {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "The plan needs approval", 3 * time.Hour},
-		"not where nobody reboots": {policy(v1alpha1.RebootNever), now, "rollout.reboot.policy is Never", 14 * time.Hour},
+		"not while it is open":   {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "The plan needs approval", 3 * time.Hour},
+		"not if no node reboots": {policy(v1alpha1.RebootNever), now, "rollout.reboot.policy is Never", 14 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newWorld(func(p *v1alpha1.StorageClientProfile) {
@@ -579,7 +579,7 @@ func TestPlannedReportsTheNextWindow(t *testing.T) {
 	}
 }
 
-func TestPlannedExcludesNodesWithoutRebootPolicy(t *testing.T) {
+func TestPlannedExcludesSettingsForTheNextBoot(t *testing.T) {
 	f := newWorld(nil).node("a", atNextBoot).report()
 	if got := f.planStatus(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 0 || got.EstimatedCompletion != nil || got.LimitedBy != "" {
 		t.Errorf("got %+v", got)
@@ -729,7 +729,7 @@ func TestFindRemaining(t *testing.T) {
 			},
 			want: removal{unreachable: []string{"a"}},
 		},
-		"Retain is waited for until the objects say so": {
+		"Retain waits until the objects contain it": {
 			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain },
 			world: func(w *world) {
 				w.node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
@@ -759,14 +759,14 @@ func TestFindRemaining(t *testing.T) {
 			},
 			want: removal{nodes: map[string][]string{restoringNode: {"a"}}},
 		},
-		"a boot argument in force is not waited for": {
+		"an effective kernel argument is not awaited": {
 			world: func(w *world) {
 				w.node("a", partly(func(s *v1alpha1.StorageClientNode) {
 					s.Status.Settings, s.Status.RebootRequiredBy = []v1alpha1.SettingStatus{{Key: bootKey}}, []string{bootKey}
 				}))
 			},
 		},
-		"unless restoreReboot asks for it": {
+		"unless restoreReboot requires it": {
 			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.RestoreReboot = true },
 			world: func(w *world) {
 				w.node("a", partly(func(s *v1alpha1.StorageClientNode) { s.Status.RebootRequiredBy = []string{bootKey} }))

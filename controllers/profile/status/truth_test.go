@@ -53,12 +53,12 @@ func TestEachProfileHasItsOwnCounts(t *testing.T) {
 		"another profile's value has failed":                {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { last(s).State = v1alpha1.SettingFailed }, 1},
 		"its own edit has yet to reach the node":            {newWorld(nil).node("a", nil).withOtherProfile("16777216"), setOwn("1"), 0},
 		"the agent has yet to report on its own edit":       {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Settings[0].Desired = "before" }, 0},
-		"a setting of its own is on its way out": {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) {
+		"a setting of this profile is being removed": {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) {
 			s.Spec.Settings = append(s.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/vm.dirty_ratio", Value: "1", Profile: "p"})
 		}, 0},
-		"what is gone has yet to be put back, with nobody else": {newWorld(nil).node("a", nil), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 0},
-		"the node is being released":                            {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Spec.Release = true }, 0},
-		"the agent has never reported":                          {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.ObservedGeneration = 0 }, 0},
+		"a removed setting must still be restored, without other profiles": {newWorld(nil).node("a", nil), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 0},
+		"the node is being released":                                       {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Spec.Release = true }, 0},
+		"the agent has never reported":                                     {newWorld(nil).node("a", nil).withOtherProfile("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.ObservedGeneration = 0 }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.change != nil {
@@ -197,14 +197,14 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 			}).node("a", liveFailed).node("b", applying).bare("c"),
 			"Ready=False/NodesFailed Reconciling=True/RollingOut", "",
 		},
-		"not where the canary is well and another node failed": {
+		"not if the canary is healthy and another node failed": {
 			newWorld(allowsTwo).node("a", tunedSince(time.Hour)).node("b", liveFailed).bare("c"), "Ready=False/NodesFailed Reconciling=True/RollingOut", "",
 		},
 		"a reboot": {
 			newWorld(allowsTwo).node("a", rebootFailed).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)), stalled,
 			"Failed on a; 1 node waits for this canary; next: kubectl storageclient node a",
 		},
-		"not where a node of another group goes on": {
+		"not if a node of another group continues": {
 			newWorld(allowsTwo).node("a", rebootFailed).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)).node("c", rebootDue(v1alpha1.ReasonWaitingForBudget)),
 			"Ready=False/NodesFailed Reconciling=True/RollingOut", "",
 		},

@@ -47,17 +47,17 @@ func TestAnEndedHoldIsNoException(t *testing.T) {
 		beside      func(*world)
 		held        bool
 	}{
-		"the profile was resumed":                   {reason: v1alpha1.ReasonPausedByAnnotation},
-		"its field was set to false":                {reason: v1alpha1.ReasonPausedByField},
-		"its mode became Enforce":                   {reason: v1alpha1.ReasonPlanMode},
-		"its policy became Automatic":               {reason: v1alpha1.RolloutReasonRebootPolicyNever},
-		"the Node was resumed":                      {reason: v1alpha1.RolloutReasonNodePaused},
-		"the Node may be disrupted again":           {reason: v1alpha1.RolloutReasonNeverDisrupt},
-		"not where the Node is paused":              {reason: v1alpha1.RolloutReasonNodePaused, annotations: paused, held: true},
-		"not where the Node is never disrupted":     {reason: v1alpha1.RolloutReasonNeverDisrupt, annotations: never, held: true},
-		"not where another profile is paused":       {reason: v1alpha1.ReasonPausedByField, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }), held: true},
-		"not where another profile is in mode Plan": {reason: v1alpha1.ReasonPlanMode, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }), held: true},
-		"not where another profile reboots nothing": {reason: v1alpha1.RolloutReasonRebootPolicyNever, beside: beside(policy(v1alpha1.RebootNever)), held: true},
+		"the profile was resumed":                {reason: v1alpha1.ReasonPausedByAnnotation},
+		"its field was set to false":             {reason: v1alpha1.ReasonPausedByField},
+		"its mode became Enforce":                {reason: v1alpha1.ReasonPlanMode},
+		"its policy became Automatic":            {reason: v1alpha1.RolloutReasonRebootPolicyNever},
+		"the Node was resumed":                   {reason: v1alpha1.RolloutReasonNodePaused},
+		"the Node may be disrupted again":        {reason: v1alpha1.RolloutReasonNeverDisrupt},
+		"not if the Node is paused":              {reason: v1alpha1.RolloutReasonNodePaused, annotations: paused, held: true},
+		"not if the Node is never disrupted":     {reason: v1alpha1.RolloutReasonNeverDisrupt, annotations: never, held: true},
+		"not if another profile is paused":       {reason: v1alpha1.ReasonPausedByField, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }), held: true},
+		"not if another profile is in mode Plan": {reason: v1alpha1.ReasonPlanMode, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }), held: true},
+		"not if another profile does not reboot": {reason: v1alpha1.RolloutReasonRebootPolicyNever, beside: beside(policy(v1alpha1.RebootNever)), held: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(policy(v1alpha1.RebootAutomatic))

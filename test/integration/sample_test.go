@@ -47,7 +47,7 @@ var _ = Describe("The shape of a sample", func() {
 		Entry("a volume twice", "pv-1", "pv-1, pv-1", "spec.sample.volumes"),
 	)
 
-	It("holds 8 volumes and an hour, and needs no time to begin", func() {
+	It("accepts 8 volumes and an hour, and needs no start time", func() {
 		Expect(createShape("StorageClientNode", replace(`, startBefore: "2026-09-01T12:00:00Z"`, ""))).To(Succeed())
 		Expect(createShape("StorageClientNode", replace("60, volumes: [pv-1]", "3600, volumes: ["+list(8, "pv-%d")+"]"))).To(Succeed())
 	})
@@ -170,7 +170,7 @@ var _ = Describe("A trial that observes", func() {
 		Eventually(func() error { return erin.List(ctx, &v1alpha1.StorageClientTrialList{}, client.InNamespace(namespace)) }).Should(Succeed())
 	})
 
-	It("has the agent asked and recommends by its answer, for who may make trials and nothing else", func() {
+	It("queries the agent and recommends based on its response, for a user who may only create trials", func() {
 		before := findObject(node)
 		object := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "t-"}}
 		object.Spec = v1alpha1.StorageClientTrialSpec{ClaimName: "tools", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve}}
@@ -245,7 +245,7 @@ var _ = Describe("A trial that observes", func() {
 			return profiles[0]
 		}
 
-		It("ends with profiles that the API server takes", func() {
+		It("ends with profiles that the API server accepts", func() {
 			By("A user who may only create trials gets a new profile with a list of unknown facts")
 			stdout, stderr, err := as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
@@ -256,7 +256,7 @@ var _ = Describe("A trial that observes", func() {
 			Expect(profile.GetName()).To(Equal("recommended-default-tools"))
 			Expect(k8s.Create(ctx, profile, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))).To(Succeed())
 
-			By("Of a volume that a profile selects, that profile is changed, for who may see both")
+			By("The profile that selects a volume is changed, for a user who may view both")
 			newProfile("nfs").Volumes(v1alpha1.VolumeRule{Name: "all", MountOptions: []v1alpha1.MountOption{"nconnect=4"},
 				Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}).Create()
 			grant("claims", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"get"}})
@@ -272,7 +272,7 @@ var _ = Describe("A trial that observes", func() {
 			Expect(k8s.Patch(ctx, profile, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)).To(Succeed()) //nolint:staticcheck // as kubectl apply --server-side
 			Expect(findProfile("nfs").Spec.Volumes[0].MountOptions).To(Equal([]v1alpha1.MountOption{"actimeo=30", "nconnect=4"}))
 
-			By("Little work says little, and a node that is asked no more forgets")
+			By("A small workload gives few recommendations, and a node clears a finished request")
 			stdout, _, err = as(5)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(stdout).To(ContainSubstring("Too few operations"))

@@ -27,7 +27,7 @@ const (
 	eventUnreachable = "StorageUnreachable"
 	// eventReachable is set when a storage server that had stopped responding has no overdue requests anymore.
 	eventReachable = "StorageReachable"
-	// eventForgotten is set when a server keeps forgetting the node's NFSv4 client: another client uses the same client ID.
+	// eventForgotten is set when a server keeps discarding the node's NFSv4 client: another client uses the same client ID.
 	eventForgotten = "StorageClientForgotten"
 	// eventStale is set when a storage server responds, but every request of a mount with existing file handles has failed for a minute. The note
 	// contains the affected volumes and the number of affected pods.

@@ -24,9 +24,8 @@ type serverKey struct {
 type serverTally struct {
 	states                  map[v1alpha1.ServerState]int
 	connections, forgetting int
-	// stale is the number of nodes whose mounts have stale handles.
-	stale   int
-	failing bool
+	stale                   int
+	failing                 bool
 }
 
 func (t *tally) addServers(clientNode *v1alpha1.StorageClientNode) {

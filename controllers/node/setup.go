@@ -117,7 +117,6 @@ func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{requestFor(pod.Spec.NodeName)}
 }
 
-// sameConditions reports whether the operator's conditions of a Node are the same.
 func sameConditions(before, after *corev1.Node) bool {
 	return before.UID == after.UID && equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after)) &&
 		equality.Semantic.DeepEqual(fleet.FindStorageReachable(before), fleet.FindStorageReachable(after))

@@ -119,7 +119,6 @@ func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
 	return write.PatchLabel(ctx, r, s.Node.Name, v1alpha1.ManagedLabel, ptr.To(v1alpha1.True))
 }
 
-// removeLabelAndConditions removes the label and the conditions, the last traces of the operator on a Node.
 func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.Node) error {
 	if _, labelled := node.Labels[v1alpha1.ManagedLabel]; labelled {
 		if err := write.PatchLabel(ctx, r, node.Name, v1alpha1.ManagedLabel, nil); err != nil {

@@ -14,7 +14,6 @@ const (
 	NominalDrain = 2 * time.Minute
 	// NominalBoot is the time of a boot: a virtual machine boots in one to three minutes, a server with much memory takes longer.
 	NominalBoot = 3 * time.Minute
-	// maxOpenings is the maximum number of window openings in a forecast.
 	maxOpenings = 1000
 )
 

@@ -41,8 +41,7 @@ const (
 	// removalEvery is the interval at which a profile that is being deleted checks for unreachable nodes.
 	removalEvery = 15 * time.Second
 	// maxNote is the maximum length of a note in the events API, in bytes.
-	maxNote = 1024
-	// eventAction is the action in events on profiles.
+	maxNote     = 1024
 	eventAction = "Judge"
 )
 

@@ -58,7 +58,7 @@ func (s *Server) askBudget(actor string, pod *corev1.Pod, dryRun bool) error {
 		return apierrors.NewTooManyRequests("cannot evict pod as it would violate the pod's disruption budget", 0)
 	}
 	if !dryRun {
-		Change(s, actor, own[0], func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed-- })
+		Change(s, actor, budgets[0], func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed-- })
 	}
 	return nil
 }

@@ -234,7 +234,6 @@ func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
 	return slices.DeleteFunc(group, func(n *Node) bool { return !n.hasDesired() }), 1
 }
 
-// admitCanary admits only the canary of a group.
 func (g *gate) admitCanary(group []*Node) {
 	members, count := g.canaryOf(group)
 	started, failed := namesOf(members, (*Node).hasDesired), namesOf(members, (*Node).hasFailed)

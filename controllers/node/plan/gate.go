@@ -51,7 +51,6 @@ func (g *Gate) Evaluate(s Snapshot, next Write, clock func() time.Time, look fun
 	return step, nil
 }
 
-// gateEntry returns the current input of the node for the gate of a profile.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	snapshot := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
 	entry := fleet.GateEntry(snapshot, s.Node, s.ClientNode, s.Limits.UntunedTaint)

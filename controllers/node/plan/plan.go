@@ -174,7 +174,6 @@ func (s Snapshot) isUnobserved() bool {
 	return s.ClientNode.Status.ObservedGeneration < s.ClientNode.Generation
 }
 
-// droppedSettings returns the current settings that are not in the new list.
 func (s Snapshot) droppedSettings(settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
 	var dropped []v1alpha1.NodeSetting
 	for _, old := range s.ClientNode.Spec.Settings {

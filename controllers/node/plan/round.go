@@ -40,7 +40,6 @@ type round struct {
 	// verdicts and restores are the results so far, by profile.
 	verdicts map[string]verdict
 	restores map[string]*restores
-	// admitted are the nodes that the round has admitted.
 	admitted map[string]bool
 }
 
@@ -118,7 +117,7 @@ func (r *round) evaluate(s Snapshot, next Write, now time.Time) Step {
 	return next
 }
 
-// evaluateRestore is judge for a restore: the original values are known to work, so there is no canary, but the limit applies.
+// evaluateRestore evaluates a restore: the original values are known to work, so there is no canary, but the limit applies.
 func (r *round) evaluateRestore(s Snapshot, next Write, now time.Time) Step {
 	profiles := concernedProfiles(s)
 	for _, name := range profiles {

@@ -15,12 +15,11 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-const policyNever = "rollout.reboot.policy is Never"
-
-const modePlan = "Mode Plan makes no changes"
-
-// needsApproval is the message for reboots that wait for an approval.
-const needsApproval = "The plan needs approval"
+const (
+	policyNever   = "rollout.reboot.policy is Never"
+	modePlan      = "Mode Plan makes no changes"
+	needsApproval = "The plan needs approval"
+)
 
 // verdict is a condition without its times.
 type verdict struct {

@@ -156,7 +156,7 @@ func consts(file *ast.File) []*ast.ValueSpec {
 	return specs
 }
 
-// valueOf reads a literal, or a constant of the API by its name.
+// valueOf returns the value of a literal, of a concatenation, or of a constant of the API.
 func valueOf(expression ast.Expr, known map[string]string) string {
 	switch e := expression.(type) {
 	case *ast.BasicLit:
@@ -164,6 +164,8 @@ func valueOf(expression ast.Expr, known map[string]string) string {
 		if err == nil && e.Kind == token.STRING {
 			return text
 		}
+	case *ast.BinaryExpr:
+		return valueOf(e.X, known) + valueOf(e.Y, known)
 	case *ast.Ident:
 		return known[e.Name]
 	case *ast.SelectorExpr:

@@ -126,7 +126,7 @@ const (
 )
 
 // agentAgain is part of messages about settings that no file sets at boot.
-var agentAgain = regexp.MustCompile(`(set|sets it) again (at|after) each boot`)
+var agentAgain = regexp.MustCompile(`(set|sets it|writes) again (at|after) each boot`)
 
 // cellOf returns the word for the state of a setting, and whether its message must be shown.
 func cellOf(s report.Setting, mayReboot bool) (cell string, tell bool) {

@@ -73,7 +73,7 @@ func (f FS) SaveFile(name string) (SavedFile, error) {
 	case !info.Mode().IsRegular():
 		return SavedFile{}, fmt.Errorf("%s is not a regular file", name)
 	case info.Size() > maxSavedSize:
-		return SavedFile{}, fmt.Errorf("%s is too large to save: %d KiB, limit %d KiB", name, info.Size()>>10, maxSavedSize>>10)
+		return SavedFile{}, fmt.Errorf("%s is too large to save: more than %d KiB", name, maxSavedSize>>10)
 	}
 	saved.Mode = info.Mode().Perm()
 	if saved.Data, err = f.ReadFile(name); err != nil {

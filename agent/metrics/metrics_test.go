@@ -136,7 +136,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 func TestCheckAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"0": "", "127.0.0.1:9810": "", "[::1]:9810": "", "127.1.2.3:1": "",
-		":9810": "loopback", "0.0.0.0:9810": "loopback", "10.0.0.1:9810": "loopback", "localhost:9810": "loopback",
+		":9810": "loopback", "0.0.0.0:9810": "loopback", "10.0.0.1:9810": "loopback", "localhost:9810": "must be an IP address",
 		"9810": "127.0.0.1:9810", "": "127.0.0.1:9810", "127.0.0.1:0": "1 to 65535", "127.0.0.1:x": "1 to 65535",
 	} {
 		err := CheckAddress(address)

@@ -94,7 +94,7 @@ func TestCheck(t *testing.T) {
 		"defaults that are the default":                 {key: "nfsMountDefaults/filer1", value: "sec=sys,xprtsec=none,rw"},
 		"a server that closes a section":                {key: "nfsMountDefaults/a]", value: "hard", want: []string{"host name"}},
 		"a file system's options":                       {key: "filesystem/mnt/disks/*", value: "xfs:noatime,logbsize=256k"},
-		"an option that runs a helper":                  {key: "filesystem/mnt", value: "xfs:x-systemd.requires=evil.service", want: []string{"refused"}},
+		"an option that runs a helper":                  {key: "filesystem/mnt", value: "xfs:x-systemd.requires=evil.service", want: []string{"rejected"}},
 		"a mount point that ends a line":                {key: "filesystem/mnt\n", value: "xfs:noatime", want: []string{"mount point"}},
 		"a file system without options":                 {key: "filesystem/mnt", value: "xfs:", want: []string{"needs mount options"}},
 		"a key of no subject":                           {key: "file/etc/passwd", value: "x", allow: []string{`.*`}, want: []string{"must be sysctl/"}},

@@ -428,7 +428,7 @@ func TestSocketsDistinguishTheNetworkFromTheDisk(t *testing.T) {
 		says    string
 	}{
 		"one connection is dead":               {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections no longer carry data (local port 801)"},
-		"all requests have come to its host":   {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not requests of WRITE"},
+		"all requests have come to its host":   {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not to requests of WRITE"},
 		"without sockets, the counters decide": {nil, v1alpha1.ServerReasonTransportStuck, "No response over 1 of 4 connections"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -274,7 +274,7 @@ func TestAnArgumentCountsByItsEffect(t *testing.T) {
 		"hexadecimal":         {"0x1000000", passed + "0x1000000", 16777216, host.InSync, ""},
 		"passed twice":        {seed, passed + seed + " ihash_entries=" + seed, 16777216, host.InSync, ""},
 		"without effect":      {"1048576", passed + "1048576", 131072, host.Failed, "passed, but has no effect: the kernel log reports size 131072"},
-		"granted less":        {seed, passed + seed, 8388608, host.Failed, "kernel log reports 8388608"},
+		"granted less":        {seed, passed + seed, 8388608, host.Failed, "kernel log reports size 8388608"},
 		"another one is last": {seed, passed + seed + " ihash_entries=16", 16, host.Failed, "not passed"},
 		"the last one counts": {seed, passed + "16 ihash_entries=" + seed, 16777216, host.InSync, ""},
 	}

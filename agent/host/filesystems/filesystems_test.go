@@ -701,7 +701,7 @@ func TestReadOnlyEtcRejectsTheDropIn(t *testing.T) {
 	m.writeTable()
 	s := m.subject()
 	hosttest.Apply(t, s, hosttest.Settings("mnt/disks/d1", "xfs:noatime"))
-	hosttest.ExpectState(t, hosttest.Observe(t, s, "mnt/disks/d1", "xfs:noatime"), host.Unsupported, "/etc is read-only", "no drop-in")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, "mnt/disks/d1", "xfs:noatime"), host.Unsupported, "/etc is read-only", "would not read the agent's drop-in")
 	if m.fs.Exists(dropIn1) || len(m.ran) > 0 {
 		t.Errorf("ran %v", m.ran)
 	}

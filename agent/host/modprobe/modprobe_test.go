@@ -219,7 +219,7 @@ func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name
 
 func TestValueThatTheModuleRejects(t *testing.T) {
 	for want, kernel := range map[string]func(host.FS) host.Kernel{
-		"refuses":                             func(fs host.FS) host.Kernel { return refusing{fs} },
+		"the kernel rejects":                  func(fs host.FS) host.Kernel { return refusing{fs} },
 		`the kernel set "100" instead of "1"`: func(fs host.FS) host.Kernel { return rounding{fs} },
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestOlderTransports(t *testing.T) {
 		},
 			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep their old limit"},
 		"of NFSv4.1 do not hold it back": {transports: []mounts.Transport{{Server: "10.0.0.9", SlotLimit: 65536, ObeysSlotTable: false}, {Server: "10.0.0.1", SlotLimit: 128, ObeysSlotTable: true}},
-			state: host.InSync, observed: "128", message: "ignore it: 10.0.0.9"},
+			state: host.InSync, observed: "128", message: "ignored by NFSv4.1 and later: 10.0.0.9"},
 		"that cannot be read": {err: errors.New("input/output error"),
 			state: host.Failed, observed: "128", message: "input/output error"},
 	}

@@ -398,7 +398,7 @@ func TestVerification(t *testing.T) {
 		"a failure that no log shows":        {failures: []string{""}, state: host.Failed, told: []string{"exit status 1"}},
 		"a profile of the administrator's":   {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
 		"a value over an included profile's": {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
-		"declared as a sysctl":               {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "win", "reapply_sysctl"}},
+		"declared as a sysctl":               {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "override it", "reapply_sysctl"}},
 		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"vm.swappiness"}},
 		"declared as the profile has it":     {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
 		"in conflict, tuned not reapplying":  {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, told: []string{"vm.dirty_background_ratio=3", "within a minute"}},

@@ -28,7 +28,7 @@ func approveCommand(env *environment) *cobra.Command {
 			return approvePlan(cmd.Context(), env, args[0], plan, overrides)
 		},
 	}
-	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan to approve; fails if the profile's plan has changed since")
+	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan to approve; fails if the profile's plan has changed")
 	overrides.addBudgetFlag(cmd)
 	return cmd
 }
@@ -93,7 +93,7 @@ func previewApproval(ctx context.Context, c client.Client, env *environment, pro
 func pauseCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause PROFILE",
-		Short: "Pause a profile: nothing new starts, nodes already being disrupted finish",
+		Short: "Pause a profile: new changes do not start, nodes that are already disrupted finish",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd.Context(), env, args[0], v1alpha1.True)

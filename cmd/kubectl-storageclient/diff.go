@@ -16,7 +16,7 @@ func diffCommand(env *environment) *cobra.Command {
 	var overrides managerFlags
 	cmd := &cobra.Command{
 		Use:   "diff PROFILE",
-		Short: "Compare what a profile wants with what is in force on nodes and stands in volumes",
+		Short: "Compare the desired settings of a profile with the current ones on nodes and volumes",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showDiff(cmd.Context(), env, args[0], overrides, o)
@@ -47,7 +47,7 @@ func showDiff(ctx context.Context, env *environment, name string, overrides mana
 	cluster, err := readCluster(ctx, c, settings.allow)
 	switch {
 	case apierrors.IsForbidden(err):
-		diff.Unknown = append(diff.Unknown, "nodes, so that their settings are missing here: "+err.Error())
+		diff.Unknown = append(diff.Unknown, "nodes (their settings are missing here): "+err.Error())
 	case err != nil:
 		return err
 	default:
@@ -59,7 +59,7 @@ func showDiff(ctx context.Context, env *environment, name string, overrides mana
 		listed, volumesHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 		switch {
 		case apierrors.IsForbidden(err):
-			diff.Unknown = append(diff.Unknown, "volumes, so that they are missing here: "+err.Error())
+			diff.Unknown = append(diff.Unknown, "volumes (they are missing here): "+err.Error())
 		case err != nil:
 			return err
 		}

@@ -55,11 +55,11 @@ func dryRunProfile(ctx context.Context, c client.Client, written writtenProfile,
 		out.Rejection = err.Error()
 		return out, nil
 	default:
-		return dryRun{}, fmt.Errorf("try %s %s: %w", profileKind.Kind, written.Name, err)
+		return dryRun{}, fmt.Errorf("dry run of %s %s: %w", profileKind.Kind, written.Name, err)
 	}
 	out.After = v1alpha1.StorageClientProfile{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &out.After); err != nil {
-		return dryRun{}, fmt.Errorf("read what the API server makes of %s %s: %w", profileKind.Kind, written.Name, err)
+		return dryRun{}, fmt.Errorf("decode dry run of %s %s: %w", profileKind.Kind, written.Name, err)
 	}
 	return out, nil
 }

@@ -19,9 +19,10 @@ import (
 func explainCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [NAME]",
-		Short: "Explain a rule, a parameter or a mount option; without a name, list the rules",
-		Long: "Explain a rule of status.advice (hash-clamped), a parameter (net.core.rmem_max, or short rmem_max; module/nfs/max_session_slots; " +
-			"ihash_entries), a subject (tuned, readAhead) or a mount option (actimeo), or what counters say (BusyServer). It needs no cluster.",
+		Short: "Explain a rule, a parameter, or a mount option; without a name, list the rules",
+		Long: "Explain a rule of status.advice (hash-clamped), a parameter (net.core.rmem_max or rmem_max, module/nfs/max_session_slots, " +
+			"ihash_entries), a subject (tuned, readAhead), a mount option (actimeo), or a finding of \"recommend\" (BusyServer). " +
+			"The command needs no cluster.",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeExplainable,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -41,7 +42,7 @@ func explainClosest(env *environment, name string) error {
 		if !ok {
 			return unknownName(name)
 		}
-		fmt.Fprintf(env.ErrOut, "There is no %q. This is %s:\n\n", name, suggestion)
+		fmt.Fprintf(env.ErrOut, "Unknown name %q. Showing %s:\n\n", name, suggestion)
 		texts = explainName(suggestion)
 	}
 	_, err := fmt.Fprintln(env.Out, strings.Join(texts, "\n\n"))
@@ -146,27 +147,27 @@ func explainableNames() []string {
 func unknownName(name string) error {
 	holding := slices.DeleteFunc(explainableNames(), func(n string) bool { return name == "" || !strings.Contains(n, name) })
 	if len(holding) > 0 {
-		return fmt.Errorf("unknown name %q. Names with it: %s", name, text.List(holding))
+		return fmt.Errorf("unknown name %q. Names that contain it: %s", name, text.List(holding))
 	}
 	return fmt.Errorf("unknown name %q; run \"kubectl storageclient explain\" to list the rules", name)
 }
 
 func explainSignature(rule recommend.Rule) string {
-	return formatParagraph("Counters say "+rule.ID, [][2]string{
-		{"About", rule.Title}, {"Whose it is", string(rule.Cause)}, {"Signature", rule.Signature}, {"Source", rule.Source},
+	return formatParagraph("Finding "+rule.ID, [][2]string{
+		{"About", rule.Title}, {"Cause", string(rule.Cause)}, {"Signature", rule.Signature}, {"Source", rule.Source},
 	})
 }
 
 func explainRule(rule advice.Rule) string {
 	return formatParagraph("Rule "+rule.ID, [][2]string{
-		{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"Remedy", rule.Remedy()}, {"In full", rule.Explanation}, {"Source", rule.Source},
+		{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"Remedy", rule.Remedy()}, {"Details", rule.Explanation}, {"Source", rule.Source},
 	})
 }
 
 func explainParameter(p catalogue.Parameter) string {
 	return formatParagraph("Parameter "+p.Key, [][2]string{
 		{"Values", p.Values()}, {"Default", p.Default}, {"Takes effect", string(p.TakesEffect)},
-		{"Module", p.Module}, {"Below", p.LeastReason}, {"Low", p.LowHazard}, {"Raise", raiseText(p)}, {"Hazard", p.Hazard}, {"Note", p.Note}, {"Since kernel", p.Since}, {"Until kernel", p.Until}, {"Source", p.Source},
+		{"Module", p.Module}, {"Minimum", p.LeastReason}, {"Low values", p.LowHazard}, {"Raise", raiseText(p)}, {"Hazard", p.Hazard}, {"Note", p.Note}, {"Since kernel", p.Since}, {"Until kernel", p.Until}, {"Source", p.Source},
 	})
 }
 
@@ -175,12 +176,12 @@ func raiseText(p catalogue.Parameter) string {
 	if catalogue.Key(p.Key).Subject() != catalogue.Sysctls || !p.Grows {
 		return ""
 	}
-	return "spec.node.sysctlsAtLeast raises it where a node has less, and never lowers it"
+	return "spec.node.sysctlsAtLeast raises a lower value and never lowers a higher one"
 }
 
 func explainOption(protocol mountoptions.Protocol, k mountoptions.Known) string {
 	return formatParagraph(fmt.Sprintf("Mount option %s of %s", k.Name, protocol), [][2]string{
-		{"Values", k.Values}, {"Default", k.Default}, {"Takes effect", string(k.TakesEffect)}, {"Refused", k.Rejected},
+		{"Values", k.Values}, {"Default", k.Default}, {"Takes effect", string(k.TakesEffect)}, {"Rejected", k.Rejected},
 		{"Hazard", k.Hazard}, {"Note", k.Note}, {"Since kernel", k.Since}, {"Source", k.Source},
 	})
 }

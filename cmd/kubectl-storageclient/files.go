@@ -56,7 +56,7 @@ func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, igno
 		r.readPath(path)
 	}
 	if len(r.profiles) == 0 && len(r.errs) == 0 {
-		r.fail(fmt.Errorf("no %s in %s%s: give the file that holds one; a minimal one:\n%s", profileKind.Kind, strings.Join(paths, ", "), describeIgnored(r.ignored), minimalProfile))
+		r.fail(fmt.Errorf("no %s in %s%s: set a file that contains one; minimal example:\n%s", profileKind.Kind, strings.Join(paths, ", "), describeIgnored(r.ignored), minimalProfile))
 	}
 	return r.profiles, r.ignored, errors.Join(r.errs...)
 }
@@ -83,9 +83,9 @@ func (r *fileReader) readPath(path string) {
 	info, err := os.Stat(path)
 	switch {
 	case path == "":
-		r.fail(errors.New("-f is empty: give a file, a directory, or - for standard input"))
+		r.fail(errors.New("-f is empty: set a file, a directory, or - for standard input"))
 	case errors.Is(err, fs.ErrNotExist):
-		r.fail(fmt.Errorf("%s does not exist%s: give a file, a directory, or - for standard input", path, r.suggestFile(path)))
+		r.fail(fmt.Errorf("%s does not exist%s: set a file, a directory, or - for standard input", path, r.suggestFile(path)))
 	case err != nil:
 		r.fail(fmt.Errorf("read %s: %w", path, err))
 	case info.IsDir():
@@ -125,7 +125,7 @@ func (r *fileReader) readDirectory(dir string) {
 		case entry.IsDir():
 			subdirectories = append(subdirectories, "-f "+filepath.Join(dir, name))
 		case name == "kustomization.yaml", name == "kustomization.yml", name == "Kustomization":
-			r.fail(fmt.Errorf("%s is built by Kustomize: pipe what it builds: "+kustomizeCommand, dir, dir))
+			r.fail(fmt.Errorf("%s is a Kustomize directory; run: "+kustomizeCommand, dir, dir))
 			return
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
 			files = append(files, filepath.Join(dir, name))
@@ -133,9 +133,9 @@ func (r *fileReader) readDirectory(dir string) {
 	}
 	switch {
 	case len(files) == 0 && len(subdirectories) > 0:
-		r.fail(fmt.Errorf("%s holds no .yaml, .yml or .json file, and subdirectories are not read: give them: %s", dir, text.InOrder(subdirectories, " ")))
+		r.fail(fmt.Errorf("%s contains no .yaml, .yml, or .json file, and subdirectories are not read; use: %s", dir, text.InOrder(subdirectories, " ")))
 	case len(files) == 0:
-		r.fail(fmt.Errorf("%s holds no .yaml, .yml or .json file: give a directory with profiles, or a file by its name", dir))
+		r.fail(fmt.Errorf("%s contains no .yaml, .yml, or .json file: set a directory with profiles, or a file", dir))
 	}
 	for _, file := range files {
 		r.readFile(file)
@@ -158,7 +158,7 @@ func (r *fileReader) readStream(name string, in io.Reader) {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			if number == 1 {
-				r.fail(fmt.Errorf("%s is empty: a profile is expected in it", name))
+				r.fail(fmt.Errorf("%s is empty: must contain a profile", name))
 			}
 			return
 		}
@@ -188,11 +188,11 @@ func (r *fileReader) readDocument(place string, document []byte) {
 func explainYAML(document []byte, err error) error {
 	switch {
 	case bytes.Contains(document, []byte("{{")):
-		return fmt.Errorf("is a template: render it first, e.g. helm template CHART | kubectl storageclient plan -f - (%w)", err)
+		return fmt.Errorf("template found: render it first, for example: helm template CHART | kubectl storageclient plan -f - (%w)", err)
 	case bytes.Contains(document, []byte("\t")):
-		return fmt.Errorf("is not YAML: replace tabs by blanks (%w)", err)
+		return fmt.Errorf("invalid YAML: replace tabs with spaces (%w)", err)
 	}
-	return fmt.Errorf("is not YAML: correct it; kubectl create --dry-run=client -f FILE tells the same (%w)", err)
+	return fmt.Errorf("invalid YAML: check it with kubectl create --dry-run=client -f FILE (%w)", err)
 }
 
 func (r *fileReader) readObject(place string, document []byte, object *unstructured.Unstructured) {
@@ -201,9 +201,9 @@ func (r *fileReader) readObject(place string, document []byte, object *unstructu
 	case object.IsList():
 		r.readList(place, object)
 	case kind == "Kustomization":
-		r.fail(fmt.Errorf("%s is a Kustomization: pipe what it builds: "+kustomizeCommand, place, filepath.Dir(place)))
+		r.fail(fmt.Errorf("%s is a Kustomization; run: "+kustomizeCommand, place, filepath.Dir(place)))
 	case kind == "":
-		r.fail(fmt.Errorf("%s has no kind: write apiVersion: %s and kind: %s", place, v1alpha1.GroupVersion, profileKind.Kind))
+		r.fail(fmt.Errorf("%s has no kind: add apiVersion: %s and kind: %s", place, v1alpha1.GroupVersion, profileKind.Kind))
 	case kind != profileKind.Kind:
 		if suggestion, ok := suggest.Closest(kind, []string{profileKind.Kind}); ok {
 			r.fail(fmt.Errorf("%s: unknown kind %q. Did you mean %s?", place, kind, suggestion))
@@ -211,7 +211,7 @@ func (r *fileReader) readObject(place string, document []byte, object *unstructu
 		}
 		r.ignored = append(r.ignored, fmt.Sprintf("%s %s (%s)", kind, object.GetName(), place))
 	case version != v1alpha1.GroupVersion.String():
-		r.fail(fmt.Errorf("%s: apiVersion is %q: write %s", place, version, v1alpha1.GroupVersion))
+		r.fail(fmt.Errorf("%s: apiVersion is %q: must be %s", place, version, v1alpha1.GroupVersion))
 	default:
 		r.addProfile(place, document, object)
 	}
@@ -236,10 +236,10 @@ func (r *fileReader) addProfile(place string, document []byte, object *unstructu
 	first, twice := r.found[name]
 	switch {
 	case name == "":
-		r.fail(fmt.Errorf("%s: metadata.name is missing: name the profile", place))
+		r.fail(fmt.Errorf("%s: metadata.name is required", place))
 		return
 	case twice:
-		r.fail(fmt.Errorf("two profiles are named %s, in %s and %s: rename one, or give one of the files", name, first, place))
+		r.fail(fmt.Errorf("duplicate profile %s in %s and %s: rename one, or use only one of the files", name, first, place))
 		return
 	}
 	r.found[name] = place
@@ -283,7 +283,7 @@ func explainType(err error) error {
 	if found == nil {
 		return err
 	}
-	return fmt.Errorf("%s is a %s, which it does not take: kubectl explain scp.%s tells the type; YAML takes on, off, yes, no and numbers for text only in quotes", found[2], found[1], found[2])
+	return fmt.Errorf("%s is a %s, which is the wrong type: see kubectl explain scp.%s; in YAML, quote on, off, yes, no, and numbers to use them as text", found[2], found[1], found[2])
 }
 
 // explainField adds the most similar field name to a decoder error about an unknown field.
@@ -297,7 +297,7 @@ func explainField(problem string) string {
 	if suggestion, ok := suggest.Closest(field, fieldNames()); ok {
 		return fmt.Sprintf("unknown field %s. Did you mean %s?", path, suggestion)
 	}
-	return fmt.Sprintf("unknown field %s: kubectl explain scp.spec --recursive lists all fields", path)
+	return fmt.Sprintf("unknown field %s: list all fields with kubectl explain scp.spec --recursive", path)
 }
 
 // fieldNames returns the names of all fields in the spec of a profile, sorted.

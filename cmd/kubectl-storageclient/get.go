@@ -12,14 +12,14 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-const getLong = `Show a profile as a tree of zones and nodes: how far it is, what each node that is not done is waiting for and since when,
-volumes, and when the last node can be back.
+const getLong = `Show a profile as a tree of zones and nodes, with its progress, its volumes, and the earliest time at which the last node is back.
+For each node that is not done, the tree shows what the node waits for and since when.
 
-With --watch the tree stays and follows the rollout until you press Ctrl-C. Where the output is no terminal, each change is a line,
-with its time. To wait for the end in a script: kubectl wait --for=condition=Ready scp/PROFILE --timeout=2h
+With --watch, the tree follows the rollout until you press Ctrl-C. If the output is not a terminal, each change is a line with its time.
+To wait in a script, use: kubectl wait --for=condition=Ready scp/PROFILE --timeout=2h
 
-It reads profiles, StorageClientNodes and Nodes, as the role storage-client-viewer allows. Without the right to list Nodes, zones are not
-known and nodes without a StorageClientNode are missing. Colours are left out where NO_COLOR is set.`
+The command reads profiles, StorageClientNodes, and Nodes, as the role storage-client-viewer allows. Without permission to list Nodes,
+zones are unknown, and nodes without a StorageClientNode are missing. Set NO_COLOR to disable colors.`
 
 type getOptions struct {
 	output output
@@ -30,7 +30,7 @@ func getCommand(env *environment) *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
 		Use:     "get PROFILE",
-		Short:   "Show a profile as a tree of zones and nodes, once or live",
+		Short:   "Show a profile as a tree of zones and nodes",
 		Long:    getLong,
 		Args:    cobra.ExactArgs(1),
 		Example: "  kubectl storageclient get eda\n  kubectl storageclient get eda --watch",
@@ -39,13 +39,13 @@ func getCommand(env *environment) *cobra.Command {
 				return err
 			}
 			if o.watch && o.output != "" && o.output != "text" && o.output != "wide" {
-				return fmt.Errorf("--watch shows text: leave out --watch, or --output %s", o.output)
+				return fmt.Errorf("--watch supports only text: remove --watch or --output %s", o.output)
 			}
 			return o.run(cmd.Context(), env, args[0])
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until Ctrl-C")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until you press Ctrl-C")
 	return cmd
 }
 
@@ -103,7 +103,7 @@ func watchTree(ctx context.Context, env *environment, v *liveView, d display) (e
 	for {
 		tree, exists := v.tree()
 		if !exists {
-			message = v.name + " is gone."
+			message = "Profile " + v.name + " was deleted."
 			return nil
 		}
 		if err := d.show(tree, env.now()); err != nil {

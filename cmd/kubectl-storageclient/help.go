@@ -23,18 +23,18 @@ Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
 Flags:
 {{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
 
-"{{.CommandPath}} [command] --help" tells more about a command.{{end}}
+Use "{{.CommandPath}} [command] --help" for more information about a given command.{{end}}
 
-"kubectl storageclient options" lists the flags that every command takes (--context, --kubeconfig and others).
+Use "kubectl storageclient options" for a list of global command-line options (applies to all commands).
 `
 
 func optionsCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "options",
-		Short: "List the flags that every command takes",
+		Short: "Print the list of flags inherited by all commands",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(env.Out, "Every command takes these flags:\n\n%s", cmd.Root().PersistentFlags().FlagUsages())
+			_, err := fmt.Fprintf(env.Out, "The following options can be passed to any command:\n\n%s", cmd.Root().PersistentFlags().FlagUsages())
 			return err
 		},
 	}

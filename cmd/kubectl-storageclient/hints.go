@@ -54,17 +54,17 @@ func hintFor(err error) string {
 	case apierrors.IsNotFound(err):
 		return listCommandHint(err)
 	case apierrors.IsUnauthorized(err):
-		return "The cluster does not know you: log in again, or choose other credentials with --context or --kubeconfig"
+		return "Authentication failed: log in again, or choose other credentials with --context or --kubeconfig"
 	case apierrors.IsForbidden(err):
-		return "Ask for the right, e.g. one of the roles storage-client-viewer, -profile-author, -approver and -profile-editor, or see what you have: kubectl auth can-i --list"
+		return "Request permission, for example one of the roles storage-client-viewer, -profile-author, -approver, and -profile-editor. List your permissions with: kubectl auth can-i --list"
 	case clientcmd.IsEmptyConfig(err), strings.Contains(err.Error(), "no configuration has been provided"), strings.Contains(err.Error(), noServer):
-		return "No cluster is configured: set KUBECONFIG, or give --kubeconfig FILE"
+		return "No cluster is configured: set KUBECONFIG or --kubeconfig FILE"
 	case clientcmd.IsContextNotFound(err), unknownContext.MatchString(err.Error()):
 		return "List the contexts with: kubectl config get-contexts"
 	case errors.As(err, &unreachable), errors.As(err, &unknownHost), errors.Is(err, context.DeadlineExceeded):
-		return "The cluster does not answer: see whether kubectl version does, or choose another with --context"
+		return "The cluster does not respond: check it with kubectl version, or choose another one with --context"
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "kubeconfig"):
-		return "Give a kubeconfig that is there: --kubeconfig FILE, or set KUBECONFIG"
+		return "The kubeconfig does not exist: set KUBECONFIG or --kubeconfig FILE"
 	}
 	return ""
 }
@@ -91,7 +91,7 @@ func explainArguments(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	out := "type: " + cmd.Parent().DisplayName() + " " + cmd.Use
+	out := "usage: " + cmd.Parent().DisplayName() + " " + cmd.Use
 	switch {
 	case strings.Contains(cmd.Use, "PROFILE"):
 		out += " (kubectl get scp lists the profiles)"
@@ -107,7 +107,7 @@ func explainArguments(cmd *cobra.Command, err error) error {
 func explainFlag(cmd *cobra.Command, err error) error {
 	unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !isUnknown {
-		return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
+		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	}
 	var names []string
 	for _, word := range strings.Fields(cmd.Flags().FlagUsages()) {
@@ -118,7 +118,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	if suggestion, ok := suggest.Closest(unknown, names); ok {
 		return fmt.Errorf("%w. Did you mean --%s?", err, suggestion)
 	}
-	return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
+	return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 }
 
 // exitError makes the plugin exit with a status and no further message.

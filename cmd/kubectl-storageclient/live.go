@@ -188,7 +188,7 @@ func (v *liveView) setProblem(kind string, err error) {
 	v.mu.Unlock()
 	switch {
 	case err != nil:
-		v.change(func() { v.problems[kind] = "not current: " + err.Error() })
+		v.change(func() { v.problems[kind] = "out of date: " + err.Error() })
 	case previous != "":
 		v.change(func() { delete(v.problems, kind) })
 	}
@@ -240,7 +240,7 @@ func (v *liveView) tree() (view.Tree, bool) {
 	var notes []string
 	if v.nodesForbidden {
 		c.Nodes = overview.NodesOf(c.StorageClientNodes)
-		notes = append(notes, "you may not list Nodes: zones are not known, and nodes without a StorageClientNode are missing")
+		notes = append(notes, "no permission to list Nodes: zones are unknown, and nodes without a StorageClientNode are missing")
 	}
 	for _, kind := range []string{"StorageClientProfiles", "StorageClientNodes", "Nodes"} {
 		if trouble := v.problems[kind]; trouble != "" {

@@ -32,7 +32,7 @@ type managerFlags struct {
 }
 
 func (f *managerFlags) addBudgetFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "", "the manager's --max-unavailable, where its Deployment cannot be read")
+	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "", "value of the manager's --max-unavailable, if its Deployment cannot be read")
 }
 
 // readManagerSettings reads the manager's flags from its Deployment. If the Deployment is missing or not readable, it uses the defaults
@@ -56,17 +56,17 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	case overrides.maxUnavailable != "":
 		source, assumed = "your --max-unavailable", false
 	case apierrors.IsForbidden(err):
-		source = "assumed, since you may not read the " + source + ": give the manager's with --max-unavailable"
+		source = "assumed, no permission to read " + source + "; set the manager's value with --max-unavailable"
 	case err != nil:
-		source = "assumed, since there is no " + source + ": give the manager's with --max-unavailable"
+		source = "assumed, no " + source + "; set the manager's value with --max-unavailable"
 	case read.maxUnavailable == "":
-		source = "the default of the " + source
+		source = "default of " + source
 	default:
-		source = "--max-unavailable of the " + source
+		source = "--max-unavailable of " + source
 	}
 	settings, err := read.withOverrides(overrides).resolve()
 	if err != nil {
-		return managerSettings{}, fmt.Errorf("flags of the Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
+		return managerSettings{}, fmt.Errorf("flags of Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
 	}
 	settings.budget = view.Budget{MaxUnavailable: settings.maxUnavailable.String(), Source: source, Assumed: assumed}
 	return settings, nil

@@ -20,7 +20,7 @@ func nodeCommand(env *environment) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "node NAME",
-		Short: "Show one node: each setting as wanted, in force and before, what is in its way, mounts and pods",
+		Short: "Show one node: desired, effective, and original settings, conflicts, mounts, and pods",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showNode(cmd.Context(), env, args[0], o)
@@ -50,10 +50,10 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	case apierrors.IsNotFound(err) && clientNode == nil:
 		return suggestName(ctx, c, nodeKind, fmt.Errorf("get Node %s: %w", name, err), name)
 	case apierrors.IsForbidden(err):
-		unknown = append(unknown, "the Node, so that nothing is said of its boot and its readiness: "+err.Error())
+		unknown = append(unknown, "the Node (its boot and readiness are unknown): "+err.Error())
 		node = nil
 	case apierrors.IsNotFound(err):
-		unknown = append(unknown, "the Node: it is gone")
+		unknown = append(unknown, "the Node: it does not exist")
 		node = nil
 	case err != nil:
 		return fmt.Errorf("get Node %s: %w", name, err)
@@ -62,7 +62,7 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	if clientNode != nil && len(clientNode.Status.Mounts) > 0 {
 		var err error
 		if pods, err = podNames(ctx, c, name); apierrors.IsForbidden(err) {
-			unknown = append(unknown, "names of pods, so that UIDs are shown: "+err.Error())
+			unknown = append(unknown, "names of pods (UIDs are shown instead): "+err.Error())
 		} else if err != nil {
 			return err
 		}
@@ -97,5 +97,5 @@ func suggestName(ctx context.Context, c client.Client, kind schema.GroupVersionK
 	if suggestion, ok := suggest.Closest(name, names); ok {
 		return fmt.Errorf("%w. Did you mean %s?", err, suggestion)
 	}
-	return fmt.Errorf("%w. There are: %s", err, text.List(names))
+	return fmt.Errorf("%w. Available: %s", err, text.List(names))
 }

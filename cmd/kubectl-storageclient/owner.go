@@ -38,7 +38,7 @@ func ownAnnotation(ctx context.Context, c client.Client, profile *v1alpha1.Stora
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("take ownership of annotation %s of StorageClientProfile %s, which is set, but Flux may remove it: %w", key, profile.Name, err)
+		return fmt.Errorf("take ownership of annotation %s of StorageClientProfile %s (it is set, but Flux can remove it): %w", key, profile.Name, err)
 	}
 	return nil
 }

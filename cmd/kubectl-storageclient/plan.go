@@ -27,17 +27,19 @@ type planOptions struct {
 	exitCode bool
 }
 
-const planLong = `Show what a profile would do, or what profiles in files would change. Nothing is written.
+const planLong = `Show the effect of a profile, or the changes that profiles in files would make. The command does not change the cluster.
 
-plan PROFILE shows settings, volumes and reboots of a profile in the cluster, with reasons, order and earliest times.
+plan PROFILE shows the settings, volumes, and reboots of a profile in the cluster, with reasons, order, and earliest times.
 
-plan -f FILE asks the API server for a dry run of each profile, so that its rules, webhooks and policies speak, and the manager's own
-code for what all of them do together: settings and mount options with old and new value, reboots with reasons, pods that would be
-evicted, the earliest end, advice, and conflicts with other profiles. A profile takes the place of the one of its name in the
-cluster; those that are in no file stay as they are. It needs to list profiles, StorageClientNodes and Nodes. Without the right
-to write profiles nothing is tried by the API server, without those to list volumes or Pods these are left out, and the plan says so.
+plan -f FILE requests a dry run of each profile from the API server, so that its validation, webhooks, and policies apply. It computes
+the combined effect with the manager's code: old and new values of settings and mount options, reboots with reasons, evicted pods, the
+earliest completion, advice, and conflicts with other profiles. A profile in a file replaces the profile of the same name in the
+cluster. Other profiles stay unchanged.
 
-The budget of the cluster is read from the manager's Deployment. Where it may not be read, 5% is assumed, and the plan says so.`
+You need permission to list profiles, StorageClientNodes, and Nodes. Without permission to write profiles, there is no dry run. Without
+permission to list volumes or Pods, the plan omits them. The plan lists the missing parts.
+
+The reboot limit of the cluster is read from the manager's Deployment. If you cannot read it, the plan assumes 5% and reports this.`
 
 const planExample = `  kubectl storageclient plan eda
   kubectl storageclient plan -f profiles/
@@ -47,7 +49,7 @@ func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
 		Use:     "plan PROFILE | -f FILE",
-		Short:   "Show what a profile would do, or what profiles in files would change: settings, volumes, reboots",
+		Short:   "Show the effect of a profile, or of profiles in files: settings, volumes, reboots",
 		Long:    planLong,
 		Example: planExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,10 +66,10 @@ func planCommand(env *environment) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
-	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; may be repeated")
-	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: end with 0 where nothing would change, 2 where something would, 1 on an error")
-	cmd.Flags().StringArrayVar(&o.overrides.allow, "allow-parameter", nil, "the manager's --allow-parameter, where its Deployment cannot be read; may be repeated")
-	cmd.Flags().StringArrayVar(&o.overrides.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem, where its Deployment cannot be read; may be repeated")
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; can be repeated")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit with 0 if there are no changes, 2 if there are changes, 1 on an error")
+	cmd.Flags().StringArrayVar(&o.overrides.allow, "allow-parameter", nil, "value of the manager's --allow-parameter, if its Deployment cannot be read; can be repeated")
+	cmd.Flags().StringArrayVar(&o.overrides.allowFilesystems, "allow-filesystem", nil, "value of the manager's --allow-filesystem, if its Deployment cannot be read; can be repeated")
 	o.overrides.addBudgetFlag(cmd)
 	return cmd
 }
@@ -76,19 +78,19 @@ func planCommand(env *environment) *cobra.Command {
 func (o *planOptions) checkUse(args []string) error {
 	switch {
 	case len(o.files) > 0 && len(args) > 0:
-		return fmt.Errorf("give either a profile of the cluster or files, not both: kubectl storageclient plan %s, or kubectl storageclient plan -f %s", args[0], o.files[0])
+		return fmt.Errorf("set either a profile or files, not both: kubectl storageclient plan %s, or kubectl storageclient plan -f %s", args[0], o.files[0])
 	case len(o.files) > 0:
 		return nil
 	case len(args) == 0:
-		return errors.New("name a profile, or give files: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE (kubectl get scp lists the profiles)")
+		return errors.New("a profile or files are required: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE (kubectl get scp lists the profiles)")
 	case len(args) > 1:
-		return fmt.Errorf("plan takes one profile: kubectl storageclient plan %s", args[0])
+		return fmt.Errorf("plan accepts one profile: kubectl storageclient plan %s", args[0])
 	case strings.ContainsRune(args[0], '/'), strings.HasSuffix(args[0], ".yaml"), strings.HasSuffix(args[0], ".yml"), strings.HasSuffix(args[0], ".json"):
 		return fmt.Errorf("%s looks like a file: kubectl storageclient plan -f %s", args[0], args[0])
 	case o.exitCode:
-		return errors.New("--exit-code needs files: kubectl storageclient plan -f FILE --exit-code")
+		return errors.New("--exit-code requires files: kubectl storageclient plan -f FILE --exit-code")
 	case o.output == markdown:
-		return errors.New("--output markdown needs files: kubectl storageclient plan -f FILE -o markdown")
+		return errors.New("--output markdown requires files: kubectl storageclient plan -f FILE -o markdown")
 	}
 	return o.output.check()
 }
@@ -154,7 +156,7 @@ func ignoreHidden(err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil
 	}
-	return fmt.Errorf("find the manager's node: %w", err)
+	return fmt.Errorf("get node of the manager: %w", err)
 }
 
 // planVolumes returns the planned changes to volumes, nil for a profile without volume rules, and their summary.

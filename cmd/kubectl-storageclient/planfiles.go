@@ -46,7 +46,7 @@ func (f *filePlan) run(ctx context.Context) error {
 		return err
 	}
 	if len(ignored) > 0 {
-		fmt.Fprintf(f.env.ErrOut, "Ignored, since only %ss are planned: %s\n", profileKind.Kind, strings.Join(ignored, ", "))
+		fmt.Fprintf(f.env.ErrOut, "Ignored objects that are not %ss: %s\n", profileKind.Kind, strings.Join(ignored, ", "))
 	}
 	c, err := f.env.connect()
 	if err != nil {
@@ -168,7 +168,7 @@ func previewVolumes(ctx context.Context, c client.Client, settings managerSettin
 	case err != nil:
 		return nil, "", err
 	case unknown != "":
-		return nil, "what changes for volumes: " + unknown, nil
+		return nil, "changes of volumes: " + unknown, nil
 	}
 	out := volumeplan.PreviewVolumes(names, s)
 	return &out, "", nil

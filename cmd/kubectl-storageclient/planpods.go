@@ -84,7 +84,7 @@ func podsOf(ctx context.Context, c client.Client, options map[string]v1alpha1.Dr
 	}
 	counts, err = countPods(ctx, c, options)
 	if apierrors.IsForbidden(err) {
-		return nil, "how many pods would be evicted: you may not list Pods", nil
+		return nil, "number of evicted pods: no permission to list Pods", nil
 	}
 	return counts, "", err
 }

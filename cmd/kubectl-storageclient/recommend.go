@@ -18,16 +18,16 @@ import (
 	"github.com/storageclient/operator/controllers/trial/plan"
 )
 
-const recommendLong = `Measure what the mounts of a PersistentVolumeClaim's volume do, and say what would help: each finding with what was seen, what is
-expected of the change, what speaks against it and where that is known from, and a profile that can be applied at the end. Or that no
-setting of the client will help, and why; or that nothing stands out.
+const recommendLong = `Measure the mounts of a PersistentVolumeClaim's volume and recommend settings. Each finding contains the measured values, the expected
+effect, the risk, and the source. The output ends with a profile that you can apply. If no setting of the client helps, the output
+explains why.
 
-Counters of the kernel are read at the beginning and at the end of the window, on up to 16 of the nodes that have the volume mounted. No
-mount is touched, and nothing is changed. Let the work run that is to get faster.
+The kernel's counters are read at the start and at the end of the window, on up to 16 nodes that have the volume mounted. Mounts and
+settings do not change. Run the workload that you want to speed up during the window.
 
-It makes a StorageClientTrial of workload Observe, which is deleted at the end, also by Ctrl-C. It takes the right to create, get and delete
-storageclienttrials in the namespace, as the role edit has it. With the right to get the PersistentVolumeClaim, and to list
-storageclientprofiles and persistentvolumes, the profile that selects the volume is changed; without, a new one is proposed.`
+The command creates a StorageClientTrial with the workload Observe, and deletes it at the end, also after Ctrl-C. You need permission to
+create, get, and delete storageclienttrials in the namespace, as in the role edit. If you can also get the PersistentVolumeClaim and list
+storageclientprofiles and persistentvolumes, the output changes the profile that selects the volume. Otherwise, it proposes a new profile.`
 
 // startTimeout is the time that nodes have to start, in addition to the window.
 const startTimeout = 5 * time.Minute
@@ -41,7 +41,7 @@ func recommendCommand(env *environment) *cobra.Command {
 	o := &recommendOptions{}
 	cmd := &cobra.Command{
 		Use:     "recommend CLAIM",
-		Short:   "Measure what a volume's mounts do, and say what would help, or that nothing will",
+		Short:   "Measure the mounts of a volume and recommend settings",
 		Long:    recommendLong,
 		Args:    cobra.ExactArgs(1),
 		Example: "  kubectl storageclient recommend tools -n eda --window 10m\n  kubectl storageclient recommend tools -n eda -o yaml",
@@ -53,7 +53,7 @@ func recommendCommand(env *environment) *cobra.Command {
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().DurationVar(&o.window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "how long to measure: 10s to 1h")
+	cmd.Flags().DurationVar(&o.window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "measurement time: 10s to 1h")
 	return cmd
 }
 
@@ -119,7 +119,7 @@ func (s *observed) readVolumeClaim(ctx context.Context, key client.ObjectKey) er
 	case apierrors.IsForbidden(err):
 		return nil
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("get PersistentVolumeClaim %s: %w\nList them with: kubectl get pvc -n %s, or name another namespace with -n", key, err, key.Namespace)
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w\nList the PersistentVolumeClaims with: kubectl get pvc -n %s, or set another namespace with -n", key, err, key.Namespace)
 	case err != nil:
 		return fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
 	case volumeClaim.Spec.VolumeName == "" || volumeClaim.Status.Phase != corev1.ClaimBound:

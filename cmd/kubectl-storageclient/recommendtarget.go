@@ -37,7 +37,7 @@ func (s *observed) target(ctx context.Context, r view.Recommendation) (t recomme
 		return t, nil, err
 	}
 	if s.volumeClaim == nil {
-		return t, []string{"You may not read the PersistentVolumeClaim: whether a profile selects it already is not known, and the rule of a new one selects its whole namespace."}, nil
+		return t, []string{"No permission to read the PersistentVolumeClaim: a profile may already select it, and the rule of the new profile selects its whole namespace."}, nil
 	}
 	if len(s.volumeClaim.Labels) > 0 {
 		t.Selector.ClaimSelector = &metav1.LabelSelector{MatchLabels: s.volumeClaim.Labels}
@@ -51,10 +51,10 @@ func (s *observed) target(ctx context.Context, r view.Recommendation) (t recomme
 		err = s.client.List(ctx, &profiles)
 	}
 	if apierrors.IsForbidden(err) {
-		return t, []string{"You may not read profiles or the volume: whether a profile selects it already is not known, and the proposal is a new one."}, nil
+		return t, []string{"No permission to read profiles or the volume: a profile may already select it, and the proposal is a new profile."}, nil
 	}
 	if err != nil {
-		return t, nil, fmt.Errorf("read volume %s and the profiles: %w", s.trial.Status.Volume, err)
+		return t, nil, fmt.Errorf("read PersistentVolume %s and profiles: %w", s.trial.Status.Volume, err)
 	}
 	for i := range profiles.Items {
 		t.Priority = max(t.Priority, min(profiles.Items[i].Spec.Priority+1, 1000000))
@@ -92,7 +92,7 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 	var volumes corev1.PersistentVolumeList
 	var volumeClaims corev1.PersistentVolumeClaimList
 	if s.client.List(ctx, &volumes) != nil || s.client.List(ctx, &volumeClaims, client.InNamespace(s.trial.Namespace)) != nil {
-		return []string{"You may not list volumes: which others a new profile's rule selects is not known."}
+		return []string{"No permission to list volumes: the rule of the new profile may select other volumes."}
 	}
 	bound := map[string]*corev1.PersistentVolumeClaim{}
 	for i := range volumeClaims.Items {
@@ -110,7 +110,7 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 		return nil
 	}
 	slices.Sort(claimNames)
-	return []string{fmt.Sprintf("The rule of a new profile selects %s too: give the PersistentVolumeClaim a label of its own, and select that, if they are not meant.", text.List(claimNames))}
+	return []string{fmt.Sprintf("The rule of the new profile also selects %s. To exclude them, add a unique label to the PersistentVolumeClaim and select this label.", text.List(claimNames))}
 }
 
 // hostnames returns the labels by which a profile selects nodes. If the user cannot read Nodes, it returns the node names, which are

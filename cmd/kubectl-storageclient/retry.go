@@ -15,7 +15,7 @@ import (
 func retryCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry PROFILE [NODE]",
-		Short: "Forget failed reboots, of all nodes or of one, and try the same boot settings again",
+		Short: "Clear failed reboots of all nodes or of one node, and try the same settings again",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			node := ""

@@ -18,7 +18,7 @@ func serversCommand(env *environment) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "servers",
-		Short: "Show storage servers: the nodes, connections and volumes of each, who gets no answer, and what mounts do not agree on",
+		Short: "Show storage servers: nodes, connections, volumes, missing responses, and differences between mounts",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withHint(showServers(cmd.Context(), env, o))

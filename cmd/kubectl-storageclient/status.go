@@ -32,7 +32,7 @@ func statusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
 		Use:   "status [PROFILE...]",
-		Short: "Show whether profiles are done and, if not, what they are waiting for",
+		Short: "Show whether profiles are done, and if not, why",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd.Context(), env, args)
 			cmd.SilenceErrors = errors.As(err, new(exitError))
@@ -40,9 +40,9 @@ func statusCommand(env *environment) *cobra.Command {
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations and stale mounts of all profiles")
+	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations, and stale mounts of all profiles")
 	cmd.Flags().BoolVar(&o.pods, "pods", false, "show pods with stale mounts by name instead of UID (lists the pods of their nodes)")
-	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "end with 0 where all profiles are done, 2 where some are not, 1 on an error")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "exit with 0 if all profiles are done, 2 if some are not, 1 on an error")
 	return cmd
 }
 

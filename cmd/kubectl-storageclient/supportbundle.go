@@ -38,16 +38,17 @@ func supportBundleCommand(env *environment) *cobra.Command {
 	var noRedact bool
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Collect what somebody who helps needs to see, in one archive, without secrets and addresses",
-		Long: "Collect profiles, client nodes, Nodes, volumes, events, logs of the manager and of agents, and what the rollout remembers, in one " +
-			".tar.gz. No Secret is read. IP addresses, servers and mount sources get pseudonyms. Read the archive before you send it.",
+		Short: "Collect diagnostics for support in one archive, without secrets and addresses",
+		Long: "Collect profiles, StorageClientNodes, Nodes, volumes, events, logs of the manager and of agents, and the recorded state of the " +
+			"rollout in one .tar.gz archive. The command reads no Secret. It replaces IP addresses, servers, and mount sources with pseudonyms. " +
+			"Review the archive before you send it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return writeSupportBundle(cmd.Context(), env, file, noRedact)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, - for the standard output; default: storage-client-support-TIME.tar.gz here")
-	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "keep addresses, servers and mount sources")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, or - for standard output; default: storage-client-support-TIME.tar.gz in the current directory")
+	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "keep addresses, servers, and mount sources")
 	return cmd
 }
 
@@ -80,7 +81,7 @@ func writeSupportBundle(ctx context.Context, env *environment, file string, noRe
 func writeNewFile(name string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("create support bundle: %w: give another name, in a directory that is there, with --file", err)
+		return fmt.Errorf("create support bundle: %w: set a new file in an existing directory with --file", err)
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		return errors.Join(fmt.Errorf("write support bundle %s: %w", name, err), os.Remove(name))
@@ -103,9 +104,9 @@ func (c *collector) collect(ctx context.Context) error {
 	}
 	c.AddYAML("profiles.yaml", trimAll(c, "profiles", profiles.Items, c.Redactor.TrimProfile))
 	var clientNodes v1alpha1.StorageClientNodeList
-	if c.list(ctx, "client nodes", &clientNodes) {
+	if c.list(ctx, "StorageClientNodes", &clientNodes) {
 		c.clientNodes = clientNodes.Items
-		c.AddYAML("storageclientnodes.yaml", trimAll(c, "client nodes", clientNodes.Items, c.Redactor.TrimClientNode))
+		c.AddYAML("storageclientnodes.yaml", trimAll(c, "StorageClientNodes", clientNodes.Items, c.Redactor.TrimClientNode))
 	}
 	var nodes corev1.NodeList
 	if c.list(ctx, "Nodes", &nodes) {
@@ -125,12 +126,12 @@ func (c *collector) collect(ctx context.Context) error {
 func (c *collector) collectVolumeStates(ctx context.Context) {
 	settings, err := readManagerSettings(ctx, c.client, managerFlags{})
 	if err != nil {
-		c.AddMissing("what becomes of volumes", err)
+		c.AddMissing("states of volumes", err)
 		return
 	}
 	listed, _, err := listVolumes(ctx, c.env, c.client, "", settings.allow)
 	if err != nil {
-		c.AddMissing("what becomes of volumes", err)
+		c.AddMissing("states of volumes", err)
 		return
 	}
 	c.AddYAML("volumes-judged.yaml", listed)
@@ -272,15 +273,15 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 func (c *collector) report(env *environment, file string, noRedact bool) error {
 	lines := []string{fmt.Sprintf("Wrote %s (%s).", file, text.Count(len(c.Files())+1, "file"))}
 	if noRedact {
-		lines = append(lines, "It holds addresses, servers and mount sources.")
+		lines = append(lines, "It contains addresses, servers, and mount sources.")
 	}
 	if len(c.Missing) > 0 {
-		lines = append(lines, "Left out:")
+		lines = append(lines, "Omitted:")
 		for _, entry := range c.Missing {
 			lines = append(lines, "  "+entry)
 		}
 	}
-	lines = append(lines, "Read it before you send it to anybody.")
+	lines = append(lines, "Review it before you send it.")
 	_, err := fmt.Fprintln(env.Out, strings.Join(lines, "\n"))
 	return err
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-const trialLong = `Compare the mount options of a PersistentVolumeClaim's volume with others, by the same work on mounts that are nobody's: those that a
-profile's rules would give it (--profile), or options of your own (--options).
+const trialLong = `Compare the mount options of a PersistentVolumeClaim's volume with a candidate. The candidate is the mount options that a profile
+declares (--profile), or your own options (--options). Both run the same workload on isolated test mounts.
 
-A node with an agent mounts the volume again and again in a network namespace of its own, in rounds of three passes: with the volume's list,
-with the same list once more, and with the candidate. What differs between the first two is noise. Requests are counted, times are measured
-with an interval, and a difference is called one only beyond the noise. The volume, and the pods that use it, are not touched.
+A node with an agent mounts the volume repeatedly in a separate network namespace. Each round has three passes: with the volume's mount
+options, with the same options again, and with the candidate. The difference between the first two is noise. The trial counts requests
+and measures times with an interval. It reports a difference only if it exceeds the noise. The volume and its pods are not affected.
 
-SMB, NFS with Kerberos, TLS or RDMA, and servers that let no pods in are measured by clones of the volume through its driver, each on a node
-without mounts of its server: about a minute a pass.
+The CSI driver mounts clones of these volumes instead: SMB; NFS with Kerberos, TLS, or RDMA; volumes of servers that reject pods. Each
+clone is on a node without mounts of the server. A pass takes about one minute.
 
-The work only reads, unless --allow-writes is given.
+The workload only reads, unless you set --allow-writes.
 
-It takes the right to create, get and delete storageclienttrials in the namespace, as the role edit has it, and with --options the verb try
-on storageclientprofiles. The trial is deleted at the end, also by Ctrl-C, unless --keep is given.`
+You need permission to create, get, and delete storageclienttrials in the namespace, as in the role edit. For --options, you also need the
+verb try on storageclientprofiles. The command deletes the trial at the end, also after Ctrl-C, unless you set --keep.`
 
 type trialOptions struct {
 	output      output
@@ -46,7 +46,7 @@ func trialCommand(env *environment) *cobra.Command {
 	o := &trialOptions{}
 	cmd := &cobra.Command{
 		Use:   "trial CLAIM",
-		Short: "Compare a volume's mount options with others, by the same work on mounts that are nobody's",
+		Short: "Compare a volume's mount options with others on isolated test mounts",
 		Long:  trialLong,
 		Args:  cobra.ExactArgs(1),
 		Example: "  kubectl storageclient trial projects -n eda --profile azure-files-large-directories --workload ListDirectory --path src\n" +
@@ -62,17 +62,17 @@ func trialCommand(env *environment) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVarP((*string)(&o.output), "output", "o", "", "output format: "+htmlFormat+", "+listFormats())
-	flags.StringVar(&o.profile, "profile", "", "profile whose rules make the candidate")
-	flags.StringSliceVar(&o.options, "options", nil, "mount options that make the candidate, in place of a profile")
-	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory), "Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential")
-	flags.StringVar(&o.path, "path", "", "directory of the volume to work in; its root by default")
-	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "user ID that works, never 0")
-	flags.BoolVar(&o.allowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a directory of their own and remove it")
-	flags.Int32Var(&o.rounds, "rounds", 0, "rounds to run, at most 40; 0: as many as a decision needs")
-	flags.StringVar(&o.metric, "metric", "", "what the candidate is to have less of: Seconds (default), Operations, Bytes or an operation such as GETATTR")
-	flags.Int32Var(&o.better, "better-by", 10, "smallest difference that matters, in percent")
-	flags.DurationVar(&o.timeout, "timeout", v1alpha1.DefaultTrialTimeoutSeconds*time.Second, "how long the trial may take: 1m to 24h")
-	flags.BoolVar(&o.keep, "keep", false, "leave the trial, with all that was measured")
+	flags.StringVar(&o.profile, "profile", "", "profile whose rules define the candidate")
+	flags.StringSliceVar(&o.options, "options", nil, "mount options of the candidate, instead of a profile")
+	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory), "workload: Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, or WriteSequential")
+	flags.StringVar(&o.path, "path", "", "directory in the volume; default: its root")
+	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "user ID of the workload, never 0")
+	flags.BoolVar(&o.allowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a separate directory and remove it")
+	flags.Int32Var(&o.rounds, "rounds", 0, "number of rounds, at most 40; 0: as many as a decision needs")
+	flags.StringVar(&o.metric, "metric", "", "metric that the candidate should reduce: Seconds (default), Operations, Bytes, or an operation such as GETATTR")
+	flags.Int32Var(&o.better, "better-by", 10, "smallest relevant difference, in percent")
+	flags.DurationVar(&o.timeout, "timeout", v1alpha1.DefaultTrialTimeoutSeconds*time.Second, "maximum duration of the trial: 1m to 24h")
+	flags.BoolVar(&o.keep, "keep", false, "keep the trial with all its measurements")
 	return cmd
 }
 

@@ -33,7 +33,7 @@ func followTrial(ctx context.Context, env *environment, c client.Client, trial *
 		return nil, err
 	}
 	w := &trialWait{env: env, client: c, trial: trial, start: env.now()}
-	w.printLine("Made StorageClientTrial " + trial.Namespace + "/" + trial.Name)
+	w.printLine("Created StorageClientTrial " + trial.Namespace + "/" + trial.Name)
 	if !keep {
 		defer w.remove(ctx)
 	}
@@ -51,14 +51,14 @@ func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageCl
 	}
 	if apierrors.IsForbidden(err) {
 		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
-		return errors.New(err.Error() + "\n" + permissionHint("a Role in "+trial.Namespace+", as storage-client-trial-editor has it", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
+		return errors.New(err.Error() + "\n" + permissionHint("a Role in "+trial.Namespace+", as in storage-client-trial-editor", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
 	}
 	return err
 }
 
 // permissionHint returns a message with the RBAC rule that the user needs.
 func permissionHint(scope, group, resource, verbs string) string {
-	return fmt.Sprintf("You lack a right: ask for this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", scope, group, resource, verbs)
+	return fmt.Sprintf("Missing permission; request this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", scope, group, resource, verbs)
 }
 
 // trialWait waits until one trial finishes.
@@ -78,7 +78,7 @@ func (w *trialWait) remove(ctx context.Context) {
 	defer cancel()
 	object := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: w.trial.Namespace, Name: w.trial.Name}}
 	if err := client.IgnoreNotFound(w.client.Delete(deleteCtx, object)); err != nil {
-		w.printLine(fmt.Sprintf("Cannot delete the trial, do so yourself: kubectl delete sct %s -n %s: %v", object.Name, object.Namespace, err))
+		w.printLine(fmt.Sprintf("Could not delete the trial. Delete it with: kubectl delete sct %s -n %s. Error: %v", object.Name, object.Namespace, err))
 	}
 }
 
@@ -88,7 +88,7 @@ func (w *trialWait) wait(ctx context.Context) error {
 	for {
 		done, err := w.poll(ctx)
 		if ctx.Err() != nil {
-			return errors.New("ended before the trial was; its work is taken away")
+			return errors.New("interrupted before the trial finished")
 		}
 		if done || err != nil {
 			return err
@@ -106,7 +106,7 @@ func (w *trialWait) poll(ctx context.Context) (done bool, err error) {
 	key := types.NamespacedName{Namespace: w.trial.Namespace, Name: w.trial.Name}
 	if err := w.client.Get(ctx, key, live); err != nil {
 		if apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("somebody has deleted StorageClientTrial %s", key)
+			return false, fmt.Errorf("StorageClientTrial %s was deleted", key)
 		}
 		return false, fmt.Errorf("get StorageClientTrial %s: %w", key, err)
 	}
@@ -114,7 +114,7 @@ func (w *trialWait) poll(ctx context.Context) (done bool, err error) {
 	complete := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.TrialConditionComplete)
 	if complete == nil {
 		if w.env.now().After(w.start.Add(managerTimeout)) {
-			return false, fmt.Errorf("the manager has taken no notice of the trial within %s: it does not run, or is older than this plugin", managerTimeout)
+			return false, fmt.Errorf("the manager did not start the trial within %s: check that it runs and is not older than this plugin", managerTimeout)
 		}
 		return false, nil
 	}

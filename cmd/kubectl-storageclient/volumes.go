@@ -22,8 +22,8 @@ import (
 
 // addAllowFlags adds the manager's flags that extend the catalogue.
 func (g *managerFlags) addAllowFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated; default: read off its Deployment")
-	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated; default: read off its Deployment")
+	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil, "value of the manager's --allow-parameter; can be repeated; default: read from its Deployment")
+	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil, "value of the manager's --allow-filesystem; can be repeated; default: read from its Deployment")
 }
 
 func volumesCommand(env *environment) *cobra.Command {
@@ -32,7 +32,7 @@ func volumesCommand(env *environment) *cobra.Command {
 	var volumeNames []string
 	cmd := &cobra.Command{
 		Use:   "volumes [PROFILE]",
-		Short: "Show volumes: mount options now and wanted, how each stands and why, and what to do",
+		Short: "Show volumes: current and desired mount options, state, reason, and remedy",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
@@ -42,7 +42,7 @@ func volumesCommand(env *environment) *cobra.Command {
 			return showVolumes(cmd.Context(), env, name, volumeNames, overrides, o)
 		},
 	}
-	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "show this PersistentVolume only; may be repeated")
+	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "show only this PersistentVolume; can be repeated")
 	o.addFlag(cmd)
 	overrides.addAllowFlags(cmd)
 	return cmd
@@ -69,7 +69,7 @@ func showVolumes(ctx context.Context, env *environment, name string, volumeNames
 	listed, isHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 	if apierrors.IsForbidden(err) {
 		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
-		return errors.New(err.Error() + ": ask for the right to list persistentvolumes, persistentvolumeclaims and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
+		return errors.New(err.Error() + ": request permission to list persistentvolumes, persistentvolumeclaims, and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
 	}
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func suggestVolume(ctx context.Context, c client.Client, err error, name string)
 		}
 	}
 	if len(bound) > 0 {
-		return fmt.Errorf("%w. A PersistentVolumeClaim has that name: give its volume: %s", err, text.Join(bound, ", "))
+		return fmt.Errorf("%w. A PersistentVolumeClaim has this name; use its volume: %s", err, text.Join(bound, ", "))
 	}
 	return suggestName(ctx, c, volumeKind, err, name)
 }
@@ -142,7 +142,7 @@ func heldReason(profile *v1alpha1.StorageClientProfile, isHeld bool) string {
 	case !isHeld || profile == nil:
 		return ""
 	case profile.Spec.Mode == v1alpha1.ModePlan:
-		return "Mode is Plan: nothing is written until mode is Enforce."
+		return "Mode is Plan: changes are not applied until mode is Enforce."
 	}
-	return "Profile " + profile.Name + " is paused, or everything is: nothing is written until it is resumed."
+	return "Profile " + profile.Name + " is paused, or all profiles are: changes are not applied until you resume."
 }

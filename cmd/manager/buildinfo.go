@@ -19,7 +19,7 @@ func buildInfo() prometheus.Collector {
 	}
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "storageclient_build_info",
-		Help:        "The running build: 1, with version, revision and Go release as labels.",
+		Help:        "Information about the running build: always 1, with the version, the revision, and the Go release as labels.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion},
 	})
 	gauge.Set(1)

@@ -30,7 +30,7 @@ func limitMemory() error {
 	}
 	limit, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || limit <= 0 {
-		return fmt.Errorf("environment variable %s: %q: want a number of bytes above 0, or no such variable", memoryLimitVariable, value)
+		return fmt.Errorf("environment variable %s: %q: must be a number of bytes above 0, or unset", memoryLimitVariable, value)
 	}
 	debug.SetMemoryLimit(limit / 100 * heapShare)
 	return nil

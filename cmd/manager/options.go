@@ -57,20 +57,20 @@ func (p *patterns) Set(value string) error {
 
 func bindFlags(flags *flag.FlagSet) *options {
 	o := &options{}
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among several managers. Required wherever more than one may run.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to those whom the API server lets read /metrics. 0: none.")
-	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
-	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, e.g. 127.0.0.1:6060, for finding out what the manager is busy with. Empty: none.")
-	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
-	flags.StringVar(&o.webhookCertificates, "webhook-certificates", certificatesSelf, "Who keeps the webhooks' certificate, in the Secret storage-client-webhook, and the caBundle of their configurations. Self: the manager. Given: somebody else; the manager serves what it finds there.")
-	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
-	flags.StringVar(&o.maxConcurrentLive, "max-concurrent-live", v1alpha1.DefaultClusterMaxConcurrentLive, "How many of the cluster's nodes may take changed live settings at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1. A node that still bears the taint of --untuned-taint takes no place once its settings are proven elsewhere.")
-	flags.DurationVar(&o.minLiveSoak, "min-live-soak", time.Minute, "For how long at least the canary of changed settings stays well before other nodes follow, whatever profiles say.")
-	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "For how long a node that no profile selects uses up --max-unavailable while it is not Ready or cordoned. 0: until it is back.")
-	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned. Another key has to stand in the variable untunedTaint of the ValidatingAdmissionPolicy storage-client-manager-nodes as well.")
-	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
-	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. With a \"=\", of a key and a value below the catalogue's floor. May be given more than once. The agents need the same flag.")
-	flags.Var(&o.allowedFilesystems, "allow-filesystem", "Directory, e.g. /scratch, at and below which profiles may set mount options of host file systems, beyond /mnt, /data, /srv and applications' directories in /var/lib. May be given more than once. The agents need the same flag.")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader. Required if more than one manager can run")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to clients with permission to get /metrics. 0 disables it")
+	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0 disables it")
+	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, for example 127.0.0.1:6060. Empty disables it")
+	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0 disables them")
+	flags.StringVar(&o.webhookCertificates, "webhook-certificates", certificatesSelf, "Owner of the certificate in the Secret storage-client-webhook and of the caBundle in the webhook configurations. Self: the manager. Given: another controller or user; the manager only serves the certificate")
+	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "Maximum number of nodes of the cluster that can be unavailable at the same time, even if profiles allow more: at least 1, or 1% to 100%, rounded down to at least 1")
+	flags.StringVar(&o.maxConcurrentLive, "max-concurrent-live", v1alpha1.DefaultClusterMaxConcurrentLive, "Maximum number of nodes of the cluster that can apply changed live settings at the same time, even if profiles allow more: at least 1, or 1% to 100%, rounded down to at least 1. A node with the taint of --untuned-taint does not count after its settings are proven on another node")
+	flags.DurationVar(&o.minLiveSoak, "min-live-soak", time.Minute, "Minimum time that the canary of changed settings must stay healthy before other nodes follow, even if profiles allow less")
+	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "Time for which a node that no profile selects counts against --max-unavailable while it is not Ready or cordoned. 0 means until it is back")
+	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that the manager removes after a node is tuned. If you change it, also change the variable untunedTaint of the ValidatingAdmissionPolicy storage-client-manager-nodes")
+	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 or more for debugging")
+	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, for example sysctl/vm\\.swappiness, that profiles can set in addition to the catalogue. With \"=\", it matches a key and a value below the catalogue's minimum. Can be repeated. The agents need the same flag")
+	flags.Var(&o.allowedFilesystems, "allow-filesystem", "Directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to /mnt, /data, /srv, and application directories in /var/lib. Can be repeated. The agents need the same flag")
 	return o
 }
 

@@ -41,18 +41,18 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	var o localOptions
 	set := flag.NewFlagSet("node-agent "+command, flag.ContinueOnError)
 	set.SetOutput(stderr)
-	set.Var(&o.files, "f", `file of StorageClientProfiles in YAML or JSON, "-" for standard input; may be given more than once`)
-	set.StringVar(&o.hostRoot, "host-root", "/", "root of the host, or of an image's tree without a running kernel")
-	set.StringVar(&o.output, "o", "text", "format of the report: "+strings.Join(report.Formats, ", "))
+	set.Var(&o.files, "f", `file with StorageClientProfiles in YAML or JSON, or - for standard input; can be repeated`)
+	set.StringVar(&o.hostRoot, "host-root", "/", "root directory of the host, or of an image tree without a running kernel")
+	set.StringVar(&o.output, "o", "text", "report format: "+strings.Join(report.Formats, ", "))
 	set.Var(&o.allow, "allow-parameter",
-		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+		"regular expression of canonical keys that are accepted in addition to the catalogue; can be repeated")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	if command == report.Apply {
 		set.BoolVar(&o.noConfirm, "no-confirm", false,
-			"keep settings that touch the network without a new connection to a server that this machine mounts from to prove them")
+			"keep settings that affect the network without testing them with a new connection to a mounted server")
 	}
 	if command == report.Observe {
-		set.DurationVar(&o.window, "window", 0, "say what the mounts do for this long, and what would help, in the place of how settings stand; up to 1h")
+		set.DurationVar(&o.window, "window", 0, "measure the mounts for this time and recommend settings, instead of reporting the state of settings; up to 1h")
 	}
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)
@@ -68,7 +68,7 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	case o.window != 0 && (o.window < time.Second || o.window > time.Hour):
 		return o, fmt.Errorf("--window %s: must be from 1s to 1h", o.window)
 	case o.window != 0 && len(o.files) > 0:
-		return o, errors.New("--window looks at mounts and not at settings: leave out -f")
+		return o, errors.New("--window measures mounts, not settings: remove -f")
 	}
 	return o, nil
 }
@@ -115,7 +115,7 @@ func observeMounts(ctx context.Context, o localOptions, stdout, stderr io.Writer
 	}
 	defer fs.Close()
 	if !fs.RunsKernel() {
-		return fmt.Errorf("--window: %s is an image, in which nothing is mounted", o.hostRoot)
+		return fmt.Errorf("--window: %s is an image without mounts", o.hostRoot)
 	}
 	fmt.Fprintf(stderr, "Reading counters for %s ...\n", o.window)
 	sampler := sample.Sampler{Mounts: mounts.NewReader(fs.AsReadOnly(), mounts.DefaultKubeletDir), Sockets: sockets.Read, Clock: clock.RealClock{}}

@@ -16,27 +16,27 @@ import (
 
 const usage = `usage: node-agent COMMAND
 
-  run      keep this node as its StorageClientNode says ("node-agent run -h" lists the flags)
+  run      apply the settings of this node's StorageClientNode ("node-agent run -h" lists the flags)
   version  print the version
 
-  trial-runner  mount volumes once for the agent of this node, in a network that is not the node's; takes no flags
-  trial-hold    stay until told to end, in the Pod of a clone of a volume; its probe is trial-read, which reads the clone's root
-  trial-pass    do the work of one pass there and write what was counted to /dev/termination-log
+  trial-runner  run test mounts for the agent of this node in a separate network namespace; has no flags
+  trial-hold    wait for a signal in the Pod of a volume's clone; its probe is trial-read, which reads the root directory of the clone
+  trial-pass    run one pass of a workload in that Pod and write the result to /dev/termination-log
 
-Without a cluster, once, on this machine or on an image's tree (--host-root); each writes a report and never reboots:
+These commands run once, without a cluster, on this machine or on an image tree (--host-root). They print a report and never reboot:
 
-  plan     -f PROFILE    show what apply would do; changes nothing
-  apply    -f PROFILE    set what the profiles declare, restore what they no longer do, stage boot arguments
-  observe  [-f PROFILE]  compare the machine with the profiles, or with what was applied last
-  observe  --window 60s  show what the mounts do for a minute, and which setting would help or that none will
+  plan     -f PROFILE    show the changes that apply would make
+  apply    -f PROFILE    apply the profiles, restore settings that they no longer declare, stage kernel arguments
+  observe  [-f PROFILE]  compare the machine with the profiles, or with the last applied settings
+  observe  --window 60s  measure the mounts for 60 seconds and recommend settings, if any help
   restore  [-f PROFILE]  restore the original values from the journal
-  workload --name NAME --path DIRECTORY  list, read, create or write, to see what a mount makes of it
+  workload --name NAME --path DIRECTORY  list, read, create, or write files to measure a mount
 
-Several profiles, from several -f or in one file, are merged as on a node. A host root without a running kernel is an
-image: files and the boot menu are written, live values are not touched.
+Profiles from several -f flags or from one file are merged as on a node. A host root without a running kernel is an
+image: the commands write files and the boot menu, and do not change live values.
 
-Exit code: 0: as declared (plan: this host can take it; apply: may still need a reboot, see the report),
-1: an error, nothing or only a part was done, 2: not as declared, the report says what and why.
+Exit code: 0: as declared (plan: this host supports the profiles; apply: a reboot can still be required, see the report),
+1: error; nothing or only a part was applied, 2: not as declared; see the report.
 `
 
 func main() {

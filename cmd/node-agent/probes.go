@@ -52,7 +52,7 @@ func serve(ctx context.Context, listener net.Listener, endpoint string, handler 
 	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "what", endpoint)
+			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "endpoint", endpoint)
 		}
 	}()
 	return server
@@ -60,8 +60,8 @@ func serve(ctx context.Context, listener net.Listener, endpoint string, handler 
 
 func probeHandler(s state) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", handleProbe(s.Alive, "the loop has been stuck for too long"))
-	mux.HandleFunc("GET /readyz", handleProbe(s.Ready, "no status has been written yet"))
+	mux.HandleFunc("GET /healthz", handleProbe(s.Alive, "agent loop is stuck"))
+	mux.HandleFunc("GET /readyz", handleProbe(s.Ready, "agent has not written a status yet"))
 	return mux
 }
 

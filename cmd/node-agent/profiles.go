@@ -46,7 +46,7 @@ func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile
 		}
 	}
 	if len(profiles) == 0 {
-		return nil, fmt.Errorf("read profile %s: no StorageClientProfile in it", file)
+		return nil, fmt.Errorf("read profile %s: file contains no StorageClientProfile", file)
 	}
 	return profiles, nil
 }
@@ -72,7 +72,7 @@ func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 		return nil, nil
 	}
 	if content["apiVersion"] != v1alpha1.GroupVersion.String() || content["kind"] != "StorageClientProfile" {
-		return nil, fmt.Errorf("it is %v %v, not %s StorageClientProfile", content["apiVersion"], content["kind"], v1alpha1.GroupVersion)
+		return nil, fmt.Errorf("object is %v %v: must be %s StorageClientProfile", content["apiVersion"], content["kind"], v1alpha1.GroupVersion)
 	}
 	var profile v1alpha1.StorageClientProfile
 	if err := decodeStrictly(document, &profile); err != nil {
@@ -84,7 +84,7 @@ func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 // checkShape validates the fields that determine whether and how settings are applied and removed, like the API server.
 func checkShape(p *v1alpha1.StorageClientProfile) error {
 	if p.Name == "" {
-		return errors.New("metadata.name: is required")
+		return errors.New("metadata.name: required")
 	}
 	spec := p.Spec.WithDefaults()
 	if modes := []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModePlan}; !slices.Contains(modes, spec.Mode) {

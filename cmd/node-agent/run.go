@@ -39,8 +39,8 @@ type options struct {
 	verbosity                                                int
 }
 
-const allowFilesystemUsage = "directory, e.g. /scratch, at and below which mount options of host file systems may be set, beyond " +
-	"/mnt, /data, /srv and applications' directories in /var/lib; may be given more than once"
+const allowFilesystemUsage = "directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to " +
+	"/mnt, /data, /srv, and application directories in /var/lib; can be repeated"
 
 // patterns is the value of a flag that can be repeated.
 type patterns []string
@@ -56,18 +56,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	set := flag.NewFlagSet("node-agent run", flag.ContinueOnError)
 	set.SetOutput(stderr)
-	set.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this Node; default: the environment's NODE_NAME")
-	set.StringVar(&o.hostRoot, "host-root", "/host", "where the host's root is mounted")
-	set.StringVar(&o.kubeletDir, "kubelet-dir", mounts.DefaultKubeletDir, "the kubelet's root directory on the host")
-	set.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file, outside a cluster")
+	set.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this Node; default: environment variable NODE_NAME")
+	set.StringVar(&o.hostRoot, "host-root", "/host", "mount point of the host's root directory")
+	set.StringVar(&o.kubeletDir, "kubelet-dir", mounts.DefaultKubeletDir, "root directory of the kubelet on the host")
+	set.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file, for use outside a cluster")
 	set.StringVar(&o.probeAddress, "health-probe-bind-address", "127.0.0.1:9809",
-		"address of /healthz and /readyz; the agent is in the node's network, so loopback is the node's own")
+		"address of /healthz and /readyz; the agent uses the network of the node, so a loopback address is reachable only on the node")
 	set.StringVar(&o.metricsAddress, "metrics-bind-address", metrics.Off,
-		"loopback address and port of /metrics, e.g. 127.0.0.1:9810, for a scraper on the node itself: callers are not authenticated; 0: none")
+		"loopback address and port of /metrics, for example 127.0.0.1:9810, for a scraper on the node; callers are not authenticated; 0 disables it")
 	set.BoolVar(&o.metricsSecure, "metrics-secure", false,
-		"serve metrics over TLS, to those whom the API server lets read /metrics; --metrics-bind-address may then be an address of the node that others reach")
+		"serve metrics over TLS to clients with permission to get /metrics; --metrics-bind-address can then be an address that is reachable from outside the node")
 	set.Var(&o.allow, "allow-parameter",
-		"regular expression of canonical keys that are accepted beyond the catalogue or, with a \"=\", of a key and a value below its floor; may be given more than once")
+		"regular expression of canonical keys that are accepted in addition to the catalogue; with \"=\", of a key and a value below the catalogue's minimum; can be repeated")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
 	if err := set.Parse(args); err != nil {
@@ -86,7 +86,7 @@ func (o options) checkMetrics() error {
 	check := metrics.CheckAddress
 	switch {
 	case o.metricsSecure && o.metricsAddress == metrics.Off:
-		return errors.New("--metrics-secure needs --metrics-bind-address, e.g. [$(HOST_IP)]:9810")
+		return errors.New("--metrics-secure requires --metrics-bind-address, for example [$(HOST_IP)]:9810")
 	case o.metricsSecure:
 		check = metrics.CheckSecureAddress
 	}

@@ -53,10 +53,10 @@ func passOnClone(args []string, stderr io.Writer) error {
 	var work probe.Work
 	set := flag.NewFlagSet("node-agent "+trialPass, flag.ContinueOnError)
 	set.SetOutput(stderr)
-	set.StringVar(&work.Name, "name", "", fmt.Sprintf("kind of work, one of %v", workload.Names))
-	set.StringVar(&work.Path, "path", ".", "directory of the volume to work in")
-	set.DurationVar(&work.Pause, "pause", 0, "how long to wait before the work is repeated")
-	set.BoolVar(&work.AllowWrites, "allow-writes", false, "allow work that writes into a directory of its own and removes it")
+	set.StringVar(&work.Name, "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
+	set.StringVar(&work.Path, "path", ".", "directory in the volume")
+	set.DurationVar(&work.Pause, "pause", 0, "pause before the workload is repeated")
+	set.BoolVar(&work.AllowWrites, "allow-writes", false, "allow workloads that write into a separate directory and remove it")
 	if err := set.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
 	}
@@ -72,7 +72,7 @@ func passOnClone(args []string, stderr io.Writer) error {
 func writeMessage(file string, pass v1alpha1.ClonePass) error {
 	message := pass.Encode()
 	if len(message) > v1alpha1.MaxClonePassBytes {
-		return fmt.Errorf("what was measured has %d bytes, which is more than Kubernetes keeps", len(message))
+		return fmt.Errorf("result has %d bytes: too long for a termination message", len(message))
 	}
 	log, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -85,10 +85,10 @@ func writeMessage(file string, pass v1alpha1.ClonePass) error {
 // runTrials runs orders until it receives a signal, or runs the single order on its standard input.
 func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments", command)
+		return fmt.Errorf("%s accepts no arguments", command)
 	}
 	if os.Getuid() != 0 {
-		return errors.New(command + " needs root: it mounts")
+		return errors.New(command + " requires root")
 	}
 	logger := logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
 	ctx, stop := signal.NotifyContext(logr.NewContext(context.Background(), logger), os.Interrupt, syscall.SIGTERM)

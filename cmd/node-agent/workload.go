@@ -23,19 +23,19 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	o := workload.Options{ID: fmt.Sprint(os.Getpid())}
 	set := flag.NewFlagSet("node-agent "+workloadCommand, flag.ContinueOnError)
 	set.SetOutput(stderr)
-	set.StringVar((*string)(&o.Name), "name", "", fmt.Sprintf("kind of work, one of %v", workload.Names))
-	set.StringVar(&o.Path, "path", "", "directory to work in")
-	set.DurationVar(&o.For, "for", 0, "how long to begin passes; one by default")
-	set.DurationVar(&o.Pause, "pause", 0, "how long to wait between two passes")
-	set.IntVar(&o.Workers, "workers", 1, "how many do the work at a time")
-	set.IntVar(&o.BlockKiB, "block-kib", 64, "size of a block of what reads or writes, in KiB")
-	set.BoolVar(&o.Direct, "direct", false, "read and write past the page cache")
-	set.BoolVar(&o.Sync, "sync", false, "wait for each write")
-	set.StringVar((*string)(&o.Attributes), "attributes", "", "how ListDirectory asks for attributes: AtTheEnd (default), Interleaved, or Cached: those that the client has kept, however old")
-	set.BoolVar(&o.KeepCache, "keep-cache", false, "read what is in this node's cache from there, instead of dropping it first")
-	set.BoolVar(&o.ThroughClient, "through-client", false, "have CopyFiles read and write, whatever the server could do")
-	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "bytes after which a pass ends; 0: none")
-	set.BoolVar(&o.AllowWrites, "allow-writes", false, "allow CreateUnlink, WriteSequential and CopyFiles, which write into a directory of their own and remove it")
+	set.StringVar((*string)(&o.Name), "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
+	set.StringVar(&o.Path, "path", "", "directory of the workload")
+	set.DurationVar(&o.For, "for", 0, "time during which new passes start; default: one pass")
+	set.DurationVar(&o.Pause, "pause", 0, "pause between two passes")
+	set.IntVar(&o.Workers, "workers", 1, "number of concurrent workers")
+	set.IntVar(&o.BlockKiB, "block-kib", 64, "block size of reads and writes, in KiB")
+	set.BoolVar(&o.Direct, "direct", false, "bypass the page cache")
+	set.BoolVar(&o.Sync, "sync", false, "wait for each write to reach the server or disk")
+	set.StringVar((*string)(&o.Attributes), "attributes", "", "order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (attributes in the client's cache, of any age)")
+	set.BoolVar(&o.KeepCache, "keep-cache", false, "use data in this node's cache instead of dropping the cache first")
+	set.BoolVar(&o.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
+	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")
+	set.BoolVar(&o.AllowWrites, "allow-writes", false, "allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -45,7 +45,7 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
 	if o.For < 0 || o.For > time.Hour || o.Pause < 0 {
-		return fmt.Errorf("--for %s, --pause %s: must be from 0 to 1h, and not under 0", o.For, o.Pause)
+		return fmt.Errorf("--for %s must be 0 to 1h, and --pause %s must be 0 or more", o.For, o.Pause)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -31,7 +31,7 @@ func New(redactor *Redactor) *Bundle { return &Bundle{Redactor: redactor, files:
 // AddText adds a file.
 func (b *Bundle) AddText(name, text string) {
 	if len(text) > maxFile {
-		b.AddMissing("the beginning of "+name, fmt.Errorf("it is longer than %d MiB", maxFile>>20))
+		b.AddMissing("the start of "+name, fmt.Errorf("longer than %d MiB", maxFile>>20))
 		text = text[len(text)-maxFile:]
 	}
 	b.files[name] = text
@@ -97,20 +97,20 @@ func (b *Bundle) describe(now time.Time) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "Support bundle of the storage-client operator, %s.\n\n", now.UTC().Format(time.RFC3339))
 	if b.Redactor.off {
-		out.WriteString("Addresses and mount sources are as they are (--no-redact). Values of passwords and tokens are replaced.\n")
+		out.WriteString("Addresses and mount sources are unchanged (--no-redact). Passwords and tokens are replaced.\n")
 	} else {
-		out.WriteString("IP addresses, servers and mount sources have pseudonyms, the same one everywhere in this bundle. Names of profiles, nodes,\n" +
-			"volumes, pods and namespaces, and labels, are as they are. Values of passwords, tokens and user names are replaced.\n")
+		out.WriteString("IP addresses, servers, and mount sources have pseudonyms, which are the same in the whole bundle. Labels and names of profiles,\n" +
+			"nodes, volumes, pods, and namespaces are unchanged. Passwords, tokens, and user names are replaced.\n")
 	}
 	out.WriteString("No Secret was read.\n\nFiles:\n")
 	for _, name := range b.Files() {
 		out.WriteString("  " + name + "\n")
 	}
 	if len(b.Missing) == 0 {
-		out.WriteString("\nNothing was left out.\n")
+		out.WriteString("\nThe bundle is complete.\n")
 		return out.String()
 	}
-	out.WriteString("\nLeft out:\n")
+	out.WriteString("\nOmitted:\n")
 	for _, entry := range b.Missing {
 		out.WriteString("  " + entry + "\n")
 	}

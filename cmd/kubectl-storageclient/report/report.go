@@ -117,7 +117,7 @@ func newPage(t Trial) pageData {
 		p.Headline = words[verdict.Undecided]
 	}
 	if t.Verdict.Void > 0 {
-		p.VoidPasses = text.Count(t.Verdict.Void, "pass", "passes") + " counted for nothing."
+		p.VoidPasses = text.Count(t.Verdict.Void, "invalid pass", "invalid passes") + " excluded."
 	}
 	p.Why = strings.TrimPrefix(t.Verdict.Why, p.Headline+": ")
 	p.Options = optionsOf(t)
@@ -187,17 +187,17 @@ func optionsOf(t Trial) (options []option) {
 	}
 	for _, o := range t.Before {
 		if slices.Contains(t.After, o) {
-			add(o, "kept", "stays")
+			add(o, "kept", "kept")
 		}
 	}
 	for _, o := range t.Before {
 		if !slices.Contains(t.After, o) {
-			add(o, "gone", "goes")
+			add(o, "gone", "removed")
 		}
 	}
 	for _, o := range t.After {
 		if !slices.Contains(t.Before, o) {
-			add(o, "new", "new")
+			add(o, "new", "added")
 		}
 	}
 	return options

@@ -16,9 +16,9 @@ import (
 func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 	switch hash := p.Status.Plan.Hash; {
 	case p.Status.ObservedGeneration != p.Generation:
-		return fmt.Errorf("%s: the manager has not seen generation %d yet (its status is for %d): try again", p.Name, p.Generation, p.Status.ObservedGeneration)
+		return fmt.Errorf("%s: the manager has not observed generation %d yet (status is for %d): try again", p.Name, p.Generation, p.Status.ObservedGeneration)
 	case hash == "":
-		return fmt.Errorf("%s: nothing to approve: the profile has no boot settings", p.Name)
+		return fmt.Errorf("%s: no reboots to approve: the profile has no settings that require a reboot", p.Name)
 	case plan != "" && plan != hash:
 		return fmt.Errorf("%s: plan changed from %s to %s: review it again with \"kubectl storageclient plan %s\"", p.Name, plan, hash, p.Name)
 	}
@@ -32,7 +32,7 @@ func ExplainRejection(p *v1alpha1.StorageClientProfile, err error) error {
 		return err
 	}
 	hash := p.Status.Plan.Hash
-	return fmt.Errorf("approve plan %s: you may not approve reboots of StorageClientProfile %s: ask somebody with the ClusterRole %s, e.g. with %q: %w",
+	return fmt.Errorf("approve plan %s: no permission to approve reboots of StorageClientProfile %s: ask a user with ClusterRole %s to run %q: %w",
 		hash, p.Name, v1alpha1.ApproverRole, ApproveCommand(p.Name, hash), err)
 }
 
@@ -45,9 +45,9 @@ func ApproveCommand(profile, plan string) string {
 func CheckPreview(p *v1alpha1.StorageClientProfile, preview overview.Preview) error {
 	switch {
 	case preview.Refused != "":
-		return fmt.Errorf("%s: nothing to approve: profile invalid; nothing applied. %s", p.Name, preview.Refused)
+		return fmt.Errorf("%s: no plan to approve: profile invalid; nothing applied. %s", p.Name, preview.Refused)
 	case preview.PlanHash != p.Status.Plan.Hash:
-		return fmt.Errorf("%s: this plugin works out plan %s, the manager %s: use the plugin of the manager's release", p.Name, preview.PlanHash, p.Status.Plan.Hash)
+		return fmt.Errorf("%s: this plugin computes plan %s, but the manager plan %s: use the plugin of the manager's release", p.Name, preview.PlanHash, p.Status.Plan.Hash)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overvi
 	out := &printer{w: w}
 	plan := Plan{Name: p.Name, Spec: p.Spec.WithDefaults(), Nodes: preview}
 	if len(preview.Reboots) == 0 {
-		out.line(fmt.Sprintf("Plan %s of %s reboots no nodes now, and those that come to need it later.", preview.PlanHash, p.Name))
+		out.line(fmt.Sprintf("Plan %s of %s reboots no nodes now. The approval also covers nodes that require this reboot later.", preview.PlanHash, p.Name))
 	} else {
 		out.line(fmt.Sprintf("Plan %s of %s reboots %s, at most %s at a time, in this order:",
 			preview.PlanHash, p.Name, count(int32(len(preview.Reboots)), "node"), plan.Spec.Rollout.MaxUnavailable.String()))
@@ -100,7 +100,7 @@ func DescribeApproval(p *v1alpha1.StorageClientProfile) string {
 func DescribePause(p *v1alpha1.StorageClientProfile, paused bool) string {
 	switch {
 	case paused:
-		return "Paused " + p.Name + ": nothing new starts, nodes already being disrupted finish."
+		return "Paused " + p.Name + ": new changes do not start, nodes that are already disrupted finish."
 	case p.Spec.Paused:
 		return p.Name + " is still paused: spec.paused is true."
 	}

@@ -83,7 +83,7 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 		return text.List(all)
 	}
 	if d.Refused != "" {
-		out.line("Profile " + d.Name + " is invalid; nothing of it is applied. " + d.Refused)
+		out.line("Profile " + d.Name + " is invalid; nothing applied. " + d.Refused)
 		return out.err
 	}
 	if d.Held != "" {
@@ -96,7 +96,7 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 	}
 	switch {
 	case len(d.Same) > 0:
-		out.line(fmt.Sprintf("%s %s everything as %s wants it.", text.Count(len(d.Same), "node"), verb(int32(len(d.Same)), "has", "have"), d.Name))
+		out.line(fmt.Sprintf("%s %s all settings of %s.", text.Count(len(d.Same), "node"), verb(int32(len(d.Same)), "has", "have"), d.Name))
 	case d.NodesRead && len(d.Groups) == 0:
 		out.line("Profile " + d.Name + " selects no nodes.")
 	}
@@ -108,7 +108,7 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 }
 
 func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
-	rows := [][]string{{"KEY", "IN-FORCE", "WANTED", "TAKES-EFFECT", "STATE"}}
+	rows := [][]string{{"KEY", "EFFECTIVE", "DESIRED", "TAKES-EFFECT", "STATE"}}
 	var messages []string
 	for _, s := range settings {
 		effective, desired := s.InForce, s.Wanted
@@ -118,7 +118,7 @@ func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 		if s.OnRemoval != "" {
 			desired = "original value"
 			if s.OnRemoval == v1alpha1.DeletionRetain {
-				desired = "as it is"
+				desired = "unchanged"
 			}
 		}
 		rows = append(rows, []string{s.Key, effective, desired, string(s.TakesEffect), string(s.State)})
@@ -149,6 +149,6 @@ func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 		}
 	}
 	if d.VolumesSame > 0 {
-		out.line(fmt.Sprintf("\n%s %s the list that %s wants.", text.Count(d.VolumesSame, "volume"), verb(int32(d.VolumesSame), "has", "have"), d.Name))
+		out.line(fmt.Sprintf("\n%s %s the mount options of %s.", text.Count(d.VolumesSame, "volume"), verb(int32(d.VolumesSame), "has", "have"), d.Name))
 	}
 }

@@ -214,7 +214,7 @@ func (p *FilePlan) addUnknown(in FilePlanInput) {
 		}
 	}
 	for _, verb := range slices.Sorted(maps.Keys(unchecked)) {
-		p.Unknown = append(p.Unknown, fmt.Sprintf("what the API server, webhooks and policies say of %s: you may not %s profiles, which a dry run asks for",
+		p.Unknown = append(p.Unknown, fmt.Sprintf("validation of %s by the API server, webhooks, and policies: a dry run requires permission to %s profiles",
 			text.List(unchecked[verb]), verb))
 	}
 	for _, unknown := range []string{in.UnknownVolumes, in.UnknownPods} {
@@ -263,13 +263,13 @@ func notesOn(profile *DryRunProfile, allow catalogue.AllowList) []string {
 	p := &profile.After
 	var notes []string
 	if profile.Before != nil && !profile.Before.DeletionTimestamp.IsZero() {
-		notes = append(notes, "the profile in the cluster is being deleted: apply the file again once it is gone")
+		notes = append(notes, "the profile in the cluster is being deleted: apply the file again after that")
 	}
 	if p.Spec.Mode == v1alpha1.ModePlan {
-		notes = append(notes, "mode is Plan: nothing of this is done until mode is Enforce")
+		notes = append(notes, "mode is Plan: changes are not applied until mode is Enforce")
 	}
 	if p.Spec.Paused || p.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True {
-		notes = append(notes, "paused: nothing of this begins until it is resumed")
+		notes = append(notes, "paused: changes do not start until you resume the profile")
 	}
 	for _, problem := range nodesettings.Validate(p, allow) {
 		if problem.Warning {
@@ -373,7 +373,7 @@ func (p FilePlan) Rejections() []string {
 	var out []string
 	for _, profile := range p.Profiles {
 		if profile.Rejection != "" {
-			out = append(out, fmt.Sprintf("%s (%s) is refused: %s", profile.Name, profile.File, profile.Rejection))
+			out = append(out, fmt.Sprintf("%s (%s) is rejected: %s", profile.Name, profile.File, profile.Rejection))
 		}
 	}
 	return out
@@ -385,7 +385,7 @@ func (p FilePlan) summarize() string {
 		actions[profile.Action]++
 	}
 	if !p.Changed {
-		return "No changes: nodes and volumes have what " + count(int32(len(p.Profiles)), "profile") + " " + verb(int32(len(p.Profiles)), "says", "say") + "."
+		return "No changes: nodes and volumes are as declared in " + count(int32(len(p.Profiles)), "profile") + "."
 	}
 	nodes := 0
 	for _, c := range p.Nodes {
@@ -393,11 +393,11 @@ func (p FilePlan) summarize() string {
 	}
 	parts := []string{
 		fmt.Sprintf("%d to create, %d to update, %d unchanged", actions[actionCreate], actions[actionUpdate], actions[actionNone]),
-		fmt.Sprintf("%s would get other settings", count(int32(nodes), "node")),
+		fmt.Sprintf("%s would get new settings", count(int32(nodes), "node")),
 		fmt.Sprintf("%d would reboot", len(p.Reboots)),
 	}
 	if n := actions[actionRejected]; n > 0 {
-		parts[0] += fmt.Sprintf(", %d refused", n)
+		parts[0] += fmt.Sprintf(", %d rejected", n)
 	}
 	if p.Volumes != nil {
 		parts = append(parts, fmt.Sprintf("%s would change", count(int32(len(p.Volumes.Changes)), "volume")))
@@ -413,7 +413,7 @@ func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 	p.writeFileReboots(out)
 	p.writeFileVolumes(out, wide)
 	if len(p.Conflicts) > 0 {
-		out.line("\nConflicts between profiles of equal priority: what is in force stays, and nothing is set where nothing is")
+		out.line("\nConflicts between profiles of equal priority: effective values do not change")
 		for _, c := range p.Conflicts {
 			out.line("  " + c.Text + ", on " + text.List(c.Nodes))
 		}
@@ -422,7 +422,7 @@ func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 		out.writeAdvice(profile.Name, profile.Advice)
 	}
 	if len(p.Unknown) > 0 {
-		out.line("\nNot known:")
+		out.line("\nUnknown:")
 		for _, unknown := range p.Unknown {
 			out.line("  " + unknown)
 		}
@@ -440,7 +440,7 @@ func (p FilePlan) writeProfiles(out *printer) {
 	out.table(rows)
 	for _, profile := range p.Profiles {
 		if profile.Rejection != "" {
-			out.line("\n" + profile.Name + " is refused: " + profile.Rejection)
+			out.line("\n" + profile.Name + " is rejected: " + profile.Rejection)
 		}
 		if len(profile.Fields)+len(profile.Notes) > 0 {
 			out.line("\n" + profile.Name + ":")
@@ -485,11 +485,11 @@ func namesOf(names []string, wide bool) string {
 	if wide || len(names) <= maxNames {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more (-o wide names all)", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	return fmt.Sprintf("%s and %d more (use -o wide to list all)", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
 func settingRow(s overview.SettingChange) []string {
-	old, next := "-", "the original"
+	old, next := "-", "original value"
 	if s.Old != nil {
 		old = cmp.Or(*s.Old, "set")
 	}
@@ -497,7 +497,7 @@ func settingRow(s overview.SettingChange) []string {
 	case s.New != nil:
 		next = cmp.Or(*s.New, "set")
 	case s.OnRemoval == v1alpha1.DeletionRetain:
-		next = "left as it is"
+		next = "unchanged"
 	}
 	if s.New != nil && s.Old != nil && *s.New == *s.Old {
 		next += " (on removal: " + string(s.OnRemoval) + ")"
@@ -508,7 +508,7 @@ func settingRow(s overview.SettingChange) []string {
 func (p FilePlan) writeFileReboots(out *printer) {
 	if len(p.Reboots) > 0 {
 		out.line("\n" + p.rebootTitle())
-		rows := [][]string{{"NODE", "ZONE", "FOR", "PODS", "WHY"}}
+		rows := [][]string{{"NODE", "ZONE", "FOR", "PODS", "REASON"}}
 		for _, r := range p.Reboots {
 			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.JointReboot)})
 		}
@@ -517,7 +517,7 @@ func (p FilePlan) writeFileReboots(out *printer) {
 	}
 	if len(p.NotRebooted) > 0 {
 		out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.NotRebooted)), "node")))
-		rows := [][]string{{"NODE", "ZONE", "FOR", "WANTED", "WHY-NOT"}}
+		rows := [][]string{{"NODE", "ZONE", "FOR", "DESIRED", "BLOCKED-BY"}}
 		for _, r := range p.NotRebooted {
 			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held})
 		}
@@ -556,14 +556,14 @@ func (p FilePlan) rebootLines() []string {
 	lines = append(lines, p.Budget.String())
 	switch {
 	case p.EstimatedCompletion != nil:
-		lines = append(lines, fmt.Sprintf("Last node back: %s at the earliest, had the reboots been allowed now: %s for a drain and %s for a boot are assumed; canaries, zones in turn and slow pods come on top.",
+		lines = append(lines, fmt.Sprintf("Last node back: %s at the earliest, if the reboots were allowed now. This assumes %s for a drain and %s for a boot; canaries, zones, and slow pods take additional time.",
 			formatTime(p.EstimatedCompletion), overview.NominalDrain, overview.NominalBoot))
 	default:
-		lines = append(lines, "Last node back: nobody can tell: see the windows, and what holds the nodes.")
+		lines = append(lines, "Last node back: unknown; check the windows and the blocked nodes.")
 	}
 	for _, profile := range p.Profiles {
 		if profile.Approval != "" {
-			lines = append(lines, "Once applied, approve with: "+profile.Approval)
+			lines = append(lines, "After you apply it, approve with: "+profile.Approval)
 		}
 	}
 	return lines
@@ -573,7 +573,7 @@ func (p FilePlan) rebootLines() []string {
 func (p Pods) String() string {
 	out := count(int32(p.Evicted), "pod") + " would be evicted"
 	if p.WaitedFor > 0 {
-		out += fmt.Sprintf(", %d waited for until they end", p.WaitedFor)
+		out += fmt.Sprintf(", %d would run to completion", p.WaitedFor)
 	}
 	if n := len(p.Blocked); n > 0 {
 		out += fmt.Sprintf(", %d cannot be evicted", n)
@@ -599,7 +599,7 @@ func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 		out.line(fmt.Sprintf("  %s: %s: %s", c.Volume, c.Reason, c.Message))
 	}
 	if rest := len(unchanged) - limit; rest > 0 {
-		out.line("  " + text.More(rest, "") + " (-o wide names all)")
+		out.line("  " + text.More(rest, "") + " (use -o wide to list all)")
 	}
 }
 

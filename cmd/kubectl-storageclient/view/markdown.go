@@ -15,7 +15,7 @@ func (p FilePlan) Markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Storage client plan\n\n%s\n", escape(p.Summary))
 	for _, rejection := range p.Rejections() {
-		fmt.Fprintf(&out, "\n> **Refused:** %s\n", escape(rejection))
+		fmt.Fprintf(&out, "\n> **Rejected:** %s\n", escape(rejection))
 	}
 	rows := [][]string{}
 	for _, profile := range p.Profiles {
@@ -42,7 +42,7 @@ func (p FilePlan) Markdown() string {
 	}
 	fold(&out, "Notes and advice", []string{"Profile", "Severity", "Text"}, rows)
 	for _, unknown := range p.Unknown {
-		fmt.Fprintf(&out, "\n**Not known:** %s\n", escape(unknown))
+		fmt.Fprintf(&out, "\n**Unknown:** %s\n", escape(unknown))
 	}
 	out.WriteString("\nNothing was written.\n")
 	return out.String()
@@ -68,7 +68,7 @@ func (p FilePlan) markNodes(out *strings.Builder) {
 			rows = append(rows, []string{escape(text.List(c.Nodes)), code(row[0]), code(row[1]), code(row[2]), code(row[3]), row[4]})
 		}
 	}
-	fold(out, count(int32(nodes), "node")+" would get other settings", []string{"Nodes", "Key", "Old", "New", "Profile", "Takes effect"}, rows)
+	fold(out, count(int32(nodes), "node")+" would get new settings", []string{"Nodes", "Key", "Old", "New", "Profile", "Takes effect"}, rows)
 }
 
 func (p FilePlan) markReboots(out *strings.Builder) {
@@ -82,12 +82,12 @@ func (p FilePlan) markReboots(out *strings.Builder) {
 			fmt.Fprintf(out, "- %s\n", escape(line))
 		}
 	}
-	fold(out, p.rebootTitle(), []string{"Node", "Zone", "For", "Pods", "Why"}, rows)
+	fold(out, p.rebootTitle(), []string{"Node", "Zone", "For", "Pods", "Reason"}, rows)
 	rows = nil
 	for _, r := range p.NotRebooted {
 		rows = append(rows, []string{code(r.Node), escape(strings.Join(r.Reasons, "; ")), escape(r.Held)})
 	}
-	fold(out, count(int32(len(rows)), "node")+" would not be rebooted", []string{"Node", "Wanted", "Why not"}, rows)
+	fold(out, count(int32(len(rows)), "node")+" would not be rebooted", []string{"Node", "Desired", "Blocked by"}, rows)
 }
 
 func (p FilePlan) markVolumes(out *strings.Builder) {

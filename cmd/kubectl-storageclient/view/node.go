@@ -111,7 +111,7 @@ func tunedText(node *corev1.Node) string {
 
 func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) string {
 	if r == nil || r.Phase == "" {
-		return name + " is managed; the rollout has not come to it yet."
+		return name + " is managed; the rollout has not reached it yet."
 	}
 	sentence := fmt.Sprintf("%s is %s", name, r.Phase)
 	if age := ageOf(r.Since, now); age != "" {
@@ -136,11 +136,11 @@ func remarksOn(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []stri
 		return remarks
 	}
 	if boot := clientNode.Status.BootID; boot != "" && boot != node.Status.NodeInfo.BootID {
-		remarks = append(remarks, "The agent's report is of an earlier boot.")
+		remarks = append(remarks, "The agent's report is from an earlier boot.")
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			remarks = append(remarks, "The node is not Ready: what its agent reported last may be old.")
+			remarks = append(remarks, "The node is not Ready; the last report of its agent can be out of date.")
 		}
 	}
 	return remarks
@@ -192,7 +192,7 @@ func bootloaderText(b *v1alpha1.Bootloader) string {
 
 func (r NodeReport) writeReboot(out *printer) {
 	if len(r.RebootRequiredBy) > 0 {
-		out.line("A boot is needed for " + text.List(r.RebootRequiredBy) + ".")
+		out.line("Settings that require a reboot: " + text.List(r.RebootRequiredBy) + ".")
 	}
 	if r.Reboot != nil {
 		line := fmt.Sprintf("Reboot permit %s: %s", r.Reboot.PermitID, r.Reboot.Phase)
@@ -206,7 +206,7 @@ func (r NodeReport) writeReboot(out *printer) {
 		for _, m := range r.BusyMounts {
 			at = append(at, m.MountPoint)
 		}
-		out.line(fmt.Sprintf("%s of workloads %s a reboot back: %s.", text.Count(n, "mount"), verb(int32(n), "holds", "hold"), text.List(at)))
+		out.line(fmt.Sprintf("%s of workloads %s the reboot: %s.", text.Count(n, "mount"), verb(int32(n), "delays", "delay"), text.List(at)))
 	}
 }
 
@@ -216,7 +216,7 @@ func (r NodeReport) writeSettings(out *printer, wide bool) {
 		return
 	}
 	out.line("")
-	rows := [][]string{{"KEY", "WANTED", "IN-FORCE", "ORIGINAL", "PROFILE", "TAKES-EFFECT", "STATE"}}
+	rows := [][]string{{"KEY", "DESIRED", "EFFECTIVE", "ORIGINAL", "PROFILE", "TAKES-EFFECT", "STATE"}}
 	if wide {
 		rows[0] = append(rows[0], "ON-REMOVAL", "DRIFTS")
 	}

@@ -80,7 +80,7 @@ func (p Plan) WriteText(w io.Writer, wide bool) error {
 		return out.err
 	}
 	if p.Spec.Mode == v1alpha1.ModePlan {
-		out.line("\nMode is Plan: nothing of the following is done until mode is Enforce.")
+		out.line("\nMode is Plan: the following changes are not applied until mode is Enforce.")
 	}
 	p.writeGroups(out)
 	p.writeReboots(out)
@@ -137,7 +137,7 @@ func (p Plan) writeReboots(out *printer) {
 
 // writeRebootTable lists the nodes that reboot, in rollout order.
 func (p Plan) writeRebootTable(out *printer) {
-	rows := [][]string{{"NODE", "ZONE", "WHY"}}
+	rows := [][]string{{"NODE", "ZONE", "REASON"}}
 	for _, r := range p.Nodes.Reboots {
 		reason := strings.Join(r.Reasons, "; ")
 		if r.Held != "" {
@@ -154,7 +154,7 @@ func (p Plan) writeNotRebooted(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.Nodes.NotRebooted)), "node")))
-	rows := [][]string{{"NODE", "ZONE", "WANTED", "WHY-NOT"}}
+	rows := [][]string{{"NODE", "ZONE", "DESIRED", "BLOCKED-BY"}}
 	for _, r := range p.Nodes.NotRebooted {
 		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), strings.Join(r.Reasons, "; "), r.Held})
 	}

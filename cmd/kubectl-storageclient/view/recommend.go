@@ -95,10 +95,10 @@ func (r *Recommendation) WriteText(w io.Writer) error {
 	}
 	out.table(rows)
 	if r.MountsOmitted > 0 {
-		out.line(fmt.Sprintf("%s left out: nodes had no room to tell of more.", text.Count(r.MountsOmitted, "mount")))
+		out.line(fmt.Sprintf("%s omitted: the reports of the nodes are full.", text.Count(r.MountsOmitted, "mount")))
 	}
 	if r.NotSampled > 0 {
-		out.line(fmt.Sprintf("Not asked, since %d are enough: %s.", len(r.SampledNodes())+len(r.Silent), text.Count(r.NotSampled, "node")))
+		out.line(fmt.Sprintf("Not measured, because %d are enough: %s.", len(r.SampledNodes())+len(r.Silent), text.Count(r.NotSampled, "node")))
 	}
 	for _, g := range recommend.ByRule(r.Mounts) {
 		writeFindings(out, g)
@@ -128,14 +128,14 @@ func writeFindings(out *printer, g recommend.Group) {
 	}
 	last := g.Findings[len(g.Findings)-1]
 	if last.Against != "" {
-		out.line("  against: " + last.Against)
+		out.line("  risk:    " + last.Against)
 	}
 	out.line("  source:  " + last.Source)
 }
 
 func (r *Recommendation) writeProposal(out *printer) {
 	for _, omitted := range r.Proposal.LeftOut {
-		out.line("Left out of any profile, to be declared by hand if it is safe: " + omitted)
+		out.line("Not in a profile; declare it yourself if it is safe: " + omitted)
 	}
 	for _, note := range r.Notes {
 		out.line(note)
@@ -143,7 +143,7 @@ func (r *Recommendation) writeProposal(out *printer) {
 	if len(r.Proposal.Profiles) == 0 {
 		return
 	}
-	out.line("\n# Save this, see what it changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE")
+	out.line("\n# Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE")
 	for _, change := range r.Proposal.Changes {
 		out.line("# " + change)
 	}

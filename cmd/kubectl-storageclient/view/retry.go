@@ -47,9 +47,9 @@ func FindFailures(p *v1alpha1.StorageClientProfile, clientNodes []v1alpha1.Stora
 func (f Failures) CheckRetryable(profile, node string) error {
 	switch {
 	case f.Count == 0:
-		return fmt.Errorf("%s: nothing to retry: no node has failed", profile)
+		return fmt.Errorf("%s: no failed nodes to retry", profile)
 	case node != "" && len(f.Existing)+len(f.Deleted) == 0 && f.otherCount == 0:
-		return fmt.Errorf("%s: node %s is not among the failed nodes: see \"kubectl storageclient status %s\"", profile, node, profile)
+		return fmt.Errorf("%s: Node %s has not failed: see \"kubectl storageclient status %s\"", profile, node, profile)
 	}
 	return nil
 }
@@ -58,19 +58,19 @@ func (f Failures) CheckRetryable(profile, node string) error {
 func (f Failures) DescribeRetry(profile, node string) string {
 	names := slices.DeleteFunc(slices.Clone(f.Existing), func(name string) bool { return slices.Contains(f.Permitted, name) })
 	for _, name := range f.Deleted {
-		names = append(names, name+" (gone)")
+		names = append(names, name+" (deleted)")
 	}
 	var out string
 	switch {
 	case node == "" && f.otherCount > 0:
-		out = fmt.Sprintf("The rollout of %s forgets all its failures. Settings that failed are tried again by the agents, without this.\n", profile)
+		out = fmt.Sprintf("Requested a retry of all failed nodes of %s. The agents retry failed settings without this command.\n", profile)
 	case len(names) > 0:
-		out = fmt.Sprintf("The rollout of %s forgets that these failed: %s.\n", profile, text.List(names))
+		out = fmt.Sprintf("Requested a retry of %s on: %s.\n", profile, text.List(names))
 	case len(f.Permitted) == 0:
-		out = fmt.Sprintf("The rollout of %s forgets that %s failed, if it did.\n", profile, node)
+		out = fmt.Sprintf("Requested a retry of %s on %s, if it failed.\n", profile, node)
 	}
 	if len(f.Permitted) > 0 {
-		out += fmt.Sprintf("Still failed, since their reboot permits are not answered: %s. Bring them back, or delete their Nodes and retry.\n", text.List(f.Permitted))
+		out += fmt.Sprintf("Not retried, no response to the reboot permit: %s. Bring these nodes back, or delete their Nodes and retry.\n", text.List(f.Permitted))
 	}
 	return out
 }

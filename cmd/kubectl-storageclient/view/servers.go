@@ -29,12 +29,12 @@ func (r ServerReport) Names() []string {
 func (r ServerReport) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	if len(r.Servers) == 0 {
-		out.line("No managed node has mounts of a storage server.")
+		out.line("No managed node mounts a storage server.")
 		return out.err
 	}
-	rows := [][]string{{"SERVER", "PROTOCOL", "NODES", "CONNECTIONS", "REQUESTS", "VOLUMES", "NO ANSWER"}}
+	rows := [][]string{{"SERVER", "PROTOCOL", "NODES", "CONNECTIONS", "REQUESTS", "VOLUMES", "NO-RESPONSE"}}
 	if wide {
-		rows[0] = append(rows[0], "VERSIONS", "DO NOT AGREE ON")
+		rows[0] = append(rows[0], "VERSIONS", "DIFFERENT-OPTIONS")
 	}
 	for _, s := range r.Servers {
 		row := []string{
@@ -102,19 +102,19 @@ func remarksOf(s servermap.Server) []string {
 		remarks = append(remarks, cause+" Nodes: "+text.List(byCause[cause]))
 	}
 	if len(s.Stale) > 0 {
-		remarks = append(remarks, "Every request for known files of some mounts fails: check its export, then restart their pods. Nodes: "+text.List(s.Stale))
+		remarks = append(remarks, "All requests for known files fail on some mounts; check the export, then restart the pods that use them. Nodes: "+text.List(s.Stale))
 	}
 	for _, same := range s.DuplicateClientIDs {
-		remarks = append(remarks, fmt.Sprintf("Nodes %s introduce themselves alike, as %q. Declare node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))
+		remarks = append(remarks, fmt.Sprintf("Nodes %s use the same NFSv4 client ID %q; set node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))
 	}
 	if len(s.Forgotten) > 0 {
-		remarks = append(remarks, "It keeps forgetting clients that call themselves the same as another: "+text.List(s.Forgotten)+". Set node.nfs4UniqueID: FromNode")
+		remarks = append(remarks, "The server repeatedly drops clients with a duplicate NFSv4 client ID: "+text.List(s.Forgotten)+"; set node.nfs4UniqueID: FromNode")
 	}
 	if over := s.Exceeds(); over != "" {
-		remarks = append(remarks, "The nodes may exceed its limits: "+over)
+		remarks = append(remarks, "The nodes can exceed the limits of the server: "+over)
 	}
 	for _, v := range s.Variants {
-		remarks = append(remarks, "Its mounts do not agree on "+v.String())
+		remarks = append(remarks, "Mounts differ in "+v.String())
 	}
 	return remarks
 }
@@ -130,7 +130,7 @@ var serverPage = template.Must(template.New("servers").Funcs(template.FuncMap{
 <style>body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{border:1px solid #999;padding:.3em .6em;text-align:left}.failing{background:#fdd}</style>
 <h1>Storage servers</h1>
 <table>
-<tr><th>Server<th>Protocol<th>Versions<th>Nodes<th>Connections<th>Requests possible<th>Volumes<th>No answer<th>Remarks
+<tr><th>Server<th>Protocol<th>Versions<th>Nodes<th>Connections<th>Requests possible<th>Volumes<th>No response<th>Remarks
 {{range .Servers}}<tr{{if .Failing}} class="failing"{{end}}><td>{{.Server}}<td>{{.Protocol}}<td>{{join .Versions}}<td>{{.Nodes}}<td>{{ofLimit (wide .Connections) .ConnectionsLimit}}<td>{{ofLimit .RequestsPossible .RequestsLimit}}<td>{{len .Volumes}}<td>{{failing .}}<td>{{range remarks .}}{{.}}<br>{{end}}
 {{end}}</table>
 </html>

@@ -141,7 +141,7 @@ func (p Profile) writeDetails(out *printer, now time.Time) {
 		out.table(rows)
 	}
 	if len(p.Status.LostNodes) > 0 {
-		out.line("\nFailed nodes of " + p.Name + " that are gone")
+		out.line("\nFailed nodes of " + p.Name + " that were deleted")
 		rows := [][]string{{"NODE", "REASON", "SINCE", "MESSAGE"}}
 		for _, n := range p.Status.LostNodes {
 			rows = append(rows, []string{n.Name, n.Reason, ageOf(n.Since, now), n.Message})
@@ -149,7 +149,7 @@ func (p Profile) writeDetails(out *printer, now time.Time) {
 		out.table(rows)
 	}
 	if len(p.Details.Deviations) > 0 {
-		out.line("\nSettings of " + p.Name + " that are not in force as declared")
+		out.line("\nSettings of " + p.Name + " that are not effective as declared")
 		rows := [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}
 		for _, d := range p.Details.Deviations {
 			rows = append(rows, []string{d.Key, string(d.State), d.Desired, d.Observed, text.List(d.Nodes), d.Message})

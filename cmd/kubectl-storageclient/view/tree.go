@@ -182,7 +182,7 @@ func (t Tree) zones(screen Screen, height int, now time.Time) []string {
 		}
 	}
 	rows := t.rows(screen, limits{}, now)
-	return append(rows[:height-1], screen.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or see status %s --nodes", len(rows)-height+1, t.Name))))
+	return append(rows[:height-1], screen.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or run status %s --nodes", len(rows)-height+1, t.Name))))
 }
 
 // limits contains the maximum number of waiting nodes per zone, and whether messages get separate lines.
@@ -202,7 +202,7 @@ func (t Tree) rows(screen Screen, limit limits, now time.Time) []string {
 		begin = end
 	}
 	if len(t.Lost) > 0 {
-		out = append(out, "gone")
+		out = append(out, "(deleted)")
 		for i, lost := range t.Lost {
 			standing := overview.Standing{Node: overview.Node{Name: lost.Name, Phase: string(v1alpha1.RolloutFailed), Reason: lost.Reason, Message: lost.Message, Since: lost.Since}}
 			out = append(out, t.nodeRows(screen, branch(i, len(t.Lost)), standing, limit, now)...)
@@ -432,7 +432,7 @@ func (t Tree) Since(old Tree, now time.Time) []string {
 	}
 	for _, n := range old.Nodes {
 		if _, isRemoved := before[n.Name]; isRemoved {
-			out = append(out, at+n.Name+" is no node of "+t.Name+" any more")
+			out = append(out, at+n.Name+" is no longer a node of "+t.Name)
 		}
 	}
 	return out

@@ -47,7 +47,7 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 		}
 	}
 	out.table(rows)
-	out.line("\n* decides. Each pass began on a fresh mount: attributes, names and data were cold on the client; of the server's caches nothing is known.")
+	out.line("\n* Decides the verdict. Each pass started on a new mount, with empty client caches of attributes, names, and data. The state of the server's caches is unknown.")
 	out.line("\n" + v.Why)
 	return out.err
 }
@@ -73,13 +73,13 @@ func (t *Trial) WriteHTML(w io.Writer) error {
 		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: plan.GoalOf(trial),
 		Verdict: plan.VerdictOf(trial), Rounds: t.Status.RoundsReason, Before: t.Status.Before, After: t.Status.After,
 		Cold:        []report.Cold{{Phase: v1alpha1.PhaseFirst, Caches: plan.ColdCaches}},
-		Validity:    []string{"a network namespace of its own", "an NFSv4 identifier of its own", "no other mount of the server in it", "a superblock of its own", "as many connections as the list asks for"},
+		Validity:    []string{"a separate network namespace", "a separate NFSv4 client ID", "no other mount of the server in the namespace", "a separate superblock", "as many connections as the mount options request"},
 		Environment: []report.Fact{{Name: "Volume", Value: t.Status.Volume}, {Name: "Node", Value: t.Status.Node}, {Name: "Trial", Value: t.Namespace + "/" + t.Name}},
 	}
 	for _, option := range t.Status.After {
-		reason := "the volume has it"
+		reason := "option of the volume"
 		if !slices.Contains(t.Status.Before, option) {
-			reason = "the candidate adds it"
+			reason = "added by the candidate"
 		}
 		data.Reasons = append(data.Reasons, report.Reason{Option: option, Why: reason})
 	}

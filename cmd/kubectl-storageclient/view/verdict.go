@@ -22,9 +22,9 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	case !p.DeletionTimestamp.IsZero():
 		return addReasons("Removing "+p.Name, reasonOf(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
 	case p.Status.ObservedGeneration != p.Generation:
-		return fmt.Sprintf("%s is not done: the manager has not seen its latest edit (generation %d) yet", p.Name, p.Generation), false
+		return fmt.Sprintf("%s is not done: the manager has not observed generation %d yet", p.Name, p.Generation), false
 	case isTrue(p, v1alpha1.ConditionStalled):
-		return addReasons(p.Name+" is stopped and needs you", reasonOf(conditionOf(p, v1alpha1.ConditionStalled))), false
+		return addReasons(p.Name+" is stopped and needs your action", reasonOf(conditionOf(p, v1alpha1.ConditionStalled))), false
 	case ready != nil && ready.Status == metav1.ConditionTrue:
 		return doneSentence(p, ready), true
 	case isTrue(p, v1alpha1.ConditionPaused):

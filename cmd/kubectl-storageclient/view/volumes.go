@@ -31,16 +31,16 @@ type Volume struct {
 
 // volumeRemedies maps reasons to actions for the user. Other reasons do not need an action.
 var volumeRemedies = map[string]string{
-	v1alpha1.VolumeReasonHeld:              "Let the profile act: \"kubectl storageclient resume PROFILE\", mode Enforce, or a valid spec.",
-	v1alpha1.VolumeReasonIgnored:           "Remove the annotation " + v1alpha1.IgnoreAnnotation + " if the volume is to be tuned.",
-	v1alpha1.VolumeReasonConflict:          "Set the list again that was written last, or give one of the profiles a higher priority: see the message.",
-	v1alpha1.VolumeReasonDeclaredElsewhere: "Declare the list where the volume is declared, or set gitOpsOwned: Patch in the rule.",
+	v1alpha1.VolumeReasonHeld:              "Activate the profile: run \"kubectl storageclient resume PROFILE\", set mode Enforce, or correct the spec.",
+	v1alpha1.VolumeReasonIgnored:           "To tune the volume, remove the annotation " + v1alpha1.IgnoreAnnotation + ".",
+	v1alpha1.VolumeReasonConflict:          "Restore the mount options that were written last, or give one of the profiles a higher priority; see the message.",
+	v1alpha1.VolumeReasonDeclaredElsewhere: "Declare the mount options in the source of the volume, or set gitOpsOwned: Patch in the rule.",
 	v1alpha1.VolumeReasonLegacyAnnotation:  "Move the annotation's options to spec.mountOptions and remove the annotation.",
-	v1alpha1.VolumeReasonNoClass:           "Create the StorageClass, or leave the volume out of the rule's selector.",
-	v1alpha1.VolumeReasonWrongProtocol:     "Name protocols, fsTypes or drivers in the rule's selector.",
-	v1alpha1.VolumeReasonNoMount:           "Leave the volume out of the rule's selector.",
-	v1alpha1.VolumeReasonInvalidOptions:    "Change the rule's options: the message says which do not go together.",
-	v1alpha1.VolumeReasonFailedMount:       "Change the rule: no volume gets these options until it changes.",
+	v1alpha1.VolumeReasonNoClass:           "Create the StorageClass, or exclude the volume from the rule's selector.",
+	v1alpha1.VolumeReasonWrongProtocol:     "Set protocols, fsTypes, or drivers in the rule's selector.",
+	v1alpha1.VolumeReasonNoMount:           "Exclude the volume from the rule's selector.",
+	v1alpha1.VolumeReasonInvalidOptions:    "Change the rule's options; the message lists the conflict.",
+	v1alpha1.VolumeReasonFailedMount:       "Change the rule; until then, no volume gets these options.",
 }
 
 // NewVolumeReport adds remedies to volumes. held is the reason why the profile is not applied. Empty if it is applied.
@@ -63,7 +63,7 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 		return out.err
 	}
 	out.line("")
-	rows := [][]string{{"VOLUME", "CLAIM", "STATE", "REASON", "NOW", "WANTED"}}
+	rows := [][]string{{"VOLUME", "CLAIM", "STATE", "REASON", "CURRENT", "DESIRED"}}
 	if wide {
 		rows[0] = append(rows[0], "PROFILES", "DRIVER", "PROTOCOL")
 	}
@@ -90,10 +90,10 @@ func (v Volume) countedState() string {
 	return string(v.State)
 }
 
-// desiredText returns "as now" if the desired options equal the current ones.
+// desiredText returns "unchanged" if the desired options equal the current ones.
 func (v Volume) desiredText() string {
 	if slices.Equal(v.Now, v.Desired) {
-		return "as now"
+		return "unchanged"
 	}
 	return cmp.Or(strings.Join(v.Desired, ","), "none")
 }
@@ -104,7 +104,7 @@ func (r VolumeReport) summarize() string {
 		concerns = "profile " + r.Profile
 	}
 	if len(r.Volumes) == 0 {
-		return "No volume concerns " + concerns + "."
+		return "No volume matches " + concerns + "."
 	}
 	counts := map[string]int{}
 	for _, v := range r.Volumes {
@@ -116,9 +116,9 @@ func (r VolumeReport) summarize() string {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
-	verbs := "concern"
+	verbs := "match"
 	if len(r.Volumes) == 1 {
-		verbs = "concerns"
+		verbs = "matches"
 	}
 	return fmt.Sprintf("%s %s %s: %s.", text.Count(len(r.Volumes), "volume"), verbs, concerns, strings.Join(parts, ", "))
 }
@@ -140,7 +140,7 @@ func (r VolumeReport) writeReasons(out *printer) {
 	for _, v := range examples {
 		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names[v.Reason+v.Message]), v.Reason, v.Message))
 		if v.Remedy != "" {
-			out.line("  What to do: " + v.Remedy)
+			out.line("  Action: " + v.Remedy)
 		}
 	}
 }

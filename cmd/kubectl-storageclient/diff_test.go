@@ -45,16 +45,16 @@ func differing() []client.Object {
 func TestDiffGroupsNodesAndVolumes(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, differing(), "diff", "eda")
 	want := `2 nodes (n1, n2):
-KEY                            IN-FORCE   WANTED           TAKES-EFFECT   STATE
-kernelArgument/ihash_entries   8388608    16777216         Reboot         -
-sysctl/vm.dirty_ratio          30         original value   Live           -
+KEY                            EFFECTIVE   DESIRED          TAKES-EFFECT   STATE
+kernelArgument/ihash_entries   8388608     16777216         Reboot         -
+sysctl/vm.dirty_ratio          30          original value   Live           -
 
 1 node (n4):
-KEY                            IN-FORCE   WANTED     TAKES-EFFECT   STATE
-kernelArgument/ihash_entries   -          16777216   Reboot         Clamped
+KEY                            EFFECTIVE   DESIRED    TAKES-EFFECT   STATE
+kernelArgument/ihash_entries   -           16777216   Reboot         Clamped
   kernelArgument/ihash_entries: memory allows 4194304
 
-1 node has everything as eda wants it.
+1 node has all settings of eda.
 
 1 volume (pv2): VolumeOptionsMerged
   + nocto
@@ -62,7 +62,7 @@ kernelArgument/ihash_entries   -          16777216   Reboot         Clamped
 1 volume (pv3): VolumeDeclaredElsewhere
   + nocto
 
-1 volume has the list that eda wants.
+1 volume has the mount options of eda.
 `
 	if diff := cmp.Diff(want, r.out); r.err != nil || diff != "" {
 		t.Errorf("error %v, output (-want +got):\n%s", r.err, diff)
@@ -89,8 +89,8 @@ func TestDiffOfAProfileThatChangesNothing(t *testing.T) {
 	nowhere := eda()
 	nowhere.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "none"}
 	for want, profile := range map[string]*v1alpha1.StorageClientProfile{
-		"Profile eda is invalid; nothing of it is applied. ": invalid,
-		"Mode is Plan: nothing is written until mode":        planned,
+		"Profile eda is invalid; nothing applied. ": invalid,
+		"Mode is Plan: changes are not applied until mode":        planned,
 		"Profile eda selects no nodes.":                      nowhere,
 	} {
 		if r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "diff", "eda"); r.err != nil || !strings.Contains(r.out, want) {
@@ -101,8 +101,8 @@ func TestDiffOfAProfileThatChangesNothing(t *testing.T) {
 
 func TestDiffSaysWhatAMissingRightCosts(t *testing.T) {
 	for want, funcs := range map[string]interceptor.Funcs{
-		"Cannot read nodes, so that their settings are missing here: list Nodes: things is forbidden":     forbid[*corev1.NodeList](),
-		"Cannot read volumes, so that they are missing here: list PersistentVolumes: things is forbidden": forbid[*corev1.PersistentVolumeList](),
+		"Cannot read nodes (their settings are missing here): list Nodes: things is forbidden":     forbid[*corev1.NodeList](),
+		"Cannot read volumes (they are missing here): list PersistentVolumes: things is forbidden": forbid[*corev1.PersistentVolumeList](),
 	} {
 		r := execute(t, funcs, differing(), "diff", "eda")
 		if r.err != nil || !strings.Contains(r.out, want) || strings.Contains(r.out, "selects no nodes") {
@@ -119,7 +119,7 @@ func TestDiffAndVolumesNameWhatAVolumeKeeps(t *testing.T) {
 	pv.Spec.MountOptions = []string{"nconnect=2"}
 	for command, wants := range map[string][]string{
 		"diff":    {"1 volume (pv1): VolumeKeepsOwnValue\n  nconnect stays 2 (profile wants 8; onConflict: KeepVolume)\n"},
-		"volumes": {"1 volume concerns profile eda: 1 Exception.", "Exception   VolumeKeepsOwnValue   nconnect=2   as now", "pv1: VolumeKeepsOwnValue: nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"},
+		"volumes": {"1 volume matches profile eda: 1 Exception.", "Exception   VolumeKeepsOwnValue   nconnect=2   unchanged", "pv1: VolumeKeepsOwnValue: nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"},
 	} {
 		r := execute(t, interceptor.Funcs{}, append(objects, profile), command, "eda")
 		for _, want := range wants {

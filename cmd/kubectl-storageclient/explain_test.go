@@ -24,7 +24,7 @@ func TestExplain(t *testing.T) {
 		"nfsMountDefaults":                  {"Parameter nfsMountDefaults/_all", "nfsmount.conf(5)"},
 		"slots-spelling":                    {"Remedy:", "Write sunrpc.tcp_max_slot_table_entries"},
 		"actimeo":                           {"Mount option actimeo of NFS", "Mount option actimeo of SMB"},
-		"BusyServer":                        {"Counters say BusyServer"},
+		"BusyServer":                        {"Finding BusyServer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(explainName(name), "\n")
@@ -56,7 +56,7 @@ func TestExplainCommand(t *testing.T) {
 	}
 	for wrong, want := range map[string]string{
 		"nconect":       "There is no \"nconect\". This is nconnect:\n\nMount option nconnect of NFS",
-		"net.core.rmem": `unknown name "net.core.rmem". Names with it: net.core.rmem_default, net.core.rmem_max`,
+		"net.core.rmem": `unknown name "net.core.rmem". Names that contain it: net.core.rmem_default, net.core.rmem_max`,
 		"kernel.sysrq":  `unknown name "kernel.sysrq"; run "kubectl storageclient explain" to list the rules`,
 		"":              `unknown name ""; run`,
 	} {

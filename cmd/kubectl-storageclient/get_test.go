@@ -54,7 +54,7 @@ func TestGetShowsOneFrame(t *testing.T) {
 
 func TestGetWithTheViewersRightsSaysWhatIsMissing(t *testing.T) {
 	r := execute(t, interceptor.Funcs{List: forbidNodes}, rollingCluster(), "get", "eda")
-	if r.err != nil || !strings.Contains(r.out, "Note: you may not list Nodes: zones are not known, and nodes without a StorageClientNode are missing") ||
+	if r.err != nil || !strings.Contains(r.out, "Note: no permission to list Nodes: zones are unknown, and nodes without a StorageClientNode are missing") ||
 		!strings.Contains(r.out, "└─ n1  Draining") {
 		t.Errorf("%v:\n%s", r.err, r.out)
 	}
@@ -62,9 +62,9 @@ func TestGetWithTheViewersRightsSaysWhatIsMissing(t *testing.T) {
 
 func TestGetIsAnsweredWithWhatToType(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
-		"no name":             {"get", "type: kubectl storageclient get PROFILE (kubectl get scp lists the profiles)"},
+		"no name":             {"get", "usage: kubectl storageclient get PROFILE (kubectl get scp lists the profiles)"},
 		"a profile not there": {"get nobody", "List the profiles with: kubectl get scp"},
-		"a watch as JSON":     {"get eda -w -o json", "--watch shows text: leave out --watch, or --output json"},
+		"a watch as JSON":     {"get eda -w -o json", "--watch supports only text: remove --watch or --output json"},
 		"an unknown format":   {"get eda -o xml", "must be text, wide"},
 		"a misspelt flag":     {"get eda --wach", "Did you mean --watch?"},
 	}
@@ -218,7 +218,7 @@ func TestWatchSaysWhenItIsNotCurrent(t *testing.T) {
 		}
 		return c.Watch(ctx, list, opts...)
 	}}, out, pipe)
-	out.until(t, "Note: Nodes are not current: watch Nodes: no route to host\n")
+	out.until(t, "Note: Nodes are out of date: watch Nodes: no route to host\n")
 	if err := stop(); err != nil {
 		t.Errorf("it ends with %v", err)
 	}

@@ -200,8 +200,8 @@ func TestApproveReckonsWithTheManagersBudget(t *testing.T) {
 		t.Errorf("last node back at %s, plan says %s, with the flag %s, with the default %s", timesOf(own), timesOf(shown), timesOf(given), timesOf(assumed))
 	}
 	for r, want := range map[*result]string{
-		&own:     "Reboot limit of the cluster: 3 at a time (--max-unavailable of the Deployment storage-client-system/storage-client-manager).\n",
-		&assumed: "Reboot limit of the cluster: 5% of all nodes (assumed, since there is no Deployment storage-client-system/storage-client-manager: give the manager's with --max-unavailable).\n",
+		&own:     "Reboot limit of the cluster: 3 at a time (--max-unavailable of Deployment storage-client-system/storage-client-manager).\n",
+		&assumed: "Reboot limit of the cluster: 5% of all nodes (assumed, no Deployment storage-client-system/storage-client-manager; set the manager's value with --max-unavailable).\n",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("output lacks %q:\n%s", want, r.out)
@@ -228,7 +228,7 @@ func TestApproveOfAPlanThatTheManagerWorksOutOtherwise(t *testing.T) {
 	p := eda()
 	p.Status.Plan.Hash = "1a2b"
 	r := execute(t, interceptor.Funcs{}, []client.Object{p}, "approve", "eda")
-	if want := "eda: this plugin works out plan " + planOfEDA + ", the manager 1a2b: use the plugin of the manager's release"; r.err == nil || r.err.Error() != want || len(r.annotations(t)) > 0 {
+	if want := "eda: this plugin computes plan " + planOfEDA + ", but the manager plan 1a2b: use the plugin of the manager's release"; r.err == nil || r.err.Error() != want || len(r.annotations(t)) > 0 {
 		t.Errorf("error is %v, want %q", r.err, want)
 	}
 }
@@ -251,10 +251,10 @@ func TestPauseAndResume(t *testing.T) {
 		annotations map[string]string
 		out         string
 	}{
-		"pause":                          {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: nothing new starts, nodes already being disrupted finish.\n"},
+		"pause":                          {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
 		"resume":                         {paused, "resume", map[string]string{"other": "stays"}, "Resumed eda.\n"},
 		"resume of one paused by field":  {byField, "resume", nil, "eda is still paused: spec.paused is true.\n"},
-		"pause of one that is paused so": {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: nothing new starts, nodes already being disrupted finish.\n"},
+		"pause of one that is paused so": {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -471,7 +471,7 @@ func TestApproveSaysWhoMayWhereTheUserMayNot(t *testing.T) {
 		return forbidden
 	}}
 	r := execute(t, refuse, []client.Object{eda()}, "approve", "eda")
-	want := strings.ReplaceAll("approve plan 1a2b: you may not approve reboots of StorageClientProfile eda: ask somebody with the ClusterRole storage-client-approver, e.g. with \"kubectl storageclient approve eda --plan 1a2b\": ", "1a2b", planOfEDA)
+	want := strings.ReplaceAll("approve plan 1a2b: no permission to approve reboots of StorageClientProfile eda: ask a user with ClusterRole storage-client-approver to run \"kubectl storageclient approve eda --plan 1a2b\": ", "1a2b", planOfEDA)
 	if r.err == nil || !strings.HasPrefix(r.err.Error(), want) || !errors.Is(r.err, forbidden) {
 		t.Errorf("error is %v, want %q and what the API server says", r.err, want)
 	}

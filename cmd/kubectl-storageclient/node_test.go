@@ -70,12 +70,12 @@ func TestNodeShowsEachSettingAndMount(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, append(tunedCluster(), eda()), "node", "n1")
 	want := `n1 is Waiting, since 120m (WaitingForApproval): the plan is not approved.
 The agent has not reported on the latest settings yet (generation 5, reported 4).
-The agent's report is of an earlier boot.
+The agent's report is from an earlier boot.
 Kernel 6.1.0, boot loader GrubDebian.
-A boot is needed for kernelArgument/ihash_entries.
-1 mount of workloads holds a reboot back: /mnt.
+Settings that require a reboot: kernelArgument/ihash_entries.
+1 mount of workloads delays the reboot: /mnt.
 
-KEY                            WANTED     IN-FORCE              ORIGINAL   PROFILE   TAKES-EFFECT   STATE
+KEY                            DESIRED    EFFECTIVE             ORIGINAL   PROFILE   TAKES-EFFECT   STATE
 kernelArgument/ihash_entries   16777216   -                     -          eda       Reboot         Pending
 readAhead/nfs4                 1024       -                     -          eda       Live           not reported yet
 sysctl/net.core.rmem_max       16777216   16777216              212992     eda       Live           Shadowed
@@ -104,8 +104,8 @@ func TestNodeSaysWhatAMissingRightCosts(t *testing.T) {
 		funcs interceptor.Funcs
 		want  string
 	}{
-		"the Node": {forbid[*corev1.Node](), "Cannot read the Node, so that nothing is said of its boot and its readiness: things is forbidden"},
-		"its pods": {forbid[*corev1.PodList](), "Cannot read names of pods, so that UIDs are shown: list Pods on Node n1: things is forbidden"},
+		"the Node": {forbid[*corev1.Node](), "Cannot read the Node (its boot and readiness are unknown): things is forbidden"},
+		"its pods": {forbid[*corev1.PodList](), "Cannot read names of pods (UIDs are shown instead): list Pods on Node n1: things is forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, c.funcs, tunedCluster(), "node", "n1")
@@ -131,7 +131,7 @@ func TestNodesThatAreNotManaged(t *testing.T) {
 		}
 	}
 	gone := execute(t, interceptor.Funcs{}, cluster()[1:], "node", "n1")
-	if gone.err != nil || !strings.Contains(gone.out, "Cannot read the Node: it is gone") {
+	if gone.err != nil || !strings.Contains(gone.out, "Cannot read the Node: it does not exist") {
 		t.Errorf("of a Node that is gone: error %v, output:\n%s", gone.err, gone.out)
 	}
 }

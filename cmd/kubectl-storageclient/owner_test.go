@@ -172,7 +172,7 @@ func TestThePluginOwnsAnAnnotationDespiteConflicts(t *testing.T) {
 		"a conflict":       {nil, []string{earlierManager, v1alpha1.PluginFieldManager}, ""},
 		"a conflict again": {conflict, []string{earlierManager, v1alpha1.PluginFieldManager}, ""},
 		"another failure": {errors.New("no leader"), []string{earlierManager},
-			"take ownership of annotation " + pausedKey + " of StorageClientProfile eda, which is set, but Flux may remove it: no leader"},
+			"take ownership of annotation " + pausedKey + " of StorageClientProfile eda (it is set, but Flux can remove it): no leader"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			attempts := 0

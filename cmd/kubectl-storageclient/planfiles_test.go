@@ -108,7 +108,7 @@ func TestPlanOfFilesTellsWhatChangesByName(t *testing.T) {
 	if len(plan.Reboots) != 1 || plan.Reboots[0].Node != "n1" || plan.Pods == nil || plan.Pods.Evicted != 1 {
 		t.Errorf("reboots are %+v with pods %+v, want n1 and one Pod", plan.Reboots, plan.Pods)
 	}
-	if want := (view.Budget{MaxUnavailable: "3", AtOnce: 3, Source: "--max-unavailable of the Deployment storage-client-system/storage-client-manager"}); plan.Budget != want {
+	if want := (view.Budget{MaxUnavailable: "3", AtOnce: 3, Source: "--max-unavailable of Deployment storage-client-system/storage-client-manager"}); plan.Budget != want {
 		t.Errorf("budget is %+v, want %+v", plan.Budget, want)
 	}
 	fields := map[string]view.FieldChange{}
@@ -255,9 +255,9 @@ func TestADryRunTellsAMissingRightFromAPolicy(t *testing.T) {
 		review func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error
 		want   string
 	}{
-		"the user may patch the profile":     {fakeAccessReview(true, &asked), "is refused"},
-		"the user may not patch the profile": {fakeAccessReview(false, &asked), "you may not patch profiles"},
-		"the rights are unknown":             {unreadable, "is refused"},
+		"the user may patch the profile":     {fakeAccessReview(true, &asked), "is rejected"},
+		"the user may not patch the profile": {fakeAccessReview(false, &asked), "requires permission to patch profiles"},
+		"the rights are unknown":             {unreadable, "is rejected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			funcs := interceptor.Funcs{Create: test.review, Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
@@ -304,10 +304,10 @@ func TestPlanOfFilesSaysWhatAMissingRightCosts(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	for _, want := range []string{
-		"what the API server, webhooks and policies say of eda: you may not patch profiles, which a dry run asks for",
-		"what changes for volumes: list PersistentVolumes: persistentvolumes is forbidden",
-		"how many pods would be evicted: you may not list Pods",
-		"5% of all nodes (assumed, since you may not read the Deployment storage-client-system/storage-client-manager: give the manager's with --max-unavailable)",
+		"validation of eda by the API server, webhooks, and policies: a dry run requires permission to patch profiles",
+		"changes of volumes: list PersistentVolumes: persistentvolumes is forbidden",
+		"number of evicted pods: no permission to list Pods",
+		"5% of all nodes (assumed, no permission to read Deployment storage-client-system/storage-client-manager; set the manager's value with --max-unavailable)",
 		"n1     z      eda   ?      kernelArgument/ihash_entries becomes 33554432",
 	} {
 		if !strings.Contains(r.out, want) {
@@ -323,7 +323,7 @@ func TestMarkdownIsAComment(t *testing.T) {
 	}
 	for _, want := range []string{
 		"### Storage client plan\n", "| `eda` | Update | 1 | 1 | 1 | 1 |", "<details><summary>1 node would reboot, in this order:</summary>", "| 1 | pv1 | `nocto` | `nocto,nconnect=4` |",
-		"- Once applied, approve with: kubectl storageclient approve eda --plan ",
+		"- After you apply it, approve with: kubectl storageclient approve eda --plan ",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("comment lacks %q:\n%s", want, r.out)
@@ -345,47 +345,47 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		funcs interceptor.Funcs
 		want  string
 	}{
-		"no profile and no file":             {args: "plan", want: "name a profile, or give files: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE"},
-		"two profiles":                       {args: "plan a b", want: "plan takes one profile: kubectl storageclient plan a"},
+		"no profile and no file":             {args: "plan", want: "a profile or files are required: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE"},
+		"two profiles":                       {args: "plan a b", want: "plan accepts one profile: kubectl storageclient plan a"},
 		"a profile and a file":               {one, "plan eda -f DIR/eda.yaml", "", interceptor.Funcs{}, "not both: kubectl storageclient plan eda, or kubectl storageclient plan -f "},
 		"a file without -f":                  {args: "plan eda.yaml", want: "eda.yaml looks like a file: kubectl storageclient plan -f eda.yaml"},
 		"a file that is missing":             {one, "plan -f DIR/ed.yaml", "", interceptor.Funcs{}, "does not exist. Did you mean DIR/eda.yaml?"},
-		"an empty name":                      {one, "plan -f ", "", interceptor.Funcs{}, "-f is empty: give a file, a directory, or - for standard input"},
-		"an empty directory":                 {map[string]string{"notes.txt": "x"}, "plan -f DIR", "", interceptor.Funcs{}, "DIR holds no .yaml, .yml or .json file: give a directory with profiles"},
-		"directories in a directory":         {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read: give them: -f DIR/prod"},
+		"an empty name":                      {one, "plan -f ", "", interceptor.Funcs{}, "-f is empty: set a file, a directory, or - for standard input"},
+		"an empty directory":                 {map[string]string{"notes.txt": "x"}, "plan -f DIR", "", interceptor.Funcs{}, "DIR contains no .yaml, .yml, or .json file: set a directory with profiles"},
+		"directories in a directory":         {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read; use: -f DIR/prod"},
 		"a directory for Kustomize":          {map[string]string{"kustomization.yaml": "resources: [eda.yaml]", "eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "kubectl kustomize DIR | kubectl storageclient plan -f -"},
-		"nothing on standard input":          {args: "plan -f -", want: "standard input is empty: a profile is expected in it"},
-		"what is not YAML":                   {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "is not YAML: correct it"},
-		"tabs":                               {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs by blanks"},
-		"a template":                         {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, e.g. helm template CHART | kubectl storageclient plan -f -"},
-		"other kinds only":                   {map[string]string{"c.yaml": configMap}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR, only ConfigMap settings (DIR/c.yaml): give the file that holds one"},
-		"comments only":                      {map[string]string{"c.yaml": "# nothing\n"}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR: give the file that holds one"},
+		"nothing on standard input":          {args: "plan -f -", want: "standard input is empty: must contain a profile"},
+		"what is not YAML":                   {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "invalid YAML: check it"},
+		"tabs":                               {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs with spaces"},
+		"a template":                         {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, for example: helm template CHART | kubectl storageclient plan -f -"},
+		"other kinds only":                   {map[string]string{"c.yaml": configMap}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR, only ConfigMap settings (DIR/c.yaml): set a file that contains one"},
+		"comments only":                      {map[string]string{"c.yaml": "# nothing\n"}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR: set a file that contains one"},
 		"a kind that is misspelt":            {args: "plan -f -", stdin: strings.Replace(edaFile, "StorageClientProfile", "StorageClientProfil", 1), want: "Did you mean StorageClientProfile?"},
 		"no kind":                            {args: "plan -f -", stdin: "spec: {}\n", want: "write apiVersion: tuning.storageclient.dev/v1alpha1 and kind: StorageClientProfile"},
 		"another version":                    {args: "plan -f -", stdin: strings.Replace(edaFile, "v1alpha1", "v1", 1), want: `apiVersion is "tuning.storageclient.dev/v1": write tuning.storageclient.dev/v1alpha1`},
-		"no name":                            {args: "plan -f -", stdin: strings.Replace(edaFile, "{name: eda}", "{}", 1), want: "metadata.name is missing: name the profile"},
+		"no name":                            {args: "plan -f -", stdin: strings.Replace(edaFile, "{name: eda}", "{}", 1), want: "metadata.name is required"},
 		"two profiles of one name":           {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/a.yaml and DIR/b.yaml: rename one"},
-		"the same file twice":                {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/eda.yaml and DIR/eda.yaml: rename one, or give one of the files"},
+		"the same file twice":                {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "duplicate profile eda in DIR/eda.yaml and DIR/eda.yaml: rename one, or use only one of the files"},
 		"a field that is misspelt":           {args: "plan -f -", stdin: strings.Replace(edaFile, "nodeSelector", "nodeSelecter", 1), want: "unknown field spec.nodeSelecter. Did you mean nodeSelector?"},
-		"a field that is unknown":            {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: kubectl explain scp.spec --recursive lists all fields"},
+		"a field that is unknown":            {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: list all fields with kubectl explain scp.spec --recursive"},
 		"a field that is there twice":        {args: "plan -f -", stdin: edaFile + "  priority: 1\n  priority: 2\n", want: "already set"},
-		"a value of another type":            {args: "plan -f -", stdin: edaFile + "  priority: high\n", want: "spec.priority is a string, which it does not take: kubectl explain scp.spec.priority tells the type"},
-		"a word that YAML takes for another": {args: "plan -f -", stdin: edaFile + "  mode: On\n", want: "spec.mode is a bool, which it does not take"},
+		"a value of another type":            {args: "plan -f -", stdin: edaFile + "  priority: high\n", want: "spec.priority is a string, which is the wrong type: see kubectl explain scp.spec.priority"},
+		"a word that YAML takes for another": {args: "plan -f -", stdin: edaFile + "  mode: On\n", want: "spec.mode is a bool, which is the wrong type"},
 		"a flag that is misspelt":            {args: "plan -f - --exitcode", want: "unknown flag: --exitcode. Did you mean --exit-code?"},
-		"a flag that is unknown":             {args: "plan --colour", want: "See: kubectl storageclient plan --help"},
-		"a flag without a value":             {args: "plan -f", want: "See: kubectl storageclient plan --help"},
+		"a flag that is unknown":             {args: "plan --colour", want: "See 'kubectl storageclient plan --help' for usage"},
+		"a flag without a value":             {args: "plan -f", want: "See 'kubectl storageclient plan --help' for usage"},
 		"an unknown format":                  {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, wide, json, yaml or name, or markdown for a comment`},
 		"--exit-code without files":          {args: "plan eda --exit-code", want: "kubectl storageclient plan -f FILE --exit-code"},
 		"markdown without files":             {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
 		"a budget that is none":              {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
 		"a pattern that is none":             {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
-		"no right to list":                   {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "see what you have: kubectl auth can-i --list"},
-		"no cluster":                         {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "see whether kubectl version does, or choose another with --context"},
+		"no right to list":                   {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "List your permissions with: kubectl auth can-i --list"},
+		"no cluster":                         {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "check it with kubectl version, or choose another one with --context"},
 		"credentials that ran out":           {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
 		"a cluster without operator":         {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
 		"a profile that is not there":        {args: "plan nobody", want: "get StorageClientProfile nobody"},
-		"what the catalogue refuses":         {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is refused: Invalid: "},
-		"what the API server refuses":        {one, "plan -f DIR", "", interceptor.Funcs{Patch: rejectPatches("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},
+		"what the catalogue refuses":         {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is rejected: Invalid: "},
+		"what the API server refuses":        {one, "plan -f DIR", "", interceptor.Funcs{Patch: rejectPatches("spec.mode: Unsupported value")}, "is rejected: spec.mode: Unsupported value"},
 		"several of these, all at once":      {map[string]string{"a.yaml": "a: [b", "b.yaml": edaFile + "  modes: Plan\n"}, "plan -f DIR", "", interceptor.Funcs{}, "Did you mean mode?"},
 	}
 	for name, test := range tests {

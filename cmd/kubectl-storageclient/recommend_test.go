@@ -108,7 +108,7 @@ func TestRecommendEndsWithTheChangedProfile(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	want := "Made StorageClientTrial eda/" + made.Name + `
+	want := "Created StorageClientTrial eda/" + made.Name + `
 Asks n1
 Counting on n1
 A setting of the client helps
@@ -124,7 +124,7 @@ AttributeRevalidation (Client): The client requests attributes that have not cha
 
 A setting of the client helps: the profile below declares it.
 
-# Save this, see what it changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE
+# Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE
 # profile eda, rule nfs: mountOptions [actimeo=30]
 # profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it
 # profile eda, rule nfs: all volumes that it selects get the same changes
@@ -212,8 +212,8 @@ func TestRecommendWithTheLeastRights(t *testing.T) {
 		note            string
 	}{
 		"the claim": {true, v1alpha1.VolumeSelector{ClaimNamespaces: []string{"eda"}, ClaimSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}},
-			"whether a profile selects it already is not known"},
-		"trials alone": {false, v1alpha1.VolumeSelector{ClaimNamespaces: []string{"eda"}}, "the rule of a new one selects its whole namespace"},
+			"a profile may already select it"},
+		"trials alone": {false, v1alpha1.VolumeSelector{ClaimNamespaces: []string{"eda"}}, "the rule of the new profile selects its whole namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			funcs := fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387))))
@@ -264,7 +264,7 @@ func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
 		"idle":                      {[]v1alpha1.MountSample{listSample("GETATTR", 9)}, "Too few operations for a result"},
 		"not NFS":                   {[]v1alpha1.MountSample{smb}, "requests only for NFS"},
 		"what may not be safe":      {[]v1alpha1.MountSample{opens}, "check with the owner of the programs"},
-		"that is listed as well":    {[]v1alpha1.MountSample{opens}, "to be declared by hand if it is safe: [vers=3] (OpenAndClose)"},
+		"that is listed as well":    {[]v1alpha1.MountSample{opens}, "declare it yourself if it is safe: [vers=3] (OpenAndClose)"},
 		"one is idle, and one well": {[]v1alpha1.MountSample{listSample("GETATTR", 9), few}, "The mounts are healthy"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestNodesThatGiveNoSampleAreNamed(t *testing.T) {
 	status := watched(nodeSample("n1", listSample("GETATTR", 16387)), v1alpha1.TrialSample{Node: "n2", Message: "the agent restarted during the measurement; request a new sample"})
 	status.NodesOmitted, status.Samples[0].MountsOmitted = 3, 2
 	r := execute(t, fakeManager(status), mounted(tools(), eda()), "recommend", "tools")
-	for _, want := range []string{"No sample: the agent restarted during", "60 s on 1 node:", "Not asked, since 2 are enough: 3 nodes.", "2 mounts left out"} {
+	for _, want := range []string{"No sample: the agent restarted during", "60 s on 1 node:", "Not measured, because 2 are enough: 3 nodes.", "2 mounts left out"} {
 		if r.err != nil || !strings.Contains(r.out, want) {
 			t.Errorf("%v, want %q:\n%s", r.err, want, r.out)
 		}
@@ -302,7 +302,7 @@ func TestWhatRecommendCannotDo(t *testing.T) {
 		"a claim that is not there":  {interceptor.Funcs{}, nil, nil, "kubectl get pvc -n eda"},
 		"a claim that is not bound":  {interceptor.Funcs{}, mounted(tools(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Status.Phase = "", corev1.ClaimPending })), nil, "eda/tools is not bound to a volume (phase Pending)"},
 		"a trial that fails":         {fakeManager(failed), mounted(tools()), nil, "NotPossible: volume pv1 is mounted on none of the 3 nodes that have an agent"},
-		"no right to make a trial":   {refused, mounted(tools()), nil, `a Role in eda, as storage-client-trial-editor has it: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
+		"no right to make a trial":   {refused, mounted(tools()), nil, `a Role in eda, as in storage-client-trial-editor: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
 		"a window that is too short": {interceptor.Funcs{}, nil, []string{"--window=9s"}, "from 10s to 1h"},
 		"a window that is too long":  {interceptor.Funcs{}, nil, []string{"--window=61m"}, "from 10s to 1h"},
 		"a part of a second":         {interceptor.Funcs{}, nil, []string{"--window=10500ms"}, "from 10s to 1h"},
@@ -336,7 +336,7 @@ func TestCtrlCLeavesNothingBehind(t *testing.T) {
 	root := rootCommand(env)
 	root.SetArgs([]string{"recommend", "tools"})
 	err := root.ExecuteContext(ctx)
-	if err == nil || !strings.Contains(err.Error(), "its work is taken away") || out.Len() > 0 {
+	if err == nil || !strings.Contains(err.Error(), "interrupted before the trial finished") || out.Len() > 0 {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	checkNoTrials(t, result{client: c})

@@ -45,34 +45,34 @@ func TestRetry(t *testing.T) {
 		want, out, err string
 	}{
 		"a node that is there": {
-			withFailures(1), []client.Object{failedNode("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1.\n", "",
+			withFailures(1), []client.Object{failedNode("n1", false)}, "", at, "Requested a retry of eda on: n1.\n", "",
 		},
 		"and one that is gone": {
-			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1, n2 (gone).\n", "",
+			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "", at, "Requested a retry of eda on: n1, n2 (gone).\n", "",
 		},
 		"one of them": {
-			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "n2", at + "/n2", "The rollout of eda forgets that these failed: n2 (gone).\n", "",
+			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "n2", at + "/n2", "Requested a retry of eda on: n2 (gone).\n", "",
 		},
 		"more than are named": {
-			withFailures(9, "n2"), nil, "", at, "The rollout of eda forgets all its failures. Settings that failed are tried again by the agents, without this.\n", "",
+			withFailures(9, "n2"), nil, "", at, "Requested a retry of all failed nodes of eda. The agents retry failed settings without this command.\n", "",
 		},
 		"one whose permit is not answered stays failed": {
 			withFailures(2, "n2"), []client.Object{failedNode("n1", true)}, "", at,
-			"The rollout of eda forgets that these failed: n2 (gone).\n" +
-				"Still failed, since their reboot permits are not answered: n1. Bring them back, or delete their Nodes and retry.\n", "",
+			"Requested a retry of eda on: n2 (gone).\n" +
+				"Not retried, no response to the reboot permit: n1. Bring these nodes back, or delete their Nodes and retry.\n", "",
 		},
 		"nothing has failed": {
-			withFailures(0), []client.Object{other, waiting}, "", "", "", "no node has failed",
+			withFailures(0), []client.Object{other, waiting}, "", "", "", "no failed nodes to retry",
 		},
 		"one that is not named": {
-			withFailures(9, "n2"), nil, "n3", at + "/n3", "The rollout of eda forgets that n3 failed, if it did.\n", "",
+			withFailures(9, "n2"), nil, "n3", at + "/n3", "Requested a retry of eda on n3, if it failed.\n", "",
 		},
 		"one whose permit is not answered alone": {
 			withFailures(1), []client.Object{failedNode("n1", true)}, "n1", at + "/n1",
-			"Still failed, since their reboot permits are not answered: n1. Bring them back, or delete their Nodes and retry.\n", "",
+			"Not retried, no response to the reboot permit: n1. Bring these nodes back, or delete their Nodes and retry.\n", "",
 		},
 		"another node has": {
-			withFailures(1), []client.Object{failedNode("n1", false)}, "n3", "", "", "node n3 is not among the failed nodes",
+			withFailures(1), []client.Object{failedNode("n1", false)}, "n3", "", "", "Node n3 has not failed",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,14 +29,14 @@ func mountingNodes() []client.Object {
 
 func TestServers(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, mountingNodes(), "servers", "-o", "wide")
-	want := `SERVER    PROTOCOL   NODES   CONNECTIONS   REQUESTS   VOLUMES   NO ANSWER   VERSIONS   DO NOT AGREE ON
-<filer>   NFS        2       5 of 4        128        1         1 node      NFSv4.1    nconnect
+	want := `SERVER    PROTOCOL   NODES   CONNECTIONS   REQUESTS   VOLUMES   NO-RESPONSE   VERSIONS   DIFFERENT-OPTIONS
+<filer>   NFS        2       5 of 4        128        1         1 node        NFSv4.1    nconnect
 
-<filer>: Silent, Unreachable: Check the network. Nodes: n1
+<filer>: Silent, Unreachable: Check the network; nodes: n1
 
-<filer>: The nodes may exceed its limits: 5 connections of 4
+<filer>: The nodes can exceed the limits of the server: 5 connections of 4
 
-<filer>: Its mounts do not agree on nconnect: - on 1 mount, 4 on 1 mount
+<filer>: Mounts differ in nconnect: - on 1 mount, 4 on 1 mount
 `
 	if diff := cmp.Diff(want, r.out); r.err != nil || diff != "" {
 		t.Errorf("error %v (-want +got):\n%s", r.err, diff)
@@ -54,9 +54,9 @@ func TestServersInOtherFormats(t *testing.T) {
 		t.Errorf("error %v: %s", page.err, page.out)
 	}
 	if r := execute(t, interceptor.Funcs{}, mountingNodes(), "servers", "-o", "xml"); r.err == nil {
-		t.Error("takes any format")
+		t.Error("accepts any format")
 	}
-	if r := execute(t, interceptor.Funcs{}, nil, "servers"); r.err != nil || r.out != "No managed node has mounts of a storage server.\n" {
+	if r := execute(t, interceptor.Funcs{}, nil, "servers"); r.err != nil || r.out != "No managed node mounts a storage server.\n" {
 		t.Errorf("error %v: %s", r.err, r.out)
 	}
 }
@@ -69,8 +69,8 @@ func TestServersNameStaleHandlesAndNodesThatCallThemselvesTheSame(t *testing.T) 
 	n1.Status.NFS4ClientName, n2.Status.NFS4ClientName = "web", "web"
 	r := execute(t, interceptor.Funcs{}, objects, "servers")
 	for _, want := range []string{
-		"<filer>: Every request for known files of some mounts fails: check its export, then restart their pods. Nodes: n1\n",
-		`<filer>: Nodes n1, n2 introduce themselves alike, as "web". Declare node.nfs4UniqueID: FromNode` + "\n",
+		"<filer>: All requests for known files fail on some mounts; check the export, then restart the pods that use them; nodes: n1\n",
+		`<filer>: Nodes n1, n2 use the same NFSv4 client ID "web"; set node.nfs4UniqueID: FromNode` + "\n",
 	} {
 		if r.err != nil || !strings.Contains(r.out, want) {
 			t.Errorf("error %v: no %q in\n%s", r.err, want, r.out)

@@ -97,7 +97,7 @@ func failOnSecretRead(t *testing.T) interceptor.Funcs {
 func TestSupportBundleHoldsWhatHelpsAndNothingElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	r := execute(t, failOnSecretRead(t), operatorObjects(), "support-bundle", "-f", file)
-	if r.err != nil || !strings.HasPrefix(r.out, "Wrote "+file+" (") || !strings.HasSuffix(r.out, "Read it before you send it to anybody.\n") {
+	if r.err != nil || !strings.HasPrefix(r.out, "Wrote "+file+" (") || !strings.HasSuffix(r.out, "Review it before you send it.\n") {
 		t.Fatalf("error %v, output:\n%s", r.err, r.out)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -148,7 +148,7 @@ func TestSupportBundleHoldsWhatHelpsAndNothingElse(t *testing.T) {
 func TestSupportBundleWithAddresses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	r := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", file, "--no-redact")
-	if r.err != nil || !strings.Contains(r.out, "It holds addresses, servers and mount sources.") {
+	if r.err != nil || !strings.Contains(r.out, "It contains addresses, servers, and mount sources.") {
 		t.Fatalf("error %v, output:\n%s", r.err, r.out)
 	}
 	files := unpack(t, file)

@@ -29,10 +29,10 @@ func manyVolumes() []client.Object {
 
 func TestVolumes(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, append(manyVolumes(), eda()), "volumes", "eda")
-	want := `3 volumes concern profile eda: 1 UpToDate, 1 Pending, 1 Exception.
+	want := `3 volumes match profile eda: 1 UpToDate, 1 Pending, 1 Exception.
 
-VOLUME   CLAIM         STATE       REASON                    NOW       WANTED
-pv1      -             UpToDate    VolumeUpToDate            nocto     as now
+VOLUME   CLAIM         STATE       REASON                    CURRENT   DESIRED
+pv1      -             UpToDate    VolumeUpToDate            nocto     unchanged
 pv2      eda/scratch   Pending     VolumeOptionsMerged       ro,hard   ro,hard,nocto
 pv3      -             Exception   VolumeDeclaredElsewhere   -         nocto
 
@@ -42,7 +42,7 @@ pv3: VolumeDeclaredElsewhere: Not changed: managed by Flux`
 	if r.err != nil || !strings.HasPrefix(r.out, want) {
 		t.Errorf("error %v, output:\n%s", r.err, cmp.Diff(want, r.out))
 	}
-	if remedy := "\n  What to do: Declare the list where the volume is declared, or set gitOpsOwned: Patch in the rule.\n"; !strings.HasSuffix(r.out, remedy) {
+	if remedy := "\n  Action: Declare the mount options in the source of the volume, or set gitOpsOwned: Patch in the rule.\n"; !strings.HasSuffix(r.out, remedy) {
 		t.Errorf("output does not end with what to do:\n%s", r.out)
 	}
 }
@@ -59,7 +59,7 @@ func TestVolumesInOtherFormats(t *testing.T) {
 	if r := execute(t, interceptor.Funcs{}, objects, "volumes", "-o", "name"); r.err != nil || r.out != "persistentvolume/pv1\npersistentvolume/pv2\npersistentvolume/pv3\n" {
 		t.Errorf("error %v, names:\n%s", r.err, r.out)
 	}
-	if r := execute(t, interceptor.Funcs{}, objects, "volumes", "-o", "wide"); r.err != nil || !strings.Contains(r.out, "WANTED          PROFILES   DRIVER              PROTOCOL") {
+	if r := execute(t, interceptor.Funcs{}, objects, "volumes", "-o", "wide"); r.err != nil || !strings.Contains(r.out, "DESIRED         PROFILES   DRIVER              PROTOCOL") {
 		t.Errorf("error %v, wide:\n%s", r.err, r.out)
 	}
 	r := execute(t, interceptor.Funcs{}, objects, "volumes", "eda", "-o", "json")
@@ -77,22 +77,22 @@ func TestVolumesOfProfilesThatDoNotAct(t *testing.T) {
 	planned.Spec.Mode = v1alpha1.ModePlan
 	paused.Spec.Paused = true
 	for want, profile := range map[string]*v1alpha1.StorageClientProfile{
-		"Mode is Plan: nothing is written until mode is Enforce.":                          planned,
-		"Profile eda is paused, or everything is: nothing is written until it is resumed.": paused,
+		"Mode is Plan: changes are not applied until mode is Enforce.":                          planned,
+		"Profile eda is paused, or all profiles are: changes are not applied until you resume.": paused,
 	} {
 		r := execute(t, interceptor.Funcs{}, append(manyVolumes(), profile), "volumes", "eda")
 		if r.err != nil || !strings.Contains(r.out, want) || !strings.Contains(r.out, "ro,hard,nocto") {
 			t.Errorf("error %v, output lacks %q or what would be written:\n%s", r.err, want, r.out)
 		}
 	}
-	if r := execute(t, interceptor.Funcs{}, cluster()[:2], "volumes"); r.err != nil || r.out != "No volume concerns any profile.\n" {
+	if r := execute(t, interceptor.Funcs{}, cluster()[:2], "volumes"); r.err != nil || r.out != "No volume matches any profile.\n" {
 		t.Errorf("error %v, output %q", r.err, r.out)
 	}
 }
 
 func TestVolumesSayWhichRightIsMissing(t *testing.T) {
 	r := execute(t, forbid[*corev1.PersistentVolumeList](), append(manyVolumes(), eda()), "volumes")
-	if r.err == nil || !strings.Contains(r.err.Error(), "ask for the right to list persistentvolumes") || strings.Count(r.err.Error(), "sk for") > 1 {
+	if r.err == nil || !strings.Contains(r.err.Error(), "request permission to list persistentvolumes") || strings.Count(r.err.Error(), "sk for") > 1 {
 		t.Errorf("error is %v", r.err)
 	}
 }

@@ -31,7 +31,7 @@ func TestLimitMemory(t *testing.T) {
 		"the container's limit": {container: "1073741824", want: 966367620},
 		"none":                  {want: math.MaxInt64},
 		"GOMEMLIMIT wins":       {container: "1073741824", goLimit: "500MiB", want: math.MaxInt64},
-		"with a unit":           {container: "1Gi", wrong: `CONTAINER_MEMORY_LIMIT: "1Gi": want a number of bytes`},
+		"with a unit":           {container: "1Gi", wrong: `CONTAINER_MEMORY_LIMIT: "1Gi": must be a number of bytes`},
 		"zero":                  {container: "0", wrong: "above 0"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,10 +38,10 @@ func TestResolve(t *testing.T) {
 		t.Errorf("defaults of live changes: %+v", got)
 	}
 	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
-		t.Errorf("an allowed parameter is refused: %v", err)
+		t.Errorf("an allowed parameter is rejected: %v", err)
 	}
 	if err := got.allow.Check("filesystem/scratch/*", ":noatime"); err != nil {
-		t.Errorf("an allowed file system is refused: %v", err)
+		t.Errorf("an allowed file system is rejected: %v", err)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestAWindowIsChecked(t *testing.T) {
 		"must be from 1s":      {"observe", "--window=999ms"},
 		"to 1h":                {"observe", "--window=2h"},
 		"flag provided":        {"plan", "--window=1s", "-f", "-"},
-		"in which nothing is ": {"observe", "--window=1s", "--host-root", t.TempDir()},
+		"is an image without mounts": {"observe", "--window=1s", "--host-root", t.TempDir()},
 	} {
 		if !strings.Contains(strings.Join(args, " "), "--host-root") {
 			args = append(args, "--host-root", dir)

@@ -44,7 +44,7 @@ func testFilePlan() FilePlan {
 			{Name: "bad", File: "profiles/bad.yaml", After: profile("bad"), Rejection: "spec.mode: Unsupported value: \"On\": supported values: \"Enforce\", \"Plan\""},
 			{Name: "same", File: "profiles/same.yaml", Before: &same, After: same},
 		},
-		Budget: Budget{MaxUnavailable: "5%", Source: "assumed, since you may not read it", Assumed: true},
+		Budget: Budget{MaxUnavailable: "5%", Source: "assumed, no permission to read it", Assumed: true},
 		Nodes: overview.Together{
 			AtOnce: 2, EstimatedCompletion: ago(-3600e9),
 			Shares: []overview.Share{
@@ -85,7 +85,7 @@ func TestFilePlanMarkdown(t *testing.T) {
 func TestFilePlanWithoutChanges(t *testing.T) {
 	same := profile("same")
 	plan := NewFilePlan(FilePlanInput{Profiles: []DryRunProfile{{Name: "same", Before: &same, After: same}}})
-	if plan.Changed || plan.Summary != "No changes: nodes and volumes have what 1 profile says." {
+	if plan.Changed || plan.Summary != "No changes: nodes and volumes are as declared in 1 profile." {
 		t.Errorf("changed is %v, %q", plan.Changed, plan.Summary)
 	}
 }

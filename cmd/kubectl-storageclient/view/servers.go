@@ -99,10 +99,10 @@ func remarksOf(s servermap.Server) []string {
 		byCause[cause] = append(byCause[cause], f.Node)
 	}
 	for _, cause := range causes {
-		remarks = append(remarks, cause+" Nodes: "+text.List(byCause[cause]))
+		remarks = append(remarks, strings.TrimSuffix(cause, ".")+"; nodes: "+text.List(byCause[cause]))
 	}
 	if len(s.Stale) > 0 {
-		remarks = append(remarks, "All requests for known files fail on some mounts; check the export, then restart the pods that use them. Nodes: "+text.List(s.Stale))
+		remarks = append(remarks, "All requests for known files fail on some mounts; check the export, then restart the pods that use them; nodes: "+text.List(s.Stale))
 	}
 	for _, same := range s.DuplicateClientIDs {
 		remarks = append(remarks, fmt.Sprintf("Nodes %s use the same NFSv4 client ID %q; set node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))

@@ -112,7 +112,7 @@ func TestVerdict(t *testing.T) {
 		"a reason without a message": {profile("eda", falseCondition("Ready", "Pending", "")), "eda is not done: Pending", false},
 		"stalled": {
 			profile("eda", falseCondition("Ready", "Invalid", ""), trueCondition("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
-			"eda is stopped and needs you: spec.node.sysctls[a]: unknown", false,
+			"eda is stopped and needs your action: spec.node.sysctls[a]: unknown", false,
 		},
 		"paused": {
 			profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Paused", "PausedByField", "spec.paused is true")),
@@ -120,11 +120,11 @@ func TestVerdict(t *testing.T) {
 		},
 		"edited since": {
 			with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
-			"eda is not done: the manager has not seen its latest edit (generation 4) yet", false,
+			"eda is not done: the manager has not observed generation 4 yet", false,
 		},
 		"never looked at": {
 			with(profile("eda"), func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }),
-			"eda is not done: the manager has not seen its latest edit (generation 3) yet", false,
+			"eda is not done: the manager has not observed generation 3 yet", false,
 		},
 		"being removed": {
 			with(profile("eda", trueCondition("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
@@ -273,9 +273,9 @@ func TestApprovable(t *testing.T) {
 		"the current plan":                 {profile: p},
 		"the plan that is meant":           {profile: p, plan: "1a2b3c4d5e6f7a8b"},
 		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: plan changed from 0000 to 1a2b3c4d5e6f7a8b: review it again with "kubectl storageclient plan netapp-eda"`},
-		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not seen generation 4 yet (its status is for 3): try again"},
-		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: nothing to approve: the profile has no boot settings"},
-		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not seen generation 3 yet (its status is for -1): try again"},
+		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not observed generation 4 yet (status is for 3): try again"},
+		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: no reboots to approve: the profile has no settings that require a reboot"},
+		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not observed generation 3 yet (status is for -1): try again"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func TestHelpPagesAreShort(t *testing.T) {
 	commands := newRoot(genericiooptions.IOStreams{Out: &root, ErrOut: &root}).Commands()
 	for _, cmd := range commands {
 		page := help(cmd.Name(), "--help")
-		if strings.Contains(page, "--certificate-authority") || !strings.Contains(page, `"kubectl storageclient options" lists the flags`) {
+		if strings.Contains(page, "--certificate-authority") || !strings.Contains(page, `Use "kubectl storageclient options" for a list of global command-line options`) {
 			t.Errorf("%s lists the kubeconfig's flags, or does not say where they are:\n%s", cmd.Name(), page)
 		}
 	}

@@ -89,9 +89,9 @@ func TestDiffOfAProfileThatChangesNothing(t *testing.T) {
 	nowhere := eda()
 	nowhere.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "none"}
 	for want, profile := range map[string]*v1alpha1.StorageClientProfile{
-		"Profile eda is invalid; nothing applied. ": invalid,
-		"Mode is Plan: changes are not applied until mode":        planned,
-		"Profile eda selects no nodes.":                      nowhere,
+		"Profile eda is invalid; nothing applied. ":        invalid,
+		"Mode is Plan: changes are not applied until mode": planned,
+		"Profile eda selects no nodes.":                    nowhere,
 	} {
 		if r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "diff", "eda"); r.err != nil || !strings.Contains(r.out, want) {
 			t.Errorf("error %v, output lacks %q:\n%s", r.err, want, r.out)

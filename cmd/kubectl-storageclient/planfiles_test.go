@@ -364,7 +364,7 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		"no kind":                            {args: "plan -f -", stdin: "spec: {}\n", want: "write apiVersion: tuning.storageclient.dev/v1alpha1 and kind: StorageClientProfile"},
 		"another version":                    {args: "plan -f -", stdin: strings.Replace(edaFile, "v1alpha1", "v1", 1), want: `apiVersion is "tuning.storageclient.dev/v1": write tuning.storageclient.dev/v1alpha1`},
 		"no name":                            {args: "plan -f -", stdin: strings.Replace(edaFile, "{name: eda}", "{}", 1), want: "metadata.name is required"},
-		"two profiles of one name":           {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/a.yaml and DIR/b.yaml: rename one"},
+		"two profiles of one name":           {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "duplicate profile eda in DIR/a.yaml and DIR/b.yaml: rename one"},
 		"the same file twice":                {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "duplicate profile eda in DIR/eda.yaml and DIR/eda.yaml: rename one, or use only one of the files"},
 		"a field that is misspelt":           {args: "plan -f -", stdin: strings.Replace(edaFile, "nodeSelector", "nodeSelecter", 1), want: "unknown field spec.nodeSelecter. Did you mean nodeSelector?"},
 		"a field that is unknown":            {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: list all fields with kubectl explain scp.spec --recursive"},

@@ -48,17 +48,17 @@ func TestRetry(t *testing.T) {
 			withFailures(1), []client.Object{failedNode("n1", false)}, "", at, "Requested a retry of eda on: n1.\n", "",
 		},
 		"and one that is gone": {
-			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "", at, "Requested a retry of eda on: n1, n2 (gone).\n", "",
+			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "", at, "Requested a retry of eda on: n1, n2 (deleted).\n", "",
 		},
 		"one of them": {
-			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "n2", at + "/n2", "Requested a retry of eda on: n2 (gone).\n", "",
+			withFailures(2, "n2"), []client.Object{failedNode("n1", false)}, "n2", at + "/n2", "Requested a retry of eda on: n2 (deleted).\n", "",
 		},
 		"more than are named": {
 			withFailures(9, "n2"), nil, "", at, "Requested a retry of all failed nodes of eda. The agents retry failed settings without this command.\n", "",
 		},
 		"one whose permit is not answered stays failed": {
 			withFailures(2, "n2"), []client.Object{failedNode("n1", true)}, "", at,
-			"Requested a retry of eda on: n2 (gone).\n" +
+			"Requested a retry of eda on: n2 (deleted).\n" +
 				"Not retried, no response to the reboot permit: n1. Bring these nodes back, or delete their Nodes and retry.\n", "",
 		},
 		"nothing has failed": {

@@ -14,10 +14,10 @@ import (
 func TestAWindowIsChecked(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	for want, args := range map[string][]string{
-		"leave out -f":         {"observe", "--window=1s", "-f", "-"},
-		"must be from 1s":      {"observe", "--window=999ms"},
-		"to 1h":                {"observe", "--window=2h"},
-		"flag provided":        {"plan", "--window=1s", "-f", "-"},
+		"leave out -f":               {"observe", "--window=1s", "-f", "-"},
+		"must be from 1s":            {"observe", "--window=999ms"},
+		"to 1h":                      {"observe", "--window=2h"},
+		"flag provided":              {"plan", "--window=1s", "-f", "-"},
 		"is an image without mounts": {"observe", "--window=1s", "--host-root", t.TempDir()},
 	} {
 		if !strings.Contains(strings.Join(args, " "), "--host-root") {

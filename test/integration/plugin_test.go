@@ -111,9 +111,9 @@ var _ = Describe("The plugin", Ordered, func() {
 		Eventually(func(g Gomega) {
 			status, stdout, stderr := run(viewer, file(hash), "plan", "-f", "-")
 			g.Expect(status).To(Equal(0), stderr)
-			g.Expect(stdout).To(ContainSubstring("you may not create profiles, which a dry run asks for"))
-			g.Expect(stdout).NotTo(ContainSubstring("what changes for volumes: "))
-			g.Expect(stdout).To(ContainSubstring("how many pods would be evicted: you may not list Pods"))
+			g.Expect(stdout).To(ContainSubstring("a dry run requires permission to create profiles"))
+			g.Expect(stdout).NotTo(ContainSubstring("changes of volumes: "))
+			g.Expect(stdout).To(ContainSubstring("number of evicted pods: no permission to list Pods"))
 			g.Expect(stdout).To(ContainSubstring("1 node would reboot"))
 		}).Should(Succeed())
 	})
@@ -128,7 +128,7 @@ var _ = Describe("The plugin", Ordered, func() {
 		out := &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr = out, out
 		Expect(cmd.Start()).To(Succeed())
-		Eventually(out.String).Should(ContainSubstring("Note: you may not list Nodes"))
+		Eventually(out.String).Should(ContainSubstring("Note: no permission to list Nodes"))
 		for _, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting} {
 			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: "Told", Message: "as it is"}
 			Expect(k8s.Status().Update(ctx, clientNode)).To(Succeed())

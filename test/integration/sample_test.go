@@ -251,7 +251,7 @@ var _ = Describe("A trial that observes", func() {
 			Expect(err).NotTo(HaveOccurred(), stderr)
 			Expect(stderr).To(ContainSubstring("A client setting helps: actimeo=30"))
 			Expect(stdout).To(ContainSubstring("AttributeRevalidation (Client)"))
-			Expect(stdout).To(ContainSubstring("You may not read the PersistentVolumeClaim"))
+			Expect(stdout).To(ContainSubstring("No permission to read the PersistentVolumeClaim"))
 			profile := proposed(stdout)
 			Expect(profile.GetName()).To(Equal("recommended-default-tools"))
 			Expect(k8s.Create(ctx, profile, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))).To(Succeed())
@@ -301,7 +301,7 @@ var _ = Describe("A trial that observes", func() {
 			}).WithTimeout(patience.Of(time.Minute)).WithPolling(time.Second).Should(ContainSubstring("Counting on " + node))
 			Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 			Expect(cmd.Wait()).To(HaveOccurred())
-			Expect(complaints.String()).To(ContainSubstring("its work is taken away"))
+			Expect(complaints.String()).To(ContainSubstring("interrupted before the trial finished"))
 			Expect(trials()).To(BeEmpty())
 			Eventually(func(g Gomega) {
 				pass()

@@ -204,7 +204,7 @@ func TestWatchEndsWithTheProfile(t *testing.T) {
 	if err := c.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
-	out.until(t, "eda is gone.\n")
+	out.until(t, "Profile eda was deleted.\n")
 	if err := stop(); err != nil {
 		t.Errorf("it ends with %v", err)
 	}

@@ -68,8 +68,10 @@ func planCommand(env *environment) *cobra.Command {
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; can be repeated")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit with 0 if there are no changes, 2 if there are changes, 1 on an error")
-	cmd.Flags().StringArrayVar(&o.overrides.allow, "allow-parameter", nil, "value of the manager's --allow-parameter, if its Deployment cannot be read; can be repeated")
-	cmd.Flags().StringArrayVar(&o.overrides.allowFilesystems, "allow-filesystem", nil, "value of the manager's --allow-filesystem, if its Deployment cannot be read; can be repeated")
+	cmd.Flags().StringArrayVar(&o.overrides.allow, "allow-parameter", nil,
+		"value of the manager's --allow-parameter, if its Deployment cannot be read; can be repeated")
+	cmd.Flags().StringArrayVar(&o.overrides.allowFilesystems, "allow-filesystem", nil,
+		"value of the manager's --allow-filesystem, if its Deployment cannot be read; can be repeated")
 	o.overrides.addBudgetFlag(cmd)
 	return cmd
 }

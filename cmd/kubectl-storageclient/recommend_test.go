@@ -119,7 +119,7 @@ n1     filer:/   NFSv4.1    60        273 operations per second, small operation
 
 AttributeRevalidation (Client): The client requests attributes that have not changed.
   n1: 16387 of 16387 operations requested attributes, and 0 changes were found, expected: up to 16387 fewer requests per minute
-  against: changes by other clients become visible up to 30 s later
+  risk:    changes by other clients become visible up to 30 s later
   source:  measured on Linux 6.1 with knfsd: GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30
 
 A setting of the client helps: the profile below declares it.
@@ -281,7 +281,7 @@ func TestNodesThatGiveNoSampleAreNamed(t *testing.T) {
 	status := watched(nodeSample("n1", listSample("GETATTR", 16387)), v1alpha1.TrialSample{Node: "n2", Message: "the agent restarted during the measurement; request a new sample"})
 	status.NodesOmitted, status.Samples[0].MountsOmitted = 3, 2
 	r := execute(t, fakeManager(status), mounted(tools(), eda()), "recommend", "tools")
-	for _, want := range []string{"No sample: the agent restarted during", "60 s on 1 node:", "Not measured, because 2 are enough: 3 nodes.", "2 mounts left out"} {
+	for _, want := range []string{"No sample: the agent restarted during", "60 s on 1 node:", "Not measured, because 2 are enough: 3 nodes.", "2 mounts omitted"} {
 		if r.err != nil || !strings.Contains(r.out, want) {
 			t.Errorf("%v, want %q:\n%s", r.err, want, r.out)
 		}

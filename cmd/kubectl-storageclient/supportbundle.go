@@ -47,7 +47,8 @@ func supportBundleCommand(env *environment) *cobra.Command {
 			return writeSupportBundle(cmd.Context(), env, file, noRedact)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, or - for standard output; default: storage-client-support-TIME.tar.gz in the current directory")
+	cmd.Flags().StringVarP(&file, "file", "f", "",
+		"file to write, or - for standard output; default: storage-client-support-TIME.tar.gz in the current directory")
 	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "keep addresses, servers, and mount sources")
 	return cmd
 }

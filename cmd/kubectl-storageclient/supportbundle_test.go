@@ -129,7 +129,7 @@ func TestSupportBundleHoldsWhatHelpsAndNothingElse(t *testing.T) {
 		"events.yaml":                  {"reason: Ours", "mount of server-1:source-"},
 		"logs/manager-0/manager.log":   {"log of storage-client-system/manager-0 manager false: address-1 server-1"},
 		"logs/agent-n1/node-agent.log": {"log of storage-client-agent/agent-n1 node-agent false"},
-		"README.txt":                   {"No Secret was read.", "Left out:\n", "ConfigMap storage-client-rollout: configmaps \"storage-client-rollout\" not found"},
+		"README.txt":                   {"No Secret was read.", "Omitted:\n", "ConfigMap storage-client-rollout: configmaps \"storage-client-rollout\" not found"},
 	} {
 		for _, part := range parts {
 			if !strings.Contains(files[name], part) {

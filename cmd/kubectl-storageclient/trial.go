@@ -64,12 +64,14 @@ func trialCommand(env *environment) *cobra.Command {
 	flags.StringVarP((*string)(&o.output), "output", "o", "", "output format: "+htmlFormat+", "+listFormats())
 	flags.StringVar(&o.profile, "profile", "", "profile whose rules define the candidate")
 	flags.StringSliceVar(&o.options, "options", nil, "mount options of the candidate, instead of a profile")
-	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory), "workload: Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, or WriteSequential")
+	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory),
+		"workload: Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, or WriteSequential")
 	flags.StringVar(&o.path, "path", "", "directory in the volume; default: its root")
 	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "user ID of the workload, never 0")
 	flags.BoolVar(&o.allowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a separate directory and remove it")
 	flags.Int32Var(&o.rounds, "rounds", 0, "number of rounds, at most 40; 0: as many as a decision needs")
-	flags.StringVar(&o.metric, "metric", "", "metric that the candidate should reduce: Seconds (default), Operations, Bytes, or an operation such as GETATTR")
+	flags.StringVar(&o.metric, "metric", "",
+		"metric that the candidate should reduce: Seconds (default), Operations, Bytes, or an operation such as GETATTR")
 	flags.Int32Var(&o.better, "better-by", 10, "smallest relevant difference, in percent")
 	flags.DurationVar(&o.timeout, "timeout", v1alpha1.DefaultTrialTimeoutSeconds*time.Second, "maximum duration of the trial: 1m to 24h")
 	flags.BoolVar(&o.keep, "keep", false, "keep the trial with all its measurements")

@@ -100,7 +100,7 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 	}
 	for _, want := range []string{
 		"2 of 6 rounds are complete. Round 3 of 6 runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
-		"0.001 to 0.001", "Better *", "cold on the client",
+		"0.001 to 0.001", "Better *", "with empty client caches",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("%q is missing in:\n%s", want, r.out)

@@ -22,8 +22,10 @@ import (
 
 // addAllowFlags adds the manager's flags that extend the catalogue.
 func (g *managerFlags) addAllowFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil, "value of the manager's --allow-parameter; can be repeated; default: read from its Deployment")
-	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil, "value of the manager's --allow-filesystem; can be repeated; default: read from its Deployment")
+	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil,
+		"value of the manager's --allow-parameter; can be repeated; default: read from its Deployment")
+	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil,
+		"value of the manager's --allow-filesystem; can be repeated; default: read from its Deployment")
 }
 
 func volumesCommand(env *environment) *cobra.Command {

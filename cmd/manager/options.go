@@ -58,19 +58,37 @@ func (p *patterns) Set(value string) error {
 func bindFlags(flags *flag.FlagSet) *options {
 	o := &options{}
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader. Required if more than one manager can run")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to clients with permission to get /metrics. 0 disables it")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
+		"Address of the metrics endpoint, served over TLS to clients with permission to get /metrics. 0 disables it")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0 disables it")
-	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, for example 127.0.0.1:6060. Empty disables it")
+	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "",
+		"Loopback address and port of the Go profiler, for example 127.0.0.1:6060. Empty disables it")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0 disables them")
-	flags.StringVar(&o.webhookCertificates, "webhook-certificates", certificatesSelf, "Owner of the certificate in the Secret storage-client-webhook and of the caBundle in the webhook configurations. Self: the manager. Given: another controller or user; the manager only serves the certificate")
-	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "Maximum number of nodes of the cluster that can be unavailable at the same time, even if profiles allow more: at least 1, or 1% to 100%, rounded down to at least 1")
-	flags.StringVar(&o.maxConcurrentLive, "max-concurrent-live", v1alpha1.DefaultClusterMaxConcurrentLive, "Maximum number of nodes of the cluster that can apply changed live settings at the same time, even if profiles allow more: at least 1, or 1% to 100%, rounded down to at least 1. A node with the taint of --untuned-taint does not count after its settings are proven on another node")
-	flags.DurationVar(&o.minLiveSoak, "min-live-soak", time.Minute, "Minimum time that the canary of changed settings must stay healthy before other nodes follow, even if profiles allow less")
-	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "Time for which a node that no profile selects counts against --max-unavailable while it is not Ready or cordoned. 0 means until it is back")
-	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that the manager removes after a node is tuned. If you change it, also change the variable untunedTaint of the ValidatingAdmissionPolicy storage-client-manager-nodes")
+	flags.StringVar(&o.webhookCertificates, "webhook-certificates", certificatesSelf,
+		"Owner of the certificate in the Secret storage-client-webhook and of the caBundle in the webhook configurations. Self: the manager. "+
+			"Given: another controller or user; the manager only serves the certificate")
+	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable,
+		"Maximum number of nodes of the cluster that can be unavailable at the same time, even if profiles allow more: at least 1, or 1% to "+
+			"100%, rounded down to at least 1")
+	flags.StringVar(&o.maxConcurrentLive, "max-concurrent-live", v1alpha1.DefaultClusterMaxConcurrentLive,
+		"Maximum number of nodes of the cluster that can apply changed live settings at the same time, even if profiles allow more: at least "+
+			"1, or 1% to 100%, rounded down to at least 1. A node with the taint of --untuned-taint does not count after its settings are proven "+
+			"on another node")
+	flags.DurationVar(&o.minLiveSoak, "min-live-soak", time.Minute,
+		"Minimum time that the canary of changed settings must stay healthy before other nodes follow, even if profiles allow less")
+	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour,
+		"Time for which a node that no profile selects counts against --max-unavailable while it is not Ready or cordoned. 0 means until it "+
+			"is back")
+	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint,
+		"Key of the taint that the manager removes after a node is tuned. If you change it, also change the variable untunedTaint of the "+
+			"ValidatingAdmissionPolicy storage-client-manager-nodes")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 or more for debugging")
-	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, for example sysctl/vm\\.swappiness, that profiles can set in addition to the catalogue. With \"=\", it matches a key and a value below the catalogue's minimum. Can be repeated. The agents need the same flag")
-	flags.Var(&o.allowedFilesystems, "allow-filesystem", "Directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to /mnt, /data, /srv, and application directories in /var/lib. Can be repeated. The agents need the same flag")
+	flags.Var(&o.allowed, "allow-parameter",
+		"Regular expression of canonical keys, for example sysctl/vm\\.swappiness, that profiles can set in addition to the catalogue. With "+
+			"\"=\", it matches a key and a value below the catalogue's minimum. Can be repeated. The agents need the same flag")
+	flags.Var(&o.allowedFilesystems, "allow-filesystem",
+		"Directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to /mnt, "+
+			"/data, /srv, and application directories in /var/lib. Can be repeated. The agents need the same flag")
 	return o
 }
 

@@ -52,7 +52,8 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 			"keep settings that affect the network without testing them with a new connection to a mounted server")
 	}
 	if command == report.Observe {
-		set.DurationVar(&o.window, "window", 0, "measure the mounts for this time and recommend settings, instead of reporting the state of settings; up to 1h")
+		set.DurationVar(&o.window, "window", 0,
+			"measure the mounts for this time and recommend settings, instead of reporting the state of settings; up to 1h")
 	}
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)

@@ -31,11 +31,14 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.IntVar(&o.BlockKiB, "block-kib", 64, "block size of reads and writes, in KiB")
 	set.BoolVar(&o.Direct, "direct", false, "bypass the page cache")
 	set.BoolVar(&o.Sync, "sync", false, "wait for each write to reach the server or disk")
-	set.StringVar((*string)(&o.Attributes), "attributes", "", "order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (attributes in the client's cache, of any age)")
+	set.StringVar((*string)(&o.Attributes), "attributes", "",
+		"order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (attributes in the client's cache, of "+
+			"any age)")
 	set.BoolVar(&o.KeepCache, "keep-cache", false, "use data in this node's cache instead of dropping the cache first")
 	set.BoolVar(&o.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
 	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")
-	set.BoolVar(&o.AllowWrites, "allow-writes", false, "allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")
+	set.BoolVar(&o.AllowWrites, "allow-writes", false,
+		"allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {

@@ -102,7 +102,7 @@ var _ = Describe("The plugin", Ordered, func() {
 		Eventually(func() string {
 			_, _, stderr := run(author, file(hash+"  rollout: {reboot: {policy: Automatic}}\n"), "plan", "-f", "-")
 			return stderr
-		}).Should(ContainSubstring(askAnApprover))
+		}).Should(ContainSubstring("ClusterRole storage-client-approver"))
 	})
 
 	It("reports skipped checks to users who may only read", func() {
@@ -155,7 +155,7 @@ var _ = Describe("The plugin", Ordered, func() {
 			added := newNode("node-2").Label("pool", "eda").Create()
 			Eventually(out.String).Should(ContainSubstring("node-2 "), role)
 			deleteNow(added)
-			Eventually(out.String).Should(ContainSubstring("node-2 is no node of eda any more"), role)
+			Eventually(out.String).Should(ContainSubstring("node-2 is no longer a node of eda"), role)
 			Expect(out.String()).NotTo(ContainSubstring("Note: "), role)
 			Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 			Expect(cmd.Wait()).To(Succeed(), out.String())

@@ -104,7 +104,7 @@ func TestSinceIsALineAChange(t *testing.T) {
 	second := NewTree(&p, []overview.Standing{
 		standing("done", "z", "UpToDate", "NothingToDo", "", 0, true), standing("n1", "z", "Draining", "WaitingForPods", "Waiting for\npod a", 0, false),
 	})
-	second.Notes = []string{"Nodes are not current"}
+	second.Notes = []string{"Nodes are out of date"}
 	third := second
 	third.Nodes = []overview.Standing{second.Nodes[0], standing("n1", "z", "Draining", "WaitingForPods", "Waiting for pod b", 0, false)}
 	at := "2026-09-01T02:30:00Z "
@@ -113,7 +113,7 @@ func TestSinceIsALineAChange(t *testing.T) {
 		want     []string
 	}{
 		"at first, all that is not done": {Tree{}, first, []string{at + "eda is rolling out: RollingOut", at + "left Applying", at + "n1 Waiting WaitingForBudget: 1 ahead"}},
-		"then what has changed":          {first, second, []string{at + "Note: Nodes are not current", at + "n1 Draining WaitingForPods: Waiting for pod a", at + "left is no node of eda any more"}},
+		"then what has changed":          {first, second, []string{at + "Note: Nodes are out of date", at + "n1 Draining WaitingForPods: Waiting for pod a", at + "left is no longer a node of eda"}},
 		"and no message alone":           {second, third, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestCellsAreColouredAndSentencesAreNot(t *testing.T) {
 	}
 }
 
-func TestTextIsColouredOnlyWhereAsked(t *testing.T) {
+func TestTextIsColouredOnlyIfEnabled(t *testing.T) {
 	for colours, want := range map[bool]string{true: "a   " + red + "Failed" + plain + "\n", false: "a   Failed\n"} {
 		var out bytes.Buffer
 		env := &environment{IOStreams: genericiooptions.IOStreams{Out: &out}, colours: colours}

@@ -46,7 +46,7 @@ func TestShellsCompleteNames(t *testing.T) {
 	}
 }
 
-func TestAClusterThatDoesNotAnswerCompletesNothing(t *testing.T) {
+func TestAnUnreachableClusterCompletesNothing(t *testing.T) {
 	r := execute(t, forbid[*metav1.PartialObjectMetadataList](), cluster(), "__complete", "plan", "")
 	if r.err != nil || strings.Contains(r.out, "eda") {
 		t.Errorf("error %v, output %q", r.err, r.out)

@@ -99,7 +99,7 @@ func TestDiffOfAProfileThatChangesNothing(t *testing.T) {
 	}
 }
 
-func TestDiffSaysWhatAMissingRightCosts(t *testing.T) {
+func TestDiffReportsMissingPermissions(t *testing.T) {
 	for want, funcs := range map[string]interceptor.Funcs{
 		"Cannot read nodes (their settings are missing here): list Nodes: things is forbidden":     forbid[*corev1.NodeList](),
 		"Cannot read volumes (they are missing here): list PersistentVolumes: things is forbidden": forbid[*corev1.PersistentVolumeList](),
@@ -112,7 +112,7 @@ func TestDiffSaysWhatAMissingRightCosts(t *testing.T) {
 }
 
 // A value that a volume keeps is a difference, although no list is to be written.
-func TestDiffAndVolumesNameWhatAVolumeKeeps(t *testing.T) {
+func TestDiffAndVolumesShowKeptValues(t *testing.T) {
 	objects, profile := cluster(), eda()
 	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=8"}
 	pv := objects[2].(*corev1.PersistentVolume)

@@ -17,7 +17,7 @@ var documented = regexp.MustCompile("kubectl storageclient( [^`|#\"<>;()\n]*)")
 // shellBlock is what a reader copies: there, arguments are complete.
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-func TestTheDocumentationsCommandsAreThePlugins(t *testing.T) {
+func TestDocumentedCommandsExist(t *testing.T) {
 	commands := 0
 	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() && path != "." && path != "docs" && !strings.HasPrefix(path, "docs/") {

@@ -52,7 +52,7 @@ func TestGetShowsOneFrame(t *testing.T) {
 	}
 }
 
-func TestGetWithTheViewersRightsSaysWhatIsMissing(t *testing.T) {
+func TestGetAsViewerReportsMissingPermissions(t *testing.T) {
 	r := execute(t, interceptor.Funcs{List: forbidNodes}, rollingCluster(), "get", "eda")
 	if r.err != nil || !strings.Contains(r.out, "Note: no permission to list Nodes: zones are unknown, and nodes without a StorageClientNode are missing") ||
 		!strings.Contains(r.out, "└─ n1  Draining") {
@@ -60,7 +60,7 @@ func TestGetWithTheViewersRightsSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestGetIsAnsweredWithWhatToType(t *testing.T) {
+func TestGetErrorsNameTheCorrectCommand(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
 		"no name":             {"get", "usage: kubectl storageclient get PROFILE (kubectl get scp lists the profiles)"},
 		"a profile not there": {"get nobody", "List the profiles with: kubectl get scp"},
@@ -139,7 +139,7 @@ func watching(t *testing.T, funcs interceptor.Funcs, out io.Writer, screen func(
 
 func pipe() (view.Screen, bool) { return view.Screen{}, false }
 
-func TestWatchInAPipeAppendsALineForEachChange(t *testing.T) {
+func TestWatchInAPipePrintsALineForEachChange(t *testing.T) {
 	out := newWaitFor()
 	watched := make(chan struct{}, 3)
 	c, stop := watching(t, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
@@ -210,7 +210,7 @@ func TestWatchEndsWithTheProfile(t *testing.T) {
 	}
 }
 
-func TestWatchSaysWhenItIsNotCurrent(t *testing.T) {
+func TestWatchReportsOutdatedData(t *testing.T) {
 	out := newWaitFor()
 	_, stop := watching(t, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 		if _, isNodes := list.(*corev1.NodeList); isNodes {
@@ -224,7 +224,7 @@ func TestWatchSaysWhenItIsNotCurrent(t *testing.T) {
 	}
 }
 
-func TestWatchReadsAgainWhatMayBeListedAndNotWatched(t *testing.T) {
+func TestWatchRelistsKindsThatCannotBeWatched(t *testing.T) {
 	out := newWaitFor()
 	watched := make(chan struct{}, 3)
 	c, stop := watching(t, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
@@ -251,7 +251,7 @@ func TestWatchReadsAgainWhatMayBeListedAndNotWatched(t *testing.T) {
 	}
 }
 
-func TestABufferIsNoTerminal(t *testing.T) {
+func TestABufferIsNotATerminal(t *testing.T) {
 	if _, isTerminal := findScreen(&bytes.Buffer{}, true); isTerminal {
 		t.Error("a buffer is taken for a terminal")
 	}

@@ -62,7 +62,7 @@ func hintFor(err error) string {
 	case clientcmd.IsContextNotFound(err), unknownContext.MatchString(err.Error()):
 		return "List the contexts with: kubectl config get-contexts"
 	case errors.As(err, &unreachable), errors.As(err, &unknownHost), errors.Is(err, context.DeadlineExceeded):
-		return "The cluster does not respond: check it with kubectl version, or choose another one with --context"
+		return "The cluster does not respond: check it with kubectl version, or choose another cluster with --context"
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "kubeconfig"):
 		return "The kubeconfig does not exist: set KUBECONFIG or --kubeconfig FILE"
 	}

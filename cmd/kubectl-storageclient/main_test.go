@@ -144,7 +144,7 @@ func (r result) annotations(t *testing.T) map[string]string {
 }
 
 // The list that is approved is the one that plan shows, of all nodes, whatever number of them the status counts by now.
-func TestApproveShowsTheListOfThePlanAndBindsIt(t *testing.T) {
+func TestApproveShowsAndApprovesExactlyThePlan(t *testing.T) {
 	objects := append(cluster(), eda())
 	for _, name := range []string{"n2", "n3"} {
 		another := objects[0].DeepCopyObject().(*corev1.Node)
@@ -171,7 +171,7 @@ func TestApproveShowsTheListOfThePlanAndBindsIt(t *testing.T) {
 }
 
 // The budget of the cluster is the manager's own, in the plan that is approved as in the one that is shown.
-func TestApproveReckonsWithTheManagersBudget(t *testing.T) {
+func TestApproveUsesTheManagersBudget(t *testing.T) {
 	profile := eda()
 	profile.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(3))
 	profile.Status.Plan.Hash = nodesettings.PlanHash(profile)
@@ -209,7 +209,7 @@ func TestApproveReckonsWithTheManagersBudget(t *testing.T) {
 	}
 }
 
-func TestApproveWithoutSeeingTheNodesShowsTheStatus(t *testing.T) {
+func TestApproveWithoutPermissionForNodesShowsTheStatus(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("denied"))
 	blind := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 		if _, isNodes := list.(*corev1.NodeList); isNodes {
@@ -224,7 +224,7 @@ func TestApproveWithoutSeeingTheNodesShowsTheStatus(t *testing.T) {
 	}
 }
 
-func TestApproveOfAPlanThatTheManagerWorksOutOtherwise(t *testing.T) {
+func TestApproveRejectsAPlanThatDiffersFromTheManagers(t *testing.T) {
 	p := eda()
 	p.Status.Plan.Hash = "1a2b"
 	r := execute(t, interceptor.Funcs{}, []client.Object{p}, "approve", "eda")
@@ -318,11 +318,11 @@ func TestExitCodesOfStatus(t *testing.T) {
 		with *v1alpha1.StorageClientProfile
 		want int
 	}{
-		"all are done":                {[]string{"status", "--exit-code"}, eda(), 0},
-		"one is not":                  {[]string{"status", "--exit-code"}, open, 2},
-		"one is not, as JSON":         {[]string{"status", "--exit-code", "-o", "json"}, open, 2},
-		"one is not, and nobody asks": {[]string{"status"}, open, 0},
-		"one is not there":            {[]string{"status", "none", "--exit-code"}, open, 1},
+		"all are done":                    {[]string{"status", "--exit-code"}, eda(), 0},
+		"one is not":                      {[]string{"status", "--exit-code"}, open, 2},
+		"one is not, as JSON":             {[]string{"status", "--exit-code", "-o", "json"}, open, 2},
+		"one is not, without --exit-code": {[]string{"status"}, open, 0},
+		"one is not there":                {[]string{"status", "none", "--exit-code"}, open, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, interceptor.Funcs{}, []client.Object{test.with}, test.args...)
@@ -337,7 +337,7 @@ func TestExitCodesOfStatus(t *testing.T) {
 }
 
 // Volumes are more than a number in the plan, also for programs.
-func TestPlanNamesVolumesWithOldAndNewList(t *testing.T) {
+func TestPlanShowsOldAndNewMountOptions(t *testing.T) {
 	profile := eda()
 	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=4"}
 	r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "plan", "eda", "-o", "json")
@@ -361,7 +361,7 @@ func TestPlanNamesVolumesWithOldAndNewList(t *testing.T) {
 	}
 }
 
-func TestStatusOfSeveralProfilesAsksForNoNodes(t *testing.T) {
+func TestStatusOfSeveralProfilesReadsNoNodes(t *testing.T) {
 	refusing := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, ok := list.(*v1alpha1.StorageClientProfileList); !ok {
 			t.Errorf("listed %T", list)
@@ -403,7 +403,7 @@ func TestPlanPutsTheManagersNodeLast(t *testing.T) {
 		funcs interceptor.Funcs
 		want  []string
 	}{
-		"that the Lease tells":                    {interceptor.Funcs{}, []string{"n2", "n1"}},
+		"from the Lease": {interceptor.Funcs{}, []string{"n2", "n1"}},
 		"if the user may read it, else any is it": {forbidden, []string{"n1", "n2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -445,7 +445,7 @@ func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 	}
 }
 
-func TestErrorsNameWhatWasAskedFor(t *testing.T) {
+func TestErrorsNameTheRequestedObject(t *testing.T) {
 	tests := map[string]struct {
 		args []string
 		want string
@@ -465,7 +465,7 @@ func TestErrorsNameWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestApproveSaysWhoMayWhereTheUserMayNot(t *testing.T) {
+func TestApproveNamesTheRequiredRole(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientprofiles"}, "eda", errors.New("denied"))
 	refuse := interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return forbidden

@@ -99,7 +99,7 @@ pv1      filer    NFSv4.1    Stale   gone, eda/sim   rw,vers=4.1,hard
 	}
 }
 
-func TestNodeSaysWhatAMissingRightCosts(t *testing.T) {
+func TestNodeReportsMissingPermissions(t *testing.T) {
 	for name, c := range map[string]struct {
 		funcs interceptor.Funcs
 		want  string

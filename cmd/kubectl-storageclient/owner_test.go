@@ -50,7 +50,7 @@ func (w annotating) do(ctx context.Context, c client.Client) error {
 
 const pausedKey, approvedKey, retryKey = v1alpha1.PausedAnnotation, v1alpha1.ApprovedPlanAnnotation, v1alpha1.RetryAnnotation
 
-func TestWhatThePluginSetsIsItsOwn(t *testing.T) {
+func TestThePluginOwnsItsAnnotations(t *testing.T) {
 	left := map[string]*v1alpha1.StorageClientProfile{}
 	for name, test := range map[string]struct {
 		before  []annotating

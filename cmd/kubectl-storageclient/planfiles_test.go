@@ -87,7 +87,7 @@ func filePlanOf(t *testing.T, r result) view.FilePlan {
 	return plan
 }
 
-func TestPlanOfFilesTellsWhatChangesByName(t *testing.T) {
+func TestPlanOfFilesNamesAllChanges(t *testing.T) {
 	dir := write(t, map[string]string{"eda.yaml": edaFile, "README.md": "not a manifest"})
 	plan := filePlanOf(t, execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", dir, "-o", "json"))
 	if !plan.Changed || len(plan.Profiles) != 1 || plan.Profiles[0].Action != "Update" {
@@ -153,7 +153,7 @@ func TestPlanOfFilesWritesNothing(t *testing.T) {
 	}
 }
 
-func TestPlanOfADirectorySeesItsProfilesTogether(t *testing.T) {
+func TestPlanOfADirectoryCombinesItsProfiles(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
 	plan := filePlanOf(t, execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", dir, "-o", "json"))
 	if len(plan.Conflicts) != 1 || plan.Conflicts[0].Text != "sysctl/vm.dirty_ratio: 20 against 30 (eda, other)" {
@@ -161,7 +161,7 @@ func TestPlanOfADirectorySeesItsProfilesTogether(t *testing.T) {
 	}
 }
 
-func TestAProfileThatIsRefusedHasNoPartInThePlan(t *testing.T) {
+func TestARejectedProfileIsNotInThePlan(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
 	refuse := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return apierrors.NewInvalid(profileKind.GroupKind(), "other", nil)
@@ -193,7 +193,7 @@ func TestFlagsOfTheManager(t *testing.T) {
 	}
 }
 
-func TestExitCodeTellsChangesFromNone(t *testing.T) {
+func TestExitCodeDependsOnChanges(t *testing.T) {
 	same := strings.NewReplacer("33554432", "16777216", ", nconnect=4", "", `sysctls: {vm.dirty_ratio: "20"}`, "").Replace(edaFile)
 	objects := func() []client.Object {
 		objects := fileCluster()
@@ -210,12 +210,12 @@ func TestExitCodeTellsChangesFromNone(t *testing.T) {
 		flags []string
 		want  int
 	}{
-		"nothing changes":                     {same, interceptor.Funcs{}, []string{"--exit-code"}, 0},
-		"something changes":                   {edaFile, interceptor.Funcs{}, []string{"--exit-code"}, 2},
-		"something changes, nobody asks":      {edaFile, interceptor.Funcs{}, nil, 0},
-		"the API server refuses":              {edaFile, refuse, []string{"--exit-code"}, 1},
-		"the API server refuses, nobody asks": {edaFile, refuse, nil, 1},
-		"the manager would refuse":            {strings.Replace(edaFile, "vm.dirty_ratio", "kernel.core_pattern", 1), interceptor.Funcs{}, []string{"--exit-code"}, 1},
+		"no changes":                  {same, interceptor.Funcs{}, []string{"--exit-code"}, 0},
+		"changes":                     {edaFile, interceptor.Funcs{}, []string{"--exit-code"}, 2},
+		"changes without --exit-code": {edaFile, interceptor.Funcs{}, nil, 0},
+		"the API server rejects":      {edaFile, refuse, []string{"--exit-code"}, 1},
+		"the API server rejects, without --exit-code": {edaFile, refuse, nil, 1},
+		"the manager would reject":                    {strings.Replace(edaFile, "vm.dirty_ratio", "kernel.core_pattern", 1), interceptor.Funcs{}, []string{"--exit-code"}, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func fakeAccessReview(allowed bool, asked *authorizationv1.ResourceAttributes) f
 }
 
 // A policy answers Forbidden as a missing right does, in words that may be the same.
-func TestADryRunTellsAMissingRightFromAPolicy(t *testing.T) {
+func TestADryRunDistinguishesPermissionsFromPolicies(t *testing.T) {
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "storageclientprofiles"}, "eda", errors.New(`User "eve" cannot patch resource "storageclientprofiles"`))
 	unreadable := func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return errors.New("no review")
@@ -274,7 +274,7 @@ func TestADryRunTellsAMissingRightFromAPolicy(t *testing.T) {
 	}
 }
 
-func TestPlanOfFilesSaysWhatAMissingRightCosts(t *testing.T) {
+func TestPlanOfFilesReportsMissingPermissions(t *testing.T) {
 	forbidden := func(resource, verb string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "eve", verb, resource))
 	}
@@ -331,8 +331,8 @@ func TestMarkdownIsAComment(t *testing.T) {
 	}
 }
 
-// TestWrongInputsAreAnsweredWithWhatToType has one case for each way that the input can be wrong. In args, DIR is the directory of the files.
-func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
+// TestWrongInputIsExplained has one case for each way that the input can be wrong. In args, DIR is the directory of the files.
+func TestWrongInputIsExplained(t *testing.T) {
 	gone := func(err error) interceptor.Funcs {
 		return interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }}
 	}
@@ -355,7 +355,7 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		"directories in a directory":         {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read; use: -f DIR/prod"},
 		"a directory for Kustomize":          {map[string]string{"kustomization.yaml": "resources: [eda.yaml]", "eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "kubectl kustomize DIR | kubectl storageclient plan -f -"},
 		"nothing on standard input":          {args: "plan -f -", want: "standard input is empty: must contain a profile"},
-		"what is not YAML":                   {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "invalid YAML: check it"},
+		"invalid YAML":                       {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "invalid YAML: check it"},
 		"tabs":                               {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs with spaces"},
 		"a template":                         {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, for example: helm template CHART | kubectl storageclient plan -f -"},
 		"other kinds only":                   {map[string]string{"c.yaml": configMap}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR, only ConfigMap settings (DIR/c.yaml): set a file that contains one"},
@@ -377,15 +377,15 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		"an unknown format":                  {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, wide, json, yaml or name, or markdown for a comment`},
 		"--exit-code without files":          {args: "plan eda --exit-code", want: "kubectl storageclient plan -f FILE --exit-code"},
 		"markdown without files":             {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
-		"a budget that is none":              {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
-		"a pattern that is none":             {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
-		"no right to list":                   {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "List your permissions with: kubectl auth can-i --list"},
-		"no cluster":                         {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "check it with kubectl version, or choose another one with --context"},
+		"an invalid budget":                  {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
+		"an invalid pattern":                 {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
+		"no permission to list":              {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "List your permissions with: kubectl auth can-i --list"},
+		"no cluster":                         {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "check it with kubectl version, or choose another cluster with --context"},
 		"credentials that ran out":           {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
 		"a cluster without operator":         {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
 		"a profile that is not there":        {args: "plan nobody", want: "get StorageClientProfile nobody"},
 		"what the catalogue refuses":         {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is rejected: Invalid: "},
-		"what the API server refuses":        {one, "plan -f DIR", "", interceptor.Funcs{Patch: rejectPatches("spec.mode: Unsupported value")}, "is rejected: spec.mode: Unsupported value"},
+		"a rejection by the API server":      {one, "plan -f DIR", "", interceptor.Funcs{Patch: rejectPatches("spec.mode: Unsupported value")}, "is rejected: spec.mode: Unsupported value"},
 		"several of these, all at once":      {map[string]string{"a.yaml": "a: [b", "b.yaml": edaFile + "  modes: Plan\n"}, "plan -f DIR", "", interceptor.Funcs{}, "Did you mean mode?"},
 	}
 	for name, test := range tests {

@@ -248,7 +248,7 @@ func forbidden(resource string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "x", errors.New("no"))
 }
 
-func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
+func TestRecommendWithoutAProposal(t *testing.T) {
 	smb := v1alpha1.MountSample{MountPoint: "/mnt", Volume: "pv1", Server: "filer", Export: "/", Protocol: "SMB3.1.1", Requests: 9000}
 	slow := listSample("READ", 600)
 	slow.Operations[0].RoundTripMillis, slow.Bytes.DirectRead, slow.Bytes.WireRead = 600*105, 1<<20, 1<<20
@@ -259,13 +259,13 @@ func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
 		mounts []v1alpha1.MountSample
 		want   string
 	}{
-		"healthy":                   {[]v1alpha1.MountSample{few}, "The mounts are healthy: no problems found"},
-		"a busy server":             {[]v1alpha1.MountSample{slow}, "No client setting will help"},
-		"idle":                      {[]v1alpha1.MountSample{listSample("GETATTR", 9)}, "Too few operations for a result"},
-		"not NFS":                   {[]v1alpha1.MountSample{smb}, "requests only for NFS"},
-		"what may not be safe":      {[]v1alpha1.MountSample{opens}, "check with the owner of the programs"},
-		"that is listed as well":    {[]v1alpha1.MountSample{opens}, "declare it yourself if it is safe: [vers=3] (OpenAndClose)"},
-		"one is idle, and one well": {[]v1alpha1.MountSample{listSample("GETATTR", 9), few}, "The mounts are healthy"},
+		"healthy":                    {[]v1alpha1.MountSample{few}, "The mounts are healthy: no problems found"},
+		"a busy server":              {[]v1alpha1.MountSample{slow}, "No client setting will help"},
+		"idle":                       {[]v1alpha1.MountSample{listSample("GETATTR", 9)}, "Too few operations for a result"},
+		"not NFS":                    {[]v1alpha1.MountSample{smb}, "requests only for NFS"},
+		"an unsafe option":           {[]v1alpha1.MountSample{opens}, "check with the owner of the programs"},
+		"an unsafe option is listed": {[]v1alpha1.MountSample{opens}, "declare it yourself if it is safe: [vers=3] (OpenAndClose)"},
+		"one is idle, and one well":  {[]v1alpha1.MountSample{listSample("GETATTR", 9), few}, "The mounts are healthy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, fakeManager(watched(nodeSample("n1", test.mounts...))), mounted(tools(), eda()), "recommend", "tools")
@@ -277,7 +277,7 @@ func TestWhatRecommendSaysWithoutAProfile(t *testing.T) {
 	}
 }
 
-func TestNodesThatGiveNoSampleAreNamed(t *testing.T) {
+func TestNodesWithoutASampleAreNamed(t *testing.T) {
 	status := watched(nodeSample("n1", listSample("GETATTR", 16387)), v1alpha1.TrialSample{Node: "n2", Message: "the agent restarted during the measurement; request a new sample"})
 	status.NodesOmitted, status.Samples[0].MountsOmitted = 3, 2
 	r := execute(t, fakeManager(status), mounted(tools(), eda()), "recommend", "tools")
@@ -288,7 +288,7 @@ func TestNodesThatGiveNoSampleAreNamed(t *testing.T) {
 	}
 }
 
-func TestWhatRecommendCannotDo(t *testing.T) {
+func TestRecommendErrors(t *testing.T) {
 	refused := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return forbidden("storageclienttrials")
 	}}
@@ -299,23 +299,23 @@ func TestWhatRecommendCannotDo(t *testing.T) {
 		args    []string
 		want    string
 	}{
-		"a claim that is not there":  {interceptor.Funcs{}, nil, nil, "kubectl get pvc -n eda"},
-		"a claim that is not bound":  {interceptor.Funcs{}, mounted(tools(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Status.Phase = "", corev1.ClaimPending })), nil, "eda/tools is not bound to a volume (phase Pending)"},
-		"a trial that fails":         {fakeManager(failed), mounted(tools()), nil, "NotPossible: volume pv1 is mounted on none of the 3 nodes that have an agent"},
-		"no right to make a trial":   {refused, mounted(tools()), nil, `a Role in eda, as in storage-client-trial-editor: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
-		"a window that is too short": {interceptor.Funcs{}, nil, []string{"--window=9s"}, "from 10s to 1h"},
-		"a window that is too long":  {interceptor.Funcs{}, nil, []string{"--window=61m"}, "from 10s to 1h"},
-		"a part of a second":         {interceptor.Funcs{}, nil, []string{"--window=10500ms"}, "from 10s to 1h"},
-		"a format that there is not": {interceptor.Funcs{}, nil, []string{"-o", "xml"}, "must be text"},
-		"more than one claim":        {interceptor.Funcs{}, nil, []string{"other"}, "kubectl get pvc lists"},
+		"a claim that is not there":       {interceptor.Funcs{}, nil, nil, "kubectl get pvc -n eda"},
+		"a claim that is not bound":       {interceptor.Funcs{}, mounted(tools(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Status.Phase = "", corev1.ClaimPending })), nil, "eda/tools is not bound to a volume (phase Pending)"},
+		"a trial that fails":              {fakeManager(failed), mounted(tools()), nil, "NotPossible: volume pv1 is mounted on none of the 3 nodes that have an agent"},
+		"no permission to create a trial": {refused, mounted(tools()), nil, `a Role in eda, as in storage-client-trial-editor: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
+		"a window that is too short":      {interceptor.Funcs{}, nil, []string{"--window=9s"}, "from 10s to 1h"},
+		"a window that is too long":       {interceptor.Funcs{}, nil, []string{"--window=61m"}, "from 10s to 1h"},
+		"a part of a second":              {interceptor.Funcs{}, nil, []string{"--window=10500ms"}, "from 10s to 1h"},
+		"an unknown format":               {interceptor.Funcs{}, nil, []string{"-o", "xml"}, "must be text"},
+		"more than one claim":             {interceptor.Funcs{}, nil, []string{"other"}, "kubectl get pvc lists"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, test.funcs, test.objects, append([]string{"recommend", "tools"}, test.args...)...)
 			if r.err == nil || !strings.Contains(r.err.Error(), test.want) {
 				t.Errorf("error is %v, want %q", r.err, test.want)
 			}
-			if strings.Count(r.err.Error(), "sk for") > 1 {
-				t.Errorf("asks twice: %v", r.err)
+			if strings.Count(r.err.Error(), "equest ") > 1 {
+				t.Errorf("requests permission twice: %v", r.err)
 			}
 		})
 	}

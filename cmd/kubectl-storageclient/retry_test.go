@@ -56,7 +56,7 @@ func TestRetry(t *testing.T) {
 		"more than are named": {
 			withFailures(9, "n2"), nil, "", at, "Requested a retry of all failed nodes of eda. The agents retry failed settings without this command.\n", "",
 		},
-		"one whose permit is not answered stays failed": {
+		"a node without a response to its permit stays failed": {
 			withFailures(2, "n2"), []client.Object{failedNode("n1", true)}, "", at,
 			"Requested a retry of eda on: n2 (deleted).\n" +
 				"Not retried, no response to the reboot permit: n1. Bring these nodes back, or delete their Nodes and retry.\n", "",
@@ -67,7 +67,7 @@ func TestRetry(t *testing.T) {
 		"one that is not named": {
 			withFailures(9, "n2"), nil, "n3", at + "/n3", "Requested a retry of eda on n3, if it failed.\n", "",
 		},
-		"one whose permit is not answered alone": {
+		"only a node without a response to its permit": {
 			withFailures(1), []client.Object{failedNode("n1", true)}, "n1", at + "/n1",
 			"Not retried, no response to the reboot permit: n1. Bring these nodes back, or delete their Nodes and retry.\n", "",
 		},

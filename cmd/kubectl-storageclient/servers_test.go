@@ -61,7 +61,7 @@ func TestServersInOtherFormats(t *testing.T) {
 	}
 }
 
-func TestServersNameStaleHandlesAndNodesThatCallThemselvesTheSame(t *testing.T) {
+func TestServersReportStaleHandlesAndDuplicateClientIDs(t *testing.T) {
 	objects := mountingNodes()
 	n1, n2 := objects[0].(*v1alpha1.StorageClientNode), objects[1].(*v1alpha1.StorageClientNode)
 	n1.Status.Servers[0].State, n1.Status.Servers[0].Reason = v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles

@@ -94,7 +94,7 @@ func failOnSecretRead(t *testing.T) interceptor.Funcs {
 	}
 }
 
-func TestSupportBundleHoldsWhatHelpsAndNothingElse(t *testing.T) {
+func TestSupportBundleContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	r := execute(t, failOnSecretRead(t), operatorObjects(), "support-bundle", "-f", file)
 	if r.err != nil || !strings.HasPrefix(r.out, "Wrote "+file+" (") || !strings.HasSuffix(r.out, "Review it before you send it.\n") {
@@ -157,7 +157,7 @@ func TestSupportBundleWithAddresses(t *testing.T) {
 	}
 }
 
-func TestSupportBundleSaysWhatRightsAreMissing(t *testing.T) {
+func TestSupportBundleReportsMissingPermissions(t *testing.T) {
 	for want, funcs := range map[string]interceptor.Funcs{
 		"Nodes: things is forbidden":                       forbid[*corev1.NodeList](),
 		"events: things is forbidden":                      forbid[*corev1.EventList](),

@@ -85,7 +85,7 @@ func decided() v1alpha1.StorageClientTrialStatus {
 	return status
 }
 
-func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
+func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	funcs := fakeManager(v1alpha1.StorageClientTrialStatus{}, standing("", v1alpha1.TrialReasonRunning, "Round 3 of 6 runs on n1", 2), decided())
 	var made v1alpha1.StorageClientTrial
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -121,7 +121,7 @@ func TestATrialIsMadeFollowedShownAndRemoved(t *testing.T) {
 	}
 }
 
-func TestATrialThatFailsSaysWhyAndIsRemoved(t *testing.T) {
+func TestAFailedTrialReportsTheReasonAndIsDeleted(t *testing.T) {
 	funcs := fakeManager(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
 	r := execute(t, funcs, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || r.err.Error() != "NotMounted: After, round 1: mount(2): invalid argument" || len(trialsLeft(t, r)) > 0 {
@@ -149,7 +149,7 @@ func TestATrialInOtherFormats(t *testing.T) {
 	}
 }
 
-func TestATrialThatMayNotBeMade(t *testing.T) {
+func TestATrialWithoutPermission(t *testing.T) {
 	r := execute(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "storageclienttrials"}, "trial", nil)
 	}}, nil, "trial", "projects", "--profile", "p")
@@ -159,7 +159,7 @@ func TestATrialThatMayNotBeMade(t *testing.T) {
 }
 
 // The API server names a trial, so nobody could remove one that is made while the plugin ends.
-func TestATrialWhoseCreationCtrlCMeetsIsRemoved(t *testing.T) {
+func TestCtrlCDuringCreationDeletesTheTrial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	funcs := fakeManager(decided())
 	funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {

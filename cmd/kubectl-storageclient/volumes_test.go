@@ -72,7 +72,7 @@ func TestVolumesInOtherFormats(t *testing.T) {
 	}
 }
 
-func TestVolumesOfProfilesThatDoNotAct(t *testing.T) {
+func TestVolumesOfInactiveProfiles(t *testing.T) {
 	planned, paused := eda(), eda()
 	planned.Spec.Mode = v1alpha1.ModePlan
 	paused.Spec.Paused = true
@@ -90,14 +90,14 @@ func TestVolumesOfProfilesThatDoNotAct(t *testing.T) {
 	}
 }
 
-func TestVolumesSayWhichRightIsMissing(t *testing.T) {
+func TestVolumesReportMissingPermissions(t *testing.T) {
 	r := execute(t, forbid[*corev1.PersistentVolumeList](), append(manyVolumes(), eda()), "volumes")
-	if r.err == nil || !strings.Contains(r.err.Error(), "request permission to list persistentvolumes") || strings.Count(r.err.Error(), "sk for") > 1 {
+	if r.err == nil || !strings.Contains(r.err.Error(), "request permission to list persistentvolumes") || strings.Count(r.err.Error(), "equest permission") > 1 {
 		t.Errorf("error is %v", r.err)
 	}
 }
 
-func TestWrongNamesAreAnsweredWithTheRightOnes(t *testing.T) {
+func TestWrongNamesAreCorrected(t *testing.T) {
 	objects := append(cluster(), eda())
 	for args, want := range map[string]string{
 		"volumes edda":                 "Did you mean eda?",

@@ -59,9 +59,9 @@ func TestResolveCertificates(t *testing.T) {
 		args []string
 		keep bool
 	}{
-		"the manager keeps them by default": {nil, true},
-		"the manager keeps them":            {[]string{"--webhook-certificates=Self"}, true},
-		"somebody else does":                {[]string{"--webhook-certificates=Given"}, false},
+		"the manager manages them by default":     {nil, true},
+		"the manager manages them":                {[]string{"--webhook-certificates=Self"}, true},
+		"another controller or user manages them": {[]string{"--webhook-certificates=Given"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := resolve(t, append(test.args, "--webhook-port=9443")...)
@@ -75,26 +75,26 @@ func TestResolveCertificates(t *testing.T) {
 	}
 }
 
-func TestResolveRefuses(t *testing.T) {
+func TestResolveRejectsInvalidFlags(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
-		"the root as a file system":            {[]string{"--allow-filesystem=/"}, "--allow-filesystem"},
-		"a port that is none":                  {[]string{"--webhook-port=65536"}, "--webhook-port"},
-		"a profiler that anybody may ask":      {[]string{"--pprof-bind-address=0.0.0.0:6060"}, "--pprof-bind-address"},
-		"a profiler on all addresses":          {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},
-		"a profiler by a name":                 {[]string{"--pprof-bind-address=localhost:6060"}, "--pprof-bind-address"},
-		"a profiler without a port":            {[]string{"--pprof-bind-address=127.0.0.1"}, "--pprof-bind-address"},
-		"certificates of nobody":               {[]string{"--webhook-certificates=self"}, `--webhook-certificates "self": must be Self or Given`},
-		"a budget of nothing":                  {[]string{"--max-unavailable=0"}, "--max-unavailable"},
-		"more than all":                        {[]string{"--max-unavailable=101%"}, "--max-unavailable"},
-		"a share that is no share":             {[]string{"--max-unavailable=half"}, "--max-unavailable"},
-		"a share of live changes that is none": {[]string{"--max-concurrent-live=0%"}, "--max-concurrent-live"},
-		"a soak that is none":                  {[]string{"--min-live-soak=-1s"}, "--min-live-soak"},
-		"a time that is none":                  {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
-		"a taint that is no key":               {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
-		"an expression that fails":             {[]string{"--allow-parameter=("}, "--allow-parameter"},
+		"the root as a file system":        {[]string{"--allow-filesystem=/"}, "--allow-filesystem"},
+		"an invalid port":                  {[]string{"--webhook-port=65536"}, "--webhook-port"},
+		"a profiler on a public address":   {[]string{"--pprof-bind-address=0.0.0.0:6060"}, "--pprof-bind-address"},
+		"a profiler on all addresses":      {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},
+		"a profiler by a name":             {[]string{"--pprof-bind-address=localhost:6060"}, "--pprof-bind-address"},
+		"a profiler without a port":        {[]string{"--pprof-bind-address=127.0.0.1"}, "--pprof-bind-address"},
+		"an unknown owner of certificates": {[]string{"--webhook-certificates=self"}, `--webhook-certificates "self": must be Self or Given`},
+		"a budget of 0":                    {[]string{"--max-unavailable=0"}, "--max-unavailable"},
+		"more than all":                    {[]string{"--max-unavailable=101%"}, "--max-unavailable"},
+		"an invalid share":                 {[]string{"--max-unavailable=half"}, "--max-unavailable"},
+		"a share of 0% for live changes":   {[]string{"--max-concurrent-live=0%"}, "--max-concurrent-live"},
+		"a negative soak":                  {[]string{"--min-live-soak=-1s"}, "--min-live-soak"},
+		"a negative time":                  {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
+		"an invalid taint key":             {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
+		"an expression that fails":         {[]string{"--allow-parameter=("}, "--allow-parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := resolve(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -40,7 +40,7 @@ func unconfirmed(dir, profile string, args ...string) (stdout string, err error)
 	return out.String(), err
 }
 
-func TestEachCommandReportsAndTellsByItsError(t *testing.T) {
+func TestEachCommandReportsAndReturnsAnError(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	steps := []struct {
 		args       []string
@@ -101,7 +101,7 @@ No changes made. This host supports all declared settings.
 	}
 }
 
-func TestWhatCannotBeProvenIsRefused(t *testing.T) {
+func TestUnprovableSettingsAreRejected(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	out, err := unconfirmed(dir, good, "apply", "-f", "-")
 	if !errors.Is(err, errNotAsDeclared) || !strings.Contains(out, "mount a server first, or use --no-confirm") {
@@ -207,7 +207,7 @@ func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
 	}
 }
 
-func TestNothingIsChangedWhileAnotherAgentWorks(t *testing.T) {
+func TestNothingChangesWhileAnotherAgentRuns(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(dir)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestMetricsForOthersAreServedOverTLSOnly(t *testing.T) {
+func TestRemoteMetricsRequireTLS(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-func TestAPassIsToldInTheTerminationMessage(t *testing.T) {
+func TestAPassWritesItsTerminationMessage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "termination-log")
 	if err := writeMessage(file, v1alpha1.ClonePass{Void: "x"}); err == nil {
 		t.Error("a message that Kubernetes does not read")

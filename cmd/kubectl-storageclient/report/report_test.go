@@ -128,7 +128,7 @@ func TestReports(t *testing.T) {
 
 var interval = regexp.MustCompile(`<line x1="([0-9.]+)" x2="([0-9.]+)" y1="11" y2="11" class="([a-z]+)"`)
 
-func TestIntervalsAreDrawnWhereTheyLie(t *testing.T) {
+func TestIntervalsAreDrawnAtTheirValues(t *testing.T) {
 	for name, trial := range map[string]report.Trial{"better": better(), "worse": worse()} {
 		page := render(t, trial)
 		one, err := strconv.ParseFloat(regexp.MustCompile(`left: ([0-9.]+)%">equal`).FindStringSubmatch(page)[1], 64)

@@ -73,7 +73,7 @@ func TestTreeOf50NodesFitsATerminal(t *testing.T) {
 	}
 }
 
-func TestColoursTakeNoRoom(t *testing.T) {
+func TestColoursDoNotAffectAlignment(t *testing.T) {
 	plain, coloured := fiftyNodes().Draw(Screen{Width: 80}, now), fiftyNodes().Draw(Screen{Width: 80, Colour: true}, now)
 	stripped := strings.NewReplacer("\x1b[1m", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "")
 	for i := range coloured {
@@ -96,7 +96,7 @@ func TestTreeOfADoneProfile(t *testing.T) {
 	}
 }
 
-func TestSinceIsALineAChange(t *testing.T) {
+func TestSinceReturnsALineForEachChange(t *testing.T) {
 	p := profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Reconciling", "RollingOut", ""))
 	first := NewTree(&p, []overview.Standing{
 		standing("done", "z", "UpToDate", "NothingToDo", "", 0, true), standing("n1", "z", "Waiting", "WaitingForBudget", "1 ahead", 0, false), standing("left", "z", "Applying", "", "", 0, false),

@@ -103,7 +103,7 @@ func TestVerdict(t *testing.T) {
 				func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8} }),
 			"eda is not done: Mode Plan makes no changes; 0/8 nodes and 0/0 volumes up to date", false,
 		},
-		"under way, and the message tells how far": {
+		"in progress, with the progress in the message": {
 			with(profile("eda", trueCondition("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {
 				p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 			}),
@@ -122,7 +122,7 @@ func TestVerdict(t *testing.T) {
 			with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
 			"eda is not done: the manager has not observed generation 4 yet", false,
 		},
-		"never looked at": {
+		"never reconciled": {
 			with(profile("eda"), func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }),
 			"eda is not done: the manager has not observed generation 3 yet", false,
 		},
@@ -270,12 +270,12 @@ func TestApprovable(t *testing.T) {
 		plan    string
 		want    string
 	}{
-		"the current plan":                 {profile: p},
-		"the plan that is meant":           {profile: p, plan: "1a2b3c4d5e6f7a8b"},
-		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: plan changed from 0000 to 1a2b3c4d5e6f7a8b: review it again with "kubectl storageclient plan netapp-eda"`},
-		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not observed generation 4 yet (status is for 3): try again"},
-		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: no reboots to approve: the profile has no settings that require a reboot"},
-		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not observed generation 3 yet (status is for -1): try again"},
+		"the current plan":                    {profile: p},
+		"the requested plan":                  {profile: p, plan: "1a2b3c4d5e6f7a8b"},
+		"another plan than the requested one": {profile: p, plan: "0000", want: `netapp-eda: plan changed from 0000 to 1a2b3c4d5e6f7a8b: review it again with "kubectl storageclient plan netapp-eda"`},
+		"a status of an older generation":     {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not observed generation 4 yet (status is for 3): try again"},
+		"a profile that reboots no node":      {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: no reboots to approve: the profile has no settings that require a reboot"},
+		"a profile without a status":          {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not observed generation 3 yet (status is for -1): try again"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -186,7 +186,7 @@ func explainOption(protocol mountoptions.Protocol, k mountoptions.Known) string 
 	})
 }
 
-// formatParagraph omits empty lines.
+// formatParagraph omits lines without a value.
 func formatParagraph(title string, lines [][2]string) string {
 	var paragraph strings.Builder
 	paragraph.WriteString(title)

@@ -118,7 +118,6 @@ func watchTree(ctx context.Context, env *environment, v *liveView, d display) (e
 	}
 }
 
-// startTicks is env.ticks with the system clock.
 func startTicks(every time.Duration) (<-chan time.Time, func()) {
 	ticker := time.NewTicker(every)
 	return ticker.C, ticker.Stop

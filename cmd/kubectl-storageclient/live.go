@@ -51,7 +51,6 @@ func newLiveView(c client.WithWatch, name string) *liveView {
 	}
 }
 
-// read lists all kinds once.
 func (v *liveView) read(ctx context.Context) error {
 	for _, kind := range v.kinds() {
 		if _, err := kind.list(ctx); err != nil {
@@ -73,7 +72,6 @@ func (v *liveView) follow(ctx context.Context) {
 	running.Wait()
 }
 
-// liveKind is a kind to list and watch.
 type liveKind struct {
 	name  string
 	list  func(ctx context.Context) (resourceVersion string, err error)

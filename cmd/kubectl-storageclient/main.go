@@ -23,7 +23,6 @@ func run() int {
 	return statusOfError(newRoot(streams).ExecuteContext(ctx))
 }
 
-// statusOfError returns the exit status for an error.
 func statusOfError(err error) int {
 	var exit exitError
 	switch {

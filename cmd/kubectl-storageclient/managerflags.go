@@ -72,7 +72,6 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	return settings, nil
 }
 
-// withOverrides returns a copy in which each given flag replaces the existing one.
 func (f managerFlags) withOverrides(overrides managerFlags) managerFlags {
 	if len(overrides.allow) > 0 {
 		f.allow = overrides.allow

@@ -23,7 +23,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Limits of a bundle.
 const (
 	maxLogLines   = 5000
 	maxLogBytes   = 2 << 20
@@ -232,7 +231,6 @@ func (c *collector) collectLogs(ctx context.Context) {
 	}
 }
 
-// logPriority returns the priority of an agent's logs.
 func (c *collector) logPriority(pod *corev1.Pod) int {
 	i := slices.IndexFunc(c.clientNodes, func(n v1alpha1.StorageClientNode) bool { return n.Name == pod.Spec.NodeName })
 	if i < 0 || c.clientNodes[i].Status.Rollout == nil {

@@ -56,12 +56,10 @@ func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageCl
 	return err
 }
 
-// permissionHint returns a message with the RBAC rule that the user needs.
 func permissionHint(scope, group, resource, verbs string) string {
 	return fmt.Sprintf("Missing permission; request this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", scope, group, resource, verbs)
 }
 
-// trialWait waits until one trial finishes.
 type trialWait struct {
 	env         *environment
 	client      client.Client
@@ -128,7 +126,6 @@ func (w *trialWait) poll(ctx context.Context) (done bool, err error) {
 	return complete.Status == metav1.ConditionTrue, nil
 }
 
-// progress returns a progress line for the user.
 func (w *trialWait) progress(message string) string {
 	status := &w.trial.Status
 	if status.Rounds == 0 {

@@ -14,13 +14,11 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// options are the raw flags.
 type options struct {
 	settings
 	maxUnavailable, maxConcurrentLive string
 }
 
-// settings are the parsed flags.
 type settings struct {
 	leaderElect         bool
 	webhookCertificates string

@@ -15,7 +15,6 @@ import (
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
-// workloadCommand is the name of the command that runs a workload.
 const workloadCommand = "workload"
 
 // runWorkload runs one workload on files and writes the result as JSON.

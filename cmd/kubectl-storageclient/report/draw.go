@@ -68,7 +68,6 @@ func (a axis) at(ratio float64) float64 {
 	return math.Round(100*min(100, max(0, position))) / 100
 }
 
-// percentOf returns f as a percentage of most.
 func percentOf(f, largest float64) float64 {
 	if largest == 0 {
 		return 0

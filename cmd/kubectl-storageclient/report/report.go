@@ -71,7 +71,6 @@ func HTML(t Trial) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// pageData is a Trial with the data of the page.
 type pageData struct {
 	Trial
 	Headline, Class string

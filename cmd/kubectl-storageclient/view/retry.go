@@ -10,10 +10,9 @@ import (
 
 // Failures are the failed nodes of a profile.
 type Failures struct {
-	// Existing are existing nodes that failed, Gone are nodes that no longer exist. Permitted are nodes of There that still have a reboot
-	// permit.
+	// Existing and Deleted are failed nodes. Permitted are the existing nodes that still have a reboot permit.
 	Existing, Deleted, Permitted []string
-	// Count is the number of failures. others is the number of failures without a known node, or with another cause than a reboot.
+	// Count is the number of failures. otherCount is the number of failures without a known node, or with another cause than a reboot.
 	Count      int32
 	otherCount int
 }

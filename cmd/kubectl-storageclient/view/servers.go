@@ -62,7 +62,6 @@ func ofLimit(n, limit int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// failingText returns the number of nodes without a response.
 func failingText(s servermap.Server) string {
 	if len(s.Failing) == 0 {
 		return ""
@@ -78,7 +77,6 @@ func variantsText(s servermap.Server) string {
 	return strings.Join(names, ",")
 }
 
-// writeRemarks prints the problems of servers.
 func (r ServerReport) writeRemarks(out *printer) {
 	for _, s := range r.Servers {
 		for _, remark := range remarksOf(s) {

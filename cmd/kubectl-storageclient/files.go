@@ -56,7 +56,8 @@ func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, igno
 		r.readPath(path)
 	}
 	if len(r.profiles) == 0 && len(r.errs) == 0 {
-		r.fail(fmt.Errorf("no %s in %s%s: set a file that contains one; minimal example:\n%s", profileKind.Kind, strings.Join(paths, ", "), describeIgnored(r.ignored), minimalProfile))
+		r.fail(fmt.Errorf("no %s in %s%s: set a file that contains one; minimal example:\n%s",
+			profileKind.Kind, strings.Join(paths, ", "), describeIgnored(r.ignored), minimalProfile))
 	}
 	return r.profiles, r.ignored, errors.Join(r.errs...)
 }
@@ -283,7 +284,9 @@ func explainType(err error) error {
 	if found == nil {
 		return err
 	}
-	return fmt.Errorf("%s is a %s, which is the wrong type: see kubectl explain scp.%s; in YAML, quote on, off, yes, no, and numbers to use them as text", found[2], found[1], found[2])
+	return fmt.Errorf(
+		"%s is a %s, which is the wrong type: see kubectl explain scp.%s; in YAML, quote on, off, yes, no, and numbers to use them as text",
+		found[2], found[1], found[2])
 }
 
 // explainField adds the most similar field name to a decoder error about an unknown field.

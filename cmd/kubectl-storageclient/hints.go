@@ -50,13 +50,15 @@ func hintFor(err error) string {
 	switch {
 	case err == nil:
 	case meta.IsNoMatchError(err):
-		return "The operator is not installed in this cluster: install it, or choose another cluster with --context (kubectl config get-contexts lists them)"
+		return "The operator is not installed in this cluster: install it, or choose another cluster with --context (kubectl config " +
+			"get-contexts lists them)"
 	case apierrors.IsNotFound(err):
 		return listCommandHint(err)
 	case apierrors.IsUnauthorized(err):
 		return "Authentication failed: log in again, or choose other credentials with --context or --kubeconfig"
 	case apierrors.IsForbidden(err):
-		return "Request permission, for example one of the roles storage-client-viewer, -profile-author, -approver, and -profile-editor. List your permissions with: kubectl auth can-i --list"
+		return "Request permission, for example one of the roles storage-client-viewer, -profile-author, -approver, and " +
+			"-profile-editor. List your permissions with: kubectl auth can-i --list"
 	case clientcmd.IsEmptyConfig(err), strings.Contains(err.Error(), "no configuration has been provided"), strings.Contains(err.Error(), noServer):
 		return "No cluster is configured: set KUBECONFIG or --kubeconfig FILE"
 	case clientcmd.IsContextNotFound(err), unknownContext.MatchString(err.Error()):

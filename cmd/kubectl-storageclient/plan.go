@@ -80,11 +80,13 @@ func planCommand(env *environment) *cobra.Command {
 func (o *planOptions) checkUse(args []string) error {
 	switch {
 	case len(o.files) > 0 && len(args) > 0:
-		return fmt.Errorf("set either a profile or files, not both: kubectl storageclient plan %s, or kubectl storageclient plan -f %s", args[0], o.files[0])
+		return fmt.Errorf("set either a profile or files, not both: kubectl storageclient plan %s, or kubectl storageclient plan -f %s",
+			args[0], o.files[0])
 	case len(o.files) > 0:
 		return nil
 	case len(args) == 0:
-		return errors.New("a profile or files are required: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE (kubectl get scp lists the profiles)")
+		return errors.New(
+			"a profile or files are required: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE (kubectl get scp lists the profiles)")
 	case len(args) > 1:
 		return fmt.Errorf("plan accepts one profile: kubectl storageclient plan %s", args[0])
 	case strings.ContainsRune(args[0], '/'), strings.HasSuffix(args[0], ".yaml"), strings.HasSuffix(args[0], ".yml"), strings.HasSuffix(args[0], ".json"):

@@ -119,7 +119,8 @@ func (s *observed) readVolumeClaim(ctx context.Context, key client.ObjectKey) er
 	case apierrors.IsForbidden(err):
 		return nil
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("get PersistentVolumeClaim %s: %w\nList the PersistentVolumeClaims with: kubectl get pvc -n %s, or set another namespace with -n", key, err, key.Namespace)
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w\nList the PersistentVolumeClaims with: kubectl get pvc -n %s, or set another namespace with -n",
+			key, err, key.Namespace)
 	case err != nil:
 		return fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
 	case volumeClaim.Spec.VolumeName == "" || volumeClaim.Status.Phase != corev1.ClaimBound:

@@ -110,7 +110,9 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 		return nil
 	}
 	slices.Sort(claimNames)
-	return []string{fmt.Sprintf("The rule of the new profile also selects %s. To exclude them, add a unique label to the PersistentVolumeClaim and select this label.", text.List(claimNames))}
+	return []string{fmt.Sprintf(
+		"The rule of the new profile also selects %s. To exclude them, add a unique label to the PersistentVolumeClaim and select this label.",
+		text.List(claimNames))}
 }
 
 // hostnames returns the labels by which a profile selects nodes. If the user cannot read Nodes, it returns the node names, which are

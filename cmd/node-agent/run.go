@@ -65,9 +65,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.metricsAddress, "metrics-bind-address", metrics.Off,
 		"loopback address and port of /metrics, for example 127.0.0.1:9810, for a scraper on the node; callers are not authenticated; 0 disables it")
 	set.BoolVar(&o.metricsSecure, "metrics-secure", false,
-		"serve metrics over TLS to clients with permission to get /metrics; --metrics-bind-address can then be an address that is reachable from outside the node")
+		"serve metrics over TLS to clients with permission to get /metrics; --metrics-bind-address can then be an address that "+
+			"is reachable from outside the node")
 	set.Var(&o.allow, "allow-parameter",
-		"regular expression of canonical keys that are accepted in addition to the catalogue; with \"=\", of a key and a value below the catalogue's minimum; can be repeated")
+		"regular expression of canonical keys that are accepted in addition to the catalogue; with \"=\", of a key and a value "+
+			"below the catalogue's minimum; can be repeated")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
 	if err := set.Parse(args); err != nil {

@@ -29,7 +29,7 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.IntVar(&o.Workers, "workers", 1, "number of concurrent workers")
 	set.IntVar(&o.BlockKiB, "block-kib", 64, "block size of reads and writes, in KiB")
 	set.BoolVar(&o.Direct, "direct", false, "bypass the page cache")
-	set.BoolVar(&o.Sync, "sync", false, "wait for each write to reach the server or disk")
+	set.BoolVar(&o.Sync, "sync", false, "wait for each write to reach stable storage")
 	set.StringVar((*string)(&o.Attributes), "attributes", "",
 		"order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (attributes in the client's cache, of "+
 			"any age)")

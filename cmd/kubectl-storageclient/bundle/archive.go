@@ -99,8 +99,9 @@ func (b *Bundle) describe(now time.Time) string {
 	if b.Redactor.off {
 		out.WriteString("Addresses and mount sources are unchanged (--no-redact). Passwords and tokens are replaced.\n")
 	} else {
-		out.WriteString("IP addresses, servers, and mount sources have pseudonyms, which are the same in the whole bundle. Labels and names of profiles,\n" +
-			"nodes, volumes, pods, and namespaces are unchanged. Passwords, tokens, and user names are replaced.\n")
+		out.WriteString(
+			"IP addresses, servers, and mount sources have pseudonyms, which are the same in the whole bundle. Labels and names of profiles,\n" +
+				"nodes, volumes, pods, and namespaces are unchanged. Passwords, tokens, and user names are replaced.\n")
 	}
 	out.WriteString("No Secret was read.\n\nFiles:\n")
 	for _, name := range b.Files() {

@@ -16,7 +16,8 @@ import (
 func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 	switch hash := p.Status.Plan.Hash; {
 	case p.Status.ObservedGeneration != p.Generation:
-		return fmt.Errorf("%s: the manager has not observed generation %d yet (status is for %d): try again", p.Name, p.Generation, p.Status.ObservedGeneration)
+		return fmt.Errorf("%s: the manager has not observed generation %d yet (status is for %d): try again",
+			p.Name, p.Generation, p.Status.ObservedGeneration)
 	case hash == "":
 		return fmt.Errorf("%s: no reboots to approve: the profile has no settings that require a reboot", p.Name)
 	case plan != "" && plan != hash:
@@ -47,7 +48,8 @@ func CheckPreview(p *v1alpha1.StorageClientProfile, preview overview.Preview) er
 	case preview.Refused != "":
 		return fmt.Errorf("%s: no plan to approve: profile invalid; nothing applied. %s", p.Name, preview.Refused)
 	case preview.PlanHash != p.Status.Plan.Hash:
-		return fmt.Errorf("%s: this plugin computes plan %s, but the manager plan %s: use the plugin of the manager's release", p.Name, preview.PlanHash, p.Status.Plan.Hash)
+		return fmt.Errorf("%s: this plugin computes plan %s, but the manager plan %s: use the plugin of the manager's release",
+			p.Name, preview.PlanHash, p.Status.Plan.Hash)
 	}
 	return nil
 }
@@ -57,7 +59,8 @@ func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overvi
 	out := &printer{w: w}
 	plan := Plan{Name: p.Name, Spec: p.Spec.WithDefaults(), Nodes: preview}
 	if len(preview.Reboots) == 0 {
-		out.line(fmt.Sprintf("Plan %s of %s reboots no nodes now. The approval also covers nodes that require this reboot later.", preview.PlanHash, p.Name))
+		out.line(fmt.Sprintf("Plan %s of %s reboots no nodes now. The approval also covers nodes that require this reboot later.",
+			preview.PlanHash, p.Name))
 	} else {
 		out.line(fmt.Sprintf("Plan %s of %s reboots %s, at most %s at a time, in this order:",
 			preview.PlanHash, p.Name, count(int32(len(preview.Reboots)), "node"), plan.Spec.Rollout.MaxUnavailable.String()))

@@ -214,7 +214,8 @@ func (p *FilePlan) addUnknown(in FilePlanInput) {
 		}
 	}
 	for _, verb := range slices.Sorted(maps.Keys(unchecked)) {
-		p.Unknown = append(p.Unknown, fmt.Sprintf("validation of %s by the API server, webhooks, and policies: a dry run requires permission to %s profiles",
+		p.Unknown = append(p.Unknown, fmt.Sprintf(
+			"validation of %s by the API server, webhooks, and policies: a dry run requires permission to %s profiles",
 			text.List(unchecked[verb]), verb))
 	}
 	for _, unknown := range []string{in.UnknownVolumes, in.UnknownPods} {
@@ -556,7 +557,9 @@ func (p FilePlan) rebootLines() []string {
 	lines = append(lines, p.Budget.String())
 	switch {
 	case p.EstimatedCompletion != nil:
-		lines = append(lines, fmt.Sprintf("Last node back: %s at the earliest, if the reboots were allowed now. This assumes %s for a drain and %s for a boot; canaries, zones, and slow pods take additional time.",
+		lines = append(lines, fmt.Sprintf(
+			"Last node back: %s at the earliest, if the reboots were allowed now. This assumes %s for a drain and %s for a boot; "+
+				"canaries, zones, and slow pods take additional time.",
 			formatTime(p.EstimatedCompletion), overview.NominalDrain, overview.NominalBoot))
 	default:
 		lines = append(lines, "Last node back: unknown; check the windows and the blocked nodes.")

@@ -130,7 +130,8 @@ func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) stri
 func remarksOn(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var remarks []string
 	if seen := clientNode.Status.ObservedGeneration; seen < clientNode.Generation {
-		remarks = append(remarks, fmt.Sprintf("The agent has not reported on the latest settings yet (generation %d, reported %d).", clientNode.Generation, seen))
+		remarks = append(remarks, fmt.Sprintf("The agent has not reported on the latest settings yet (generation %d, reported %d).",
+			clientNode.Generation, seen))
 	}
 	if node == nil {
 		return remarks

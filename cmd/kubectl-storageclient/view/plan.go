@@ -119,7 +119,8 @@ func (p Plan) writeReboots(out *printer) {
 		out.line("\nNo reboots needed.")
 		return
 	}
-	out.line(fmt.Sprintf("\n%s would reboot (policy %s, at most %s at a time), in this order:", count(int32(len(p.Nodes.Reboots)), "node"), policy, p.Spec.Rollout.MaxUnavailable.String()))
+	out.line(fmt.Sprintf("\n%s would reboot (policy %s, at most %s at a time), in this order:",
+		count(int32(len(p.Nodes.Reboots)), "node"), policy, p.Spec.Rollout.MaxUnavailable.String()))
 	p.writeRebootTable(out)
 	p.writeTimes(out)
 	if p.Budget != nil {

@@ -69,7 +69,8 @@ func (f Failures) DescribeRetry(profile, node string) string {
 		out = fmt.Sprintf("Requested a retry of %s on %s, if it failed.\n", profile, node)
 	}
 	if len(f.Permitted) > 0 {
-		out += fmt.Sprintf("Not retried, no response to the reboot permit: %s. Bring these nodes back, or delete their Nodes and retry.\n", text.List(f.Permitted))
+		out += fmt.Sprintf("Not retried, no response to the reboot permit: %s. Bring these nodes back, or delete their Nodes and retry.\n",
+			text.List(f.Permitted))
 	}
 	return out
 }

@@ -100,13 +100,16 @@ func remarksOf(s servermap.Server) []string {
 		remarks = append(remarks, strings.TrimSuffix(cause, ".")+"; nodes: "+text.List(byCause[cause]))
 	}
 	if len(s.Stale) > 0 {
-		remarks = append(remarks, "All requests for known files fail on some mounts; check the export, then restart the pods that use them; nodes: "+text.List(s.Stale))
+		remarks = append(remarks,
+			"All requests for known files fail on some mounts; check the export, then restart the pods that use them; nodes: "+text.List(s.Stale))
 	}
 	for _, same := range s.DuplicateClientIDs {
-		remarks = append(remarks, fmt.Sprintf("Nodes %s use the same NFSv4 client ID %q; set node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))
+		remarks = append(remarks, fmt.Sprintf("Nodes %s use the same NFSv4 client ID %q; set node.nfs4UniqueID: FromNode",
+			text.List(same.Nodes), same.Name))
 	}
 	if len(s.Forgotten) > 0 {
-		remarks = append(remarks, "The server repeatedly drops clients with a duplicate NFSv4 client ID: "+text.List(s.Forgotten)+"; set node.nfs4UniqueID: FromNode")
+		remarks = append(remarks,
+			"The server repeatedly drops clients with a duplicate NFSv4 client ID: "+text.List(s.Forgotten)+"; set node.nfs4UniqueID: FromNode")
 	}
 	if over := s.Exceeds(); over != "" {
 		remarks = append(remarks, "The nodes can exceed the limits of the server: "+over)

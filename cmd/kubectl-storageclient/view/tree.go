@@ -182,7 +182,8 @@ func (t Tree) zones(screen Screen, height int, now time.Time) []string {
 		}
 	}
 	rows := t.rows(screen, limits{}, now)
-	return append(rows[:height-1], screen.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or run status %s --nodes", len(rows)-height+1, t.Name))))
+	return append(rows[:height-1], screen.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or run status %s --nodes",
+		len(rows)-height+1, t.Name))))
 }
 
 // limits contains the maximum number of waiting nodes per zone, and whether messages get separate lines.

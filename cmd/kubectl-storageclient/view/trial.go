@@ -47,7 +47,9 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 		}
 	}
 	out.table(rows)
-	out.line("\n* Decides the verdict. Each pass started on a new mount, with empty client caches of attributes, names, and data. The state of the server's caches is unknown.")
+	out.line(
+		"\n* Decides the verdict. Each pass started on a new mount, with empty client caches of attributes, names, and data. The " +
+			"state of the server's caches is unknown.")
 	out.line("\n" + v.Why)
 	return out.err
 }

@@ -52,7 +52,8 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 		done = addReasons(done+", with exceptions", reasonOf(ready))
 	}
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
-		done = fmt.Sprintf("%s. %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods)", done, count(n, "mount"), verb(n, "has", "have"), p.Name)
+		done = fmt.Sprintf("%s. %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods)",
+			done, count(n, "mount"), verb(n, "has", "have"), p.Name)
 	}
 	return done
 }

@@ -166,7 +166,7 @@ func TestProfilesAreReadStrictly(t *testing.T) {
 	tests := map[string]struct{ file, want string }{
 		"an unknown field":  {strings.ReplaceAll(good, "sysctls:", "sysctl:"), `unknown field "spec.node.sysctl"`},
 		"a key twice":       {good + "    sysctls: {}\n", `key "sysctls" already set`},
-		"another kind":      {strings.ReplaceAll(good, "Profile", "Node"), "not tuning.storageclient.dev/v1alpha1 StorageClientProfile"},
+		"another kind":      {strings.ReplaceAll(good, "Profile", "Node"), "must be tuning.storageclient.dev/v1alpha1 StorageClientProfile"},
 		"no YAML":           {"{", "read profile -"},
 		"nothing":           {"# nothing\n---\n", "file contains no StorageClientProfile"},
 		"no name":           {strings.ReplaceAll(good, "name: p", "labels: {}"), "metadata.name: required"},

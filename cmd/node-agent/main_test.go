@@ -48,7 +48,7 @@ func TestFlags(t *testing.T) {
 			},
 		},
 		"metrics on all addresses":    {args: []string{"--metrics-bind-address=:9810", "--metrics-secure"}, wantErr: "must be one of the node's addresses"},
-		"secure metrics, and nowhere": {args: []string{"--metrics-secure"}, wantErr: "--metrics-secure needs --metrics-bind-address"},
+		"secure metrics, and nowhere": {args: []string{"--metrics-secure"}, wantErr: "--metrics-secure requires --metrics-bind-address"},
 		"no node's name":              {args: []string{"--node-name="}, wantErr: "--node-name or NODE_NAME is required"},
 	}
 	for name, test := range tests {

@@ -14,7 +14,7 @@ import (
 func TestAWindowIsChecked(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	for want, args := range map[string][]string{
-		"leave out -f":               {"observe", "--window=1s", "-f", "-"},
+		"remove -f":                  {"observe", "--window=1s", "-f", "-"},
 		"must be from 1s":            {"observe", "--window=999ms"},
 		"to 1h":                      {"observe", "--window=2h"},
 		"flag provided":              {"plan", "--window=1s", "-f", "-"},
@@ -42,7 +42,7 @@ func TestWorkloadCommand(t *testing.T) {
 		"must be one of":      {"--name=Format", "--path=/x"},
 		"not allowed":         {"--name=CreateUnlink", "--path=/x"},
 		"unexpected argument": {"--name=WalkTree", "/x"},
-		"from 0 to 1h":        {"--name=WalkTree", "--path=/x", "--for=2h"},
+		"must be 0 to 1h":     {"--name=WalkTree", "--path=/x", "--for=2h"},
 	} {
 		if err := command(append([]string{"workload"}, args...), nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)

@@ -55,7 +55,7 @@ func TestExplainCommand(t *testing.T) {
 		}
 	}
 	for wrong, want := range map[string]string{
-		"nconect":       "There is no \"nconect\". This is nconnect:\n\nMount option nconnect of NFS",
+		"nconect":       "Unknown name \"nconect\". Showing nconnect:\n\nMount option nconnect of NFS",
 		"net.core.rmem": `unknown name "net.core.rmem". Names that contain it: net.core.rmem_default, net.core.rmem_max`,
 		"kernel.sysrq":  `unknown name "kernel.sysrq"; run "kubectl storageclient explain" to list the rules`,
 		"":              `unknown name ""; run`,

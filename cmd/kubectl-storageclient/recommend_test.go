@@ -61,7 +61,7 @@ func nodeSample(node string, mounts ...v1alpha1.MountSample) v1alpha1.TrialSampl
 
 // watched is a trial that has ended with samples.
 func watched(samples ...v1alpha1.TrialSample) v1alpha1.StorageClientTrialStatus {
-	status := standing(v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "A setting of the client helps", 0)
+	status := standing(v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "A client setting helps", 0)
 	status.Samples = samples
 	return status
 }
@@ -109,9 +109,9 @@ func TestRecommendEndsWithTheChangedProfile(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	want := "Created StorageClientTrial eda/" + made.Name + `
-Asks n1
+Requesting samples from n1
 Counting on n1
-A setting of the client helps
+A client setting helps
 eda/tools, volume pv1, 60 s on 1 node:
 
 NODE   MOUNT     PROTOCOL   SECONDS   VERDICT
@@ -122,7 +122,7 @@ AttributeRevalidation (Client): The client requests attributes that have not cha
   risk:    changes by other clients become visible up to 30 s later
   source:  measured on Linux 6.1 with knfsd: GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30
 
-A setting of the client helps: the profile below declares it.
+A client setting helps: the profile below declares it.
 
 # Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE
 # profile eda, rule nfs: mountOptions [actimeo=30]
@@ -177,7 +177,7 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 			Profiles []v1alpha1.StorageClientProfile
 		}
 	}
-	_, report, _ := strings.Cut(r.out, "A setting of the client helps\n")
+	_, report, _ := strings.Cut(r.out, "A client setting helps\n")
 	if err := yaml.Unmarshal([]byte(report), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, report)
 	}
@@ -192,7 +192,7 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 	if diff := cmp.Diff(want, got.Proposal.Profiles[0].Spec); diff != "" || got.Proposal.Profiles[0].Name != "recommended-eda-tools" {
 		t.Errorf("%s (-want +got):\n%s", got.Proposal.Profiles[0].Name, diff)
 	}
-	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "selects more too") {
+	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "also selects more") {
 		t.Errorf("notes are %q", got.Notes)
 	}
 	r = execute(t, fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387)))), mounted(tools(), other), "recommend", "tools")

@@ -103,14 +103,14 @@ func TestWrongNamesAreCorrected(t *testing.T) {
 		"volumes edda":                 "Did you mean eda?",
 		"diff edaa":                    "Did you mean eda?",
 		"plan eds":                     "Did you mean eda?",
-		"approve production":           "There are: eda",
+		"approve production":           "Available: eda",
 		"node n2":                      "Did you mean n1?",
-		"node worker-0815":             "There are: n1",
+		"node worker-0815":             "Available: n1",
 		"node n1 -o jsn":               `--output "jsn": must be text, wide, json, yaml or name`,
 		"volumes -o jsn":               `--output "jsn": must be text, wide, json, yaml or name`,
 		"diff eda -o jsn":              `--output "jsn": must be text, wide, json, yaml or name`,
 		"stauts":                       "Did you mean this?\n\tstatus",
-		"node":                         "type: kubectl storageclient node NAME",
+		"node":                         "usage: kubectl storageclient node NAME",
 		"diff eda --allow-parameter (": "(",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -75,7 +75,7 @@ func (r *Recommendation) sumUp() string {
 	outcome := recommend.Conclude(r.Mounts)
 	switch {
 	case outcome == recommend.Helps && len(r.Proposal.Profiles) > 0:
-		return "A setting of the client helps: the profile below declares it."
+		return "A client setting helps: the profile below declares it."
 	case outcome == recommend.Helps:
 		return recommend.MayHelp.Text()
 	}

@@ -170,7 +170,7 @@ func TestHowObservingEnds(t *testing.T) {
 		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
 		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "After 3600 s, PersistentVolumeClaim projects", ""},
-		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "not bound to volume pv-1 any more", ""},
+		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "no longer bound to volume pv-1", ""},
 		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "No node returned a sample: n1: counters cannot be read", ""},
 		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
 		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
@@ -382,7 +382,7 @@ func TestProgressIsReported(t *testing.T) {
 	for range 5 {
 		l.step()
 	}
-	const want = "1 of 4 nodes answered. Counting on n2, until about 22:14:20 UTC. Waiting for the agent of n3. " +
+	const want = "1 of 4 nodes responded. Counting on n2, until about 22:14:20 UTC. Waiting for the agent of n3. " +
 		"Waiting for n4: its agent is not Ready, it is ignored, or the rollout disrupts it"
 	condition := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionReconciling)
 	if condition == nil || condition.Message != want || condition.Reason != v1alpha1.TrialReasonRunning {

@@ -351,7 +351,7 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"g"}) {
 		t.Errorf("%q are written after an edit of the other rule", batch)
 	}
-	if stopped := Summarize("p", snapshot).Stopped; !strings.HasPrefix(stopped, "a could not be mounted") {
+	if stopped := Summarize("p", snapshot).Stopped; !strings.HasPrefix(stopped, "PersistentVolume a could not be mounted") {
 		t.Errorf("stopped is %q", stopped)
 	}
 	edited.Spec.Volumes[0].Name = "again"
@@ -480,7 +480,7 @@ func TestSummaryReportsBatches(t *testing.T) {
 		"a canary soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10)), created("b", 1)},
 			batch: "canary PersistentVolume a soaks until 2026-11-21T12:04:50Z"},
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
-			batch: "b, c soak until 2026-11-21T12:04:50Z"},
+			batch: "PersistentVolumes b, c soak until 2026-11-21T12:04:50Z"},
 		"nothing is left to write": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `PersistentVolume a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`},

@@ -70,7 +70,7 @@ func TestProbeCandidates(t *testing.T) {
 		"the options as the kubelet passes them":                       {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"vers=3", "hard"} })), []string{"a filer:/data hard,nocto,vers=3 hard,vers=3"}},
 		"a volume's readOnly, which the kubelet takes from pods alone": {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true })), []string{"a filer:/data hard,nocto hard"}},
 		"Kerberos has an obstacle":                                     {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"sec=krb5"} })), []string{"a filer:/data nocto,sec=krb5 sec=krb5: sec=krb5 needs the node's rpc.gssd"}},
-		"a port that the agent would not mount from either":            {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"port=2050"} })), []string{"a filer:/data nocto,port=2050 port=2050: the agent does not accept the volume's option port=2050: is rejected: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
+		"a port that the agent would not mount from either":            {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"port=2050"} })), []string{"a filer:/data nocto,port=2050 port=2050: the agent rejects mount option port=2050: is rejected: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

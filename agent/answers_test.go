@@ -67,9 +67,9 @@ func (c tested) status() v1alpha1.SettingStatus {
 	return v1alpha1.SettingStatus{Key: c.key, Desired: "1", State: c.state, TakesEffect: c.effect}
 }
 
-func (c tested) answer() answer {
+func (c tested) answer() observation {
 	_, name := catalogue.Key(c.key).Cut()
-	return answer{host.Observation{Name: name, Desired: "1", Observed: "1", State: host.State(c.state), Effect: host.Effect(c.effect)}, true}
+	return observation{host.Observation{Name: name, Desired: "1", Observed: "1", State: host.State(c.state), Effect: host.Effect(c.effect)}, true}
 }
 
 // TestAnswers pins the reports and decisions of the agent about one setting, for every combination of state and effect.

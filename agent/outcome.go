@@ -123,7 +123,7 @@ func (out *outcome) addRestore(it *item, p *pass) {
 }
 
 // statusOf returns the status of a setting from the observation of its subject.
-func (it *item) statusOf(desired string, o answer) v1alpha1.SettingStatus {
+func (it *item) statusOf(desired string, o observation) v1alpha1.SettingStatus {
 	status := v1alpha1.SettingStatus{
 		Key:         it.key,
 		Desired:     desired,

@@ -96,7 +96,7 @@ func (p *pass) observeAll(ctx context.Context) {
 		}
 		for _, o := range subject.Observe(ctx, settings) {
 			it := p.item(catalogue.KeyOf(subject.Name(), o.Name))
-			it.observed = answer{o, true}
+			it.observed = observation{o, true}
 			it.unsupported = it.unrecorded && slices.Contains(untouchedStates, o.State)
 		}
 	}
@@ -191,7 +191,7 @@ func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 		return
 	}
 	for _, o := range subject.Restore(ctx, originals) {
-		p.item(catalogue.KeyOf(subject.Name(), o.Name)).restored = answer{o, true}
+		p.item(catalogue.KeyOf(subject.Name(), o.Name)).restored = observation{o, true}
 	}
 }
 

@@ -39,11 +39,11 @@ type item struct {
 	// failed is the reason why the setting was not applied or restored.
 	failed string
 	// observed is the observation of the desired value, restored the result of restoring the original.
-	observed, restored answer
+	observed, restored observation
 }
 
-// answer is the observation that a subject returned. present is false if there is none.
-type answer struct {
+// observation is the observation that a subject returned. present is false if there is none.
+type observation struct {
 	host.Observation
 	present bool
 }

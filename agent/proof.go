@@ -51,9 +51,9 @@ type confirmation struct {
 	retryAt time.Duration
 }
 
-// judges contains the callbacks of a proof. prove reads size bytes from the API server over one new connection, and writes the status
+// callbacks contains the callbacks of a proof. prove reads size bytes from the API server over one new connection, and writes the status
 // over another. note sets the message of the settings under test.
-type judges struct {
+type callbacks struct {
 	prove func(ctx context.Context, size int64) error
 	note  func(message string)
 }
@@ -138,7 +138,7 @@ func (p *proof) delay(reason string) {
 }
 
 // run continues the proof if an attempt is due. It reports whether the proof has finished; the journal contains the result.
-func (p *proof) run(ctx context.Context, canary bool, j judges) bool {
+func (p *proof) run(ctx context.Context, canary bool, j callbacks) bool {
 	u, open := p.machine.unconfirmed()
 	if !open || !p.recovered || p.machine.timeUntil(p.nextAt) > 0 {
 		return false
@@ -181,7 +181,7 @@ func (p *proof) keep(ctx context.Context) bool {
 
 // retest determines whether the settings or an unrelated outage broke the connections. The settings are reverted, and the same
 // connections are tested again.
-func (p *proof) retest(ctx context.Context, canary bool, j judges) bool {
+func (p *proof) retest(ctx context.Context, canary bool, j callbacks) bool {
 	u, _ := p.machine.unconfirmed()
 	broken := p.failures
 	if len(p.failures) > 0 {
@@ -205,7 +205,7 @@ func (p *proof) retest(ctx context.Context, canary bool, j judges) bool {
 }
 
 // tryConnections opens new connections and returns the failures.
-func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary bool, j judges) []failure {
+func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary bool, j callbacks) []failure {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var failures []failure

@@ -45,7 +45,7 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 	f.counters = []mounts.ServerCounters{{
 		Server: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS,
 		Ask:         connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
-		Connections: []counters.Connection{{ID: "0", Sends: 5, Answers: 5, Idle: time.Second}},
+		Connections: []counters.Connection{{ID: "0", Sends: 5, Responses: 5, Idle: time.Second}},
 	}}
 	f.mounts = []mounts.Mount{
 		{MountPoint: "/a", FSType: "nfs4", Server: "filer1", Volume: "pv2", PodUIDs: []string{"u2", "u1"}, Age: -1, Device: "0:1"},
@@ -93,7 +93,7 @@ func (f *watched) server() v1alpha1.ServerStatus {
 }
 
 func (f *watched) send()   { f.counters[0].Connections[0].Sends++ }
-func (f *watched) answer() { f.counters[0].Connections[0].Answers++ }
+func (f *watched) answer() { f.counters[0].Connections[0].Responses++ }
 
 func TestASilentServerIsReportedWithVolumesAndPodsUntilItResponds(t *testing.T) {
 	f, a := newWatched(t)

@@ -250,7 +250,7 @@ func (s *settings) sortDrift(p *pass, drifted []string, now time.Time) (heal, al
 func (s *settings) prove(
 	ctx context.Context, clientNode *v1alpha1.StorageClientNode, permitUndecided bool, prove func(context.Context, int64) error,
 ) {
-	if s.proof.run(ctx, clientNode.Spec.Canary, judges{prove: prove, note: s.noteUnconfirmed}) {
+	if s.proof.run(ctx, clientNode.Spec.Canary, callbacks{prove: prove, note: s.noteUnconfirmed}) {
 		s.apply(ctx, clientNode, permitUndecided)
 	}
 }

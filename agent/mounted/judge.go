@@ -42,8 +42,8 @@ type ReadAhead struct {
 	Failed bool
 }
 
-// judge compares mounts with the declared values of their volumes.
-type judge struct {
+// comparison compares mounts with the declared values of their volumes.
+type comparison struct {
 	volumes   map[string]v1alpha1.NodeVolume
 	readAhead map[string]ReadAhead
 	// slotLimit is the limit of a new transport. Zero if unknown, or if no profile declares it.
@@ -54,8 +54,8 @@ type judge struct {
 }
 
 // newJudge collects the data of all mounts that a comparison of one mount needs.
-func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead, all []mounts.Mount, modules Modules) *judge {
-	j := &judge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: readAhead, clients: map[string][]mounts.Mount{}}
+func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead, all []mounts.Mount, modules Modules) *comparison {
+	j := &comparison{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: readAhead, clients: map[string][]mounts.Mount{}}
 	if spec.Release || len(spec.Volumes) == 0 {
 		return j
 	}
@@ -83,7 +83,7 @@ func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhe
 	return j
 }
 
-func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
+func (j *comparison) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	volume, managed := j.volumes[m.Volume]
 	if m.Volume == "" || !managed {
 		return v1alpha1.MountUnmanaged, ""
@@ -105,7 +105,7 @@ func (j *judge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 
 // findDifferences returns the differences between a mount and the desired options. local belongs to this mount. shared belongs to all
 // mounts of the server and stays until the last of them is unmounted.
-func (j *judge) findDifferences(m mounts.Mount, wanted []string) (local, shared []string) {
+func (j *comparison) findDifferences(m mounts.Mount, wanted []string) (local, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)
 	open := false
 	if n, isSet := mountoptions.Nconnect(wanted); isSet && m.Client != "" && m.Connections > 0 {
@@ -141,7 +141,7 @@ func obeysSlotTable(m mounts.Mount) bool {
 }
 
 // describeHolders returns the mount that opened the connections of a client, and the pods and mounts that keep them open.
-func (j *judge) describeHolders(m mounts.Mount) string {
+func (j *comparison) describeHolders(m mounts.Mount) string {
 	var pods, hosts []string
 	first := "mount " + m.First
 	for _, peer := range j.clients[m.Client] {

@@ -122,7 +122,7 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.
 }
 
 // statusesOf prefers network mounts if there are too many mounts.
-func statusesOf(all []mounts.Mount, j *judge, history sightings) (list []v1alpha1.MountStatus, omitted int32) {
+func statusesOf(all []mounts.Mount, j *comparison, history sightings) (list []v1alpha1.MountStatus, omitted int32) {
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
 		switch {
@@ -145,7 +145,7 @@ func statusesOf(all []mounts.Mount, j *judge, history sightings) (list []v1alpha
 	return list, omitted
 }
 
-func statusOf(m mounts.Mount, j *judge) v1alpha1.MountStatus {
+func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 	status := v1alpha1.MountStatus{
 		MountPoint:   text.Cut(m.MountPoint, bounds.MountPoint),
 		Volume:       text.Cut(m.Volume, bounds.Name),

@@ -22,7 +22,7 @@ func TestStatusFitsTheAPI(t *testing.T) {
 		}
 		all = append(all, mounts.Mount{MountPoint: fmt.Sprintf("/m%03d", i), FSType: fsType, Server: long, PodUIDs: []string{long, "u"}})
 	}
-	list, omitted := statusesOf(all, &judge{}, sightings{})
+	list, omitted := statusesOf(all, &comparison{}, sightings{})
 	if len(list) != maxMounts || omitted != 72 {
 		t.Errorf("%d mounts and %d more, want 128 and 72", len(list), omitted)
 	}

@@ -50,9 +50,9 @@ type Trial struct {
 	runner Runner
 	clock  clock.Clock
 	status *v1alpha1.NodeTrialStatus
-	// cancel stops the current order, whose result arrives on answers. Nil if there is none.
+	// cancel stops the current order, whose result arrives on results. Nil if there is none.
 	cancel  context.CancelFunc
-	answers chan trialAnswer
+	results chan trialAnswer
 	// asksOtherwise is true if the options of the order query the server differently than the original options of the volume.
 	asksOtherwise bool
 }
@@ -74,7 +74,7 @@ func (t *Trial) Report(status *v1alpha1.StorageClientNodeStatus) { status.Trial 
 // leaves no traces.
 func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	select {
-	case answer := <-t.answers:
+	case answer := <-t.results:
 		t.handleResult(answer)
 	default:
 	}
@@ -117,7 +117,7 @@ func (t *Trial) End() {
 	if t.cancel != nil {
 		t.cancel()
 	}
-	t.status, t.cancel, t.answers = nil, nil, nil
+	t.status, t.cancel, t.results = nil, nil, nil
 }
 
 func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
@@ -125,7 +125,7 @@ func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 	t.asksOtherwise = mountoptions.NFS.ChangesTransport(order.OwnMountOptions, order.MountOptions)
 	ctx, t.cancel = context.WithCancel(ctx)
 	answers := make(chan trialAnswer, 1)
-	t.answers = answers
+	t.results = answers
 	t.Start(func() {
 		result, err := t.askRunner(ctx, order)
 		answers <- trialAnswer{result, err}
@@ -154,7 +154,7 @@ func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.
 // handleResult sets the status from the result of the current order. A result is only valid with all of its proofs.
 func (t *Trial) handleResult(answer trialAnswer) {
 	t.cancel()
-	t.cancel, t.answers = nil, nil
+	t.cancel, t.results = nil, nil
 	status, r := t.status, answer.result
 	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
 	status.Passes = trialPasses(r.Passes)

@@ -80,14 +80,14 @@ type Settings struct {
 	RestoresOnly string
 }
 
-// Answer is the state of the decision on a permit.
-type Answer int
+// Decision is the state of the decision on a permit.
+type Decision int
 
 const (
 	// None means that there is no permit.
-	None Answer = iota
-	// Answered means that the status contains the result of the permit.
-	Answered
+	None Decision = iota
+	// Decided means that the status contains the result of the permit.
+	Decided
 	// Undecided means that the agent must not report a status. If the generation of the permit is reported without Started, the manager
 	// may withdraw the permit.
 	Undecided
@@ -118,17 +118,17 @@ func (p *Permit) Report(status *v1alpha1.StorageClientNodeStatus) {
 
 // Run decides on the permit of the StorageClientNode. Every decision is final, except for Waiting. A permit that waits for the host is
 // decided again at each host check, starting with a live read. The announce step then verifies that the permit is still valid.
-func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode, settings Settings) Answer {
+func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode, settings Settings) Decision {
 	permit := clientNode.Spec.RebootPermit
 	if permit == nil {
 		p.status = nil
 		return None
 	}
 	if !p.IsOpen(permit) && (p.status.Phase != v1alpha1.RebootWaiting || p.Clock.Now().Before(p.holdersAt)) {
-		return Answered
+		return Decided
 	}
 	if p.status = p.findAnswer(clientNode, permit.ID); p.status != nil {
-		return Answered
+		return Decided
 	}
 	if !p.Reporter.MayTry() {
 		return Undecided
@@ -145,7 +145,7 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	if p.status = p.findAnswer(live, permit.ID); p.status == nil {
 		p.status = p.decide(ctx, live, settings)
 	}
-	return Answered
+	return Decided
 }
 
 func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, settings Settings) *v1alpha1.RebootStatus {

@@ -34,19 +34,19 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*node)
 		due    Settings
-		want   Answer
+		want   Decision
 		phase  v1alpha1.RebootPhase
 	}{
 		"there is none":                            {func(n *node) { n.Spec.RebootPermit = nil }, due, None, ""},
 		"the API server cannot be read":            {func(n *node) { n.err = errors.New("no answer") }, due, Undecided, ""},
 		"the API server has a newer spec":          {func(n *node) { n.Generation++ }, due, Undecided, ""},
-		"no setting waits for a boot":              {func(*node) {}, Settings{CarriedOut: true}, Answered, v1alpha1.RebootRefused},
-		"a mount is busy":                          {func(n *node) { n.busy = "still mounted: /a" }, due, Answered, v1alpha1.RebootRefused},
-		"the host is busy":                         {func(n *node) { n.holders = []string{"apt-get"} }, due, Answered, v1alpha1.RebootWaiting},
-		"no obstacle":                              {func(*node) {}, due, Answered, v1alpha1.RebootStarted},
-		"an earlier agent has decided it":          {func(n *node) { n.Status.Reboot = failed("p1", "why") }, due, Answered, v1alpha1.RebootFailed},
-		"an earlier agent has decided another one": {func(n *node) { n.Status.Reboot = started("p0") }, due, Answered, v1alpha1.RebootStarted},
-		"the settings could not be applied":        {func(*node) {}, Settings{RebootBy: due.RebootBy}, Answered, v1alpha1.RebootRefused},
+		"no setting waits for a boot":              {func(*node) {}, Settings{CarriedOut: true}, Decided, v1alpha1.RebootRefused},
+		"a mount is busy":                          {func(n *node) { n.busy = "still mounted: /a" }, due, Decided, v1alpha1.RebootRefused},
+		"the host is busy":                         {func(n *node) { n.holders = []string{"apt-get"} }, due, Decided, v1alpha1.RebootWaiting},
+		"no obstacle":                              {func(*node) {}, due, Decided, v1alpha1.RebootStarted},
+		"an earlier agent has decided it":          {func(n *node) { n.Status.Reboot = failed("p1", "why") }, due, Decided, v1alpha1.RebootFailed},
+		"an earlier agent has decided another one": {func(n *node) { n.Status.Reboot = started("p0") }, due, Decided, v1alpha1.RebootStarted},
+		"the settings could not be applied":        {func(*node) {}, Settings{RebootBy: due.RebootBy}, Decided, v1alpha1.RebootRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var n node

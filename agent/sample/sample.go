@@ -194,8 +194,8 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 		previous := before[i]
 		found = append(found, recommend.Connection{
 			Connects: counters.Since(previous.Connects, now.Connects), Sends: counters.Since(previous.Sends, now.Sends),
-			Answers: counters.Since(previous.Answers, now.Answers),
-			Backlog: counters.Since(previous.Backlog, now.Backlog), InFlight: counters.Since(now.Answers, now.Sends),
+			Answers: counters.Since(previous.Responses, now.Responses),
+			Backlog: counters.Since(previous.Backlog, now.Backlog), InFlight: counters.Since(now.Responses, now.Sends),
 			IdleSeconds: uint64(now.Idle / time.Second),
 		})
 	}

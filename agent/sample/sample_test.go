@@ -92,7 +92,7 @@ func listed(n uint64) mounts.Superblock {
 		Bytes:  counters.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
 		Events: counters.Events{DataInvalidations: n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
 		Transports: []mounts.TransportCounters{{
-			Connection: counters.Connection{Sends: 5010*n + 1, Answers: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n,
+			Connection: counters.Connection{Sends: 5010*n + 1, Responses: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n,
 		}},
 		Operations: []mounts.Operation{
 			{

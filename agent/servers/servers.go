@@ -80,9 +80,9 @@ type Watch struct {
 	late bool
 	// results queues background results in order of arrival. Its capacity covers all concurrent work.
 	results chan func(ctx context.Context, former v1alpha1.StorageClientNodeStatus)
-	// inProgress contains the servers with a test connection in progress. answers contains the results since the last reading.
+	// inProgress contains the servers with a test connection in progress. responses contains the results since the last reading.
 	inProgress map[serverhealth.Key]bool
-	answers    []serverhealth.Probe
+	responses  []serverhealth.Probe
 	// reported is the reported last response of each server. It is only updated with the state, because each update is a write.
 	reported map[serverhealth.Key]answerReport
 	// clientName is the NFSv4 client name of the node.
@@ -169,8 +169,8 @@ func (w *Watch) handleReading(ctx context.Context, r reading, former v1alpha1.St
 	if w.goesOn(former) {
 		w.recall(former.Servers)
 	}
-	w.verdicts, w.hasVerdicts = w.watch.Note(r.at, batchOf(r, w.answers)), true
-	w.answers, w.clientName = nil, text.Cut(r.clientName, maxClientName)
+	w.verdicts, w.hasVerdicts = w.watch.Note(r.at, batchOf(r, w.responses)), true
+	w.responses, w.clientName = nil, text.Cut(r.clientName, maxClientName)
 	w.ask(ctx, r.counters)
 	w.metrics.note(w.verdicts)
 }
@@ -232,7 +232,7 @@ func (w *Watch) ask(ctx context.Context, counters []mounts.ServerCounters) {
 			question.At = w.clock.Now()
 			w.results <- func(context.Context, v1alpha1.StorageClientNodeStatus) {
 				delete(w.inProgress, question.Key)
-				w.answers = append(w.answers, question)
+				w.responses = append(w.responses, question)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func (w *Watch) ask(ctx context.Context, counters []mounts.ServerCounters) {
 func questionOf(key serverhealth.Key, err error) serverhealth.Probe {
 	var failed *net.OpError
 	return serverhealth.Probe{
-		Key: key, Answered: err == nil, Refused: errors.Is(err, syscall.ECONNREFUSED),
+		Key: key, Responded: err == nil, ConnectionRefused: errors.Is(err, syscall.ECONNREFUSED),
 		Connected: err == nil || !errors.As(err, &failed) || failed.Op != "dial",
 	}
 }

@@ -41,8 +41,8 @@ func TestResultsOfTestConnections(t *testing.T) {
 		err  error
 		want serverhealth.Probe
 	}{
-		"it responds":               {nil, serverhealth.Probe{Answered: true, Connected: true}},
-		"no process listens":        {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Probe{Refused: true}},
+		"it responds":               {nil, serverhealth.Probe{Responded: true, Connected: true}},
+		"no process listens":        {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Probe{ConnectionRefused: true}},
 		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Probe{}},
 		"it does not respond":       {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Probe{Connected: true}},
 	} {

@@ -6,5 +6,5 @@
 // Each patch carries the resource version of the evaluated object. Thus one of two concurrent writers fails and reads again: two managers, or
 // the operator and another client. Between passes, decisions depend only on one fact in memory: the writes that the API server rejected.
 //
-// The packages below evaluate volumes: judge and plan are pure, snapshot reads their input.
+// The packages below evaluate volumes: volume/judge and plan are pure, snapshot reads their input.
 package volume

@@ -33,13 +33,13 @@ func (c Call) IsWrite() bool { return c.Verb != "get" && c.Verb != "list" && !c.
 type Fate int
 
 const (
-	// Answered: the call takes effect, and its response arrives.
+	// Answered means that the call takes effect, and its response arrives.
 	Answered Fate = iota
-	// Refused: the call has no effect.
+	// Refused means that the call has no effect.
 	Refused
-	// Unanswered: the call takes effect, and its response never arrives.
+	// Unanswered means that the call takes effect, and its response never arrives.
 	Unanswered
-	// Late: the call takes effect at the next RunLate, after its caller has given up.
+	// Late means that the call takes effect at the next RunLate, after its caller has given up.
 	Late
 )
 

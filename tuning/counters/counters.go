@@ -89,9 +89,11 @@ func (l Log) Since(previous Log) Log {
 type Connection struct {
 	// ID is stable while the mounts of the connection exist.
 	ID string
-	// Sends and Answers are the numbers of requests and replies, including replies to abandoned requests. Connects is the number of times
+	// Sends and Responses are the numbers of requests and replies, including replies to abandoned requests. Connects is the number of times
 	// that the connection was made. All three are zero for SMB.
-	Sends, Answers, Connects uint64
+	Sends, Connects uint64
+	// Recordings use an older name.
+	Responses uint64 `json:"Answers"`
 	// Idle is the time since the last request finished. Zero if the kernel does not report it.
 	Idle time.Duration
 	// Down reports whether the kernel shows that there is no session (SMB).

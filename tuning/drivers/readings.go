@@ -232,7 +232,7 @@ var readings = map[string]reading{
 		repo: "longhorn/longhorn-manager", release: "Longhorn 1.12.1",
 		staging: "csi/node_server.go, NodeStageVolume: mounts once per node; NodePublishVolume binds with the list",
 		handle:  "csi/node_server.go, NodeStageVolume: the volume's name; the driver parses it",
-		source: "csi/controller_server.go, CreateVolume: the attribute share is true for volumes that several nodes may write; the " +
+		source: "csi/controller_server.go, CreateVolume: the attribute share is set on volumes that several nodes may write; the " +
 			"driver requests the server from Longhorn",
 		order:   "csi/node_server.go, NodeStageVolume: kept, for block volumes",
 		appends: "csi/node_server.go, NodeStageVolume: nouuid for XFS",

@@ -73,7 +73,7 @@ func (h *healthy) second(now time.Time) {
 		if f.ends.After(now) {
 			return false
 		}
-		h.reading.Connections[f.connection].Answers++
+		h.reading.Connections[f.connection].Responses++
 		if len(h.reading.Queues) > 0 {
 			h.reading.Queues[f.connection].LastUsed++
 		}

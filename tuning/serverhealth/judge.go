@@ -177,20 +177,20 @@ func (m *memory) findSilent(w wait) finding {
 	f := finding{state: v1alpha1.ServerSilent, start: w.start}
 	isProbed := m.probe.At.After(w.start)
 	switch {
-	case isProbed && m.probe.Refused && m.last.Tunnel:
+	case isProbed && m.probe.ConnectionRefused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone
 		f.message = fmt.Sprintf("No process listens at %s; the process that forwards requests to the storage is gone; restart the driver's pod "+
 			"on this node", m.last.Address)
-	case isProbed && m.probe.Refused:
+	case isProbed && m.probe.ConnectionRefused:
 		f.reason = v1alpha1.ServerReasonConnectionRefused
 		f.message = fmt.Sprintf("The host is up but rejects connections at %s; check that the storage service runs", m.last.Address)
 	case w.down > 0 && w.down == len(m.last.Connections) && (!isProbed || !m.probe.Connected):
 		f.reason = v1alpha1.ServerReasonSessionDown
 		f.message = fmt.Sprintf("The session is down and %s is unreachable; check the server and the network", m.last.Address)
-	case isProbed && m.probe.Connected && !m.probe.Answered:
+	case isProbed && m.probe.Connected && !m.probe.Responded:
 		f.reason = v1alpha1.ServerReasonNoAnswer
 		f.message = fmt.Sprintf("%s accepts connections but does not respond; check the server's threads, file systems and disks", m.last.Address)
-	case isProbed && !m.probe.Answered:
+	case isProbed && !m.probe.Responded:
 		f.reason = v1alpha1.ServerReasonUnreachable
 		f.message = fmt.Sprintf("Cannot connect to %s; check the server, the network and firewalls", m.last.Address)
 	case m.found.state == v1alpha1.ServerSilent:

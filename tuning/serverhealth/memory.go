@@ -61,7 +61,7 @@ type queueWaiter struct {
 
 func (m *memory) noteProbe(q Probe) {
 	m.probe = q
-	if !q.Answered {
+	if !q.Responded {
 		m.consecutiveResponses = 0
 		return
 	}
@@ -102,11 +102,11 @@ func (m *memory) noteConnections(now time.Time, reading Reading) (hasResponse bo
 		switch {
 		case !known:
 			w = waiter{}
-			if current.Idle > 0 && current.Answers > 0 && m.lastResponseAt.IsZero() {
+			if current.Idle > 0 && current.Responses > 0 && m.lastResponseAt.IsZero() {
 				m.lastResponseAt = now.Add(-current.Idle)
 			}
 		// A lower count belongs to another connection after a new mount.
-		case current.Answers != w.last.Answers:
+		case current.Responses != w.last.Responses:
 			hasResponse = true
 			w = waiter{}
 		default:

@@ -83,9 +83,9 @@ type Probe struct {
 	Key
 	// At is the end of the query.
 	At time.Time
-	// Answered reports whether the server sent any response. Refused reports whether no program accepts connections. Connected reports
+	// Responded reports whether the server sent any response. Refused reports whether no program accepts connections. Connected reports
 	// whether the connection was accepted.
-	Answered, Refused, Connected bool
+	Responded, ConnectionRefused, Connected bool
 }
 
 // Line is a message of the kernel's log about a server.

@@ -61,7 +61,7 @@ func (s *scene) step(changes ...func(*Reading)) Verdict {
 }
 
 func (s *scene) ask(answered, refused, connected bool) {
-	s.batch.Probes = append(s.batch.Probes, Probe{Key: s.reading.Key, At: s.now, Answered: answered, Refused: refused, Connected: connected})
+	s.batch.Probes = append(s.batch.Probes, Probe{Key: s.reading.Key, At: s.now, Responded: answered, ConnectionRefused: refused, Connected: connected})
 }
 
 func (s *scene) steps(n int, changes ...func(*Reading)) Verdict {
@@ -81,12 +81,12 @@ func (s *scene) want(state v1alpha1.ServerState, reason string) {
 
 // work is a request on a connection that is answered at once; send one that is not.
 func work(i int) func(*Reading) {
-	return func(r *Reading) { r.Connections[i].Sends++; r.Connections[i].Answers++ }
+	return func(r *Reading) { r.Connections[i].Sends++; r.Connections[i].Responses++ }
 }
 
 func send(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Sends++ } }
 
-func answer(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Answers++ } }
+func answer(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Responses++ } }
 
 func reconnect(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Connects++ } }
 

@@ -204,13 +204,13 @@ func parseTransportLine(fields []string) (t TransportCounters, ok bool) {
 	case !ok:
 	case (fields[1] == "tcp" || fields[1] == "rdma") && len(numbers) >= 7:
 		t.Connects, t.Idle = numbers[1], time.Duration(min(numbers[3], 1<<31))*time.Second
-		t.Sends, t.Answers = numbers[4], numbers[5]+numbers[6]
+		t.Sends, t.Responses = numbers[4], numbers[5]+numbers[6]
 		if len(numbers) >= 9 {
 			t.Backlog = numbers[8]
 		}
 		return t, true
 	case fields[1] == "udp" && len(numbers) >= 4:
-		t.Sends, t.Answers = numbers[1], numbers[2]+numbers[3]
+		t.Sends, t.Responses = numbers[1], numbers[2]+numbers[3]
 		return t, true
 	}
 	return t, false

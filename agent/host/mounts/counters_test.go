@@ -95,8 +95,8 @@ func TestCounters(t *testing.T) {
 			Ask:    connect.Server{Name: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
 			Server: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, RequestsKnown: true, Identified: 4, Refused: 2,
 			Connections: []counters.Connection{
-				{ID: "10.0.0.1:2049 4.1 tcp  0", Sends: 57, Answers: 56, Connects: 2, Idle: 7 * time.Second},
-				{ID: "10.0.0.1:2049 4.1 tcp  1", Sends: 40, Answers: 40, Connects: 1},
+				{ID: "10.0.0.1:2049 4.1 tcp  0", Sends: 57, Responses: 56, Connects: 2, Idle: 7 * time.Second},
+				{ID: "10.0.0.1:2049 4.1 tcp  1", Sends: 40, Responses: 40, Connects: 1},
 			},
 			Queues:   []counters.Queue{{ID: "switch-1/xprt-1-tcp", LastUsed: 4294893128, Pending: 3}},
 			Requests: []counters.Request{{ID: "2/101/0x9f3c", Operation: "GETATTR"}, {ID: "2/102/0x9f3d", Operation: "READ"}},
@@ -104,7 +104,7 @@ func TestCounters(t *testing.T) {
 		{
 			Ask:    connect.Server{Name: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
 			Server: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Tunnel: true, RequestsKnown: true,
-			Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Answers: 3, Connects: 1}},
+			Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Responses: 3, Connects: 1}},
 		},
 		{
 			Ask:    connect.Server{Name: "Filer", Address: "10.0.0.9:445", Protocol: connect.SMB},
@@ -114,7 +114,7 @@ func TestCounters(t *testing.T) {
 		},
 		{
 			Server: "old", Address: "10.0.0.7:2049", Protocol: connect.NFS, RequestsKnown: true,
-			Connections: []counters.Connection{{ID: "10.0.0.7:2049 3 udp  0", Sends: 9, Answers: 8}},
+			Connections: []counters.Connection{{ID: "10.0.0.7:2049 3 udp  0", Sends: 9, Responses: 8}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -162,7 +162,7 @@ func TestPendingRequestKeepsItsIdentity(t *testing.T) {
 		}
 	}
 	line := "xprt:	tcp 0 0 181 0 0 331 330 0 390 0 3 1 2"
-	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c.Connection != (counters.Connection{Sends: 331, Answers: 330, Connects: 181}) {
+	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c.Connection != (counters.Connection{Sends: 331, Responses: 330, Connects: 181}) {
 		t.Errorf("%+v", c)
 	}
 }

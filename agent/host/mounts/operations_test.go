@@ -61,7 +61,7 @@ func TestSuperblocks(t *testing.T) {
 			if want := (counters.Events{DataInvalidations: 3, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
 				t.Errorf("got %+v, want %+v", got.Events, want)
 			}
-			transport := TransportCounters{counters.Connection{Sends: 57, Answers: 57, Connects: 1}, 2}
+			transport := TransportCounters{counters.Connection{Sends: 57, Responses: 57, Connects: 1}, 2}
 			if want := []TransportCounters{transport, transport}; !cmp.Equal(got.Transports, want) {
 				t.Errorf("got %+v, want %+v", got.Transports, want)
 			}

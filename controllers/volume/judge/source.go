@@ -125,7 +125,7 @@ func (t target) cacheKey() []string {
 	}
 	nconnect := ""
 	if t.keepsNconnect {
-		nconnect = "in force"
+		nconnect = "current"
 	}
 	return []string{string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.PassedOptions(nil), ","), readOnly, nconnect}
 }

@@ -84,7 +84,7 @@ func (r *Record) Encode() map[string]string {
 		f := Failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
 		out[failedKey(r.Set, server)] = f.encode()
 	}
-	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Judged) > 0 {
+	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Closed) > 0 {
 		known := *r
 		known.Worked = firstOf(r.Worked)
 		out[setPrefix+r.Set] = jsonOf(known)
@@ -127,7 +127,7 @@ func Decode(entries map[string]string) map[string]*Record {
 			r.isEarlier = f.State == ""
 		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
 			r := of(known.Identity)
-			r.Evidence, r.Worked, r.Cleared, r.Judged = known.Evidence, known.Worked, known.Cleared, known.Judged
+			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, known.Worked, known.Cleared, known.Closed
 		}
 	}
 	return out

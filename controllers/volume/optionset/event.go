@@ -122,18 +122,18 @@ func (r *Record) nextOwn(e Event) {
 	if e.Kind == OwnFailed {
 		r.clear(b.Failure)
 	}
-	r.judge(b)
+	r.closeFailure(b)
 	r.Blames = slices.DeleteFunc(r.Blames, func(b Blame) bool { return b.Volume == e.Volume })
 }
 
-// judge records the final result of a failure: later observations do not change it.
-func (r *Record) judge(b *Blame) {
-	if b.Since.After(r.Judged[b.Volume]) {
-		r.Judged = with(r.Judged, b.Volume, b.Since)
+// closeFailure records the final result of a failure: later observations do not change it.
+func (r *Record) closeFailure(b *Blame) {
+	if b.Since.After(r.Closed[b.Volume]) {
+		r.Closed = with(r.Closed, b.Volume, b.Since)
 	}
-	if len(r.Judged) > maxJudged {
-		oldest := slices.MinFunc(slices.Sorted(maps.Keys(r.Judged)), func(a, b string) int { return r.Judged[a].Compare(r.Judged[b]) })
-		delete(r.Judged, oldest)
+	if len(r.Closed) > maxJudged {
+		oldest := slices.MinFunc(slices.Sorted(maps.Keys(r.Closed)), func(a, b string) int { return r.Closed[a].Compare(r.Closed[b]) })
+		delete(r.Closed, oldest)
 	}
 }
 

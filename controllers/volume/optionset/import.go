@@ -53,7 +53,7 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	b := f.Blame
 	b.Volume, b.RevertedAt = volume, b.Since
 	b.Text, b.Failure = text.CutBytes(b.Text, maxText), text.CutBytes(b.Failure, maxText)
-	at, isKnown := r.Judged[volume]
+	at, isKnown := r.Closed[volume]
 	isJudged := isKnown && !b.Since.After(at)
 	known := r.BlameOf(volume)
 	switch {

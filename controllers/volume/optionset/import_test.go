@@ -122,7 +122,7 @@ func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
 			r.Next(e)
 		}
 	}
-	if _, first := r.Judged["pv0"]; first || len(r.Judged) != maxJudged {
-		t.Errorf("judged are %v", r.Judged)
+	if _, first := r.Closed["pv0"]; first || len(r.Closed) != maxJudged {
+		t.Errorf("judged are %v", r.Closed)
 	}
 }

@@ -76,8 +76,8 @@ type Record struct {
 	Blames []Blame `json:"-"`
 	// Cleared are the failures that volumes also had with their original options, newest last.
 	Cleared []string `json:"cleared,omitempty"`
-	// Judged are the times of the newest failures that other causes explain, or whose cause stays unknown, by volume.
-	Judged map[string]time.Time `json:"judged,omitempty"`
+	// Closed are the times of the newest failures that other causes explain, or whose cause stays unknown, by volume.
+	Closed map[string]time.Time `json:"judged,omitempty"`
 
 	// probing are the servers with a current probe. carried is true while a volume has the options.
 	probing map[string]bool

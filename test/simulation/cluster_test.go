@@ -14,12 +14,12 @@ import (
 	"github.com/storageclient/operator/test/memapi"
 )
 
-// app is a workload: pods that are created again on other nodes, with a budget that is coupled across nodes.
+// app is a workload whose pods are recreated on other nodes. One budget covers its pods on all nodes.
 type app struct {
 	name     string
 	owner    string
 	replicas int
-	// atLeast is minAvailable of its budget, -1: there is no budget.
+	// atLeast is the minAvailable of its budget; -1 means that it has no budget.
 	atLeast int
 	// local gives its pods an emptyDir.
 	local bool
@@ -77,7 +77,7 @@ func (w *world) addPod(name, node, owner, app string, local bool) {
 	w.api.Add(byCluster, pod)
 }
 
-// runControllers is what the cluster's own controllers do, now and then one of them and in the end all.
+// runControllers runs the cluster's controllers: at random during the faults, all of them afterwards.
 func (w *world) runControllers() {
 	for _, run := range []func(){w.placeAgents, w.taintCordoned, w.collectGarbage, w.endPods, w.schedule, w.countBudgets, w.finishProfiles} {
 		if w.quiet || !w.chance(3) {
@@ -86,14 +86,14 @@ func (w *world) runControllers() {
 	}
 }
 
-// placeAgents is the DaemonSet controller.
+// placeAgents acts as the DaemonSet controller.
 func (w *world) placeAgents() {
 	for _, o := range slices.Clone(w.api.All(memapi.Nodes)) {
 		node := o.(*corev1.Node)
-		wanted := node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True
+		desired := node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True
 		pod := w.api.Get(memapi.Pods, v1alpha1.AgentNamespace, "agent-"+node.Name)
 		switch m := w.machines[node.Name]; {
-		case wanted && pod == nil:
+		case desired && pod == nil:
 			agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: v1alpha1.AgentNamespace, Name: "agent-" + node.Name, Labels: map[string]string{"app.kubernetes.io/component": "node-agent"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "owner", Controller: ptr.To(true)}},
@@ -101,13 +101,13 @@ func (w *world) placeAgents() {
 			agent.Spec.NodeName = node.Name
 			agent.Status.Conditions = readyCondition(m.up && !w.now.Before(m.silentUntil))
 			w.api.Add(byCluster, agent)
-		case !wanted && pod != nil:
+		case !desired && pod != nil:
 			w.api.Remove(byCluster, pod)
 		}
 	}
 }
 
-// taintCordoned is the node lifecycle controller.
+// taintCordoned acts as the node lifecycle controller.
 func (w *world) taintCordoned() {
 	for _, o := range slices.Clone(w.api.All(memapi.Nodes)) {
 		node := o.(*corev1.Node)
@@ -126,7 +126,7 @@ func (w *world) taintCordoned() {
 	}
 }
 
-// collectGarbage removes what belonged to Nodes that are gone.
+// collectGarbage removes the objects of deleted Nodes.
 func (w *world) collectGarbage() {
 	for _, o := range slices.Clone(w.api.All(memapi.ClientNodes)) {
 		node := w.node(o.GetName())
@@ -145,7 +145,7 @@ func isOwned(c *v1alpha1.StorageClientNode, node *corev1.Node) bool {
 	return len(c.OwnerReferences) == 1 && c.OwnerReferences[0].UID == node.UID
 }
 
-// podEvent is when something happens to a pod by itself, zero if nothing does.
+// podEvent returns the time of the next event of a pod, zero if there is none.
 func (w *world) podEvent(pod *corev1.Pod) time.Time {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -172,7 +172,7 @@ func (w *world) endPods() {
 	}
 }
 
-// schedule makes the pods that workloads lack, on nodes that take any.
+// schedule creates the missing pods of workloads, on nodes that accept pods.
 func (w *world) schedule() {
 	var open []string
 	for _, o := range w.api.All(memapi.Nodes) {
@@ -199,7 +199,7 @@ func (w *world) schedule() {
 	}
 }
 
-// countBudgets is the disruption controller.
+// countBudgets acts as the disruption controller.
 func (w *world) countBudgets() {
 	for _, o := range slices.Clone(w.api.All(memapi.Budgets)) {
 		budget := o.(*policyv1.PodDisruptionBudget)
@@ -218,7 +218,7 @@ func (w *world) countBudgets() {
 	}
 }
 
-// finishProfiles is the profile controller: a profile goes once no node carries anything of it.
+// finishProfiles acts as the profile controller: it removes the finalizer after the last node has lost the profile's settings.
 func (w *world) finishProfiles() {
 	for _, o := range slices.Clone(w.api.All(memapi.Profiles)) {
 		profile := o.(*v1alpha1.StorageClientProfile)

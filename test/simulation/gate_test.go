@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// withSomaxconn is a live value, and a boot argument that stays since the profiles disagree about it.
+// withSomaxconn returns a live value, and a kernel argument that nodes keep because the profiles disagree about it.
 func withSomaxconn(value string) []v1alpha1.NodeSetting {
 	return []v1alpha1.NodeSetting{
 		{Key: "kernelArgument/ihash_entries", Value: "32767", Profile: "p0"}, {Key: "sysctl/net.core.somaxconn", Value: value, Profile: "p0"},
@@ -39,29 +39,29 @@ func give(w *world, name string, settings []v1alpha1.NodeSetting) *v1alpha1.Stor
 // Proofs and starts from before the end of the faults still count.
 func TestTheGateCountsTheSettingsThatNodesAlreadyHave(t *testing.T) {
 	for name, test := range map[string]struct {
-		had  string        // what n10 had when the faults ended, where 32768 is declared
-		old  time.Duration // for how long
-		but  func(*world)
-		want string
+		value  string        // value of n10 at the end of the faults; the profiles declare 32768
+		age    time.Duration // age of that value
+		change func(*world)
+		want   string
 	}{
-		"it has soaked":                         {"32768", time.Hour, nil, ""},
-		"it soaks":                              {"32768", time.Second, nil, unproven("n11")},
-		"it had others, n11 is the canary":      {"32767", time.Second, nil, ""},
-		"others prove nothing to the third":     {"32767", time.Hour, nil, unproven("n12")},
-		"nor does what is without its argument": {"32768", time.Hour, takeBack, unproven("n12")},
-		"nor does what is to go":                {"32768", time.Hour, wantOthers, unproven("n12")},
+		"the canary has soaked":                             {"32768", time.Hour, nil, ""},
+		"the canary soaks":                                  {"32768", time.Second, nil, unproven("n11")},
+		"n10 has another value, so n11 is the canary":       {"32767", time.Second, nil, ""},
+		"another value does not prove the new one":          {"32767", time.Hour, nil, unproven("n12")},
+		"a node without its kernel argument does not count": {"32768", time.Hour, removeArgument, unproven("n12")},
+		"a value that will be replaced does not count":      {"32768", time.Hour, selectOtherValue, unproven("n12")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newGateWorld()
-			give(w, "n10", withSomaxconn(test.had))
-			if test.but != nil {
-				test.but(w)
+			give(w, "n10", withSomaxconn(test.value))
+			if test.change != nil {
+				test.change(w)
 			}
-			w.now = w.now.Add(test.old)
+			w.now = w.now.Add(test.age)
 			w.calmSince = w.writes
 			w.noteKept()
 			w.checkGate(give(w, "n11", withSomaxconn("32768")))
-			if test.old == time.Hour {
+			if test.age == time.Hour {
 				w.checkGate(give(w, "n12", withSomaxconn("32768")))
 			}
 			got := ""
@@ -76,16 +76,16 @@ func TestTheGateCountsTheSettingsThatNodesAlreadyHave(t *testing.T) {
 }
 
 func unproven(node string) string {
-	return "invariant 11: " + node + " gets settings that 0 of 1 of the canary of p0 have proven, 2 have them"
+	return "invariant 11: " + node + " gets settings that 2 nodes have, but only 0 of 1 canary nodes of p0 have proven them"
 }
 
-// takeBack leaves the boot argument out of what n10 holds.
-func takeBack(w *world) {
+// removeArgument removes the kernel argument from the settings of n10.
+func removeArgument(w *world) {
 	memapi.Change(w.api, byNodes, w.clientNode("n10"), func(c *v1alpha1.StorageClientNode) { c.Spec.Settings = c.Spec.Settings[1:] })
 }
 
-// wantOthers has a profile of its own for n10.
-func wantOthers(w *world) {
+// selectOtherValue adds a profile with another value, which selects only n10.
+func selectOtherValue(w *world) {
 	w.changeNode(byPeople, "n10", func(n *corev1.Node) { n.Labels = map[string]string{"pool": "a"} })
 	p := gateProfile("p2", "32769")
 	p.Spec.Priority, p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = 1, false, map[string]string{"pool": "a"}

@@ -16,16 +16,16 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// slack is what rounding to seconds may cost, clocks how far clocks are apart at most.
+// slack is the tolerance for times that are rounded to seconds, clocks the maximum difference between two clocks.
 const (
 	slack  = 3 * time.Second
 	clocks = 15 * time.Second
 )
 
-// maxAttempts is how many permits a node gets for the same boot settings.
+// maxAttempts is the number of permits that a node gets for the same settings that require a reboot.
 const maxAttempts = 3
 
-// checkRollout holds a write of the rollout against the invariants.
+// checkRollout compares a write of the rollout with the invariants.
 func (o *observer) checkRollout(w memapi.Write, name string, seen *look) {
 	switch {
 	case w.Kind == memapi.ConfigMaps && name == v1alpha1.BudgetConfigMap:
@@ -49,7 +49,7 @@ func claimsOf(object memObject) map[string]string {
 	return nil
 }
 
-// checkClaims is who is claimed, and whose claim goes.
+// checkClaims checks new and released claims.
 func (o *observer) checkClaims(w memapi.Write, seen *look) {
 	before, after := claimsOf(w.Before), claimsOf(w.After)
 	for _, name := range slices.Sorted(maps.Keys(after)) {
@@ -72,16 +72,16 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	now := o.w.present()
 	node, c := now.node(name), now.clientNode(name)
 	if node == nil || hasMark(node) || c != nil && c.Spec.RebootPermit != nil {
-		return // It has gone, or is disrupted already: its claim was missing.
+		return // The node is deleted, or is disrupted already: its claim was missing.
 	}
 	if o.stood(seen, name, func(s *state) bool { return s.node(name) != nil && s.clientNode(name) == nil }) {
-		o.w.fail("invariant 17: claim of %s, which has no client node of its own", name)
+		o.w.fail("invariant 17: claim of %s, which has no StorageClientNode", name)
 	}
 	if c == nil {
 		return
 	}
 	o.checkNeed(name, seen)
-	o.checkMayBegin("claim", name, seen)
+	o.checkMayStart("claim", name, seen)
 	if o.nodeStood(seen, name, isOut) {
 		o.w.fail("invariant 1: claim of %s, which is out of service", name)
 	}
@@ -98,16 +98,16 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	o.claimedFor[name] = claimed{bootHash: c.Spec.BootHash, needers: needers(c)}
 }
 
-// checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted only for settings that require a reboot.
+// checkNeed is half of invariant 8: live drift is repaired without a disruption. Only settings that require a reboot justify one.
 func (o *observer) checkNeed(name string, seen *look) {
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return isReported(n, c) && !c.Status.RebootRequired
 	}) {
-		o.w.fail("invariant 8: claim of %s, which needs no boot", name)
+		o.w.fail("invariant 8: claim of %s, which needs no reboot", name)
 	}
 }
 
-// isReported reports whether the agent has reported in this boot on what its node is to have.
+// isReported reports whether the agent has reported on the node's desired settings during this boot.
 func isReported(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return c.Status.Hash == c.Spec.Hash && c.Status.BootID == node.Status.NodeInfo.BootID
 }
@@ -117,13 +117,13 @@ func awaitsBoot(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return !c.Spec.Release && isReported(node, c) && len(needers(c)) > 0
 }
 
-// checkMayBegin is what has to hold for a claim and for a permit alike.
-func (o *observer) checkMayBegin(what, name string, seen *look) {
+// checkMayStart checks the conditions of claims and permits.
+func (o *observer) checkMayStart(what, name string, seen *look) {
 	if o.nodeStood(seen, name, isLeaving) {
-		o.w.fail("invariant 18: %s for %s, which others are about to remove", what, name)
+		o.w.fail("invariant 18: %s for %s, which an autoscaler is about to remove", what, name)
 	}
-	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return len(inTheWay(n, c)) > 0 }) {
-		o.w.fail("invariant 16: %s for %s, which would not be accepted", what, name)
+	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return len(blockingSettings(n, c)) > 0 }) {
+		o.w.fail("invariant 16: %s for %s, whose settings would fail after a reboot", what, name)
 	}
 	if o.stood(seen, name, func(s *state) bool { return !o.mayDisrupt(s, name) }) {
 		o.w.fail("invariant 2: %s for %s against the rules of users", what, name)
@@ -157,7 +157,7 @@ func isOpen(p *v1alpha1.StorageClientProfile, at time.Time) bool {
 	return open
 }
 
-// mayDisrupt is what people wrote down: pauses, approvals and policies.
+// mayDisrupt reports whether users allow a disruption: it checks pauses, approvals and policies.
 func (o *observer) mayDisrupt(s *state, name string) bool {
 	node, c := s.node(name), s.clientNode(name)
 	if node == nil || c == nil {
@@ -187,7 +187,7 @@ func (o *observer) mayDisrupt(s *state, name string) bool {
 	return true
 }
 
-// checkControlPlane is that no second node of the control plane is out through our doing.
+// checkControlPlane checks that the rollout never disrupts a second node of the control plane.
 func (o *observer) checkControlPlane(what, name string, seen *look) {
 	if node := o.w.node(name); node == nil || !isControlPlane(node) {
 		return
@@ -200,13 +200,14 @@ func (o *observer) checkControlPlane(what, name string, seen *look) {
 		}
 		_, claimed := claims[other.Name]
 		if what == "claim" && claimed || o.nodeStood(seen, other.Name, func(n *corev1.Node) bool { return hasMark(n) || !isReadyNode(n) || isLeaving(n) }) {
-			o.w.fail("invariant 18: %s for %s of the control plane while %s is out", what, name, other.Name)
+			o.w.fail("invariant 18: %s for control plane node %s while %s is out of service", what, name, other.Name)
 		}
 	}
 }
 
-// checkBudget is that no more are out than the profile, or for "" the cluster, lets be out. A node needs the budgets of the profiles that
-// need its reboot, and uses up those of all profiles that select it: one that is claimed in the same write for others may come after.
+// checkBudget checks the number of nodes that are out of service against the limit of the profile, or of the cluster if profile is "". A
+// node uses the budgets of all profiles that select it, but needs only the budgets of profiles that need its reboot. So another node that
+// the same write claims for other profiles does not count: it may come later.
 func (o *observer) checkBudget(name, profile string, before, claims map[string]string, seen *look) {
 	now := o.w.present()
 	limit, nodes, out := o.w.maxUnavailable, 0, 0
@@ -221,7 +222,7 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 		node := object.(*corev1.Node)
 		c := now.clientNode(node.Name)
 		then := seen.node(node.Name)
-		// Whoever moves a node to the profile after the pass has read it makes it count for the next pass.
+		// If a user moves a node to the profile after the pass has read it, the node counts from the next pass on.
 		if p != nil && (!concerns(p, node, c) || then != nil && !concerns(p, then, c)) {
 			continue
 		}
@@ -231,7 +232,7 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 		case claimed && before[node.Name] == "" && p != nil && c != nil && !slices.Contains(needers(c), profile):
 		case claimed, o.nodeStood(seen, node.Name, hasMark), o.clientNodeStood(seen, node.Name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) }):
 			out++
-		case o.nodeStood(seen, node.Name, isOut) && !o.mayBeForgiven(now, node) && !o.mayBeForgiven(&seen.state, node):
+		case o.nodeStood(seen, node.Name, isOut) && !o.mayIgnoreOutage(now, node) && !o.mayIgnoreOutage(&seen.state, node):
 			out++
 		}
 	}
@@ -239,14 +240,15 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 		nodes = max(nodes, len(seen.nodes))
 	}
 	if most := resolve(limit, nodes); out > most {
-		o.w.fail("invariant 1: claim of %s makes %d out of service, the limit is %d (profile %q)", name, out, most, profile)
+		o.w.fail("invariant 1: claim of %s: got %d nodes out of service, want at most %d (profile %q)", name, out, most, profile)
 	}
 }
 
 func resolve(limit intstr.IntOrString, nodes int) int { return v1alpha1.ResolveShare(limit, nodes) }
 
-// mayBeForgiven reports whether a profile of the node may mind it no more. Its last profile may let it go during a pass.
-func (o *observer) mayBeForgiven(s *state, node *corev1.Node) bool {
+// mayIgnoreOutage reports whether a profile of the node may ignore that it is out of service. The last profile may release a node during a
+// pass.
+func (o *observer) mayIgnoreOutage(s *state, node *corev1.Node) bool {
 	for _, object := range s.profiles {
 		p := object.(*v1alpha1.StorageClientProfile)
 		after := time.Duration(p.Spec.Rollout.IgnoreUnavailableAfterSeconds) * time.Second
@@ -304,8 +306,8 @@ func (o *observer) checkThreshold(name, profile string, seen *look) {
 	}
 }
 
-// checkCanary is that until as many as the canary have had the profile's settings for the length of the soak, no more than those begin.
-// Who is of the canary may change while people change who may go: then nobody can say.
+// checkCanary checks that only the canary nodes start until they have had the profile's settings for the soak time. While users change
+// the nodes that may start, the canary may change too, so the check is skipped.
 func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 	now := o.w.present()
 	p, c := now.profile(profile), now.clientNode(name)
@@ -314,8 +316,8 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 		return
 	}
 	canaries, soak := int(*p.Spec.Rollout.Canary.Nodes), time.Duration(*p.Spec.Rollout.Canary.SoakSeconds)*time.Second
-	// A node that needs a boot to lose settings is evidence where no profile has it rebooted for that.
-	soaked, atBest, begun := 0, 0, 1
+	// A node that needs a reboot to lose settings counts as proof if no profile reboots it for that.
+	soaked, atBest, started := 0, 0, 1
 	for _, object := range now.nodes {
 		node := object.(*corev1.Node)
 		other := now.clientNode(node.Name)
@@ -331,29 +333,29 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 		case isDone && !o.w.now.Before(done.at.Add(soak-slack)):
 			soaked++
 		case node.Name != name && (isClaimed || isDone) && last.bootHash == c.Spec.BootHash && slices.Contains(last.needers, profile):
-			begun++
+			started++
 		}
 	}
-	if soaked+atBest < canaries && soaked+begun > canaries {
-		o.w.fail("invariant 14: claim of %s while %d of %d of the canary of %s have soaked, and %d have started", name, soaked, canaries, profile, begun)
+	if soaked+atBest < canaries && soaked+started > canaries {
+		o.w.fail("invariant 14: claim of %s while %d of %d canary nodes of %s have soaked and %d have started", name, soaked, canaries, profile, started)
 	}
 }
 
-// checkBackOff is that a node whose drain was given up is left alone for a while.
+// checkBackOff checks that a node is not claimed again for a while after its drain timed out.
 func (o *observer) checkBackOff(name string, c *v1alpha1.StorageClientNode) {
 	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.managerTime().Before(last.at.Add(5*time.Minute-slack)) {
-		o.w.fail("invariant 18: claim of %s %s after a drain that finished without a reboot", name, o.w.managerTime().Sub(last.at))
+		o.w.fail("invariant 18: claim of %s only %s after its drain timed out", name, o.w.managerTime().Sub(last.at))
 	}
 }
 
-// ours are the keys that the rollout may set and remove on a Node.
-var ours = sets.New(v1alpha1.DisruptionAnnotation, v1alpha1.DisruptionGuardsAnnotation,
+// managedKeys are the keys that the rollout may set and remove on a Node.
+var managedKeys = sets.New(v1alpha1.DisruptionAnnotation, v1alpha1.DisruptionGuardsAnnotation,
 	"cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt", corev1.LabelNodeExcludeBalancers)
 
-// checkNodeWrite is cordons, uncordons, and that nothing else of the Node is touched.
+// checkNodeWrite checks cordons and uncordons, and that the rollout changes no other part of the Node.
 func (o *observer) checkNodeWrite(before, after *corev1.Node, seen *look) {
 	name := after.Name
-	o.checkOnlyOurs(before, after)
+	o.checkOnlyManaged(before, after)
 	_, claimed := o.w.claims()[name]
 	c := o.w.present().clientNode(name)
 	switch {
@@ -363,28 +365,28 @@ func (o *observer) checkNodeWrite(before, after *corev1.Node, seen *look) {
 			o.w.fail("invariant 1: %s is cordoned without a claim", name)
 		}
 		if before.Spec.Unschedulable && !permitted {
-			o.w.fail("invariant 5: %s is cordoned by the rollout, and was by others", name)
+			o.w.fail("invariant 5: the rollout cordons %s, which another client had cordoned", name)
 		}
 		if !permitted {
-			o.checkMayBegin("cordon", name, seen)
+			o.checkMayStart("cordon", name, seen)
 		}
 	case hasMark(before) && !hasMark(after):
 		o.checkUncordon(before, after, c, seen)
 		if !claimed && o.stood(seen, name, func(*state) bool { return true }) && before.Spec.Unschedulable {
-			o.w.fail("invariant 1: %s is returned to service after its claim", name)
+			o.w.fail("invariant 1: %s is returned to service after its claim was released", name)
 		}
 	case before.Spec.Unschedulable && !after.Spec.Unschedulable:
-		o.w.fail("invariant 5: %s is uncordoned, and not by those who cordoned it", name)
+		o.w.fail("invariant 5: the rollout uncordons %s, which another client had cordoned", name)
 	}
 }
 
-// checkOnlyOurs is invariant 5: what others have set stays.
-func (o *observer) checkOnlyOurs(before, after *corev1.Node) {
+// checkOnlyManaged is invariant 5: the rollout changes only its own keys, taint and conditions.
+func (o *observer) checkOnlyManaged(before, after *corev1.Node) {
 	for _, keys := range [][2]map[string]string{{before.Annotations, after.Annotations}, {before.Labels, after.Labels}} {
 		for _, pair := range [][2]map[string]string{keys, {keys[1], keys[0]}} {
 			for key, value := range pair[0] {
-				if there, found := pair[1][key]; (!found || there != value) && !ours.Has(key) {
-					o.w.fail("invariant 5: %s of %s changes", key, after.Name)
+				if there, found := pair[1][key]; (!found || there != value) && !managedKeys.Has(key) {
+					o.w.fail("invariant 5: the rollout changes %s of %s", key, after.Name)
 				}
 			}
 		}
@@ -392,25 +394,26 @@ func (o *observer) checkOnlyOurs(before, after *corev1.Node) {
 	for _, taint := range before.Spec.Taints {
 		kept := slices.ContainsFunc(after.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taint.Key })
 		if !kept && taint.Key != v1alpha1.UntunedTaint {
-			o.w.fail("invariant 5: taint %s of %s is removed", taint.Key, after.Name)
+			o.w.fail("invariant 5: the rollout removes taint %s of %s", taint.Key, after.Name)
 		}
 	}
 	if len(after.Spec.Taints) > len(before.Spec.Taints) {
-		o.w.fail("invariant 5: %s gets a taint", after.Name)
+		o.w.fail("invariant 5: the rollout adds a taint to %s", after.Name)
 	}
 	others := func(n *corev1.Node) []corev1.NodeCondition {
 		return slices.DeleteFunc(slices.Clone(n.Status.Conditions), func(c corev1.NodeCondition) bool { return c.Reason == "StorageClientRollout" })
 	}
 	if !equality.Semantic.DeepEqual(others(before), others(after)) {
-		o.w.fail("invariant 5: conditions of others on %s change", after.Name)
+		o.w.fail("invariant 5: the rollout changes conditions of other clients on %s", after.Name)
 	}
 }
 
-// checkUncordon is that nothing is returned to service that may yet go down, or has not come up, or has not what it booted for.
+// checkUncordon checks nodes that return to service. They must be up and have the settings that they rebooted for, and must not reboot
+// anymore.
 func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.StorageClientNode, seen *look) {
 	name := after.Name
 	if o.nodeStood(seen, name, isLeaving) {
-		o.w.fail("invariant 18: %s is returned to service, which others are about to remove", name)
+		o.w.fail("invariant 18: %s is returned to service although an autoscaler is about to remove it", name)
 	}
 	if c == nil {
 		return
@@ -418,7 +421,7 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return c.Spec.RebootPermit != nil && c.Spec.RebootPermit.BootID == n.Status.NodeInfo.BootID
 	}) {
-		o.w.fail("invariant 2: %s is returned to service and may yet reboot", name)
+		o.w.fail("invariant 2: %s is returned to service although it may still reboot", name)
 	}
 	isSettled := o.rulesChanged.IsZero() || o.w.now.Sub(o.rulesChanged) > time.Minute
 	if r := c.Status.Rollout; isSettled && r != nil && r.Reason == v1alpha1.RolloutReasonDrainTimedOut {
@@ -435,16 +438,16 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return !isReadyNode(n) || !isWell(n, c) && c.Spec.RebootPermit != nil && c.Status.Rollout != nil && c.Status.Rollout.BootHash == target(c)
 	}) {
-		o.w.fail("invariant 4: %s is accepted and is not healthy", name)
+		o.w.fail("invariant 4: %s is accepted although it is not healthy", name)
 	}
 	o.checkAccepted(after, c, mark.Profile, seen)
 }
 
-// checkUncordonFailed is that a node which has failed is returned to service only where it is Ready, and where a profile says so or it has
-// what it is to have after all.
+// checkUncordonFailed checks failed nodes that return to service. The node must be Ready. A profile must allow it, unless the node has
+// its desired settings after all.
 func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) && !isReadyNode(n) }) {
-		o.w.fail("invariant 4: %s, which has failed, is returned to service while it is not Ready", name)
+		o.w.fail("invariant 4: failed node %s is returned to service while it is not Ready", name)
 	}
 	if o.stood(seen, name, func(s *state) bool {
 		node, c := s.node(name), s.clientNode(name)
@@ -453,16 +456,16 @@ func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 			return p.Spec.Rollout.OnNodeFailure == v1alpha1.FailureUncordon && (p.Name == leader || concerns(p, node, c))
 		})
 	}) {
-		o.w.fail("invariant 4: %s, which has failed, is returned to service, and no profile says so", name)
+		o.w.fail("invariant 4: failed node %s is returned to service although no profile allows it", name)
 	}
 }
 
-// checkAccepted is what the machine itself has, by what was told before the manager looked, and for how long it was watched: as one of its
-// profiles asks, or the one that it was disrupted for.
+// checkAccepted checks the settings of the machine as its agent last reported them before the manager looked. It also checks the time
+// that the node was watched against the shortest settle time of its profiles and of the profile that it was disrupted for.
 func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode, leader string, seen *look) {
 	m := o.w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
-		if _, ailed := m.ailed[s.Key]; m.told <= seen.write && !c.Spec.Release && isBootKey(s.Key) && !ailed && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
+		if _, ailed := m.ailed[s.Key]; m.reported <= seen.write && !c.Spec.Release && isBootKey(s.Key) && !ailed && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
 			o.w.fail("invariant 4: %s is accepted without %s", node.Name, s.Key)
 		}
 	}
@@ -474,44 +477,44 @@ func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNod
 	}
 	well := o.wellSince[node.Name]
 	if end := well.at.Add(time.Duration(settle)*time.Second - slack); well.of == node.Status.NodeInfo.BootID && o.w.now.Before(end) {
-		o.w.fail("invariant 4: %s is accepted %s after it was healthy, and the settle time is %ds", node.Name, o.w.now.Sub(well.at), settle)
+		o.w.fail("invariant 4: %s is accepted %s after it became healthy, want a settle time of %ds", node.Name, o.w.now.Sub(well.at), settle)
 	}
 }
 
-// checkClientNodeWrite is permits given and taken back, and notes.
+// checkClientNodeWrite checks new and withdrawn permits, and notes.
 func (o *observer) checkClientNodeWrite(before, after *v1alpha1.StorageClientNode, seen *look) {
 	name := after.Name
 	node := o.w.node(name)
-	// A note may be written for a Node of the cache, which lags behind: it does nothing.
+	// The rollout may write a note for a Node of the cache, which may be stale. A note has no effect.
 	cached := find[*corev1.Node](seen.cached, name)
 	isNote := cached != nil && isOwned(before, cached) && equality.Semantic.DeepEqual(before.Spec, after.Spec)
 	if !isNote && o.stood(seen, name, func(s *state) bool {
 		n, c := s.node(name), find[*v1alpha1.StorageClientNode](s.clientNodes, name)
 		return n != nil && c != nil && !isOwned(c, n)
 	}) {
-		o.w.fail("invariant 17: the client node of a former Node %s is written to", name)
+		o.w.fail("invariant 17: the rollout writes to the StorageClientNode of a former Node %s", name)
 	}
 	if node == nil || !isOwned(after, node) {
 		return
 	}
-	permitted, was := after.Spec.RebootPermit, before.Spec.RebootPermit
+	permitted, previous := after.Spec.RebootPermit, before.Spec.RebootPermit
 	a, b := after.Spec, before.Spec
 	a.RebootPermit, b.RebootPermit = nil, nil
 	if !equality.Semantic.DeepEqual(a, b) {
 		o.w.fail("invariant 5: the rollout changes the settings of %s", name)
 	}
 	switch {
-	case permitted != nil && was != nil && permitted.ID != was.ID:
-		o.w.fail("invariant 3: %s gets a permit and has one", name)
-	case permitted != nil && was == nil:
+	case permitted != nil && previous != nil && permitted.ID != previous.ID:
+		o.w.fail("invariant 3: %s gets a second permit", name)
+	case permitted != nil && previous == nil:
 		o.checkPermit(node, before, permitted, seen)
-	case permitted == nil && was != nil:
-		o.checkClear(node, before, was)
+	case permitted == nil && previous != nil:
+		o.checkClear(node, before, previous)
 	}
 	o.checkNote(node, before, after, seen)
 }
 
-// checkPermit is invariant 2, all of it.
+// checkPermit contains all conditions of invariant 2.
 func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode, permit *v1alpha1.RebootPermit, seen *look) {
 	name := node.Name
 	m := o.w.machines[name]
@@ -522,27 +525,27 @@ func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode,
 	s := &c.Status
 	switch {
 	case permit.BootHash != c.Spec.BootHash, permit.BootID != s.BootID, !s.RebootRequired:
-		o.w.fail("invariant 2: permit for %s that is not for what it needs", name)
+		o.w.fail("invariant 2: permit for %s does not match the reboot that it needs", name)
 	case len(s.BusyMounts) > 0:
-		o.w.fail("invariant 2: permit for %s with a mount", name)
+		o.w.fail("invariant 2: permit for %s, which has busy mounts", name)
 	case !hasSeenSettings(c, seen.clientNode(name)):
 		o.w.fail("invariant 2: permit for %s, whose agent has not seen its spec", name)
 	case s.Rollout == nil || s.Rollout.Phase != v1alpha1.RolloutRebooting || s.Rollout.BootHash != target(c) || s.Rollout.Attempts < 1:
-		o.w.fail("invariant 9: permit for %s, and its note does not record it", name)
+		o.w.fail("invariant 9: permit for %s, but its note does not record it", name)
 	}
 	if pod := o.keptPod(name, seen); pod != "" {
-		o.w.fail("invariant 2: permit for %s with pod %s", name, pod)
+		o.w.fail("invariant 2: permit for %s, which still runs pod %s", name, pod)
 	}
 	claim, err := v1alpha1.DecodeDisruption(o.w.claims()[name])
 	if err != nil || claim.Permit == nil || claim.NodeUID != string(node.UID) || claim.Permit.BootHash != target(c) {
-		o.w.fail("invariant 17: permit for %s, and its claim does not record it: %s", name, o.w.claims()[name])
+		o.w.fail("invariant 17: permit for %s, but its claim does not record it: %s", name, o.w.claims()[name])
 	}
-	o.checkMayBegin("permit", name, seen)
+	o.checkMayStart("permit", name, seen)
 	o.checkAttempts(m, c, permit)
 }
 
-// checkAttempts is that a node gets no more permits for the same boot settings once its agent has used as many as it may. One that the
-// agent refused was no attempt.
+// checkAttempts checks that a node gets no more permits for the same settings after its agent has used the maximum number. A permit that
+// the agent rejected does not count.
 func (o *observer) checkAttempts(m *machine, c *v1alpha1.StorageClientNode, permit *v1alpha1.RebootPermit) {
 	key := string(c.UID) + " " + target(c)
 	if o.permits[key] == nil {
@@ -555,12 +558,12 @@ func (o *observer) checkAttempts(m *machine, c *v1alpha1.StorageClientNode, perm
 		}
 	}
 	if o.permits[key].Insert(permit.ID); used >= maxAttempts {
-		o.w.fail("invariant 3: a permit for %s, which has used %d at %s", m.name, used, target(c))
+		o.w.fail("invariant 3: permit for %s, which has used %d permits for %s", m.name, used, target(c))
 	}
 }
 
-// hasSeenSettings reports whether an agent has seen what it is to do, as far as the rollout could know: that it has just taken back an
-// earlier permit is nothing to wait for.
+// hasSeenSettings reports whether the rollout could know that an agent has seen its desired settings. The rollout does not wait
+// until the agent has seen that an earlier permit was withdrawn.
 func hasSeenSettings(c, then *v1alpha1.StorageClientNode) bool {
 	if c.Status.ObservedGeneration >= c.Generation {
 		return true
@@ -573,7 +576,7 @@ func hasSeenSettings(c, then *v1alpha1.StorageClientNode) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// keptPod is a pod on a node that a drain has to remove.
+// keptPod returns a pod on a node that a drain has to remove, empty if there is none.
 func (o *observer) keptPod(node string, seen *look) string {
 	for _, object := range o.w.api.All(memapi.Pods) {
 		pod := object.(*corev1.Pod)
@@ -595,27 +598,27 @@ func (o *observer) checkClear(node *corev1.Node, c *v1alpha1.StorageClientNode, 
 	if node.Status.NodeInfo.BootID != permit.BootID {
 		return
 	}
-	answer := c.Status.Reboot
-	answered := answer != nil && answer.PermitID == permit.ID
+	response := c.Status.Reboot
+	responded := response != nil && response.PermitID == permit.ID
 	switch {
-	case answered && answer.Phase == v1alpha1.RebootStarted:
+	case responded && response.Phase == v1alpha1.RebootStarted:
 		o.w.fail("invariant 3: the permit of %s is withdrawn although the reboot has started", node.Name)
-	case !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != node.Status.NodeInfo.BootID):
+	case !responded && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != node.Status.NodeInfo.BootID):
 		o.w.fail("invariant 3: the permit of %s is withdrawn before the agent has responded", node.Name)
 	}
 }
 
-// checkNote is the second half of invariant 16: none fails after its boot for what was no obstacle before.
+// checkNote is the second half of invariant 16: no node fails after its reboot because of an obstacle that was known before.
 func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageClientNode, seen *look) {
 	a, b := after.Status, before.Status
 	a.Rollout, b.Rollout = nil, nil
 	if !equality.Semantic.DeepEqual(a, b) {
-		o.w.fail("invariant 5: the rollout changes what the agent of %s reports", node.Name)
+		o.w.fail("invariant 5: the rollout changes the report of the agent of %s", node.Name)
 	}
 	note, permit := after.Status.Rollout, after.Spec.RebootPermit
-	was := before.Status.Rollout
-	if note != nil && note.Phase == v1alpha1.RolloutUpToDate && (was == nil || was.Phase != note.Phase) && o.clientNodeStood(seen, node.Name, awaitsBoot) {
-		o.w.fail("invariant 8: %s is called up to date, and is without boot settings: %s", node.Name, note.Message)
+	previous := before.Status.Rollout
+	if note != nil && note.Phase == v1alpha1.RolloutUpToDate && (previous == nil || previous.Phase != note.Phase) && o.clientNodeStood(seen, node.Name, awaitsBoot) {
+		o.w.fail("invariant 8: %s is up to date without settings that require a reboot: %s", node.Name, note.Message)
 	}
 	if note == nil || note.Phase != v1alpha1.RolloutFailed || note.Reason != v1alpha1.RolloutReasonRebootWithoutEffect || permit == nil ||
 		permit.BootID == node.Status.NodeInfo.BootID || permit.BootHash != after.Spec.BootHash || after.Spec.Release {
@@ -625,54 +628,54 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 	if o.clientNodeStood(seen, node.Name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return isReadyNode(n) && c.Status.BootID == n.Status.NodeInfo.BootID && c.Status.ObservedGeneration == c.Generation
 	}) && m.foul == m.foulThen {
-		o.w.fail("invariant 16: %s fails for what was no obstacle before: %s", node.Name, note.Message)
+		o.w.fail("invariant 16: %s fails because of an obstacle that was known before the reboot: %s", node.Name, note.Message)
 	}
 }
 
-// checkEviction is that pods are evicted from nodes alone that we have cordoned and that could be emptied.
+// checkEviction checks that the rollout evicts pods only from nodes that it has cordoned and that a drain can empty.
 func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	name := pod.Spec.NodeName
 	cached := find[*corev1.Node](seen.cached, name)
 	if o.unmarked[name] > seen.write {
-		return // Somebody has taken the mark off while the eviction was on its way.
+		return // Another client has removed the annotation after the rollout sent the eviction.
 	}
 	if (cached == nil || !hasMark(cached)) && o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
 		o.w.fail("invariant 18: pod %s is evicted from %s, which the rollout has not cordoned", pod.Name, name)
 	}
 	if !mustLeave(pod) {
-		o.w.fail("invariant 18: pod %s is evicted, which stays", pod.Name)
+		o.w.fail("invariant 18: pod %s is evicted, but a drain must skip it", pod.Name)
 	}
 	if len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Kind == "Job" {
 		o.w.fail("invariant 18: pod %s of a Job is evicted", pod.Name)
 	}
 }
 
-// checkReboot is the machine's side of invariants 2, 3 and 8: what has drifted is put in force by the rollout, in the node's turn.
+// checkReboot checks invariants 2, 3 and 8 on the machine: drifted settings take effect through the rollout, after the node is claimed.
 func (w *world) checkReboot(m *machine, permit string) {
 	node := w.node(m.name)
 	if m.reboots[permit] > 0 {
 		w.fail("invariant 3: %s reboots twice with permit %s", m.name, permit)
 	}
 	if node == nil || w.permittedAt[permit] < w.touched[m.name][1] && (!node.Spec.Unschedulable || !hasMark(node)) {
-		return // Somebody has undone the cordon since; the manager takes the permit back as soon as the agent answers, and no sooner.
+		return // A user has undone the cordon since. The manager withdraws the permit only after the agent has responded.
 	}
 	if _, claimed := w.claims()[m.name]; !claimed {
-		w.fail("invariant 8: %s reboots, and it is not its turn", m.name)
+		w.fail("invariant 8: %s reboots without a claim", m.name)
 	}
 	if !node.Spec.Unschedulable {
-		w.fail("invariant 2: %s reboots and is not cordoned", m.name)
+		w.fail("invariant 2: %s reboots although it is not cordoned", m.name)
 	}
 	if w.permittedAt[permit] < w.uncordoned[m.name] {
-		return // Pods have come since; the manager has cordoned the node again.
+		return // New pods have started since. The manager has cordoned the node again.
 	}
 	for _, o := range w.api.All(memapi.Pods) {
 		if pod := o.(*corev1.Pod); pod.Spec.NodeName == m.name && mustLeave(pod) {
-			w.fail("invariant 2: %s reboots with pod %s", m.name, pod.Name)
+			w.fail("invariant 2: %s reboots while it runs pod %s", m.name, pod.Name)
 		}
 	}
 }
 
-// noteLoss writes down what goes with a Node, if it was lost to a permit.
+// noteLoss records a Node that is deleted, if it was lost to a permit.
 func (w *world) noteLoss(node *corev1.Node) {
 	c := w.present().clientNode(node.Name)
 	claim, err := v1alpha1.DecodeDisruption(w.claims()[node.Name])
@@ -692,9 +695,9 @@ func (o *observer) checkLosses() {
 	if len(o.losses) == 0 {
 		return
 	}
-	var remembered map[string]string
+	var recorded map[string]string
 	if object := o.w.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.FailuresConfigMap); object != nil {
-		remembered = object.(*corev1.ConfigMap).Data
+		recorded = object.(*corev1.ConfigMap).Data
 	}
 	for _, lost := range o.losses {
 		claim, _ := v1alpha1.DecodeDisruption(o.w.claims()[lost.name])
@@ -706,7 +709,7 @@ func (o *observer) checkLosses() {
 			if p == nil || nodesettings.PlanHash(p) != plan {
 				continue
 			}
-			failures, _ := v1alpha1.DecodeFailures(remembered[profile])
+			failures, _ := v1alpha1.DecodeFailures(recorded[profile])
 			named := slices.ContainsFunc(failures.Boots, func(b v1alpha1.BootFailures) bool {
 				return b.BootHash == lost.target && slices.ContainsFunc(b.Nodes, func(f v1alpha1.FailedNode) bool { return f.UID == lost.uid })
 			})
@@ -717,21 +720,21 @@ func (o *observer) checkLosses() {
 	}
 }
 
-// forgetBackOffs is for an edit that changes which profiles act on which nodes: drains of other options are another matter. Managers may
-// take a moment to see it.
-func (o *observer) forgetBackOffs() {
+// clearBackOffs clears the backoffs after an edit that changes the profiles of nodes: the drain options may differ. A manager may see
+// the edit later.
+func (o *observer) clearBackOffs() {
 	clear(o.backOff)
 	o.rulesChanged = o.w.now
 }
 
-// allowRetries forgets what was held against nodes that are to be retried.
+// allowRetries clears the records about nodes that are retried.
 func (o *observer) allowRetries() {
 	clear(o.permits)
 	clear(o.backOff)
 	o.losses = nil
 }
 
-// checkNodeController holds a write of the node controller against the invariants.
+// checkNodeController compares a write of the node controller with the invariants.
 func (o *observer) checkNodeController(w memapi.Write, name string, seen *look) {
 	switch after := w.After.(type) {
 	case *v1alpha1.StorageClientNode:
@@ -749,40 +752,40 @@ func (o *observer) checkNodeController(w memapi.Write, name string, seen *look) 
 
 // checkTuned is invariant 10: a node is Tuned if every value was read back, exceptions aside.
 func (o *observer) checkTuned(name string, after *corev1.Node, seen *look) {
-	says := slices.ContainsFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool {
+	isTuned := slices.ContainsFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == v1alpha1.TunedNodeCondition && c.Status == corev1.ConditionTrue
 	})
 	before := seen.node(name)
-	said := before != nil && slices.ContainsFunc(before.Status.Conditions, func(c corev1.NodeCondition) bool {
+	wasTuned := before != nil && slices.ContainsFunc(before.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == v1alpha1.TunedNodeCondition && c.Status == corev1.ConditionTrue
 	})
-	if says && !said && o.clientNodeStood(seen, name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool {
-		// The condition goes ahead of the settings that it speaks of, so their hash may be another.
+	if isTuned && !wasTuned && o.clientNodeStood(seen, name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+		// The condition is written before the settings that it refers to, so their hash may differ.
 		return c.Status.Hash == c.Spec.Hash && slices.ContainsFunc(c.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 			return s.State == v1alpha1.SettingFailed || wants(c, s.Key) && s.State == v1alpha1.SettingDrifted
 		})
 	}) {
-		o.w.fail("invariant 10: %s is Tuned, and is not", name)
+		o.w.fail("invariant 10: %s is Tuned although settings failed or drifted", name)
 	}
-	if says && !said && o.clientNodeStood(seen, name, awaitsBoot) {
-		o.w.fail("invariant 8: %s is Tuned, and is without boot settings", name)
+	if isTuned && !wasTuned && o.clientNodeStood(seen, name, awaitsBoot) {
+		o.w.fail("invariant 8: %s is Tuned without settings that require a reboot", name)
 	}
 }
 
-// noteKept writes down which nodes have already what they are to have now that the faults are over: they prove it to the others like
-// those that are yet to get it.
+// noteKept records the nodes that have their desired settings when the faults end. Their settings count as proof for the canary, like
+// settings that nodes get later.
 func (o *observer) noteKept() {
 	now := o.w.present()
 	for _, object := range now.nodes {
 		node := object.(*corev1.Node)
-		if c := now.clientNode(node.Name); c != nil && !c.Spec.Release && whyOtherSettings(c, o.w.declared(node)) == "" {
-			// Of what they hold: the client node's own hash still speaks of boot settings that were taken back.
+		if c := now.clientNode(node.Name); c != nil && !c.Spec.Release && differingSetting(c, o.w.declared(node)) == "" {
+			// The hash is computed from the settings: spec.hash still covers removed settings that require a reboot.
 			o.given[node.Name], _ = nodesettings.Hashes(c.Spec.Settings)
 		}
 	}
 }
 
-// checkGate is invariant 11 for live values. It is asked once the faults are over: then it is known what every node is to have.
+// checkGate is invariant 11 for live values. It applies after the faults: only then the desired settings of every node are known.
 func (o *observer) checkGate(after *v1alpha1.StorageClientNode) {
 	if o.calmSince == 0 || after.Spec.Hash == "" {
 		return
@@ -807,24 +810,24 @@ func (o *observer) checkGate(after *v1alpha1.StorageClientNode) {
 			if c == nil || o.given[other.Name] != c.Spec.Hash || c.Spec.Release {
 				continue
 			}
-			taken := c.Status.Hash == c.Spec.Hash
-			if !taken {
+			isApplied := c.Status.Hash == c.Spec.Hash
+			if !isApplied {
 				running++
 			}
 			if c.Spec.Hash != after.Spec.Hash || !isReadyNode(other) {
-				continue // Others do not wait for ever for a node that is down.
+				continue // Other nodes do not wait forever for a node that is down.
 			}
 			carriers++
-			if since := o.takenSince[other.Name]; taken && since.of == c.Spec.Hash && !o.w.now.Before(since.at.Add(soak-slack)) {
+			if since := o.reportedSince[other.Name]; isApplied && since.of == c.Spec.Hash && !o.w.now.Before(since.at.Add(soak-slack)) {
 				proven++
 			}
 		}
 		limit := max(canaries, resolve(*p.Spec.Rollout.MaxConcurrentLive, nodes))
 		switch {
 		case proven < canaries && carriers > canaries:
-			o.w.fail("invariant 11: %s gets settings that %d of %d of the canary of %s have proven, %d have them", after.Name, proven, canaries, p.Name, carriers)
+			o.w.fail("invariant 11: %s gets settings that %d nodes have, but only %d of %d canary nodes of %s have proven them", after.Name, carriers, proven, canaries, p.Name)
 		case running > limit:
-			o.w.fail("invariant 11: %d nodes of %s take new settings at a time, the limit is %d", running, p.Name, limit)
+			o.w.fail("invariant 11: got %d nodes of %s that apply new settings at a time, want at most %d", running, p.Name, limit)
 		}
 	}
 }

@@ -17,46 +17,46 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// machine is what a node is, whatever the API says of it.
+// machine is the real state of a node, which the API may not show.
 type machine struct {
 	name string
 	uid  types.UID
 	// boot is the boot ID.
 	boot string
-	// inForce are the boot settings that the machine has booted with, staged those that it will boot with.
+	// inForce are the effective settings that require a reboot, staged their values for the next boot.
 	inForce, staged map[string]string
 	up              bool
-	// unreadyAt is when the cluster notices that the machine is down, upAt when its boot ends.
+	// unreadyAt is the time at which the cluster notices that the machine is down, upAt the end of its boot.
 	unreadyAt, upAt time.Time
 	ends            bootEnd
-	// flaps is when a machine whose boot went wrong goes down once more.
+	// flaps is the time of another failure of a machine whose boot went wrong.
 	flaps time.Time
-	// silentUntil is when the agent comes back, mounted until when a mount of a pod stays, locked until when the host must not be
-	// interrupted.
+	// silentUntil is the return of the agent, mounted the end of a mount of a pod, locked the end of work that must not be interrupted.
 	silentUntil, mounted, locked time.Time
-	// used holds the permits in the journal by the boot that they were used in, reboots counts the reboots of each.
+	// used maps the permits in the journal to the boots that they were used in, reboots counts the reboots of each permit.
 	used    map[string]string
 	reboots map[string]int
-	// going is the permit that the agent has announced its reboot for.
+	// going is the permit of a reboot that the agent has announced.
 	going string
-	// ailments are what keeps settings from their values, by key, stuck the boot settings that cannot be taken out of the boot menu.
+	// ailments are the causes that keep settings from their values, by key. stuck are the settings that cannot be removed from the boot
+	// menu.
 	ailments map[string]ailment
 	stuck    map[string]bool
-	// unrestored are those of stuck that its client node no longer asks for, and that the boot menu still has.
+	// unrestored are the stuck settings that the boot menu still has and the spec no longer requests.
 	unrestored []string
-	// skew is how far the kubelet's clock goes ahead.
+	// skew is the lead of the kubelet's clock.
 	skew time.Duration
-	// foul counts what has gone wrong with its settings: foulSeen as of the agent's last report, foulThen as of the report that the
-	// last permit went by.
+	// foul counts the problems with the machine's settings. foulSeen is the count at the agent's last report, foulThen the count of the
+	// report that the last permit was based on.
 	foul, foulSeen, foulThen int
-	// seen is what was in force when the agent reported last, ailed what kept settings from their values then, told the write of its last
-	// report of something new.
-	seen  map[string]string
-	ailed map[string]ailment
-	told  int
+	// seen are the effective settings at the agent's last report, ailed the ailments at that time. reported is the write of its last
+	// report that contained a change.
+	seen     map[string]string
+	ailed    map[string]ailment
+	reported int
 }
 
-// bootEnd is how a boot ends.
+// bootEnd is the result of a boot.
 type bootEnd int
 
 const (
@@ -82,8 +82,8 @@ var bootAilments = []ailment{
 	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
 }
 
-// isInTheWay reports whether no boot would bring a setting in such a state.
-func isInTheWay(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool {
+// isBlocking reports whether a reboot cannot apply a setting in this state.
+func isBlocking(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool {
 	boots := effect == v1alpha1.EffectReboot
 	return state == v1alpha1.SettingFailed || boots && (state == v1alpha1.SettingShadowed || state == v1alpha1.SettingDrifted)
 }
@@ -98,7 +98,7 @@ func (w *world) runAgents() {
 	}
 }
 
-// runAgent is one round of a node's agent: it reads its client node, stages, reports, and answers a permit.
+// runAgent is one round of a node's agent: it reads its spec, stages, reports, and responds to a permit.
 func (w *world) runAgent(m *machine) {
 	node := w.node(m.name)
 	if node == nil || !m.up || w.now.Before(m.silentUntil) || node.Labels[v1alpha1.ManagedLabel] != v1alpha1.True {
@@ -115,10 +115,10 @@ func (w *world) runAgent(m *machine) {
 	m.stage(c)
 	status := w.observeStatus(m, c)
 	if permit := c.Spec.RebootPermit; permit != nil {
-		status.Reboot = w.answerPermit(m, c, &status)
+		status.Reboot = w.respondToPermit(m, c, &status)
 	}
 	if !w.quiet && w.chance(12) {
-		return // The API server did not take its report.
+		return // The API server rejected its report.
 	}
 	w.report(m, c, status)
 	if r := status.Reboot; r != nil && r.Phase == v1alpha1.RebootStarted && m.used[r.PermitID] == "" {
@@ -156,7 +156,7 @@ func (w *world) report(m *machine, c *v1alpha1.StorageClientNode, status v1alpha
 	m.seen, m.ailed, m.foulSeen = maps.Clone(m.inForce), maps.Clone(m.ailments), m.foul
 	if !equality.Semantic.DeepEqual(status, c.Status) {
 		memapi.Change(w.api, byAgent, c, func(c *v1alpha1.StorageClientNode) { c.Status = status })
-		m.told = w.writes
+		m.reported = w.writes
 	}
 }
 
@@ -201,34 +201,34 @@ func wants(c *v1alpha1.StorageClientNode, key string) bool {
 	return slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 }
 
-// answerPermit decides on a permit as the agent does: once and for all.
-func (w *world) answerPermit(m *machine, c *v1alpha1.StorageClientNode, status *v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
+// respondToPermit decides on a permit like the agent: the decision is final.
+func (w *world) respondToPermit(m *machine, c *v1alpha1.StorageClientNode, status *v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
 	permit := c.Spec.RebootPermit
-	answer := func(phase v1alpha1.RebootPhase, message string) *v1alpha1.RebootStatus {
+	respond := func(phase v1alpha1.RebootPhase, message string) *v1alpha1.RebootStatus {
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: phase, Message: message}
 	}
 	if boot, used := m.used[permit.ID]; used && boot == m.boot {
-		return answer(v1alpha1.RebootFailed, "used, not rebooted")
+		return respond(v1alpha1.RebootFailed, "used, not rebooted")
 	} else if used {
-		return answer(v1alpha1.RebootStarted, "")
+		return respond(v1alpha1.RebootStarted, "")
 	}
-	if said := c.Status.Reboot; said != nil && said.PermitID == permit.ID && said.Phase != v1alpha1.RebootWaiting {
-		return said
+	if previous := c.Status.Reboot; previous != nil && previous.PermitID == permit.ID && previous.Phase != v1alpha1.RebootWaiting {
+		return previous
 	}
-	// What the agent asks, too: see agent/permit.go.
+	// The agent checks these obstacles too: see agent/permit.go.
 	obstacles := standing.Read(&c.Spec, status, "").Obstacles()
 	switch {
 	case permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, len(obstacles) > 0:
-		return answer(v1alpha1.RebootRefused, "no longer right")
+		return respond(v1alpha1.RebootRefused, "no longer right")
 	case w.now.Before(m.locked):
-		return answer(v1alpha1.RebootWaiting, "packages are being installed")
-	case !w.quiet && w.chance(w.refusals):
-		return answer(v1alpha1.RebootRefused, "a mount came in between")
+		return respond(v1alpha1.RebootWaiting, "packages are being installed")
+	case !w.quiet && w.chance(w.rejections):
+		return respond(v1alpha1.RebootRefused, "a mount came in between")
 	}
-	return answer(v1alpha1.RebootStarted, "")
+	return respond(v1alpha1.RebootStarted, "")
 }
 
-// goDown is a reboot that the agent requested.
+// goDown starts a reboot that the agent requested.
 func (w *world) goDown(m *machine) {
 	permit := m.going
 	m.going = ""
@@ -258,7 +258,7 @@ func (w *world) takeDown(m *machine, boot time.Duration) {
 	w.advanceMachine(m)
 }
 
-// advanceMachine does what is due on a machine.
+// advanceMachine runs the due events of a machine.
 func (w *world) advanceMachine(m *machine) {
 	if !m.silentUntil.IsZero() && m.up && !w.now.Before(m.silentUntil) {
 		m.silentUntil = time.Time{}
@@ -301,7 +301,7 @@ func (w *world) advanceMachine(m *machine) {
 	w.setReady(m, true)
 }
 
-// setReady is what the cluster says of a machine, by its kubelet's clock.
+// setReady sets the readiness that the cluster reports for a machine, by its kubelet's clock.
 func (w *world) setReady(m *machine, ready bool) {
 	status := corev1.ConditionFalse
 	if ready {
@@ -344,7 +344,7 @@ func readyCondition(ready bool) []corev1.PodCondition {
 	return []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 }
 
-// ailAnything adds or removes a file of a user, a tool that changes values back, or a full disk.
+// ailAnything adds or removes an ailment: a file of a user, a tool that changes values back, or a full disk.
 func (w *world) ailAnything(m *machine) {
 	c := w.clientNode(m.name)
 	if c == nil || len(c.Spec.Settings) == 0 {
@@ -352,7 +352,7 @@ func (w *world) ailAnything(m *machine) {
 	}
 	key := c.Spec.Settings[w.rng.IntN(len(c.Spec.Settings))].Key
 	if isBootKey(key) && w.chance(4) {
-		w.narrate("%s: %s can be taken out of the boot menu: %t", m.name, key, m.stuck[key])
+		w.narrate("%s: %s can be removed from the boot menu: %t", m.name, key, m.stuck[key])
 		if m.stuck[key] = !m.stuck[key]; !m.stuck[key] {
 			delete(m.stuck, key)
 		}
@@ -366,7 +366,7 @@ func (w *world) ailAnything(m *machine) {
 	}
 	if w.chance(3) {
 		if _, ailed := m.ailments[key]; ailed && isBootKey(key) {
-			// What could not be staged for a boot that is under way is not in force after it.
+			// If the ailment prevented staging before a boot in progress, the setting is not effective after that boot.
 			m.foul++
 		}
 		delete(m.ailments, key)

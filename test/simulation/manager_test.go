@@ -27,7 +27,7 @@ import (
 	"github.com/storageclient/operator/test/shadow"
 )
 
-// process is one life of the manager.
+// process is one run of the manager.
 type process struct {
 	*world
 	ctx context.Context //nolint:containedctx // a process that dies ends all its calls
@@ -36,39 +36,39 @@ type process struct {
 	cache   *memapi.Cache
 	rollout *rollout.Reconciler
 	nodes   *node.Reconciler
-	// evictions are what the drains do in the background.
+	// evictions are the background evictions of the drains.
 	evictions []func()
-	// clients are those that a call's knowledge is written into.
+	// clients are the clients that record the knowledge of the manager at each call.
 	clients []*memapi.Client
-	// dirty are the nodes that something was written of, due is set where the rollout has something to look at.
+	// dirty are the nodes with a new write, due is true if the rollout must run a pass.
 	dirty map[string]bool
 	due   bool
 	// rolloutAt and nodeAt are the times of the next passes that the controllers requested.
 	rolloutAt time.Time
 	nodeAt    map[string]time.Time
-	// nodesBusy is set while the node controller is at work: it takes one node at a time.
+	// nodesBusy is true while the node controller runs: it handles one node at a time.
 	nodesBusy bool
 	// began is the time of the manager's clock at the start of a pass.
 	began time.Time
-	// blind are the nodes whose agent was not Ready, as far as the cache knew at the beginning of a pass.
+	// blind are the nodes whose agent was not Ready in the cache at the start of a pass.
 	blind map[string]bool
 }
 
-// clock is the manager's.
+// clock is the manager's clock.
 type clock struct{ *world }
 
 func (c clock) Now() time.Time                  { return c.managerTime() }
 func (c clock) Since(t time.Time) time.Duration { return c.managerTime().Sub(t) }
 
-// fenced is a cluster whose fence holds.
+// fenced reports that the fence is effective.
 type fenced struct{}
 
 func (fenced) Missing(context.Context) (string, error) { return "", nil }
 
-// deaf discards events.
-type deaf struct{}
+// discardEvents discards events.
+type discardEvents struct{}
 
-func (deaf) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+func (discardEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
 func (w *world) startManager() *process {
 	p := &process{world: w, cache: w.api.NewCache(), dirty: map[string]bool{}, nodeAt: map[string]time.Time{}, due: true}
@@ -87,7 +87,7 @@ func (w *world) startManager() *process {
 	}
 	p.lead(drains)
 	p.rollout = &rollout.Reconciler{
-		Client: forRollout, APIReader: live, Recorder: deaf{}, Clock: clock{w}, MaxUnavailable: w.maxUnavailable,
+		Client: forRollout, APIReader: live, Recorder: discardEvents{}, Clock: clock{w}, MaxUnavailable: w.maxUnavailable,
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, ManagerNode: w.managerNode,
 		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains, Shadow: w.compareSessions,
 	}
@@ -101,22 +101,22 @@ func (w *world) startManager() *process {
 	return p
 }
 
-// compareSessions asserts that a pass decides by nothing that a new session of the same cluster would not have.
+// compareSessions asserts that the session of a pass has the same data as a new session of the same cluster.
 func (w *world) compareSessions(session *rolloutplan.Session, whole rolloutplan.Snapshot) {
 	w.compared++
 	if diff := shadow.Diff(session, whole); diff != "" {
-		w.fail("the session of a pass differs from a new one (-new +session):\n%s", diff)
+		w.fail("the session of a pass differs from a new session (-new +session):\n%s", diff)
 	}
 }
 
-// lead lets the drains start, and returns once they may.
+// lead starts the drains and returns when they may run.
 func (p *process) lead(drains *drain.Runner) {
 	ctx := &leadership{Context: p.ctx, asked: make(chan struct{})}
 	go func() { _ = drains.Start(ctx) }()
 	<-ctx.asked
 }
 
-// leadership shows when a caller waits for its end.
+// leadership signals when a caller waits for its end.
 type leadership struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -140,7 +140,7 @@ func (p *process) runEvictions() {
 
 func (p *process) dead() bool { return p.ctx.Err() != nil }
 
-// seeSome has the cache see some of what has happened, of each kind another part.
+// seeSome updates the cache with some of the changes, a different part for each kind.
 func (p *process) seeSome() {
 	for kind := memapi.Nodes; kind <= memapi.Namespaces; kind++ {
 		behind := p.cache.Behind(kind)
@@ -151,7 +151,7 @@ func (p *process) seeSome() {
 	}
 }
 
-// runRollout makes a pass.
+// runRollout runs a pass if one is due.
 func (p *process) runRollout() {
 	if p.quiet && !p.due && (p.rolloutAt.IsZero() || p.now.Before(p.rolloutAt)) {
 		return
@@ -173,7 +173,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// runNodes has the node controller look at the nodes that something was written of, or at some of them.
+// runNodes runs the node controller for the nodes with a new write, or for some of them.
 func (p *process) runNodes(all bool) {
 	p.nodesBusy = true
 	defer func() { p.nodesBusy = false }()
@@ -203,7 +203,7 @@ func (p *process) runNode(name string) {
 	}
 }
 
-// unreadyAgents are the nodes whose agent is not Ready, as far as the cache knows.
+// unreadyAgents returns the nodes whose agent is not Ready in the cache.
 func (p *process) unreadyAgents() map[string]bool {
 	out := map[string]bool{}
 	for _, o := range p.cache.All(memapi.Nodes) {
@@ -253,19 +253,19 @@ func (p *process) wake(w memapi.Write) {
 	}
 }
 
-// sameForAll reports whether nothing of a Node changed that both controllers watch.
+// sameForAll reports whether a write left unchanged the fields of a Node that both controllers watch.
 func sameForAll(before, after *corev1.Node) bool {
 	return isReadyNode(before) == isReadyNode(after) && before.Status.NodeInfo.BootID == after.Status.NodeInfo.BootID &&
 		maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
 }
 
-// isSilent reports whether the condition Tuned says that the agent is silent.
+// isSilent reports whether the condition Tuned reports a silent agent.
 func isSilent(node *corev1.Node) bool {
 	tuned := conditionOf(node, v1alpha1.TunedNodeCondition)
 	return tuned != nil && tuned.Reason == v1alpha1.NodeReasonAgentSilent
 }
 
-// sameForRollout reports whether nothing of a Node changed that only the rollout watches.
+// sameForRollout reports whether a write left unchanged the fields of a Node that only the rollout watches.
 func sameForRollout(before, after *corev1.Node) bool {
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained} {
 		if (conditionOf(before, kind) == nil) != (conditionOf(after, kind) == nil) {
@@ -284,7 +284,7 @@ func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeC
 	return nil
 }
 
-// Errors that the manager's calls meet.
+// Errors of the manager's calls.
 var (
 	errTimeout = apierrors.NewTimeoutError("the server did not answer in time", 1)
 	errRefused = []error{
@@ -293,7 +293,7 @@ var (
 	}
 )
 
-// decide is what becomes of a call of the manager, and what else happens at that moment.
+// decide returns the result of a call of the manager, and may run other events at the same moment.
 func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	if call.Verb == "get" && call.Name == v1alpha1.BudgetConfigMap {
 		p.look()
@@ -301,9 +301,9 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	if p.quiet {
 		return memapi.Answered, nil
 	}
-	unheard := memapi.Refused
+	lost := memapi.Refused
 	if call.IsWrite() {
-		unheard = [...]memapi.Fate{memapi.Refused, memapi.Unanswered, memapi.Late}[p.rng.IntN(3)]
+		lost = [...]memapi.Fate{memapi.Refused, memapi.Unanswered, memapi.Late}[p.rng.IntN(3)]
 	}
 	heat := p.heat
 	if call.IsWrite() {
@@ -313,13 +313,13 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	case 0:
 		p.narrate("the manager dies in %s %s %s", call.Verb, call.Kind, call.Name)
 		p.end()
-		return unheard, context.Canceled
+		return lost, context.Canceled
 	case 1, 2:
 		p.narrate("%s %s %s is rejected", call.Verb, call.Kind, call.Name)
 		return memapi.Refused, errRefused[p.rng.IntN(len(errRefused))]
 	case 3, 4:
 		p.narrate("%s %s %s gets no response", call.Verb, call.Kind, call.Name)
-		return unheard, errTimeout
+		return lost, errTimeout
 	case 5, 6, 7:
 		p.passTime(p.seconds(30))
 	case 8, 9, 10:

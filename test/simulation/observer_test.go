@@ -16,41 +16,41 @@ import (
 	"github.com/storageclient/operator/test/memapi"
 )
 
-// observer asserts the invariants. It goes by the API's objects and the machines, and by nothing that the planner thinks.
+// observer asserts the invariants. It uses the objects of the API and the machines, and no data of the planner.
 //
-// What nobody can know is held against nobody: what a manager must not do, it must not do where the reason stood both when it looked
-// last, and when the write took effect.
+// A manager cannot know everything. It breaks a rule only if the reason existed both at its last look and when the write took effect.
 type observer struct {
 	w *world
-	// writes counts all changes, touched holds the last two of them that were not the manager's, by what was changed.
+	// writes counts all changes, touched contains the last two changes by other clients, by object.
 	writes  int
 	touched map[string][2]int
 	// uncordoned is the last write by which another client uncordoned a node.
 	uncordoned map[string]int
 	// unmarked is the last write that removed the disruption annotation of a node.
 	unmarked map[string]int
-	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
+	// steps counts the manager's changes to nodes: claims, cordons and changes of desired settings.
 	steps int
-	// permits are those that were given for a target of a client node.
+	// permits are the permits for each target of a StorageClientNode.
 	permits map[string]sets.Set[string]
-	// losses are machines that went while they held a permit.
+	// losses are the machines that were deleted while they had a permit.
 	losses []loss
-	// wellSince is when a node was well first in its present boot, doneSince since when it carries its boot settings in service.
+	// wellSince is the time since which a node is healthy in its current boot. doneSince is the time since which it is in service with its
+	// settings.
 	wellSince map[string]moment
 	doneSince map[string]moment
-	// firstClaim is the write with the first claim for a boot hash, upset the last that changed who may go.
+	// firstClaim is the write of the first claim for a boot hash, upset the last write that changed the nodes that may start.
 	firstClaim map[string]int
 	upset      int
 	claimedFor map[string]claimed
-	// calmSince is the write with which the faults ended, 0 before.
+	// calmSince is the write at the end of the faults, 0 before.
 	calmSince int
-	// given are the hashes of what nodes are to have and hold: they were given it since then, or had it then and keep it.
+	// given are the hashes of the desired settings of nodes, if they got them after the faults, or had them already and keep them.
 	given map[string]string
-	// takenSince is since when an agent reports settings, by their hash.
-	takenSince map[string]moment
+	// reportedSince is the time since which an agent reports settings, with their hash.
+	reportedSince map[string]moment
 	// permittedAt is the write of a permit.
 	permittedAt map[string]int
-	// backOff is when a drain of a node was given up, for which boot hash.
+	// backOff is the time at which a drain of a node timed out, with the boot hash.
 	backOff map[string]moment
 	// rulesChanged is the time of the last change of the profiles that act on nodes.
 	rulesChanged time.Time
@@ -62,7 +62,7 @@ type moment struct {
 	at time.Time
 }
 
-// claimed is what a node was claimed for last: a boot hash, and the profiles that needed the boot.
+// claimed describes the last claim of a node: a boot hash, and the profiles that needed the reboot.
 type claimed struct {
 	bootHash string
 	needers  []string
@@ -79,30 +79,30 @@ func newObserver(w *world) *observer {
 	return &observer{
 		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, unmarked: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
 		firstClaim: map[string]int{}, claimedFor: map[string]claimed{}, given: map[string]string{}, backOff: map[string]moment{},
-		takenSince: map[string]moment{}, permittedAt: map[string]int{},
+		reportedSince: map[string]moment{}, permittedAt: map[string]int{},
 	}
 }
 
-// state is what the API holds at one moment.
+// state contains the objects of the API at one moment.
 type state struct {
 	nodes, clientNodes, profiles, pods, namespaces []client.Object
 }
 
-// look is what a controller could know when it decided.
+// look contains the knowledge of a controller when it decided.
 type look struct {
 	state
-	// write is the last change before it, at and began what the manager's clock showed then and at the beginning of the pass.
+	// write is the last change before the look. at and began are the manager's time at the look and at the start of the pass.
 	write     int
 	at, began time.Time
-	// blind are the nodes whose agent was not Ready, as far as the cache knew.
+	// blind are the nodes whose agent was not Ready in the cache.
 	blind map[string]bool
-	// cached are the Nodes as the cache had them: a drain that goes on is not a reason to read one live.
+	// cached are the Nodes in the cache: the rollout does not read a Node live while its drain continues.
 	cached []client.Object
 }
 
 func (s *state) node(name string) *corev1.Node { return find[*corev1.Node](s.nodes, name) }
 
-// clientNode is a node's client node, nil where it belongs to a former Node.
+// clientNode returns a node's StorageClientNode, nil if it belongs to a former Node.
 func (s *state) clientNode(name string) *v1alpha1.StorageClientNode {
 	c, node := find[*v1alpha1.StorageClientNode](s.clientNodes, name), s.node(name)
 	if c == nil || node == nil || !isOwned(c, node) {
@@ -115,7 +115,7 @@ func (s *state) profile(name string) *v1alpha1.StorageClientProfile {
 	return find[*v1alpha1.StorageClientProfile](s.profiles, name)
 }
 
-// present is the state as it is.
+// present returns the current state.
 func (w *world) present() *state {
 	return &state{
 		nodes: w.api.All(memapi.Nodes), clientNodes: w.api.All(memapi.ClientNodes), profiles: w.api.All(memapi.Profiles),
@@ -123,7 +123,7 @@ func (w *world) present() *state {
 	}
 }
 
-// look remembers what the rollout can know from now on.
+// look records the state that the rollout can know from now on.
 func (p *process) look() {
 	now := p.present()
 	l := &look{write: p.writes, at: p.managerTime(), began: p.began, blind: p.blind, cached: slices.Clone(p.cache.All(memapi.Nodes)), state: state{
@@ -135,7 +135,7 @@ func (p *process) look() {
 	}
 }
 
-// lookAtCache remembers what the node controller can know.
+// lookAtCache records the state that the node controller can know.
 func (p *process) lookAtCache() {
 	all := func(kind memapi.Kind) []client.Object { return slices.Clone(p.cache.All(kind)) }
 	p.clients[2].Token = &look{write: p.writes, at: p.managerTime(), began: p.managerTime(), state: state{
@@ -190,7 +190,7 @@ func isUncordon(w memapi.Write) bool {
 	return isNode && w.After != nil && before.Spec.Unschedulable && !w.After.(*corev1.Node).Spec.Unschedulable
 }
 
-// isStep reports whether a write does something to a node.
+// isStep reports whether a write changes a node.
 func isStep(w memapi.Write) bool {
 	switch before := w.Before.(type) {
 	case *corev1.Node:
@@ -218,12 +218,12 @@ func (o *observer) narrateWrite(w memapi.Write, object client.Object) {
 	switch after := w.After.(type) {
 	case *corev1.Node:
 		_, marked := after.Annotations[v1alpha1.DisruptionAnnotation]
-		detail = describe("cordoned", after.Spec.Unschedulable) + describe("ours", marked) + describe("Ready", isReadyNode(after)) + " boot " + after.Status.NodeInfo.BootID
+		detail = describe("cordoned", after.Spec.Unschedulable) + describe("annotated", marked) + describe("Ready", isReadyNode(after)) + " boot " + after.Status.NodeInfo.BootID
 	case *v1alpha1.StorageClientNode:
 		detail = " hash " + after.Spec.Hash + " boot hash " + after.Spec.BootHash + " reported " + after.Status.Hash +
 			describe("permit", after.Spec.RebootPermit != nil) + describe("reboot", after.Status.RebootRequired) + describe("release", after.Spec.Release)
 		if r := after.Status.Reboot; r != nil {
-			detail += " answer " + string(r.Phase)
+			detail += " response " + string(r.Phase)
 		}
 		if r := after.Status.Rollout; r != nil {
 			detail += " note " + string(r.Phase) + " " + r.Reason + ": " + r.Message
@@ -245,7 +245,7 @@ func describe(what string, is bool) string {
 	return ""
 }
 
-// follow keeps since when a node is well and done.
+// follow records the times since which a node is healthy and done.
 func (o *observer) follow(name string) {
 	now := o.w.present()
 	node, c := now.node(name), now.clientNode(name)
@@ -255,9 +255,9 @@ func (o *observer) follow(name string) {
 		return
 	}
 	if c.Status.Hash != c.Spec.Hash {
-		delete(o.takenSince, name)
-	} else if o.takenSince[name].of != c.Spec.Hash {
-		o.takenSince[name] = moment{c.Spec.Hash, o.w.now}
+		delete(o.reportedSince, name)
+	} else if o.reportedSince[name].of != c.Spec.Hash {
+		o.reportedSince[name] = moment{c.Spec.Hash, o.w.now}
 	}
 	well := isReadyNode(node) && isWell(node, c)
 	if boot := node.Status.NodeInfo.BootID; well && o.wellSince[name].of != boot {
@@ -266,22 +266,23 @@ func (o *observer) follow(name string) {
 	_, claimed := o.w.claims()[name]
 	inService := isReadyNode(node) && !claimed && !hasMark(node) && !hasFailed(c)
 	done := well && inService
-	switch was := o.doneSince[name]; {
-	case !done && inService && was.of == c.Spec.BootHash && (c.Status.Hash != c.Spec.Hash || hasSettings(node, c)):
-		// Live values change, or the agent has yet to see that its permit is gone; what it booted with stays, until its agent says otherwise.
+	switch previous := o.doneSince[name]; {
+	case !done && inService && previous.of == c.Spec.BootHash && (c.Status.Hash != c.Spec.Hash || hasSettings(node, c)):
+		// Live values change, or the agent has not seen yet that its permit was withdrawn. The settings of the boot stay until the agent
+		// reports otherwise.
 	case !done:
 		delete(o.doneSince, name)
-	case was.of != c.Spec.BootHash:
+	case previous.of != c.Spec.BootHash:
 		o.doneSince[name] = moment{c.Spec.BootHash, o.w.now}
 	}
 }
 
-// isWell reports whether an agent that has seen its spec reports that its node has its settings.
+// isWell reports whether the agent has seen its spec and reports that the node has its settings.
 func isWell(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return c.Status.ObservedGeneration >= c.Generation && hasSettings(node, c)
 }
 
-// hasSettings reports whether an agent reports in this boot that it has all that it is to have, but for what no boot decides on.
+// hasSettings reports whether the agent reports in this boot all settings that the rollout waits for.
 func hasSettings(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	s := &c.Status
 	if s.BootID != node.Status.NodeInfo.BootID || (!c.Spec.Release && s.Hash != c.Spec.Hash) {
@@ -291,7 +292,7 @@ func hasSettings(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 		return s.Restored
 	}
 	return !slices.ContainsFunc(s.Settings, func(s v1alpha1.SettingStatus) bool {
-		return wants(c, s.Key) && (isInTheWay(s.State, s.TakesEffect) || s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot)
+		return wants(c, s.Key) && (isBlocking(s.State, s.TakesEffect) || s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot)
 	})
 }
 
@@ -300,7 +301,7 @@ func hasMark(node *corev1.Node) bool {
 	return marked
 }
 
-// target is what attempts and failures of a client node speak of.
+// target identifies the goal of attempts and failures of a StorageClientNode.
 func target(c *v1alpha1.StorageClientNode) string {
 	if c.Spec.Release {
 		return "release-" + c.Spec.BootHash
@@ -327,7 +328,7 @@ func isOut(node *corev1.Node) bool {
 	return !isReadyNode(node) || isLeaving(node) || node.Spec.Unschedulable && !hasMark(node)
 }
 
-// needers are the profiles that need a reboot of the node for what it is to have.
+// needers returns the profiles that need a reboot of the node for their settings.
 func needers(c *v1alpha1.StorageClientNode) []string {
 	var out []string
 	for _, s := range c.Spec.Settings {
@@ -338,22 +339,22 @@ func needers(c *v1alpha1.StorageClientNode) []string {
 	return out
 }
 
-// inTheWay are settings that would keep the node from being accepted after a boot, as its agent reports.
-func inTheWay(node *corev1.Node, c *v1alpha1.StorageClientNode) []string {
+// blockingSettings returns the settings that would prevent acceptance of the node after a reboot, according to its agent.
+func blockingSettings(node *corev1.Node, c *v1alpha1.StorageClientNode) []string {
 	var out []string
 	if c.Spec.Release || c.Status.Hash != c.Spec.Hash || c.Status.BootID != node.Status.NodeInfo.BootID {
 		return nil
 	}
 	for _, s := range c.Status.Settings {
 		boots := s.TakesEffect == v1alpha1.EffectReboot
-		if isInTheWay(s.State, s.TakesEffect) && (wants(c, s.Key) || boots) {
+		if isBlocking(s.State, s.TakesEffect) && (wants(c, s.Key) || boots) {
 			out = append(out, s.Key)
 		}
 	}
 	return out
 }
 
-// concerns reports whether a profile selects a node, or the node carries settings of it.
+// concerns reports whether a profile selects a node, or the node has settings of the profile.
 func concerns(p *v1alpha1.StorageClientProfile, node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
 	return selects(p, node) || c != nil && slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == p.Name })
 }
@@ -363,8 +364,8 @@ func selects(p *v1alpha1.StorageClientProfile, node *corev1.Node) bool {
 	return err == nil && selector.Matches(labels.Set(node.Labels)) && (p.Spec.IncludeControlPlane || !isControlPlane(node))
 }
 
-// stood reports whether something was so when the manager looked, and is so now. Where others have changed the object more than once
-// in between, it may not have been so all the time.
+// stood reports whether a condition was true when the manager looked, and is true now. If other clients changed the object more than once
+// in between, the condition may have been false for a time: then the result is false.
 func (o *observer) stood(seen *look, name string, is func(*state) bool) bool {
 	return o.touched[name][0] <= seen.write && is(&seen.state) && is(o.w.present())
 }
@@ -377,7 +378,7 @@ func (o *observer) nodeStood(seen *look, name string, is func(*corev1.Node) bool
 	})
 }
 
-// clientNodeStood is stood for a node that exists with a client node of its own.
+// clientNodeStood is stood for a node that exists and has its StorageClientNode.
 func (o *observer) clientNodeStood(seen *look, name string, is func(*corev1.Node, *v1alpha1.StorageClientNode) bool) bool {
 	return o.stood(seen, name, func(s *state) bool {
 		c := s.clientNode(name)

@@ -21,7 +21,7 @@ type memObject = client.Object
 
 const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 
-// anyNode is a node by chance, one that we have cordoned more often than others.
+// anyNode returns a random node. It prefers nodes that the rollout has cordoned.
 func (w *world) anyNode() (*corev1.Node, *machine) {
 	all := w.api.All(memapi.Nodes)
 	var node *corev1.Node
@@ -33,7 +33,7 @@ func (w *world) anyNode() (*corev1.Node, *machine) {
 	return node, w.machines[node.Name]
 }
 
-// causeMishap is something that people, machines and clouds do.
+// causeMishap runs a random event caused by users, machines or clouds.
 func (w *world) causeMishap() {
 	node, m := w.anyNode()
 	name := node.Name
@@ -60,7 +60,7 @@ func (w *world) causeMishap() {
 		m.ends = bootHangs
 		w.takeDown(m, w.seconds(600))
 	case 8:
-		w.narrate("a mount of %s stays", name)
+		w.narrate("a mount of %s remains", name)
 		m.mounted = w.now.Add(w.seconds(1200))
 	case 9:
 		w.narrate("boot drift on %s", name)
@@ -94,7 +94,7 @@ func (w *world) causeMishap() {
 		w.narrate("packages are installed on %s", name)
 		m.locked = w.now.Add(w.seconds(900))
 	case 21:
-		w.askForRetry(name)
+		w.requestRetry(name)
 	case 22:
 		pool := [...]string{"a", "b"}[w.rng.IntN(2)]
 		w.narrate("%s moves to pool %s", name, pool)
@@ -104,8 +104,8 @@ func (w *world) causeMishap() {
 	}
 }
 
-// upsetMachine is something that happens on a machine just when the manager is about to write of it, and its agent tells. One whose boot
-// went wrong goes down once more.
+// upsetMachine changes a machine just before the manager writes about it, and its agent reports the change. A machine whose boot went
+// wrong may go down again.
 func (w *world) upsetMachine(m *machine) {
 	if m.foul > 0 && m.up && w.chance(2) {
 		m.ends = bootHangs
@@ -114,7 +114,7 @@ func (w *world) upsetMachine(m *machine) {
 	}
 	switch w.rng.IntN(3) {
 	case 0:
-		w.narrate("a mount of %s stays", m.name)
+		w.narrate("a mount of %s remains", m.name)
 		m.mounted = w.now.Add(w.seconds(300))
 	case 1:
 		w.ailAnything(m)
@@ -122,7 +122,7 @@ func (w *world) upsetMachine(m *machine) {
 	w.runAgent(m)
 }
 
-// failAgain has a machine go down once more when the rollout has found that it has failed.
+// failAgain may take a machine down again when the rollout has detected its failure.
 func (w *world) failAgain(write memapi.Write) {
 	before, _ := write.Before.(*v1alpha1.StorageClientNode)
 	after, _ := write.After.(*v1alpha1.StorageClientNode)
@@ -134,7 +134,7 @@ func (w *world) failAgain(write memapi.Write) {
 	}
 }
 
-// toggle sets an annotation, or takes it away.
+// toggle sets or removes an annotation.
 func (w *world) toggle(object memObject, key string) {
 	w.narrate("a user sets or removes %s on %s", key, object.GetName())
 	change := func(o memObject) {
@@ -164,7 +164,7 @@ func (w *world) editProfile() {
 	w.narrate("a user edits profile %s (%d)", name, what)
 	p := w.profile(name)
 	if what <= 4 || what == 8 {
-		w.forgetBackOffs()
+		w.clearBackOffs()
 	}
 	switch what {
 	case 0:
@@ -202,7 +202,7 @@ func (w *world) editProfile() {
 	}
 }
 
-// scaleDown is an autoscaler that taints a node and deletes it after a while, or thinks better of it.
+// scaleDown acts as an autoscaler that taints a node, and later deletes it or removes the taint.
 func (w *world) scaleDown(node *corev1.Node) {
 	marked := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
 	switch {
@@ -227,7 +227,7 @@ func (w *world) removeTaint(name string) {
 	})
 }
 
-// replaceNode deletes a Node with its machine, and registers another of the same name, unless it is gone for good.
+// replaceNode deletes a Node with its machine, and registers a new Node with the same name unless forGood is set.
 func (w *world) replaceNode(node *corev1.Node, forGood bool) {
 	w.noteLoss(node)
 	labels := node.Labels
@@ -250,8 +250,8 @@ func (w *world) replaceNode(node *corev1.Node, forGood bool) {
 	})
 }
 
-// askForRetry is a user who requests a retry, of all nodes or of one.
-func (w *world) askForRetry(node string) {
+// requestRetry acts as a user who requests a retry of one node or of all nodes.
+func (w *world) requestRetry(node string) {
 	names := w.names(memapi.Profiles)
 	if len(names) == 0 {
 		return
@@ -269,7 +269,7 @@ func (w *world) askForRetry(node string) {
 	w.allowRetries()
 }
 
-// endFaults ends all faults: people undo what they did, and broken machines are replaced.
+// endFaults ends all faults: users revert their changes, and broken machines are replaced.
 func (w *world) endFaults() {
 	w.narrate("the faults end")
 	w.quiet = true
@@ -301,7 +301,7 @@ func (w *world) endFaults() {
 	w.noteKept()
 }
 
-// repair has people undo what keeps a node from being done.
+// repair has users remove the obstacles to a node's completion.
 func (w *world) repair(name string) {
 	node, m := w.node(name), w.machines[name]
 	leaving := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
@@ -310,12 +310,12 @@ func (w *world) repair(name string) {
 		return
 	}
 	if m.ends == bootWithoutEffect {
-		m.ends = bootWell // of a boot that is under way
+		m.ends = bootWell // of a boot in progress
 	}
 	w.removeTaint(name)
 	m.silentUntil, m.mounted, m.locked = time.Time{}, time.Time{}, time.Time{}
 	for _, key := range slices.Sorted(maps.Keys(m.ailments)) {
-		if ails := m.ailments[key]; isInTheWay(ails.state, ails.effect) || ails.state == v1alpha1.SettingDrifted {
+		if ails := m.ailments[key]; isBlocking(ails.state, ails.effect) || ails.state == v1alpha1.SettingDrifted {
 			delete(m.ailments, key)
 		}
 	}
@@ -330,16 +330,15 @@ func (w *world) repair(name string) {
 	w.setAgentReady(name, m.up)
 	c := w.present().clientNode(name)
 	if m.up && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Phase == v1alpha1.RolloutFailed && c.Status.Rollout.Reason == v1alpha1.RolloutReasonRebootTimedOut {
-		w.narrate("a user reboots %s by hand, as its note says", name)
-		// Nobody reboots it before the agent has staged what was mended.
+		w.narrate("a user reboots %s manually, as its note recommends", name)
+		// The user reboots the node only after the agent has staged the repaired settings.
 		m.stage(c)
 		m.ends = bootWell
 		w.takeDown(m, time.Minute)
 	}
 }
 
-// reconcileProfiles makes the profiles such that all of them can be done: windows meet, somebody is the canary, and what failed is
-// over.
+// reconcileProfiles changes the profiles so that all of them can complete: windows overlap, the canary has nodes, and failures are over.
 func (w *world) reconcileProfiles() {
 	var sets []windows.Set
 	for _, name := range w.names(memapi.Profiles) {

@@ -26,8 +26,8 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 
-// leastSchedules is the number of schedules that are played without -schedules, however slow the machine is.
-const leastSchedules = 200
+// minSchedules is the number of schedules that are played without -schedules, however slow the machine is.
+const minSchedules = 200
 
 // isWanted returns a function that reports whether the schedule of a seed must be played.
 func isWanted() func(seed uint64) bool {
@@ -37,7 +37,7 @@ func isWanted() func(seed uint64) bool {
 		if *schedules > 0 {
 			return number < uint64(*schedules)
 		}
-		return number < leastSchedules || time.Now().Before(deadline)
+		return number < minSchedules || time.Now().Before(deadline)
 	}
 }
 
@@ -74,24 +74,24 @@ func TestASeedReplaysTheSameSchedule(t *testing.T) {
 	}
 }
 
-// whyUnfinished returns the remaining work, empty if there is none.
-func (w *world) whyUnfinished() string {
+// unfinishedWork returns the remaining work, empty if there is none.
+func (w *world) unfinishedWork() string {
 	if claims := w.claims(); len(claims) > 0 {
 		return "claims are left"
 	}
 	for _, o := range w.api.All(memapi.Nodes) {
 		node := o.(*corev1.Node)
 		c := w.present().clientNode(node.Name)
-		if why := w.whyNodeUnfinished(node, c); why != "" {
-			return node.Name + " " + why
+		if work := w.unfinishedNodeWork(node, c); work != "" {
+			return node.Name + " " + work
 		}
 	}
 	return ""
 }
 
-func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNode) string {
-	wanted := w.declared(node)
-	// No other node would take over its work: it is not rebooted.
+func (w *world) unfinishedNodeWork(node *corev1.Node, c *v1alpha1.StorageClientNode) string {
+	desired := w.declared(node)
+	// The last node of the control plane is not rebooted, because no other node would take over its work.
 	last := isControlPlane(node) && w.countControlPlanes() == 1 &&
 		c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode
 	switch {
@@ -101,9 +101,9 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 		return "has guards"
 	case slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == "StorageClientRollout" }):
 		return "has conditions of the operator"
-	case wanted == nil && (!last || !c.Spec.Release) && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
+	case desired == nil && (!last || !c.Spec.Release) && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
 		return "is not released"
-	case wanted == nil:
+	case desired == nil:
 		return ""
 	case c == nil || c.Spec.Release:
 		return "lacks its settings"
@@ -114,41 +114,41 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 	case !last && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.UntunedTaint }):
 		return "has the taint"
 	}
-	return w.whyWithoutSettings(node, c, wanted, last)
+	return w.missingSetting(node, c, desired, last)
 }
 
-// whyWithoutSettings returns a setting that is missing in the node's spec, or that is not effective although a boot would apply it.
-func (w *world) whyWithoutSettings(node *corev1.Node, c *v1alpha1.StorageClientNode, wanted map[string]string, last bool) string {
+// missingSetting returns a setting that is missing in the node's spec, or that is not effective although a reboot would apply it.
+func (w *world) missingSetting(node *corev1.Node, c *v1alpha1.StorageClientNode, desired map[string]string, last bool) string {
 	m := w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
 		if _, ails := m.ailments[s.Key]; !last && isBootKey(s.Key) && !ails && m.inForce[s.Key] != s.Value {
 			return "is without " + s.Key
 		}
 	}
-	return whyOtherSettings(c, wanted)
+	return differingSetting(c, desired)
 }
 
-// whyOtherSettings returns a setting that a node must get or lose, empty if none. If profiles disagree, the node keeps its value.
-func whyOtherSettings(c *v1alpha1.StorageClientNode, wanted map[string]string) string {
+// differingSetting returns a setting that a node must get or lose, empty if none. If profiles disagree, the node keeps its value.
+func differingSetting(c *v1alpha1.StorageClientNode, desired map[string]string) string {
 	given := map[string]string{}
 	for _, s := range c.Spec.Settings {
 		given[s.Key] = s.Value
 	}
-	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		if wanted[key] != "" && given[key] != wanted[key] {
+	for _, key := range slices.Sorted(maps.Keys(desired)) {
+		if desired[key] != "" && given[key] != desired[key] {
 			return "must get another " + key
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if _, declared := wanted[key]; !declared {
+		if _, declared := desired[key]; !declared {
 			return "must lose " + key
 		}
 	}
 	return ""
 }
 
-// declared is what the profiles declare for a node, by key; empty where profiles of equal priority disagree, nil where none declares
-// anything.
+// declared returns the values that the profiles declare for a node, by key. A value is empty if profiles of equal priority disagree. The
+// map is nil if no profile selects the node.
 func (w *world) declared(node *corev1.Node) map[string]string {
 	type best struct {
 		value    string
@@ -163,10 +163,10 @@ func (w *world) declared(node *corev1.Node) map[string]string {
 		}
 		selected = true
 		for _, s := range nodesettings.Settings(p) {
-			switch was, known := found[s.Key]; {
-			case !known || was.priority < p.Spec.Priority:
+			switch previous, known := found[s.Key]; {
+			case !known || previous.priority < p.Spec.Priority:
 				found[s.Key] = best{s.Value, p.Spec.Priority}
-			case was.priority == p.Spec.Priority && was.value != s.Value:
+			case previous.priority == p.Spec.Priority && previous.value != s.Value:
 				found[s.Key] = best{"", p.Spec.Priority}
 			}
 		}

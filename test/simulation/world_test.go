@@ -1,6 +1,5 @@
-// Package simulation plays the manager's own code, rollout and node controller with all that they read and write, against an API
-// server in memory on random schedules with faults. An observer that knows nothing of the planner asserts the invariants of the
-// design, by number, after each write.
+// Package simulation runs the manager's rollout and node controller against an in-memory API server, on random schedules with faults.
+// After each write, an independent observer asserts the numbered invariants of the design. It does not use the planner's code.
 package simulation
 
 import (
@@ -24,19 +23,19 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// Who writes. What is not the manager's is the world's.
+// Writers. The first two are the manager, all others belong to the simulated world.
 const (
 	byRollout = "rollout"
 	byNodes   = "node controller"
 	byAgent   = "agent"
 	byKubelet = "kubelet"
 	byCluster = "cluster"
-	// byTainter is the node lifecycle controller, which taints what is cordoned: that decides nothing.
+	// byTainter is the node lifecycle controller, which taints cordoned nodes. Its writes affect no decision.
 	byTainter = "tainter"
 	byPeople  = "people"
 )
 
-// world is a cluster: what the API server holds, the machines behind it, and all that happens there by chance.
+// world is a cluster: the objects of the API server, the machines behind them, and all random events.
 type world struct {
 	rng      *rand.Rand
 	now      time.Time
@@ -46,16 +45,16 @@ type world struct {
 	manager  *process
 	*observer
 
-	// maxUnavailable is the cluster's budget, managerNode where the manager runs, skew how far its clock goes ahead of the others.
+	// maxUnavailable is the cluster's budget, managerNode the manager's node, skew the lead of its clock.
 	maxUnavailable intstr.IntOrString
 	managerNode    string
 	skew           time.Duration
-	// limits are what live changes keep to in the whole cluster.
+	// limits are the limits on live changes in the whole cluster.
 	limits plan.Limits
-	// heat: one of so many calls of the manager meets a fault. refusals: one of so many permits is refused, ailing: of so many boots
-	// three go wrong.
-	heat, refusals, ailing int
-	// versions count how often each profile was changed.
+	// heat, rejections and ailing are odds. One in heat calls of the manager meets a fault, one in rejections permits is rejected, and three
+	// in ailing boots go wrong.
+	heat, rejections, ailing int
+	// versions counts the changes of each profile.
 	versions map[string]int
 	zones    int
 	serial   int
@@ -87,7 +86,7 @@ func newWorld(seed uint64, verbose bool) *world {
 	return w
 }
 
-// chance is true once in so many times.
+// chance returns true once in oneIn calls on average.
 func (w *world) chance(oneIn int) bool { return w.rng.IntN(oneIn) == 0 }
 
 func (w *world) seconds(most int) time.Duration {
@@ -107,7 +106,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// populate draws a cluster: a small one most of the time, since small ones find as much in less time.
+// populate creates a random cluster, usually a small one: small clusters find as much in less time.
 func (w *world) populate() {
 	nodes, profiles := 3+w.rng.IntN(5), 1+w.rng.IntN(2)
 	switch {
@@ -121,12 +120,12 @@ func (w *world) populate() {
 		w.maxUnavailable = intstr.FromString(strconv.Itoa(5+w.rng.IntN(60)) + "%")
 	}
 	w.limits = plan.Limits{MaxConcurrentLive: *w.anyShare(), MinSoak: w.seconds(60), UntunedTaint: v1alpha1.UntunedTaint}
-	w.heat, w.refusals, w.ailing = []int{60, 150, 400}[w.rng.IntN(3)], 12, 16
+	w.heat, w.rejections, w.ailing = []int{60, 150, 400}[w.rng.IntN(3)], 12, 16
 	if w.chance(3) {
 		w.ailing = 5
 	}
 	if w.chance(8) {
-		w.refusals = 1
+		w.rejections = 1
 	}
 	if w.chance(2) {
 		w.skew = w.seconds(20) - 10*time.Second
@@ -151,7 +150,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 		used: map[string]string{}, reboots: map[string]int{}, ailments: map[string]ailment{}, stuck: map[string]bool{}, up: true,
 	}
 	if w.chance(5) {
-		// A boot menu that its owner has edited.
+		// A user has edited the boot menu.
 		m.stuck["kernelArgument/ihash_entries"], m.stuck["kernelArgument/dhash_entries"] = true, true
 	}
 	if w.chance(2) {
@@ -179,7 +178,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 	m.uid = stored.GetUID()
 }
 
-// addProfile declares boot arguments and live values for some nodes.
+// addProfile declares kernel arguments and live values for some nodes.
 func (w *world) addProfile(name string) {
 	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
 	p.Spec.Priority = w.rng.Int32N(4)
@@ -194,7 +193,7 @@ func (w *world) addProfile(name string) {
 	w.api.Add(byPeople, p)
 }
 
-// checkProfile is that the world declares nothing that the manager would not take.
+// checkProfile checks that the manager would accept the profiles of the world.
 func (w *world) checkProfile(p *v1alpha1.StorageClientProfile) {
 	for _, problem := range nodesettings.Validate(p, catalogue.AllowList{}) {
 		if !problem.Warning {
@@ -213,7 +212,7 @@ func (w *world) anySelector() (selector metav1.LabelSelector, allNodes bool) {
 	return metav1.LabelSelector{}, true
 }
 
-// anySettings are what a profile declares: at least one boot argument most of the time, and a live value or two. Profiles share keys.
+// anySettings returns the settings of a profile: usually at least one kernel argument, and one to three live values. Profiles share keys.
 func (w *world) anySettings(profile string) *v1alpha1.NodeTuning {
 	w.versions[profile]++
 	number := strconv.Itoa(1<<15 + int(profile[1]-'0')*1000 + w.versions[profile])
@@ -235,7 +234,7 @@ func (w *world) anySettings(profile string) *v1alpha1.NodeTuning {
 	return out
 }
 
-// windowSets are short, so that they open and close while things happen.
+// windowSets are short, so that they open and close during a schedule.
 var windowSets = [][]v1alpha1.Window{
 	{{Schedule: "*/20 * * * *", DurationSeconds: 400}},
 	{{Schedule: "*/30 * * * *", DurationSeconds: 600, TimeZone: "Europe/Berlin"}},
@@ -289,7 +288,7 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 	return r
 }
 
-// node is a Node, nil if there is none. What the world reads is never to be changed.
+// node returns a Node, nil if there is none. Never change the objects that the world returns.
 func (w *world) node(name string) *corev1.Node {
 	return find[*corev1.Node](w.api.All(memapi.Nodes), name)
 }
@@ -302,7 +301,7 @@ func (w *world) profile(name string) *v1alpha1.StorageClientProfile {
 	return find[*v1alpha1.StorageClientProfile](w.api.All(memapi.Profiles), name)
 }
 
-// find finds a cluster-wide object by its name, nil if there is none.
+// find returns a cluster-wide object by its name, nil if there is none.
 func find[T client.Object](all []client.Object, name string) T {
 	at, found := slices.BinarySearchFunc(all, name, func(o client.Object, name string) int {
 		switch {
@@ -320,7 +319,7 @@ func find[T client.Object](all []client.Object, name string) T {
 	return all[at].(T)
 }
 
-// names are the names of all objects of a kind, for those who change them meanwhile.
+// names returns the names of all objects of a kind, for callers that change the objects in a loop.
 func (w *world) names(kind memapi.Kind) []string {
 	all := w.api.All(kind)
 	out := make([]string, len(all))
@@ -330,7 +329,7 @@ func (w *world) names(kind memapi.Kind) []string {
 	return out
 }
 
-// claims are the entries of the budget's ConfigMap, which is not to be changed.
+// claims returns the entries of the budget's ConfigMap. Do not change them.
 func (w *world) claims() map[string]string {
 	if object := w.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.BudgetConfigMap); object != nil {
 		return object.(*corev1.ConfigMap).Data
@@ -344,11 +343,11 @@ func (w *world) changeNode(actor, name string, change func(*corev1.Node)) {
 	}
 }
 
-// managerTime is what the manager's clock shows.
+// managerTime returns the time of the manager's clock.
 func (w *world) managerTime() time.Time { return w.now.Add(w.skew) }
 
-// play is one schedule: a while with faults, in some of them for long enough that nodes boot, fail and are tried again, then a while
-// without, at whose end all has to be done.
+// play runs one schedule. The first part has faults; in some schedules it is long enough that nodes boot, fail and are tried again. The
+// second part has no faults, and at its end all work must be done.
 func play(seed uint64, verbose bool) *world {
 	w := newWorld(seed, verbose)
 	defer func() { w.manager.end() }()
@@ -369,13 +368,13 @@ func play(seed uint64, verbose bool) *world {
 		if w.playCalmly(); w.broken != nil {
 			return w
 		}
-		if w.whyUnfinished() == "" {
+		if w.unfinishedWork() == "" {
 			w.tidy()
 			w.upgrade()
 			return w
 		}
 	}
-	w.fail("livelock: %s", w.whyUnfinished())
+	w.fail("livelock: %s", w.unfinishedWork())
 	return w
 }
 
@@ -386,7 +385,7 @@ func (w *world) tidy() {
 	}
 }
 
-// upgrade is invariant 13: another manager finds all done, and does nothing.
+// upgrade is invariant 13: after all work is done, another manager does not change anything.
 func (w *world) upgrade() {
 	before := w.steps
 	w.narrate("another version of the manager starts")
@@ -396,11 +395,11 @@ func (w *world) upgrade() {
 		w.playCalmly()
 	}
 	if w.steps != before {
-		w.fail("invariant 13: another manager changes what was done")
+		w.fail("invariant 13: another manager changes completed work")
 	}
 }
 
-// takeTurn is one thing that happens.
+// takeTurn runs one random event.
 func (w *world) takeTurn() {
 	w.api.RunLate()
 	switch w.rng.IntN(13) {
@@ -427,8 +426,8 @@ func (w *world) takeTurn() {
 	w.replaceManager()
 }
 
-// takeBusyTurn is a turn in which the rollout gets on: all that is due is done and time passes until something else is, while machines,
-// people and the API server go on failing.
+// takeBusyTurn is a turn in which the rollout progresses: due steps run and time passes until the next one. In the meantime machines, users and
+// the API server continue to fail.
 func (w *world) takeBusyTurn() {
 	w.api.RunLate()
 	if w.chance(8) {
@@ -445,7 +444,7 @@ func (w *world) replaceManager() {
 	}
 }
 
-// playCalmly plays a turn without faults: due steps follow, and time passes.
+// playCalmly runs a turn without faults: due steps run, and time passes.
 func (w *world) playCalmly() {
 	before := w.writes
 	w.manager.cache.Sync()
@@ -462,7 +461,7 @@ func (w *world) playCalmly() {
 	w.passTime(w.idleTime())
 }
 
-// idleTime is how long nothing happens by itself.
+// idleTime returns the time until the next event.
 func (w *world) idleTime() time.Duration {
 	end := w.now.Add(time.Hour)
 	earlier := func(t time.Time) {
@@ -486,7 +485,7 @@ func (w *world) idleTime() time.Duration {
 	return max(end.Sub(w.now), 2*time.Second)
 }
 
-// passTime lets time pass: machines go down and come up.
+// passTime advances the clock: machines go down and come up.
 func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {

@@ -162,7 +162,7 @@ func authorAttacks() []attack {
 	}
 }
 
-// Approvals, in all the ways in which one can be written.
+// Approvals, one for each way to write an approval.
 var (
 	approveByField = func(name string) func(*actor) error {
 		return merge(profile(name), `{"spec":{"rollout":{"reboot":{"approvedPlan":"`+planHash+`"}}}}`)
@@ -176,7 +176,7 @@ func approve(name string) func(*actor) error {
 	return merge(profile(name), `{"metadata":{"annotations":{"`+v1alpha1.ApprovedPlanAnnotation+`":"`+planHash+`"}}}`)
 }
 
-// booting is a profile with a boot setting and whatever else.
+// booting returns a profile with a setting that requires a reboot, and with a change.
 func booting(change func(*v1alpha1.StorageClientProfile)) func(*actor) error {
 	return create(profileOf("mine", func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576"}}
@@ -191,7 +191,7 @@ func approvalAttacks() []attack {
 	byField := booting(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.ApprovedPlan = planHash })
 	automatic := booting(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic })
 	onApproval := booting(func(*v1alpha1.StorageClientProfile) {})
-	// What an approver has made automatic.
+	// An approver has made these profiles automatic.
 	running := profile("automatic")
 	restoring := profile("restoring")
 	return []attack{

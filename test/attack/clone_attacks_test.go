@@ -19,13 +19,13 @@ import (
 
 const (
 	cloneName = v1alpha1.ClonePrefix + "1"
-	// agentImage is that of the manifests.
+	// agentImage is the image in the manifests.
 	agentImage = "storageclient/node-agent:dev"
 )
 
 var cloneLabels = map[string]string{v1alpha1.TrialLabel: "1"}
 
-// clonedVolume is a clone as a probe makes it.
+// clonedVolume returns a clone as a probe creates it.
 func clonedVolume(changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	pv := volumeOf(cloneName)
 	pv.Labels, pv.Annotations, pv.Finalizers = cloneLabels, nil, nil
@@ -66,14 +66,14 @@ func clonePod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// passPod is the Pod of a trial's pass, which only reads.
+// passPod returns the Pod of a trial's pass, which only reads.
 func passPod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	return clonePod(append([]func(*corev1.Pod){func(p *corev1.Pod) {
 		p.Spec.Containers[0].Args, p.Spec.Containers[0].ReadinessProbe = []string{"trial-pass", "--name=ListDirectory", "--path=a", "--pause=5s"}, nil
 	}}, changes...)...)
 }
 
-// passArgument changes one of its arguments; the fifth is a new one.
+// passArgument changes an argument. Index 4 adds one.
 func passArgument(i int, by string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		container := &p.Spec.Containers[0]

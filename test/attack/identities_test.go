@@ -95,13 +95,13 @@ func (c *cluster) bind(t *testing.T, namespace, role string, subject rbacv1.Subj
 	must(t, c.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}))
 }
 
-// agentToken is the token that a kubelet would mount into a Pod of the agent.
+// agentToken returns the token that a kubelet would mount into a Pod of the agent.
 func (c *cluster) agentToken(t *testing.T, pod string) *rest.Config {
 	t.Helper()
 	return c.withToken(t, v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, c.boundTo(t, v1alpha1.AgentNamespace, pod))
 }
 
-// nodeToken is a token of the agent's account that is bound to a Node and to no Pod.
+// nodeToken returns a token of the agent's account that is bound to a Node and not to a Pod.
 func (c *cluster) nodeToken(t *testing.T, name string) *rest.Config {
 	t.Helper()
 	node := &corev1.Node{}
@@ -122,7 +122,7 @@ func (c *cluster) boundTo(t *testing.T, namespace, name string) *authenticationv
 	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}
 }
 
-// withToken is the access of a service account, by a token that may be bound to a Pod.
+// withToken returns the access of a service account with a token that may be bound to a Pod.
 func (c *cluster) withToken(t *testing.T, namespace, name string, bound *authenticationv1.BoundObjectReference) *rest.Config {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

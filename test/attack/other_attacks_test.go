@@ -130,7 +130,7 @@ func eventOf(name, pod, volume string) *corev1.Event {
 	}
 }
 
-// rollout is the manager laying a rule's options over volumes, with its own rights.
+// rollout is the manager that merges a rule's options into volumes, with its own rights.
 type rollout struct {
 	actor *actor
 	clock *testclock.FakeClock
@@ -162,7 +162,7 @@ func (a *actor) rollOut(options ...v1alpha1.MountOption) rollout {
 	}}
 }
 
-// weaken declares an option against one that a volume has. It is stopped where the volume keeps its own.
+// weaken declares an option that contradicts an option of the volume. The attack is stopped if the volume keeps its option.
 func weaken(own, declared string) func(*actor) error {
 	return func(a *actor) error {
 		pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
@@ -180,7 +180,7 @@ func weaken(own, declared string) func(*actor) error {
 	}
 }
 
-// weakenNothing has another value of the volume's own replaced.
+// weakenNothing replaces another option of the volume.
 func weakenNothing(a *actor) error {
 	pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
 	a.get(pv)
@@ -192,8 +192,8 @@ func weakenNothing(a *actor) error {
 	return nil
 }
 
-// forge has the manager write options into a volume and an attacker write an event that says they cannot be mounted. It is stopped
-// where the manager does not take the options back.
+// forge has the manager write options into a volume, and an attacker write an event about a failed mount. The attack is stopped if the
+// manager keeps the options.
 func forge(pod string, changes ...func(*corev1.Event)) func(*actor) error {
 	return func(a *actor) error {
 		a.t.Helper()

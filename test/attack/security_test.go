@@ -97,7 +97,7 @@ func TestThreatsNameTheirDefenses(t *testing.T) {
 	}
 }
 
-// testNames returns the names of all tests and fuzz targets of the tree.
+// testNames returns the names of all tests and fuzz targets of the repository.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -245,7 +245,7 @@ var programs = []string{
 func commandsOf(list *ast.CompositeLit) [][]string {
 	argv := leading(list.Elts)
 	if len(argv) == 0 || !slices.Contains(programs, argv[0]) || len(argv) > 1 && slices.Contains(programs, argv[1]) {
-		return nil // the second is a list of programs that may run in an image
+		return nil // the second list contains programs that may run in an image
 	}
 	return [][]string{argv}
 }
@@ -299,7 +299,7 @@ func TestTheAgentChangesNoOtherFile(t *testing.T) {
 	}
 }
 
-// fits reports whether a command line matches an entry, whose words in capitals are placeholders.
+// fits reports whether a command line matches an entry. Words in capitals are placeholders.
 func fits(entry, command string) bool {
 	pattern := regexp.MustCompile(`[A-Z]{4,}`).ReplaceAllString(regexp.QuoteMeta(entry), ".*")
 	return regexp.MustCompile(`^` + pattern + `( .*)?$`).MatchString(command)

@@ -90,8 +90,8 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// install creates what config/default and the guardrails render. The webhooks' configurations come last, at an address of this
-// machine, and are served with the manager's own token.
+// install creates the objects of config/default and the guardrails. It creates the webhooks' configurations last, at an address of this
+// machine. The webhooks run with the manager's token.
 func (c *cluster) install(t *testing.T) {
 	t.Helper()
 	site := &envtest.WebhookInstallOptions{}
@@ -131,7 +131,7 @@ func (c *cluster) aggregateRoles(t *testing.T) {
 	t.Helper()
 	var roles rbacv1.ClusterRoleList
 	must(t, c.admin.List(t.Context(), &roles))
-	for range 2 { // edit is made of view, too
+	for range 2 { // edit aggregates view
 		for i := range roles.Items {
 			role := &roles.Items[i]
 			if role.AggregationRule == nil {
@@ -199,7 +199,7 @@ func waitFor(t *testing.T, is func() bool) bool {
 	return err == nil
 }
 
-// giveCertificates changes the roles to those of the installation with cert-manager.
+// giveCertificates replaces the roles with the roles of the installation with cert-manager.
 func (c *cluster) giveCertificates(t *testing.T, manager *actor) {
 	t.Helper()
 	for _, object := range render(t, "guardrails", "cert-manager") {
@@ -213,7 +213,7 @@ func (c *cluster) giveCertificates(t *testing.T, manager *actor) {
 	await(t, "the roles to count", func() bool { return apierrors.IsForbidden(onlyTry(askedAboutPods)(manager.as(t))) })
 }
 
-// render builds config/default with components. kustomize takes no absolute paths.
+// render builds config/default with components. kustomize rejects absolute paths.
 func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

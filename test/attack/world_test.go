@@ -62,7 +62,7 @@ func (k *kept) create(t *testing.T, c client.Client) {
 	t.Helper()
 	object := k.object.DeepCopyObject().(client.Object)
 	err := c.Create(t.Context(), object)
-	if apierrors.IsAlreadyExists(err) { // the manifests have it
+	if apierrors.IsAlreadyExists(err) { // the manifests contain it
 		live := k.object.DeepCopyObject().(client.Object)
 		must(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 		live.SetResourceVersion("")
@@ -73,8 +73,8 @@ func (k *kept) create(t *testing.T, c client.Client) {
 	k.putBack(t, c)
 }
 
-// putBack restores the object. Admission adds a taint to a new Node, so even a new Node needs an update. An object that the API server
-// does not let change back is created again.
+// putBack restores the object. Admission adds a taint to a new Node, so even a new Node needs an update. If the API server rejects the
+// change, the object is recreated.
 func (k *kept) putBack(t *testing.T, c client.Client) {
 	t.Helper()
 	live := k.object.DeepCopyObject().(client.Object)
@@ -254,7 +254,7 @@ func podOf(namespace, name, node, account string) *corev1.Pod {
 	pod.Labels = map[string]string{"app": name}
 	pod.Spec.NodeName, pod.Spec.ServiceAccountName = node, account
 	pod.Spec.Containers = []corev1.Container{containerOf()}
-	if account != "" { // as admission adds it; otherwise no kubelet can request a token
+	if account != "" { // the label that admission adds; without it no kubelet can request a token
 		pod.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
 		}}}}
@@ -341,7 +341,7 @@ func profileOf(name string, changes ...func(*v1alpha1.StorageClientProfile)) *v1
 	return profile
 }
 
-// automatic is a profile whose reboots an approver has made automatic.
+// automatic returns a profile whose reboots an approver has made automatic.
 func automatic(name string, restoreReboot bool) *v1alpha1.StorageClientProfile {
 	return profileOf(name, func(p *v1alpha1.StorageClientProfile) {
 		p.Finalizers = []string{v1alpha1.Finalizer}

@@ -31,7 +31,7 @@ var _ = Describe("Metrics of the agents", func() {
 				DeferCleanup(func() { Expect(k8s.Delete(ctx, object)).To(Succeed()) })
 			}
 		}
-		// The agent's own token, as everywhere: it must not be what the API server is asked with.
+		// The agent uses its own token. This token must not reach the API server.
 		config := rest.AnonymousClientConfig(restConfig)
 		config.BearerToken = unboundToken()
 		authorizer, err := metrics.NewAuthorizer(config, clock.RealClock{})

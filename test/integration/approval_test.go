@@ -27,7 +27,7 @@ var _ = Describe("The approval of reboots", func() {
 
 	BeforeEach(func() {
 		author, approver, editor = userWith("storage-client-profile-author", "patch"), userWith(v1alpha1.ApproverRole, "approve"), userWith("storage-client-profile-editor", "approve")
-		// A policy takes a moment to be compiled after its creation.
+		// The API server needs a moment to compile a new policy.
 		Eventually(func() error {
 			return author.Create(ctx, automatic("early"), client.DryRunAll)
 		}).Should(MatchError(ContainSubstring(askAnApprover)))
@@ -195,7 +195,7 @@ func mergePatch(c client.Client, profile, patch string) error {
 	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// userWith acts as a user of the role's name who has that ClusterRole and no other, once the API server grants the verb.
+// userWith returns a client of a user with the name of the role and only that ClusterRole. It waits until the API server grants the verb.
 func userWith(role, verb string) client.WithWatch {
 	GinkgoHelper()
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "user-" + role}}
@@ -206,7 +206,7 @@ func userWith(role, verb string) client.WithWatch {
 	config := rest.CopyConfig(restConfig)
 	config.Impersonate = rest.ImpersonationConfig{UserName: role}
 	c := clientFor(config)
-	// The authorizer takes a moment to see a binding; every user asks what he may do.
+	// The authorizer needs a moment to see a binding; every user queries their own rights.
 	Eventually(func(g Gomega) {
 		review := &authorizationv1.SelfSubjectAccessReview{}
 		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
@@ -218,7 +218,7 @@ func userWith(role, verb string) client.WithWatch {
 	return c
 }
 
-// userWithRule acts as a user who may use these verbs on profiles and no other; "verb/name" is one by name.
+// userWithRule returns a client of a user with only these verbs on profiles. "verb/name" limits a verb to one name.
 func userWithRule(name string, verbs ...string) client.Client {
 	GinkgoHelper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -239,7 +239,7 @@ func userWithRule(name string, verbs ...string) client.Client {
 
 var auditLog string
 
-// auditApprovals has the API server write its audit log of profiles, with the annotations of admission policies.
+// auditApprovals has the API server write an audit log of profiles, with the annotations of admission policies.
 func auditApprovals(arguments *envtest.Arguments) {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
@@ -257,7 +257,7 @@ rules:
 	arguments.Append("audit-policy-file", policy).Append("audit-log-path", auditLog)
 }
 
-// approvalsOf are the approvals of a profile that the audit log tells of, with the API server's answer.
+// approvalsOf returns the approvals of a profile in the audit log, with the API server's response.
 func approvalsOf(profile string) []string {
 	GinkgoHelper()
 	content, err := os.ReadFile(auditLog)

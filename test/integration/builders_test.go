@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// nodeBuilder makes a Node. It begins as a Ready Linux worker with the boot ID "boot-1".
+// nodeBuilder builds a Node. It starts as a Ready Linux worker with the boot ID "boot-1".
 type nodeBuilder struct {
 	node  corev1.Node
 	ready corev1.ConditionStatus
@@ -45,12 +45,11 @@ func (b *nodeBuilder) Taint(t corev1.Taint) *nodeBuilder {
 	return b
 }
 
-// ControlPlane makes the Node one of the control plane.
 func (b *nodeBuilder) ControlPlane() *nodeBuilder {
 	return b.Label("node-role.kubernetes.io/control-plane", "")
 }
 
-// Create creates the Node and returns it as the server has it.
+// Create creates the Node and returns the stored object.
 func (b *nodeBuilder) Create() *corev1.Node {
 	GinkgoHelper()
 	node, status := b.node.DeepCopy(), b.node.Status
@@ -82,7 +81,7 @@ func reboot(name, bootID string, ready corev1.ConditionStatus) {
 	Expect(k8s.Status().Update(ctx, node)).To(Succeed())
 }
 
-// profileBuilder makes a StorageClientProfile. It begins as one that selects every worker and declares nothing.
+// profileBuilder builds a StorageClientProfile. It starts without settings, and selects every worker.
 type profileBuilder struct{ profile v1alpha1.StorageClientProfile }
 
 func newProfile(name string) *profileBuilder {
@@ -91,7 +90,7 @@ func newProfile(name string) *profileBuilder {
 	return b
 }
 
-// Select adds a label that the profile's nodes carry.
+// Select adds a label to the profile's node selector.
 func (b *profileBuilder) Select(key, value string) *profileBuilder {
 	b.profile.Spec.AllNodes = false
 	metav1.AddLabelToSelector(&b.profile.Spec.NodeSelector, key, value)
@@ -128,7 +127,7 @@ func (b *profileBuilder) RebootPolicy(policy v1alpha1.RebootPolicy) *profileBuil
 	return b
 }
 
-// With changes whatever no other method reaches.
+// With applies any other change.
 func (b *profileBuilder) With(change func(*v1alpha1.StorageClientProfileSpec)) *profileBuilder {
 	change(&b.profile.Spec)
 	return b
@@ -144,7 +143,7 @@ func (b *profileBuilder) tuning() *v1alpha1.NodeTuning {
 // Build returns the profile without creating it.
 func (b *profileBuilder) Build() *v1alpha1.StorageClientProfile { return b.profile.DeepCopy() }
 
-// Create creates the profile and returns it as the server has it.
+// Create creates the profile and returns the stored object.
 func (b *profileBuilder) Create() *v1alpha1.StorageClientProfile {
 	GinkgoHelper()
 	profile := b.Build()
@@ -152,7 +151,7 @@ func (b *profileBuilder) Create() *v1alpha1.StorageClientProfile {
 	return profile
 }
 
-// podBuilder makes a running Pod of a ReplicaSet. Pods are deleted at once: no kubelet takes part.
+// podBuilder builds a running Pod of a ReplicaSet. Pods are deleted immediately, because no kubelet runs.
 type podBuilder struct{ pod corev1.Pod }
 
 func newPod(namespace, name string) *podBuilder {
@@ -177,7 +176,7 @@ func (b *podBuilder) Finalizer(name string) *podBuilder {
 }
 func (b *podBuilder) Bare() *podBuilder { b.pod.OwnerReferences = nil; return b }
 
-// OwnedBy gives the Pod one controller, which need not exist.
+// OwnedBy sets the controller of the Pod. It need not exist.
 func (b *podBuilder) OwnedBy(apiVersion, kind, name string) *podBuilder {
 	b.pod.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(strings.ToLower(kind) + "-" + name), Controller: ptr.To(true),
@@ -193,10 +192,10 @@ func (b *podBuilder) Claim(name string) *podBuilder {
 	return b
 }
 
-// With changes whatever no other method reaches.
+// With applies any other change.
 func (b *podBuilder) With(change func(*corev1.Pod)) *podBuilder { change(&b.pod); return b }
 
-// Create creates the Pod, with Ready=True where it runs, and returns it as the server has it.
+// Create creates the Pod and returns the stored object. A running Pod is Ready.
 func (b *podBuilder) Create() *corev1.Pod {
 	GinkgoHelper()
 	pod, status := b.pod.DeepCopy(), b.pod.Status
@@ -209,7 +208,7 @@ func (b *podBuilder) Create() *corev1.Pod {
 	return pod
 }
 
-// agentPod makes the node agent's Pod on a node, Ready, which is what makes the agent count as alive.
+// agentPod returns a Ready agent Pod on a node, so that the agent counts as alive.
 func agentPod(node string) *corev1.Pod {
 	GinkgoHelper()
 	return newPod(v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet+"-"+node).On(node).
@@ -219,7 +218,7 @@ func agentPod(node string) *corev1.Pod {
 		Create()
 }
 
-// volumeBuilder makes a PersistentVolume. It begins as one of an in-tree NFS server without a class.
+// volumeBuilder builds a PersistentVolume. It starts as an in-tree NFS volume without a class.
 type volumeBuilder struct{ volume corev1.PersistentVolume }
 
 func newVolume(name string) *volumeBuilder {
@@ -252,21 +251,20 @@ func (b *volumeBuilder) Options(options ...string) *volumeBuilder {
 	return b
 }
 
-// CSI makes it a volume of a CSI driver instead.
+// CSI changes it to a volume of a CSI driver.
 func (b *volumeBuilder) CSI(driver string, attributes map[string]string) *volumeBuilder {
 	b.volume.Spec.NFS = nil
 	b.volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: b.volume.Name, VolumeAttributes: attributes}
 	return b
 }
 
-// Claim names the claim that the volume is bound to.
+// Claim sets the claim that the volume is bound to.
 func (b *volumeBuilder) Claim(namespace, name string) *volumeBuilder {
 	b.volume.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name}
 	return b
 }
 
-// Create creates the PersistentVolume and returns it as the server has it. Other options, such as client.FieldOwner,
-// are handed on.
+// Create creates the PersistentVolume and returns the stored object. It passes on other options, such as client.FieldOwner.
 func (b *volumeBuilder) Create(options ...client.CreateOption) *corev1.PersistentVolume {
 	GinkgoHelper()
 	volume := b.volume.DeepCopy()
@@ -274,8 +272,8 @@ func (b *volumeBuilder) Create(options ...client.CreateOption) *corev1.Persisten
 	return volume
 }
 
-// agentReports writes a StorageClientNode's status as its agent would: by default every setting is in force, under the
-// Node's present boot ID. The change, which may be nil, comes last.
+// agentReports writes a StorageClientNode's status as its agent would. By default every setting is effective in the Node's current boot.
+// Then it applies the change, which may be nil.
 func agentReports(node string, change func(*v1alpha1.StorageClientNodeStatus)) *v1alpha1.StorageClientNode {
 	GinkgoHelper()
 	owner, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
@@ -314,7 +312,7 @@ func inForce(settings []v1alpha1.NodeSetting) []v1alpha1.SettingStatus {
 	return states
 }
 
-// rebootDue is a change for agentReports: the settings with these keys are staged and wait for a boot.
+// rebootDue returns a change for agentReports: the settings with these keys are staged and require a reboot.
 func rebootDue(keys ...string) func(*v1alpha1.StorageClientNodeStatus) {
 	return func(status *v1alpha1.StorageClientNodeStatus) {
 		status.RebootRequired, status.RebootRequiredBy = true, keys

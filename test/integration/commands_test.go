@@ -19,8 +19,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// What a reader copies is run by a shell, with kubectl and the plugin, in a cluster that has something to show for each command: a
-// path, a column or a filter that is misspelt shows nothing.
+// A shell runs the documented commands, with kubectl and the plugin. The cluster has output for each command, so a wrong path, column or
+// filter fails the test.
 var _ = Describe("The documentation's commands", func() {
 	It("return output, or are accepted by the API server", func() {
 		needAProfileThatShowsAll()
@@ -37,7 +37,7 @@ var _ = Describe("The documentation's commands", func() {
 			var complaints strings.Builder
 			shell.Stderr = &complaints
 			output, err := shell.Output()
-			// What goes to a file shows nothing.
+			// A command that redirects its output prints nothing.
 			if quiet := strings.Contains(entry.command, " > "); err != nil || !quiet && !shows(string(output)) {
 				problems = append(problems, fmt.Sprintf("%s: %s: %v\n%s%s", entry.page, entry.command, err, output, complaints.String()))
 			}
@@ -49,7 +49,7 @@ var _ = Describe("The documentation's commands", func() {
 
 type documentedCommand struct{ page, command string }
 
-// documentedCommands are the commands of all shell blocks, each once, without their comments.
+// documentedCommands returns the commands of all shell blocks, each once, without comments.
 func documentedCommands() []documentedCommand {
 	GinkgoHelper()
 	var commands []documentedCommand
@@ -70,11 +70,11 @@ func documentedCommands() []documentedCommand {
 
 var (
 	shellFence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
-	// comment begins a line or follows a blank; no jsonpath or jq of the pages has a # after one.
+	// comment starts a line or follows a space. No jsonpath or jq expression in the pages contains # after a space.
 	comment = regexp.MustCompile(`(^|\s+)#.*`)
 )
 
-// commandsOf joins lines as long as a quote is open.
+// commandsOf joins lines while a quote is open.
 func commandsOf(block string) []string {
 	var commands []string
 	open := ""
@@ -92,7 +92,7 @@ func commandsOf(block string) []string {
 	return commands
 }
 
-// elsewhere are commands that need more than an API server, and what plays them.
+// elsewhere contains the commands that need more than an API server, each with the test that covers it or the missing program.
 var elsewhere = map[string]string{
 	"make ":       "Makefile",
 	"docker ":     "needs a container runtime",
@@ -109,7 +109,7 @@ var elsewhere = map[string]string{
 	"kubectl -n storage-client-agent logs ":                              "needs a kubelet",
 }
 
-// notHere says why a command is not run by this spec, or nothing.
+// notHere returns the reason to skip a command, empty if this spec runs it.
 func notHere(command string) string {
 	for beginning, reason := range elsewhere {
 		if strings.HasPrefix(command, beginning) {
@@ -127,7 +127,7 @@ func notHere(command string) string {
 
 const theProfile, theNode, theVolume = "azure-files-large-directories", "node-1", "share"
 
-// asTyped puts the reader's own names in, and leaves the cluster as it is: commands that write are dry runs of the server.
+// asTyped replaces the placeholders in a command. Commands that write become dry runs, so the cluster is unchanged.
 func asTyped(command string) string {
 	command = regexp.MustCompile(`\b(PROFILE|NAME)\b`).ReplaceAllString(command, theProfile)
 	command = regexp.MustCompile(`([ =])NODE\b`).ReplaceAllString(command, "${1}"+theNode)
@@ -136,7 +136,7 @@ func asTyped(command string) string {
 	return strings.ReplaceAll(command, " --watch", "")
 }
 
-// shows is whether the output has more than blanks and the headings of a table.
+// shows reports whether the output contains more than spaces and table headings.
 func shows(output string) bool {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	if heading := regexp.MustCompile(`^[A-Z][A-Z0-9 -]*$`); heading.MatchString(lines[0]) {
@@ -146,7 +146,7 @@ func shows(output string) bool {
 	return strings.Trim(text, " \t\n:") != "" && !strings.Contains(output, "<error>")
 }
 
-// atTheReadersDesk is a directory with the files that pages speak of, and an environment with kubectl and its plugin.
+// atTheReadersDesk returns a directory with the files that the pages mention, and an environment with kubectl and its plugin.
 func atTheReadersDesk() (string, []string) {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
@@ -166,8 +166,8 @@ func atTheReadersDesk() (string, []string) {
 	return dir, append(os.Environ(), "KUBECONFIG="+kubeconfig(), "PATH="+path, "HOME="+dir)
 }
 
-// needAProfileThatShowsAll makes a cluster in which every documented filter finds something: one node with an agent and all troubles at
-// once, and one whose agent is silent.
+// needAProfileThatShowsAll creates a cluster in which every documented filter finds an object. One node has an agent and all problems at
+// once, the other a silent agent.
 func needAProfileThatShowsAll() {
 	GinkgoHelper()
 	newNode(theNode).Label("pool", "eda").Create()
@@ -201,7 +201,7 @@ func needAProfileThatShowsAll() {
 	DeferCleanup(func() { deleteNow(event) })
 }
 
-// allTroubles is a report with something for each filter of the runbooks.
+// allTroubles sets a status with a result for each filter of the runbooks.
 func allTroubles(status *v1alpha1.StorageClientNodeStatus) {
 	rebootDue("kernelArgument/ihash_entries")(status)
 	for i := range status.Settings {

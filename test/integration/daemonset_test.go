@@ -22,8 +22,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// The golden files are what the managers of earlier releases applied, which kept this DaemonSet themselves: with none of their
-// flags for the agent, and with all of them.
+// In earlier releases the manager applied this DaemonSet. The golden files contain its output: without any agent flags, and with all of
+// them.
 const (
 	plainAgent  = "agent-plain.golden.yaml"
 	shapedAgent = "agent-shaped.golden.yaml"
@@ -51,7 +51,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		return withImage(find(renderDocumentedOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "storageclient/node-agent:dev")
 	}
 
-	// A release that brings the architectures brings another image as well, which replaces each agent once anyway.
+	// A release that adds architectures also has a new image, which replaces each agent once anyway.
 	DescribeTable("takes over the running DaemonSet, adds the architectures and makes no other change",
 		func(golden string, daemonSet func() *unstructured.Unstructured, apply func(*unstructured.Unstructured) (string, error)) {
 			before := runAsEarlierManager(golden)
@@ -108,7 +108,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(output).To(ContainSubstring("1 profile: p"))
 		Expect(getAgentDaemonSet().DeletionTimestamp).To(BeNil())
 
-		// A manager that was ended before it had taken its label off.
+		// An earlier manager stopped before it removed its label.
 		tried := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "tried", Labels: map[string]string{v1alpha1.TrialLabel: v1alpha1.True, "kept": "true"}}}
 		Expect(k8s.Create(ctx, tried)).To(Succeed())
 		DeferCleanup(func() { Expect(client.IgnoreNotFound(k8s.Delete(ctx, tried))).To(Succeed()) })
@@ -151,7 +151,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 			case object.GetNamespace() == v1alpha1.AgentNamespace && strings.HasPrefix(object.GetKind(), "Role"):
 				output, err := apply(object)
 				Expect(err).NotTo(HaveOccurred(), output)
-				// The API server takes a moment to know of it.
+				// The API server needs a moment to see the change.
 				Eventually(func() bool { return apierrors.IsForbidden(writeBack()) }).Should(BeTrue(), object.GetKind())
 			}
 		}
@@ -168,14 +168,14 @@ var _ = Describe("The agent's DaemonSet", func() {
 	})
 })
 
-// runAsEarlierManager applies what an earlier manager did, in its name.
+// runAsEarlierManager applies the DaemonSet of an earlier manager, under its field manager.
 func runAsEarlierManager(golden string) *appsv1.DaemonSet {
 	GinkgoHelper()
 	Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(readGolden(golden)), client.FieldOwner(v1alpha1.ManagerFieldManager), client.ForceOwnership)).To(Succeed())
 	return getAgentDaemonSet()
 }
 
-// defaulted is what the API server makes of a DaemonSet.
+// defaulted returns a DaemonSet with the API server's defaults.
 func defaulted(object *unstructured.Unstructured) appsv1.DaemonSet {
 	GinkgoHelper()
 	object = object.DeepCopy()
@@ -193,7 +193,7 @@ func getAgentDaemonSet() *appsv1.DaemonSet {
 	return set
 }
 
-// onArchitectures adds what later manifests say of the image.
+// onArchitectures adds the architectures that later manifests declare for the image.
 func onArchitectures(daemonSet *unstructured.Unstructured) *unstructured.Unstructured {
 	GinkgoHelper()
 	terms := []any{map[string]any{"matchExpressions": []any{map[string]any{
@@ -218,7 +218,7 @@ func withImage(daemonSet *unstructured.Unstructured, image string) *unstructured
 	return daemonSet
 }
 
-// kubectlApplies runs the real "kubectl apply" and returns what it said.
+// kubectlApplies runs the real "kubectl apply" and returns its output.
 func kubectlApplies(flags ...string) func(*unstructured.Unstructured) (string, error) {
 	return func(object *unstructured.Unstructured) (string, error) {
 		GinkgoHelper()
@@ -232,7 +232,7 @@ func kubectlApplies(flags ...string) func(*unstructured.Unstructured) (string, e
 	}
 }
 
-// uninstall runs what "make uninstall" does, with a manifest of testdata.
+// uninstall runs the commands of "make uninstall", with a manifest of testdata.
 func uninstall(manifest string, env ...string) (string, error) {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "../../hack/uninstall.sh", filepath.Join("testdata", manifest))
@@ -249,7 +249,7 @@ func readInstallPage() string {
 	return string(text)
 }
 
-// renderDocumentedOverlay builds the example of an overlay in docs/install.md, from this tree.
+// renderDocumentedOverlay builds the example overlay of docs/install.md from this repository.
 func renderDocumentedOverlay() []*unstructured.Unstructured {
 	GinkgoHelper()
 	blocks := regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.*?)```").FindStringSubmatch(readInstallPage())
@@ -257,7 +257,8 @@ func renderDocumentedOverlay() []*unstructured.Unstructured {
 	return renderOverlay(blocks[1])
 }
 
-// renderOverlay builds a kustomization that names parts of config by their address on GitHub, from this tree, with files beside it.
+// renderOverlay builds a kustomization from this repository. The kustomization refers to parts of config by their GitHub address, and may
+// use extra files.
 func renderOverlay(kustomization string, files ...string) []*unstructured.Unstructured {
 	GinkgoHelper()
 	return renderDir(writeOverlay(kustomization, files...))

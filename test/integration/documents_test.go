@@ -71,7 +71,7 @@ func pagePaths() []string {
 	return paths
 }
 
-// block is fenced YAML. A fragment is part of an object, and has a comment above it that says so.
+// block is fenced YAML. A fragment is part of an object, and is marked by a comment above it.
 type block struct {
 	text     string
 	fragment bool
@@ -82,7 +82,7 @@ var (
 	yamlOpening = regexp.MustCompile("(?m)^[ \t>]*(?:```|~~~)[ \t]*(?i:ya?ml)")
 )
 
-// yamlBlocks are the fenced YAML blocks of a Markdown text.
+// yamlBlocks returns the fenced YAML blocks of a Markdown text.
 func yamlBlocks(markdown string) []block {
 	var blocks []block
 	for _, match := range yamlFence.FindAllStringSubmatch(markdown, -1) {
@@ -91,10 +91,10 @@ func yamlBlocks(markdown string) []block {
 	return blocks
 }
 
-// foreign are the groups of others' kinds, which this API server does not have.
+// foreign are the API groups of other projects, which this API server does not serve.
 var foreign = []string{"argoproj.io"}
 
-// tryBlock has the API server try every object of a block, and returns how many profiles there were.
+// tryBlock sends every object of a block to the API server, and returns the number of profiles.
 func tryBlock(b block) int {
 	GinkgoHelper()
 	if b.fragment {
@@ -126,7 +126,7 @@ func tryBlock(b block) int {
 	return profiles
 }
 
-// tryProfiles expects the profiles among the objects to be such as this build would carry out whole, and returns how many there were.
+// tryProfiles expects that this build applies the profiles among the objects completely. It returns their number.
 func tryProfiles(objects []*unstructured.Unstructured) int {
 	GinkgoHelper()
 	others := func(object *unstructured.Unstructured) bool {
@@ -143,7 +143,7 @@ func tryProfiles(objects []*unstructured.Unstructured) int {
 	return len(profiles)
 }
 
-// tryObject has the API server take an object as a dry run: nothing of it stays, so that pages may use a name more than once.
+// tryObject creates an object as a dry run, so that pages may use a name more than once.
 func tryObject(object *unstructured.Unstructured) {
 	GinkgoHelper()
 	strict := client.WithFieldValidation(k8s, "Strict")

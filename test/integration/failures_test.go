@@ -114,7 +114,7 @@ func stalledOf(profile string) metav1.Condition {
 	return *condition
 }
 
-// loseNode plays until a node has its permit, and deletes its Node and what belongs to it. It returns the Node's UID.
+// loseNode runs the story until a node has its permit, and then deletes its Node and dependent objects. It returns the Node's UID.
 func loseNode(s *story, name string) string {
 	GinkgoHelper()
 	for range 20 {

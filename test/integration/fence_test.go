@@ -30,7 +30,7 @@ import (
 	"github.com/storageclient/operator/controllers/fence"
 )
 
-// The specs hold real tokens that the API server signed for a real Pod, as the kubelet would request them.
+// The specs use real tokens that the API server signed for a real Pod, as the kubelet would request them.
 var _ = Describe("The fence around a node agent", func() {
 	const refusedByRBAC = `User "system:serviceaccount:storage-client-agent:storage-client-node-agent" cannot`
 
@@ -48,7 +48,7 @@ var _ = Describe("The fence around a node agent", func() {
 			Expect(k8s.Status().Update(ctx, object)).To(Succeed())
 		}
 		agent = clientWithToken(tokenFor(agentPod("node-1")))
-		// A policy takes a moment to be compiled after its creation.
+		// The API server needs a moment to compile a new policy.
 		Eventually(func() error { return report(agent, "node-2") }).Should(MatchError(ContainSubstring("only its own StorageClientNode")))
 	})
 
@@ -108,7 +108,7 @@ var _ = Describe("The fence around a node agent", func() {
 		}),
 	)
 
-	// docs/upgrade.md: definitions come first.
+	// docs/upgrade.md: install the CustomResourceDefinitions first.
 	It("rejects an agent's report with an unknown field, and drops an unknown field from status.rollout", func() {
 		object := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "node-1"}, "status": map[string]any{"hash": "0123456789abcdef", "later": "x"},
@@ -199,7 +199,7 @@ var _ = Describe("The fence around a node agent", func() {
 
 		It("is effective, and the test leaves no trace", func() {
 			before := findObject("node-1").ResourceVersion
-			// The manager has its rights as soon as the API server has seen the roles.
+			// The manager has its rights when the API server has seen the roles.
 			Eventually(missingFor(manager)).Should(BeEmpty())
 			Expect(findObject("node-1").ResourceVersion).To(Equal(before))
 		})
@@ -300,12 +300,12 @@ var (
 	aBinding = &admissionv1.ValidatingAdmissionPolicyBinding{}
 )
 
-// missingFor asks a fence that was never asked before.
+// missingFor queries a new fence, without cached results.
 func missingFor(config *rest.Config) func() (string, error) {
 	return func() (string, error) { return newFence(clientFor(config), config).Missing(ctx) }
 }
 
-// newFence is the fence as the manager builds it.
+// newFence returns a fence like the manager's.
 func newFence(reader client.Reader, config *rest.Config) *fence.Fence {
 	return &fence.Fence{APIReader: reader, AsAgent: fence.Impersonate(config, scheme, k8s.RESTMapper()), Clock: fakeClock}
 }
@@ -351,7 +351,7 @@ func awaitFence() {
 	Expect(k8s.Delete(context.Background(), probe)).To(Succeed())
 }
 
-// withoutRule is a patch of the agents' policy that takes out the validation that says this.
+// withoutRule returns a patch of the agents' policy that removes the validation with this text.
 func withoutRule(says string) string {
 	content, err := os.ReadFile(filepath.Join(configDir, "agent", "policy.yaml"))
 	if err != nil {
@@ -368,7 +368,7 @@ func withoutRule(says string) string {
 	return fmt.Sprintf(`[{"op":"remove","path":"/spec/validations/%d"}]`, at)
 }
 
-// report writes a node's status as the agent does: a forced apply of what the agent owns.
+// report writes a node's status as the agent does: a forced apply of the agent's fields.
 func report(c client.Client, node string) error {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": node},
@@ -402,7 +402,7 @@ func clientFor(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// managerConfig has the rights of the manager, by a token of its service account, which has to be installed.
+// managerConfig returns a configuration with the manager's rights. It uses a token of the service account, which must be installed.
 func managerConfig() *rest.Config {
 	GinkgoHelper()
 	config := configWithToken(requestToken(v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, nil))
@@ -410,7 +410,7 @@ func managerConfig() *rest.Config {
 	return config
 }
 
-// tokenFor requests the token that a kubelet would mount into the Pod.
+// tokenFor returns a token that a kubelet would mount into the Pod.
 func tokenFor(pod *corev1.Pod) string {
 	GinkgoHelper()
 	return requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})

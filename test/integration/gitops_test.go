@@ -16,12 +16,12 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// updateStates in the environment writes the states anew; the messages in health_test.yaml then have to follow.
+// updateStates is an environment variable that rewrites the states. Then update the messages in health_test.yaml too.
 const updateStates = "UPDATE_STATES"
 
 var statesDir = filepath.Join(configDir, "argocd", "resource_customizations", "tuning.storageclient.dev", "StorageClientProfile", "testdata")
 
-// state is a profile as Git's tools see it, with all times at one moment and without what every run has anew.
+// state returns a profile as GitOps tools see it. All times are equal, and fields that differ in each run are removed.
 func state(name string) string {
 	GinkgoHelper()
 	profile := &unstructured.Unstructured{}
@@ -54,7 +54,7 @@ func stopClocks(value any) {
 	}
 }
 
-// expectState compares a profile with the file that Argo CD's script and kstatus are held against.
+// expectState compares a profile with the file that tests Argo CD's script and kstatus.
 func expectState(profile, file string) {
 	GinkgoHelper()
 	path := filepath.Join(statesDir, file)
@@ -80,7 +80,7 @@ var _ = Describe("The states that GitOps tools evaluate", func() {
 		}
 		newVolume("share").Options("hard").Create()
 		settle := func() { manager.settle([]string{name}, nodes) }
-		// The live canary goes first and soaks.
+		// The live canary is first and soaks.
 		work := func(change func(*v1alpha1.StorageClientNodeStatus)) {
 			GinkgoHelper()
 			for range 4 {

@@ -36,10 +36,10 @@ const (
 	whoMayEdit    = "ask an administrator who can edit ConfigMap storage-client-system/storage-client-guardrails"
 )
 
-// attack is a profile that goes beyond one ceiling of testdata/ceilings.yaml. Its twin differs in the one value.
+// attack is a profile that exceeds one limit of testdata/ceilings.yaml. Its twin differs only in the value.
 type attack struct{ spec, twin, field, value, ceiling string }
 
-// Each attack in turn; the message names field, value and ceiling.
+// The message of each attack names field, value and limit.
 var attacks = map[string]attack{
 	"a sysctl that is not listed":             {sysctl("kernel.panic", "10"), sysctl("vm.dirty_ratio", "10"), "spec.node.sysctls[kernel.panic]", "10", "node.sysctls.allowed is net.core.*, net.ipv4.tcp_rmem"},
 	"a sysctl that only begins like one":      {sysctl("vm.dirty_ratio_x", "10"), sysctl("vm.dirty_ratio", "10"), "spec.node.sysctls[vm.dirty_ratio_x]", "10", "node.sysctls.allowed is"},
@@ -136,8 +136,8 @@ var attacks = map[string]attack{
 	"reboots to restore":                 {rollout(`reboot: {restoreReboot: true}`), rollout(`reboot: {restoreReboot: false}`), "spec.rollout.reboot.restoreReboot", "true", "rollout.reboot.restoreReboot.allowed is false"},
 }
 
-// ceilingOf names for every field of spec the ceilings that bound it, or says why there is none. A field that is not here fails
-// a spec: whoever adds one decides.
+// ceilingOf maps every field of spec to its limits, or to the reason for having none. A missing field fails a spec, so its author must
+// decide.
 var ceilingOf = map[string]string{
 	"allNodes":            "none: whose nodes they are is for who grants the right to write profiles",
 	"deletionPolicy":      "none: neither sets anything new",
@@ -351,7 +351,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			Expect(patch(`{"metadata":{"labels":{"a":"b"},"finalizers":["a.example/b","` + v1alpha1.Finalizer + `"]}}`)).To(Succeed())
 			Expect(k8s.Status().Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`)))).To(Succeed())
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
-			// What a profile that is being deleted says still decides how its nodes are drained and rebooted.
+			// The spec of a deleted profile still controls how its nodes are drained and rebooted.
 			expectRefused(patch(`{"spec":{"rollout":{"reboot":{"restoreReboot":true}}}}`), "spec.rollout.drain.force is true")
 			Expect(patch(`{"metadata":{"finalizers":null}}`)).To(Succeed())
 			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
@@ -374,7 +374,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 				WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 			for _, key := range []string{"node.kernelModules.allowed", "mountOptions.forbidden", "volumes.claimNamespaces.allowed"} {
 				setCeilings(wideCeilings(lines, beginnings, key))
-				// A thousand findings may cost too much to tell; they are refused all the same.
+				// The message for a thousand findings may exceed the cost limit; the profile is rejected all the same.
 				Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).WithTimeout(patience.Of(time.Minute)).
 					Should(MatchError(Or(ContainSubstring(", but "+key+" "), ContainSubstring("actual cost limit exceeded"))))
 			}
@@ -455,7 +455,7 @@ var _ = Describe("The guardrails' manifests", func() {
 	})
 })
 
-// defaultEntries are fields that are absent, with a ceiling at the default of the code and one that is a little stricter.
+// defaultEntries returns absent fields, each with a limit at the default of the code and with a slightly stricter limit.
 func defaultEntries() []TableEntry {
 	profile := &v1alpha1.StorageClientProfileSpec{Volumes: []v1alpha1.VolumeRule{{}, {}}}
 	spec := profile.WithDefaults()
@@ -557,7 +557,7 @@ func installGuardrails(name string) {
 	}
 }
 
-// removeGuardrails deletes the policies and waits until the API server no longer asks them.
+// removeGuardrails deletes the policies and waits until the API server no longer applies them.
 func removeGuardrails() {
 	GinkgoHelper()
 	for _, object := range readManifests(filepath.Join(configDir, guardrailsDir, "policy.yaml")) {
@@ -573,8 +573,8 @@ func ceilings(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: guardrails}, Data: data}
 }
 
-// setCeilings writes the ConfigMap, and before it one that refuses every spec: once the API server has seen that, no spec
-// passes or fails by the ceilings of another test. It sees the second write a moment later.
+// setCeilings writes the ConfigMap. Before, it writes limits that reject every spec and waits for them, so that no limits of another test
+// apply. The API server sees the second write a moment later.
 func setCeilings(data map[string]string) {
 	GinkgoHelper()
 	marks++
@@ -584,7 +584,7 @@ func setCeilings(data map[string]string) {
 	writeCeilings(data)
 }
 
-// marks counts the ConfigMaps that were written to refuse every spec.
+// marks counts the ConfigMaps that reject every spec.
 var marks int
 
 func writeCeilings(data map[string]string) {
@@ -609,7 +609,7 @@ func shippedCeilings() map[string]string {
 	return shipped.Data
 }
 
-// documentedCeilings are the ceilings that docs/guardrails.md lists, each with its example.
+// documentedCeilings returns the limits that docs/guardrails.md lists, each with its example.
 func documentedCeilings() map[string]string {
 	GinkgoHelper()
 	content, err := os.ReadFile(filepath.Join(configDir, "..", "docs", "guardrails.md"))
@@ -631,20 +631,20 @@ func readCeilings(path string) map[string]string {
 	return data
 }
 
-// expectBeyond expects a refusal that says what was found and who may change the ceiling.
+// expectBeyond expects a denial with the finding, and with the users who may change the limit.
 func expectBeyond(spec, finding string) {
 	GinkgoHelper()
 	Eventually(func() error { return createShape("StorageClientProfile", spec) }).WithPolling(50 * time.Millisecond).
 		Should(MatchError(And(ContainSubstring("denied request: "), ContainSubstring(finding), ContainSubstring(whoMayEdit))))
 }
 
-// expectWithin expects that the ceilings let a spec pass as soon as the API server has seen them.
+// expectWithin expects that the limits admit a spec after the API server has seen them.
 func expectWithin(spec string) {
 	GinkgoHelper()
 	Eventually(func() error { return createShape("StorageClientProfile", spec) }).WithPolling(50 * time.Millisecond).Should(Succeed())
 }
 
-// variable is the expression of a policy's variable.
+// variable returns the expression of a policy's variable.
 func variable(policy, name string) string {
 	GinkgoHelper()
 	variables, _, _ := unstructured.NestedSlice(find(readManifests(filepath.Join(configDir, guardrailsDir, "policy.yaml")), "ValidatingAdmissionPolicy", policy).Object, "spec", "variables")
@@ -657,7 +657,7 @@ func variable(policy, name string) string {
 	return ""
 }
 
-// fieldPaths are the paths of all fields below a schema that hold a value; label selectors and maps count as one.
+// fieldPaths returns the paths of all fields below a schema that hold a value. Label selectors and maps count as one field.
 func fieldPaths(path string, schema map[string]any) []string {
 	properties, _ := schema["properties"].(map[string]any)
 	if _, selector := properties["matchLabels"]; selector {
@@ -694,12 +694,12 @@ func filesystem(second string) string {
 
 const withinAll = "selector: {drivers: [nfs.csi.k8s.io], storageClassNames: [anf], claimNamespaces: [eda]}"
 
-// rule is a profile whose second rule for volumes has these fields.
+// rule returns a profile whose second volume rule has these fields.
 func rule(fields string) string {
 	return with("volumes: [{name: first, " + withinAll + "}, {name: second, " + withinAll + ", " + fields + "}]")
 }
 
-// volumeRule is a profile whose second rule for volumes has this selector.
+// volumeRule returns a profile whose second volume rule has this selector.
 func volumeRule(selector string) string {
 	return with("volumes: [{name: first, " + withinAll + "}, {name: second, selector: {" + selector + "}}]")
 }
@@ -707,7 +707,7 @@ func volumeRule(selector string) string {
 // longOption is the name of every mount option of everyGuardedBound; an option has at most 128 characters.
 var longOption = strings.Repeat("o", 108)
 
-// everyGuardedBound is a profile that has as many of all that ceilings bound as the API takes.
+// everyGuardedBound returns a profile with the maximum number of elements in every field that limits cover.
 func everyGuardedBound() string {
 	long := strings.Repeat("n", 50)
 	nested := func(format string) string { return strings.ReplaceAll(format, "%", "%%") }
@@ -724,8 +724,8 @@ func everyGuardedBound() string {
 		"volumes: [" + list(32, "{name: r%d, selector: "+nested(selector)+", readAheadKiB: 1048576, mountOptions: "+nested(options)+"}") + "]")
 }
 
-// wideCeilings are ceilings of so many lines each, some of them with a *. The last is what lets everyGuardedBound pass. The one with this
-// key has another last line, that lets nothing pass.
+// wideCeilings returns limits with this number of lines each, some of them with a *. The last line admits everyGuardedBound. For the
+// given key, the last line differs and rejects it.
 func wideCeilings(lines, beginnings int, strict string) map[string]string {
 	long := strings.Repeat("n", 50)
 	wide := map[string]string{"rollout.drain.force.allowed": "false"}

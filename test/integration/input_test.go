@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// wrong is a mistake in a profile, and what its author has to be told: the field, the value and the remedy.
+// wrong is a mistake in a profile. Its author must see the field, the value and the remedy.
 type wrong struct {
 	name  string
 	spec  func(*v1alpha1.StorageClientProfileSpec)
@@ -47,7 +47,7 @@ func inArguments(argument string) func(*v1alpha1.StorageClientProfileSpec) {
 	}
 }
 
-// told matches a text that names the field, the value and the remedy.
+// explained matches a text that names the field, the value and the remedy.
 func (w wrong) told() OmegaMatcher {
 	return And(ContainSubstring(w.field), ContainSubstring(w.value), ContainSubstring(w.cure))
 }
@@ -56,7 +56,7 @@ var _ = Describe("A mistake in a profile", func() {
 	var manager keeper
 	const node, volume = "a", "pv"
 
-	// good is in force on the node and on the volume when a mistake is made.
+	// good is effective on the node and on the volume before each mistake.
 	good := func(name string) *v1alpha1.StorageClientProfile {
 		return newProfile(name).Sysctl("net.core.rmem_max", "16777216").Volumes(nfsRule("nconnect=4")).Build()
 	}

@@ -18,7 +18,7 @@ import (
 
 func intOrString(text string) intstr.IntOrString { return intstr.Parse(text) }
 
-// retryUpdate changes a profile as a user would, whoever else writes to it.
+// retryUpdate changes a profile as a user would, and retries on conflicts.
 func retryUpdate(name string, change func(*v1alpha1.StorageClientProfile)) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		object := &v1alpha1.StorageClientProfile{}
@@ -30,7 +30,7 @@ func retryUpdate(name string, change func(*v1alpha1.StorageClientProfile)) error
 	})
 }
 
-// setAnnotation sets an annotation to a JSON value; null takes it off.
+// setAnnotation sets an annotation to a JSON value; null removes it.
 func setAnnotation(object client.Object, key, value string) {
 	GinkgoHelper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value)
@@ -41,7 +41,7 @@ func setAnnotation(object client.Object, key, value string) {
 // cutLast splits off the description after " on ".
 func cutLast(text string) (key, where string, found bool) { return strings.Cut(text, " on ") }
 
-// staleReads is a client whose StorageClientNode has changed by the time that it is patched.
+// staleReads returns a client whose StorageClientNode changes before each patch.
 func staleReads(change func()) client.WithWatch {
 	return interceptor.NewClient(k8s, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {

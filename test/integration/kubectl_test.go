@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// What people see who have no plugin.
+// The output of kubectl for users without the plugin.
 var _ = Describe("kubectl", func() {
 	kubectl := func(args ...string) string {
 		GinkgoHelper()

@@ -24,7 +24,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume"
 )
 
-// cached reads as the manager's cache does, whose lists and watches its roles grant, and writes as the manager.
+// cached reads like the manager's cache, through the lists and watches that its roles grant. It writes as the manager.
 func cached(manager client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(manager, interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
@@ -33,7 +33,7 @@ func cached(manager client.WithWatch) client.WithWatch {
 	})
 }
 
-// The specs hold a real token of the manager's service account, with the roles of config/rbac and nothing else.
+// The specs use a real token of the manager's service account, with only the roles of config/rbac.
 var _ = Describe("What the manager may write", func() {
 	var manager client.WithWatch
 
@@ -130,7 +130,7 @@ var _ = Describe("What the manager may write", func() {
 		})
 	})
 
-	// A write of the shape that the code's writes have, and one beside each that must not pass.
+	// Writes of the same shape as the code's writes, each with a similar write that must be rejected.
 	Context("on Nodes", func() {
 		BeforeEach(func() {
 			newNode("a").Label("example.com/theirs", "x").Annotate("example.com/theirs", "x").
@@ -319,7 +319,7 @@ var _ = Describe("What the manager may write", func() {
 
 		DescribeTable("rejects",
 			func(body, why string) { expectRefused(patch(manager, "storageclientprofiles", body), why) },
-			// The policy on approvals refuses these, too, and which of two is named is open.
+			// The policy on approvals rejects these too; the API server may name either policy.
 			Entry("an approval by annotation", `{"metadata":{"annotations":{"tuning.storageclient.dev/approved-plan":"0123"}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
 			Entry("an approval in spec", `{"spec":{"rollout":{"reboot":{"approvedPlan":"0123"}}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
 			Entry("that it is paused", `{"spec":{"paused":true}}`, "may not change the spec"),
@@ -337,7 +337,7 @@ var _ = Describe("What the manager may write", func() {
 			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"a": "b"}}
 		}
 
-		// The policy is asked alone, whatever the roles say.
+		// Roles do not matter here: only the policy is tested.
 		BeforeEach(func() {
 			role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: "all-configmaps"}}
 			role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"update"}}}
@@ -416,13 +416,13 @@ var _ = Describe("What the manager may write", func() {
 
 const anOwner = `{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"u"}`
 
-// kinds are what patch knows.
+// kinds maps the resources that patch supports to their types.
 var kinds = map[string]client.Object{
 	"nodes": &corev1.Node{}, "persistentvolumes": &corev1.PersistentVolume{},
 	"storageclientnodes": &v1alpha1.StorageClientNode{}, "storageclientprofiles": &v1alpha1.StorageClientProfile{},
 }
 
-// patch patches the object "a": a Node strategically, as much of the manager's code does, everything else by merge.
+// patch patches the object "a": a strategic merge for Nodes, as in much of the manager's code, and a merge patch for the others.
 func patch(c client.Client, resource, body string, options ...client.PatchOption) error {
 	name, status := strings.CutSuffix(resource, "/status")
 	object := kinds[name].DeepCopyObject().(client.Object)

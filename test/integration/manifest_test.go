@@ -161,7 +161,7 @@ var _ = Describe("The manifests", func() {
 				Expect(rule.Resources).NotTo(ContainElement(Or(HavePrefix("*"), Equal("replicationcontrollers"), Equal("podtemplates"))), "%v", rule)
 				Expect(rule.Verbs).NotTo(ContainElement(Or(Equal("*"), Equal("escalate"), Equal("bind"))), "%v", rule)
 				if slices.Contains(rule.Verbs, "impersonate") {
-					// The fence is tried as an agent with a node's name, by dry runs: config/agent/policy.yaml admits nothing else.
+					// The manager tests the fence as an agent with a node's name, by dry runs: config/agent/policy.yaml admits only those.
 					agent := rbacv1.PolicyRule{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, ResourceNames: []string{v1alpha1.AgentServiceAccount}}
 					node := rbacv1.PolicyRule{Verbs: []string{"impersonate"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"userextras/authentication.kubernetes.io/node-name"}}
 					Expect(rule).To(Or(Equal(agent), Equal(node)))
@@ -199,7 +199,8 @@ var _ = Describe("The manifests", func() {
 					Expect(failurePolicy).To(Equal("Fail"), object.GetName())
 					binding := find(objects, "ValidatingAdmissionPolicyBinding", object.GetName())
 					bound := map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}
-					// A missing parameter refuses everybody, whatever matchConditions say: only where nobody else has anything.
+					// A missing parameter rejects every request, regardless of matchConditions. So parameters are allowed only for kinds that
+					// no other user has.
 					if _, found, _ := unstructured.NestedMap(object.Object, "spec", "paramKind"); found {
 						where, _, _ := unstructured.NestedStringMap(object.Object, "spec", "matchConstraints", "namespaceSelector", "matchLabels")
 						Expect(where).To(Equal(map[string]string{corev1.LabelMetadataName: v1alpha1.TrialNamespace}), object.GetName())
@@ -299,7 +300,7 @@ var _ = Describe("The manifests", func() {
 	})
 })
 
-// kustomizations lists the folders of config that can be built by themselves.
+// kustomizations lists the folders of config that can be built separately.
 func kustomizations() []TableEntry {
 	var entries []TableEntry
 	err := filepath.WalkDir(configDir, func(path string, _ os.DirEntry, err error) error {
@@ -328,7 +329,7 @@ func portsOf(rules []networkingv1.NetworkPolicyIngressRule) []int32 {
 	return ports
 }
 
-// admit has the API server take an object of the manifests as a dry run, unless its kind comes with another program.
+// admit creates an object of the manifests as a dry run, unless another program installs its kind.
 func admit(object *unstructured.Unstructured) {
 	GinkgoHelper()
 	if slices.Contains([]string{"cert-manager.io", "monitoring.coreos.com"}, object.GroupVersionKind().Group) {
@@ -338,7 +339,7 @@ func admit(object *unstructured.Unstructured) {
 		client.FieldOwner("manifests"), client.ForceOwnership)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
 }
 
-// components lists the folders of config/components, with the example of what their users supply.
+// components lists the folders of config/components, with the example of the files that their users supply.
 func components() []TableEntry {
 	var entries []TableEntry
 	dirs, err := filepath.Glob(filepath.Join(configDir, "components", "*"))
@@ -387,7 +388,7 @@ func renderDir(dir string) []*unstructured.Unstructured {
 	return parseManifests(manifests)
 }
 
-// build builds a folder with the kustomize that make has built.
+// build builds a folder with the kustomize that make has installed.
 func build(dir string) ([]byte, error) {
 	GinkgoHelper()
 	kustomize := os.Getenv("KUSTOMIZE")
@@ -424,7 +425,7 @@ func indexOf(objects []*unstructured.Unstructured, kind, name string) int {
 	return i
 }
 
-// managerRules are the rules of all roles that are bound to the manager.
+// managerRules returns the rules of all roles that are bound to the manager.
 func managerRules(objects []*unstructured.Unstructured) []rbacv1.PolicyRule {
 	GinkgoHelper()
 	rules := rulesOf(objects)
@@ -439,7 +440,7 @@ func rulesOf(objects []*unstructured.Unstructured) []rbacv1.PolicyRule {
 		if !strings.HasSuffix(object.GetKind(), "Role") || !strings.HasPrefix(object.GetName(), v1alpha1.ManagerDeployment) {
 			continue
 		}
-		role := &rbacv1.ClusterRole{} // of which a Role has the fields
+		role := &rbacv1.ClusterRole{} // a Role has the same fields
 		Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role)).To(Succeed())
 		rules = append(rules, role.Rules...)
 	}
@@ -454,7 +455,7 @@ func managerOf(objects []*unstructured.Unstructured) *appsv1.Deployment {
 	return deployment
 }
 
-// architecturesOf are those that a Pod asks for; a second term or expression would ask for something else.
+// architecturesOf returns the required architectures of a Pod. It expects one term with one expression.
 func architecturesOf(podSpec map[string]any) []string {
 	GinkgoHelper()
 	pod := corev1.PodSpec{}

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// errDead is what a process that has died gets from the API server.
+// errDead is the API server's error after the process has died.
 var errDead = errors.New("the process has died")
 
-// mortal is the API access of a process that dies before its nth write: that request and all later ones, reads
-// included, fail with errDead and never reach the server. Reads do not count as writes.
+// mortal is the API access of a process that dies before its nth write. That request and all later requests, including reads, fail with
+// errDead and never reach the server. Reads do not count as writes.
 type mortal struct {
 	// Config and Client share one count.
 	Config *rest.Config
@@ -43,8 +43,7 @@ func newMortal(writes int) *mortal {
 	return m
 }
 
-// Died reports whether the process came to the write that it does not survive. A story that ends without it has been
-// told with every possible death.
+// Died reports whether the process has died. If a story ends without a death, it has run with every possible death.
 func (m *mortal) Died() bool { return m.writes.Load() > m.limit }
 
 func (m *mortal) isDead(method string) bool {

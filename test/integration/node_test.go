@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// keeper is the part of the manager that keeps profiles, and the objects, labels and conditions of nodes.
+// keeper is the part of the manager that handles profiles, and the objects, labels and conditions of nodes.
 type keeper struct {
 	nodes    *node.Reconciler
 	profiles *profile.Reconciler
@@ -49,7 +49,7 @@ func (k keeper) profile(name string) (ctrl.Result, error) {
 	return k.profiles.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
 }
 
-// round looks once at the profiles and then at the nodes, a few seconds after the last time.
+// round reconciles the profiles once and then the nodes, a few seconds after the previous round.
 func (k keeper) round(profiles, nodes []string) error {
 	fakeClock.Step(3 * time.Second)
 	for _, name := range nodes {
@@ -70,7 +70,7 @@ func (k keeper) round(profiles, nodes []string) error {
 	return nil
 }
 
-// noteTuned is what the rollout notes of a node in service: since when it has had its settings.
+// noteTuned writes the rollout's note for a node in service: the time since which it has had its settings.
 func noteTuned(name string) error {
 	object := &v1alpha1.StorageClientNode{}
 	if err := k8s.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
@@ -89,7 +89,7 @@ func noteTuned(name string) error {
 	return k8s.Status().Update(ctx, object)
 }
 
-// settle is enough rounds for everything that does not wait for an agent or for time.
+// settle runs enough rounds for all steps that do not wait for an agent or for time.
 func (k keeper) settle(profiles, nodes []string) {
 	GinkgoHelper()
 	for range 3 {
@@ -139,7 +139,7 @@ func tunedCondition(name string) *corev1.NodeCondition {
 	return nil
 }
 
-// tunedReason is the reason of a node's condition Tuned; empty where it has none.
+// tunedReason returns the reason of a node's condition Tuned, empty if there is none.
 func tunedReason(name string) string {
 	GinkgoHelper()
 	if condition := tunedCondition(name); condition != nil {
@@ -148,7 +148,7 @@ func tunedReason(name string) string {
 	return ""
 }
 
-// agentsWork lets the agents of the nodes carry out what their objects say, where they have one.
+// agentsWork has the agents of the nodes apply their specs, if they have one.
 func agentsWork(nodes ...string) {
 	GinkgoHelper()
 	for _, name := range nodes {
@@ -158,7 +158,7 @@ func agentsWork(nodes ...string) {
 	}
 }
 
-// expectClean expects that nothing of ours is left on a Node.
+// expectClean expects that a Node carries no trace of the operator.
 func expectClean(name string) {
 	GinkgoHelper()
 	object := getNode(name)
@@ -174,7 +174,7 @@ var _ = Describe("Nodes", func() {
 	BeforeEach(func() { manager = newKeeper(k8s) })
 
 	withSysctl := func(name string) *profileBuilder { return newProfile(name).Sysctl("net.core.rmem_max", "16777216") }
-	// noSoak lets all nodes go in one round.
+	// noSoak lets all nodes start in one round.
 	noSoak := func(spec *v1alpha1.StorageClientProfileSpec) {
 		spec.Rollout.Canary = &v1alpha1.Canary{SoakSeconds: new(int32(0))}
 	}

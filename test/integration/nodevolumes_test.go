@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/nodevolumes"
 )
 
-// The agent is simulated: it reports the mounts, and what it judges of them once it has been told.
+// The agent is simulated: it reports the mounts and, after the request, its evaluation of them.
 var _ = Describe("A node's volumes", func() {
 	const name = "a"
 	var manager keeper

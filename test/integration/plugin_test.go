@@ -49,7 +49,7 @@ var _ = Describe("The plugin", Ordered, func() {
 	}
 	const hash = "  node: {kernelArguments: [ihash_entries=16777216]}\n"
 
-	// mayList gives a user the right to list Nodes and what else a plan reads.
+	// mayList gives a user the right to list Nodes and the other resources that a plan reads.
 	mayList := func(user string, resources ...string) {
 		GinkgoHelper()
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "plan-" + user}, Rules: []rbacv1.PolicyRule{
@@ -148,7 +148,7 @@ var _ = Describe("The plugin", Ordered, func() {
 			cmd.Stdout, cmd.Stderr = out, out
 			Expect(cmd.Start()).To(Succeed())
 			Eventually(out.String).Should(ContainSubstring("node-1 "), role)
-			// Without the right to watch, Nodes would only be listed again after half a minute.
+			// Without the right to watch, the cache would list Nodes again only after half a minute.
 			watch, err := user.Watch(ctx, &corev1.NodeList{})
 			Expect(err).NotTo(HaveOccurred(), role)
 			watch.Stop()
@@ -163,7 +163,7 @@ var _ = Describe("The plugin", Ordered, func() {
 	})
 })
 
-// lockedBuffer is written by a process while a spec reads.
+// lockedBuffer is a buffer that a process writes while a spec reads.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer

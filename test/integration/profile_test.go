@@ -34,7 +34,7 @@ func haveCondition(name string, status metav1.ConditionStatus, reason string) go
 	}, Equal(fmt.Sprintf("%s %s", status, reason)))
 }
 
-// withoutFence is a reader of a cluster that has no fence.
+// withoutFence returns a reader of a cluster without a fence.
 func withoutFence() client.Reader {
 	return interceptor.NewClient(k8s, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
@@ -46,7 +46,7 @@ func withoutFence() client.Reader {
 	})
 }
 
-// versions are the resourceVersions of all that a profile may change: any write makes another one.
+// versions returns the resourceVersions of all objects that a profile may change. Every write changes one of them.
 func versions() map[string]string {
 	GinkgoHelper()
 	out := map[string]string{}
@@ -170,7 +170,7 @@ var _ = Describe("Profiles", func() {
 	})
 
 	It("require another approval when the disrupted nodes change, and none when the operator is upgraded", func() {
-		// The hash of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
+		// The hash of earlier releases covered only the settings that require a reboot: see azure-files in nodesettings' hashes.golden.
 		const before = "0705087be39beafe"
 		created := newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, before).Create()
 		tuneNode("p", "a")

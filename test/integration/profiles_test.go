@@ -43,7 +43,7 @@ var _ = Describe("A shipped profile", func() {
 	)
 })
 
-// folders are those among these folders of config that have a kustomization.
+// folders returns the matching folders of config that have a kustomization.
 func folders(patterns ...string) []TableEntry {
 	var entries []TableEntry
 	for _, pattern := range patterns {

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Each role does with the plugin what it is for, and no more.
+// Each role allows its tasks in the plugin, and no others.
 var _ = Describe("The roles for users", Ordered, func() {
 	var binary string
 
@@ -28,7 +28,8 @@ var _ = Describe("The roles for users", Ordered, func() {
 		return string(output), err
 	}
 
-	// rolledOut has a profile with a plan that waits for its approval, over two nodes and a volume that keeps a value of its own.
+	// rolledOut creates a profile with a plan that waits for its approval, over two nodes and a volume. The volume keeps a value that its
+	// owner set.
 	rolledOut := func() string {
 		GinkgoHelper()
 		manager, nodes := newKeeper(k8s), []string{"node-1", "node-2"}
@@ -60,7 +61,7 @@ var _ = Describe("The roles for users", Ordered, func() {
 		} {
 			userWith(role, verb)
 		}
-		// A policy takes a moment to be compiled after its creation.
+		// The API server needs a moment to compile a new policy.
 		Eventually(func() error {
 			_, err := plugin("storage-client-profile-author", "approve", "nobody")
 			return err
@@ -83,7 +84,7 @@ var _ = Describe("The roles for users", Ordered, func() {
 			for _, args := range []string{"status", "get eda", "volumes eda", "diff eda", "node node-1"} {
 				shown, err := plugin(role, strings.Fields(args)...)
 				Expect(err).NotTo(HaveOccurred(), shown)
-				// Names of pods are for those who may list the pods of all namespaces.
+				// Names of pods are visible only to users who may list the pods of all namespaces.
 				missing := strings.ReplaceAll(shown, "names of pods (UIDs are shown instead): list Pods on Node node-1: pods is forbidden", "")
 				Expect(missing).To(And(Not(ContainSubstring("forbidden")), Not(ContainSubstring("you may not"))), role+": "+args)
 			}
@@ -110,7 +111,7 @@ var _ = Describe("The roles for users", Ordered, func() {
 		Expect(profile.ManagedFields).To(ContainElement(And(HaveField("Manager", v1alpha1.PluginFieldManager), HaveField("Operation", metav1.ManagedFieldsOperationUpdate))))
 	})
 
-	// What kubectl's field managers own alone, Flux removes.
+	// Flux removes fields that only kubectl's field managers own.
 	It("own the fields that the plugin sets, also if an earlier plugin set the same", func() {
 		userWith("storage-client-profile-author", "patch")
 		newProfile("eda").Select("agentpool", "eda").Volumes(nfsRule("hard")).Create()

@@ -298,7 +298,7 @@ var _ = Describe("The rollout", func() {
 	})
 })
 
-// pool makes a profile with a boot argument and nodes that have it staged, each with its agent.
+// pool creates a profile with a kernel argument, and nodes that have staged it, each with its agent.
 func pool(nodes ...string) {
 	GinkgoHelper()
 	profile := newProfile("eda").KernelArgument("ihash_entries=16777216").RebootPolicy(v1alpha1.RebootAutomatic).
@@ -321,18 +321,18 @@ func pool(nodes ...string) {
 	}
 }
 
-// story is a rollout with agents and machines that do as they are told.
+// story is a rollout with agents and machines that follow their specs.
 type story struct {
 	reconciler *disruptor.Reconciler
 	recorder   *events.FakeRecorder
 	seen       []string
-	// most is how many nodes were cordoned at a time.
+	// most is the maximum number of nodes that were cordoned at a time.
 	most int
-	// ails are settings that stand as they do before a boot and after it, by node.
+	// ails contains, by node, a setting that has the same status before and after a reboot.
 	ails map[string]v1alpha1.SettingStatus
 }
 
-// declareAilments has the nodes want the settings that ail.
+// declareAilments adds the settings that ail to the specs of the nodes.
 func (s *story) declareAilments() {
 	GinkgoHelper()
 	for name, ail := range s.ails {
@@ -343,7 +343,7 @@ func (s *story) declareAilments() {
 	}
 }
 
-// withAilment reports the setting of a node that ails as it stands.
+// withAilment also reports the current status of a node's setting that ails.
 func (s *story) withAilment(node string, change func(*v1alpha1.StorageClientNodeStatus)) func(*v1alpha1.StorageClientNodeStatus) {
 	return func(status *v1alpha1.StorageClientNodeStatus) {
 		if change != nil {
@@ -357,7 +357,7 @@ func (s *story) withAilment(node string, change func(*v1alpha1.StorageClientNode
 	}
 }
 
-// newStory is a manager whose client reads from c. Past its cache it reads from live.
+// newStory returns a manager whose client reads from c. For live reads it uses live.
 func newStory(c client.Client, live client.Reader) *story {
 	recorder := events.NewFakeRecorder(1000)
 	drains := drain.NewRunner(live, c)
@@ -372,7 +372,7 @@ func newStory(c client.Client, live client.Reader) *story {
 	}}
 }
 
-// pass reconciles once, and lets time go on; agents and machines do not let it wait for long.
+// pass reconciles once and advances the clock. Agents and machines do not delay it for long.
 func (s *story) pass() (ctrl.Result, error) {
 	result, err := s.reconciler.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 	s.reconciler.Drains.Wait()
@@ -388,7 +388,7 @@ func (s *story) passes(count int) {
 	}
 }
 
-// play goes on until every node is up to date, or the manager has died.
+// play runs passes until every node is up to date, or the manager has died.
 func (s *story) play() {
 	GinkgoHelper()
 	for range 60 {
@@ -403,7 +403,7 @@ func (s *story) play() {
 	Fail("the rollout does not come to an end")
 }
 
-// turn is what agents and machines do between two passes. It tells whether all is done.
+// turn runs the agents and machines between two passes. It reports whether all is done.
 func (s *story) turn() bool {
 	GinkgoHelper()
 	nodes, done, cordoned := &corev1.NodeList{}, true, 0
@@ -435,7 +435,7 @@ func (s *story) turn() bool {
 	return done && len(claims()) == 0
 }
 
-// told are the nodes of which events of progress say something.
+// nodesIn returns the nodes that progress events name with this text.
 func (s *story) told(what string) []string {
 	var nodes []string
 	for _, event := range s.emitted() {
@@ -447,7 +447,7 @@ func (s *story) told(what string) []string {
 	return nodes
 }
 
-// emitted are the events so far: type, reason, note.
+// emitted returns the events so far: type, reason, note.
 func (s *story) emitted() []string {
 	for {
 		select {
@@ -467,7 +467,7 @@ func (s *story) reasons() []string {
 	return out
 }
 
-// expectReturned checks that nothing of the rollout is left on a node.
+// expectReturned expects that a node carries no trace of the rollout.
 func expectReturned(name string) {
 	GinkgoHelper()
 	node := getNode(name)
@@ -480,7 +480,7 @@ func expectReturned(name string) {
 	Expect(findObject(name).Spec.RebootPermit).To(BeNil())
 }
 
-// conditions are the maintenance conditions on a Node.
+// conditions returns the maintenance conditions on a Node.
 func conditions(name string) []corev1.NodeConditionType {
 	GinkgoHelper()
 	var out []corev1.NodeConditionType

@@ -75,7 +75,7 @@ var _ = Describe("The shape of a sample", func() {
 	)
 })
 
-// Manager, agent and user have the credentials and roles that a cluster gives them, under all policies. The agent's counters are made up.
+// Manager, agent and user have the credentials and roles of a real cluster, under all policies. The agent's counters are made up.
 var _ = Describe("A trial that observes", func() {
 	const node, user, namespace = "a", "erin", "default"
 	var reconciler *trial.Reconciler
@@ -89,7 +89,7 @@ var _ = Describe("A trial that observes", func() {
 		Expect(err).NotTo(HaveOccurred())
 		clock.Step(2 * time.Second)
 	}
-	// answer has the agent see what it is asked, and answer that with as many GETATTR.
+	// respond has the agent see the request and report this number of GETATTR operations.
 	answer := func(phase v1alpha1.SamplePhase, getattrs int64) {
 		GinkgoHelper()
 		Expect(retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -166,7 +166,7 @@ var _ = Describe("A trial that observes", func() {
 		config := rest.CopyConfig(restConfig)
 		config.Impersonate = rest.ImpersonationConfig{UserName: user}
 		erin = clientFor(config)
-		// The authorizer takes a moment to see a binding.
+		// The authorizer needs a moment to see a binding.
 		Eventually(func() error { return erin.List(ctx, &v1alpha1.StorageClientTrialList{}, client.InNamespace(namespace)) }).Should(Succeed())
 	})
 
@@ -219,7 +219,7 @@ var _ = Describe("A trial that observes", func() {
 	})
 
 	Context("by the plugin", func() {
-		// as lets manager and agent work until the plugin has ended.
+		// as runs manager and agent until the plugin has finished.
 		as := func(getattrs int64) (stdout, stderr string, err error) {
 			GinkgoHelper()
 			cmd := exec.CommandContext(ctx, buildPlugin(), "recommend", "tools", "-n", namespace, "--kubeconfig", kubeconfig(), "--as", user)
@@ -236,7 +236,7 @@ var _ = Describe("A trial that observes", func() {
 			Expect(trials()).To(BeEmpty())
 			return out.String(), complaints.String(), err
 		}
-		// proposed is the one profile that is printed.
+		// proposed returns the only profile in the output.
 		proposed := func(stdout string) *unstructured.Unstructured {
 			GinkgoHelper()
 			_, document, _ := strings.Cut(stdout, "\n---\n")

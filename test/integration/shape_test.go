@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// No webhook runs here: whatever is refused is refused by the CustomResourceDefinition alone.
+// No webhook runs here: the CustomResourceDefinition alone rejects these objects.
 var _ = Describe("The shape of a StorageClientProfile", func() {
 	DescribeTable("is rejected, and the error names the field, for",
 		func(spec, field string) { expectInvalid(createShape("StorageClientProfile", spec), field) },
@@ -217,15 +217,15 @@ var _ = Describe("The shape of a StorageClientNode", func() {
 	})
 })
 
-// shareFields are the fields that hold a number or a percentage.
+// shareFields are the fields that accept a number or a percentage.
 var shareFields = []struct{ name, yaml string }{
 	{"spec.rollout.maxUnavailable", "maxUnavailable: %s"},
 	{"spec.rollout.maxConcurrentLive", "maxConcurrentLive: %s"},
 	{"spec.rollout.volumes.maxPerStep", "volumes: {maxPerStep: %s}"},
 }
 
-// shape returns an object whose spec is the given flow of YAML. It stays unstructured, so that it can hold what our
-// types cannot.
+// shape returns an object whose spec is the given flow of YAML. It is unstructured, so that it can contain values that the Go types do
+// not support.
 func shape(kind, spec string) *unstructured.Unstructured {
 	GinkgoHelper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -274,7 +274,7 @@ func nodeSetting(key, value string) string {
 	return fmt.Sprintf(`{key: %q, value: %q, profile: p, onRemoval: Restore}`, key, value)
 }
 
-// list joins count items; each holds its number where the format says so.
+// list joins count items. A format with a verb gets the number of the item.
 func list(count int, format string) string {
 	items := make([]string, count)
 	for i := range items {
@@ -283,7 +283,7 @@ func list(count int, format string) string {
 	return strings.Join(items, ", ")
 }
 
-// printable returns all of printable ASCII but the characters given.
+// printable returns all printable ASCII characters except the given ones.
 func printable(but string) string {
 	var all strings.Builder
 	for c := ' '; c <= '~'; c++ {
@@ -294,7 +294,7 @@ func printable(but string) string {
 	return all.String()
 }
 
-// everyBound is a profile that is as large as the bounds allow.
+// everyBound returns a profile that is as large as the bounds allow.
 func everyBound() string {
 	option := strings.Repeat("o", 120)
 	rule := `{name: r%d, selector: {drivers: [d]}, mountOptions: [` + strings.ReplaceAll(list(32, option+"%d"), "%", "%%") + `]}`
@@ -304,7 +304,7 @@ func everyBound() string {
 		"volumes: [" + list(32, rule) + "]")
 }
 
-// everyField is a profile that uses each field once.
+// everyField returns a profile that uses each field once.
 func everyField() string {
 	GinkgoHelper()
 	content, err := os.ReadFile("testdata/every-field.yaml")

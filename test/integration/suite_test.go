@@ -1,22 +1,22 @@
 // Package integration runs the controllers against a real API server, without kubelets or built-in controllers.
 //
-// Specs call Reconcile themselves and step the fake clock; nothing polls a controller and nothing sleeps. What a spec
-// finds when it begins:
+// Specs call Reconcile and step the fake clock; no test polls a controller or sleeps. At the start of a spec
+// these variables are set:
 //
 //	ctx        ends with the spec
 //	k8s        an uncached client with all rights; k8s.Status(), client.Apply and Watch work
 //	restConfig the same rights, for code that takes a rest.Config or a clientset
-//	scheme     the client's scheme: Kubernetes' own kinds, CustomResourceDefinitions and ours
-//	fakeClock  starts each spec at the present second, so that it agrees with times that the server sets; Step it
-//	logger     give it to whatever logs: a spec fails when a write conflict or a panic is logged
+//	scheme     the client's scheme: the kinds of Kubernetes, CustomResourceDefinitions and the operator
+//	fakeClock  starts each spec at the current second, so that it agrees with times that the server sets; Step it
+//	logger     pass it to all code that logs: a spec fails if a write conflict or a panic is logged
 //
-// The CustomResourceDefinitions, both namespaces, config/agent with its policy, the manager's policies, and the users' roles with the
-// policy that asks for approvals are installed. Whatever a spec creates
-// is deleted after it, finalizers included: Nodes, Pods, PersistentVolumes, claims, StorageClasses, DaemonSets, budgets,
-// the ConfigMaps, Leases and Secrets of the manager's namespace, and our own kinds.
+// The suite installs the CustomResourceDefinitions, both namespaces and config/agent with its policy. It also installs the manager's
+// policies, and the users' roles with the policy on approvals. All objects that a spec creates
+// are deleted after it, even with finalizers: Nodes, Pods, PersistentVolumes, claims, StorageClasses, DaemonSets, budgets,
+// the ConfigMaps, Leases and Secrets of the manager's namespace, and the operator's kinds.
 // buildPlugin compiles the plugin once.
 //
-// builders_test.go makes objects and speaks for the node's agent; mortal_test.go has a manager that dies at its nth write.
+// builders_test.go creates objects and acts as the node's agent; mortal_test.go contains a manager that dies at its nth write.
 package integration
 
 import (
@@ -79,7 +79,7 @@ func TestIntegration(t *testing.T) {
 		t.Fatal(err)
 	}
 	RegisterFailHandler(Fail)
-	// The API server takes a moment to see a new role or to compile a new policy, and longer on a busy machine.
+	// The API server needs a moment to see a new role or to compile a new policy, and longer on a busy machine.
 	SetDefaultEventuallyTimeout(patience.Of(20 * time.Second))
 	RunSpecs(t, "Integration")
 }
@@ -100,7 +100,7 @@ var _ = BeforeSuite(func() {
 	awaitFence()
 })
 
-// pluginDir holds the plugin, empty as long as no spec has asked for it.
+// pluginDir contains the plugin; empty until buildPlugin runs.
 var pluginDir string
 
 // buildPlugin compiles the plugin, once for all specs.
@@ -136,7 +136,7 @@ func startAPIServer() {
 		Scheme:                scheme,
 		CRDDirectoryPaths:     []string{filepath.Join(configDir, "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
-		// The defaults of envtest.
+		// These are the defaults of envtest.
 		ControlPlaneStartTimeout: patience.Of(20 * time.Second), ControlPlaneStopTimeout: patience.Of(20 * time.Second),
 	}
 	auditApprovals(environment.ControlPlane.GetAPIServer().Configure())
@@ -165,7 +165,7 @@ func readManifests(path string) []*unstructured.Unstructured {
 	return parseManifests(content)
 }
 
-// parseManifests reads the documents of a YAML stream.
+// parseManifests returns the documents of a YAML stream.
 func parseManifests(content []byte) []*unstructured.Unstructured {
 	GinkgoHelper()
 	var objects []*unstructured.Unstructured
@@ -182,7 +182,7 @@ func parseManifests(content []byte) []*unstructured.Unstructured {
 	}
 }
 
-// deleteAll removes what specs create. No controller of Kubernetes runs here, so finalizers are taken off by hand.
+// deleteAll removes the objects that specs create. It removes finalizers too, because no controller of Kubernetes runs here.
 func deleteAll() {
 	GinkgoHelper()
 	inManagerNamespace := client.InNamespace(v1alpha1.ManagerNamespace)
@@ -212,7 +212,7 @@ func deleteAll() {
 	Expect(k8s.Patch(context.Background(), namespace, unpause)).To(Succeed())
 }
 
-// deleteNow deletes one object at once, as if its finalizers had been served.
+// deleteNow deletes an object together with its finalizers.
 func deleteNow(object client.Object) {
 	GinkgoHelper()
 	if len(object.GetFinalizers()) > 0 {
@@ -223,20 +223,20 @@ func deleteNow(object client.Object) {
 	Expect(client.IgnoreNotFound(err)).To(Succeed())
 }
 
-// watchedLog keeps the logged lines that no spec may cause.
+// watchedLog keeps the logged lines that fail a spec.
 type watchedLog struct {
 	mu  sync.Mutex
 	bad []string
 }
 
-// A conflict is an ordinary reason to requeue; logged as an error it hides the errors that matter.
+// A conflict is an ordinary reason to requeue. Logged as an error, it hides real errors.
 var badLogMarks = []string{
 	"please apply your changes to the latest version",
 	"Observed a panic",
 	"[recovered]",
 }
 
-// line shows a logged line with the spec that failed, and keeps it where it is a bad one.
+// line prints a logged line if the spec fails, and keeps a bad line.
 func (w *watchedLog) line(name, line string) {
 	GinkgoWriter.Println(name, line)
 	if slices.ContainsFunc(badLogMarks, func(mark string) bool { return strings.Contains(line, mark) }) {
@@ -246,7 +246,7 @@ func (w *watchedLog) line(name, line string) {
 	}
 }
 
-// take returns the lines kept since it was last called.
+// take returns the lines since its last call.
 func (w *watchedLog) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

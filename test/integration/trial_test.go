@@ -90,7 +90,7 @@ var _ = Describe("The shape of a trial", func() {
 	)
 })
 
-// Manager, agent and users have the credentials and roles that a cluster gives them, under all policies. What is measured is made up.
+// Manager, agent and users have the credentials and roles of a real cluster, under all policies. Measurements are made up.
 var _ = Describe("A trial", func() {
 	const node, namespace = "a", "default"
 	var reconciler *trial.Reconciler
@@ -103,7 +103,7 @@ var _ = Describe("A trial", func() {
 		Expect(err).NotTo(HaveOccurred())
 		clock.Step(2 * time.Second)
 	}
-	// work answers what the agent is asked, as its runner would: the candidate asks for few attributes. Where it refuses, nothing is mounted.
+	// work responds to the agent's request like its runner: the candidate sends few GETATTR. If refuses is set, the mount fails.
 	work := func(refuses string) {
 		GinkgoHelper()
 		Expect(retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -129,7 +129,7 @@ var _ = Describe("A trial", func() {
 			return agent.Status().Update(ctx, object)
 		})).To(Succeed())
 	}
-	// runner has the trial runner's Pod come where the label is.
+	// runner creates the trial runner's Pod on the node with the label.
 	runner := func() {
 		GinkgoHelper()
 		if _, labelled := getNode(node).Labels[v1alpha1.TrialLabel]; !labelled {

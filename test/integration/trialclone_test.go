@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/controllers/trial"
 )
 
-// clonedObjects are all that there is of clones, in the order in which they go.
+// clonedObjects returns all objects of clones, in the order of their deletion.
 func clonedObjects() (pods []corev1.Pod, volumeClaims []corev1.PersistentVolumeClaim, volumes []corev1.PersistentVolume) {
 	GinkgoHelper()
 	var podList corev1.PodList
@@ -33,8 +33,8 @@ func clonedObjects() (pods []corev1.Pod, volumeClaims []corev1.PersistentVolumeC
 	return podList.Items, claimList.Items, volumeList.Items
 }
 
-// awaitPodsOfClones waits until the API server knows the DaemonSet that is the parameter of the policy on them. Until then it refuses all, and
-// for good where the policy itself was deleted and made anew: the suite has it from the beginning.
+// awaitPodsOfClones waits until the API server has the parameter of the policy on these Pods, a DaemonSet. Until then the policy rejects
+// all of them. A policy that is recreated never finds its parameter, so the suite installs it once.
 func awaitPodsOfClones(manager client.Client) {
 	GinkgoHelper()
 	data, err := os.ReadFile("../../controllers/trial/plan/testdata/pass.golden.json")
@@ -47,17 +47,17 @@ func awaitPodsOfClones(manager client.Client) {
 	Eventually(func() error { return manager.Create(ctx, pod.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring("trial runner's image")))
 }
 
-// The manager has the credentials, roles and policies that a cluster gives it. Kubelet, driver, agent and the controllers of volumes are
-// played: what is measured is made up.
+// The manager has the credentials, roles and policies of a real cluster. Kubelet, driver, agent and the controllers of volumes are
+// simulated, and measurements are made up.
 var _ = Describe("A trial by clones", func() {
 	const node, namespace = "a", "default"
 	var manager client.WithWatch
 	var clock *testclock.FakeClock
-	// fails is what the kubelet says of a clone with a list; empty: it is mounted.
+	// fails returns the kubelet's error for a clone with these mount options; empty if the mount works.
 	var fails func(list []string) string
 	var seen map[string]*corev1.Pod
 
-	// pass is one of a manager that remembers nothing of the one before.
+	// pass runs one reconciliation of a manager without data of the previous pass.
 	pass := func() {
 		GinkgoHelper()
 		reconciler := &trial.Reconciler{
@@ -68,7 +68,7 @@ var _ = Describe("A trial by clones", func() {
 		Expect(err).NotTo(HaveOccurred())
 		clock.Step(2 * time.Second)
 	}
-	// collect lets go of what is being deleted, each once nothing needs it any more.
+	// collect removes the finalizers of objects that are being deleted and no longer in use.
 	collect := func(pods []corev1.Pod, volumeClaims []corev1.PersistentVolumeClaim, volumes []corev1.PersistentVolume) {
 		GinkgoHelper()
 		for i := range pods {
@@ -139,7 +139,7 @@ var _ = Describe("A trial by clones", func() {
 		}
 		Expect(k8s.Status().Update(ctx, pod)).To(Succeed())
 	}
-	// play does what is to be done by anybody but the manager.
+	// play does the work of all components except the manager.
 	play := func() {
 		GinkgoHelper()
 		pods, volumeClaims, volumes := clonedObjects()

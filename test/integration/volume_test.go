@@ -101,7 +101,7 @@ var _ = Describe("PersistentVolumes", func() {
 		Expect(k8s.Update(ctx, left, client.FieldOwner("kubectl-edit"))).To(Succeed())
 		profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
-		// A batch is known by the second in which it began.
+		// A batch is identified by the second in which it started.
 		Eventually(func() []string { return reconcile("pv").Spec.MountOptions }).Should(Equal([]string{"hard", "actimeo=30"}))
 
 		By("releasing a changed volume when the profile is deleted")
@@ -248,8 +248,8 @@ var _ = Describe("PersistentVolumes", func() {
 	})
 })
 
-// nfsProfile creates a profile, as the manager has taken it up, whose one rule is for all NFS volumes. Its finalizer
-// keeps it while it is being deleted: nothing that would take it off runs here.
+// nfsProfile creates a profile with the finalizer and one rule for all NFS volumes. The finalizer keeps the profile during its deletion,
+// because no controller removes it here.
 func nfsProfile(name string, gitOps v1alpha1.GitOpsPolicy, options ...string) *v1alpha1.StorageClientProfile {
 	GinkgoHelper()
 	rule := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, GitOpsOwned: gitOps}
@@ -268,7 +268,7 @@ func getVolume(name string) *corev1.PersistentVolume {
 	return pv
 }
 
-// ownersOfOptions are the field managers that own the volume's mount options.
+// ownersOfOptions returns the field managers that own the volume's mount options.
 func ownersOfOptions(pv *corev1.PersistentVolume) []string {
 	var owners []string
 	for _, entry := range pv.ManagedFields {
@@ -309,7 +309,7 @@ func toMap(pv corev1.PersistentVolume) map[string]any {
 	return object
 }
 
-// kubeconfig writes the suite's access into a file that lasts as long as the spec.
+// kubeconfig writes a kubeconfig of the suite and returns its path. The file exists until the spec ends.
 func kubeconfig() string {
 	GinkgoHelper()
 	config := clientcmdapi.NewConfig()

@@ -23,15 +23,15 @@ import (
 	"github.com/storageclient/operator/test/patience"
 )
 
-// history is what a volume went through, as a watch tells.
+// history records the changes of a volume from a watch.
 type history struct {
 	mu sync.Mutex
-	// versions counts what was written, the first list included; lists are the mount options, one entry for each change.
+	// versions counts the writes, including the creation. lists contains the mount options after each change.
 	versions int
 	lists    []string
 }
 
-// follow watches a volume from its beginning until the spec is over.
+// follow watches a volume from its creation until the spec ends.
 func follow(name string) *history {
 	GinkgoHelper()
 	watch, err := k8s.Watch(ctx, &corev1.PersistentVolumeList{}, client.MatchingFields{"metadata.name": name})
@@ -69,7 +69,7 @@ func (h *history) listsSoFar() []string {
 	return slices.Clone(h.lists)
 }
 
-// startVolumes runs the volume controller with its own cache and watches in a manager, until what it returns is called.
+// startVolumes runs the volume controller in a manager, with its own cache and watches, until the caller runs stop.
 func startVolumes(recorder events.EventRecorder) (stop func()) {
 	GinkgoHelper()
 	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
@@ -89,7 +89,7 @@ func startVolumes(recorder events.EventRecorder) (stop func()) {
 	}
 }
 
-// insist has an actor act again and again until it is stopped. rounds is how often it has.
+// insist repeats an action until it is stopped, and counts the rounds.
 func insist(act func()) (rounds *atomic.Int64, stop func()) {
 	done := make(chan struct{})
 	rounds = &atomic.Int64{}
@@ -112,7 +112,7 @@ func insist(act func()) (rounds *atomic.Int64, stop func()) {
 	}
 }
 
-// provision plays a provisioner: it creates a volume with its options, and sets them back once.
+// provision acts as a provisioner: it creates a volume with its options, and reverts them once.
 func provision(name string, setBack *atomic.Bool) {
 	GinkgoHelper()
 	pv := &corev1.PersistentVolume{}
@@ -148,7 +148,7 @@ var _ = Describe("With the running operator", func() {
 
 		Eventually(seen.listsSoFar).WithTimeout(patience.Of(time.Minute)).Should(Equal(lists))
 		Eventually(recorder.Events).WithTimeout(patience.Of(time.Minute)).Should(HaveLen(len(told)))
-		// All that they would do to each other, they do within a few more rounds.
+		// A few more rounds contain every possible interaction.
 		Eventually(rounds.Load).WithTimeout(patience.Of(3 * time.Minute)).Should(BeNumerically(">=", rounds.Load()+5))
 		Consistently(seen.listsSoFar).WithTimeout(2 * time.Second).Should(Equal(lists))
 		stopActor()

@@ -43,7 +43,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		class.MountOptions = options
 		Expect(k8s.Update(ctx, &class)).To(Succeed())
 	}
-	// mount has an agent tell that it sees pv0 mounted with a list, since now.
+	// mount has an agent report that it sees pv0 mounted with these options, since now.
 	mount := func(options ...string) {
 		GinkgoHelper()
 		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {

@@ -24,11 +24,11 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
-// ourAnnotations are those of a volume that carries a list of ours, to be removed.
+// ourAnnotations is a merge patch that removes the operator's annotations from a volume.
 const ourAnnotations = `{"metadata":{"annotations":{"tuning.storageclient.dev/original-mount-options":null,` +
 	`"tuning.storageclient.dev/applied-mount-options":null,"tuning.storageclient.dev/profiles":null,"tuning.storageclient.dev/mount-options-step":null}}}`
 
-// sign marks a volume as a tool does.
+// sign adds the annotations or labels of a tool to a volume.
 type sign func(*volumeBuilder) *volumeBuilder
 
 func unsigned(b *volumeBuilder) *volumeBuilder { return b }
@@ -41,7 +41,7 @@ func annotated(key, value string) sign {
 	return func(b *volumeBuilder) *volumeBuilder { return b.Annotate(key, value) }
 }
 
-// replaceWhole writes the whole volume each time, with the list "soft".
+// replaceWhole replaces the whole volume each time, with the option "soft".
 func replaceWhole(manager string, s sign) func(string) {
 	return func(name string) {
 		GinkgoHelper()
@@ -56,7 +56,7 @@ func replaceWhole(manager string, s sign) func(string) {
 	}
 }
 
-// applyForced applies the volume by server-side apply each time, with the list "soft".
+// applyForced applies the volume by server-side apply each time, with the option "soft".
 func applyForced(manager string, s sign) func(string) {
 	return func(name string) {
 		GinkgoHelper()
@@ -65,7 +65,7 @@ func applyForced(manager string, s sign) func(string) {
 	}
 }
 
-// patchList creates the volume, and sets its list back each time, as a three-way merge does.
+// patchList creates the volume, and then reverts its options each time, as a three-way merge does.
 func patchList(manager string, s sign) func(string) {
 	return func(name string) {
 		GinkgoHelper()
@@ -78,7 +78,7 @@ func patchList(manager string, s sign) func(string) {
 	}
 }
 
-// stripAnnotations creates the volume, and takes annotations off that it does not know each time.
+// stripAnnotations creates the volume, and then removes unknown annotations each time.
 func stripAnnotations(manager string, s sign) func(string) {
 	return func(name string) {
 		GinkgoHelper()

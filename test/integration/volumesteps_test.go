@@ -27,7 +27,7 @@ import (
 var _ = Describe("Changed options of existing PersistentVolumes", func() {
 	const count = 5
 
-	// visit is what a manager that has just started does: it knows nothing but what stands in the API.
+	// visit runs a pass of a manager that has just started: all its data is from the API.
 	visit := func(c client.Client) error {
 		r := &volume.Reconciler{Client: c, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
@@ -56,7 +56,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
 		return profile
 	}
-	// fail has a kubelet tell that it could not mount a volume for a pod that uses it, on node n.
+	// fail has the kubelet of node n report a failed mount of a volume for its pod.
 	fail := func(name string) {
 		GinkgoHelper()
 		pod := newPod("default", "pod-"+name).On("n").Claim(name).With(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }).Create()
@@ -198,7 +198,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 	DescribeTable("with broken options affect at most the canary and one step", func(mounts func(soaked bool), want ...string) {
 		newNode("n").Create()
 		create()
-		var mutex sync.Mutex // volumes are written several at a time
+		var mutex sync.Mutex // several volumes are written at a time
 		touched := map[string]bool{}
 		counting := interceptor.NewClient(k8s, interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -257,7 +257,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 					Expect(want).To(ContainElement(name), "after %d writes", writes)
 				}
 				Expect(visit(k8s)).To(Succeed())
-				// What a step lacks since the manager died in it comes with the next one.
+				// If the manager dies in a step, the next step includes the missing writes.
 				fakeClock.Step(time.Minute)
 			}
 			play("pv0")
@@ -266,14 +266,14 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 			fail(last[len(last)-1])
 			play(last...)
 			Expect(visit(k8s)).To(Succeed())
-			// Nothing has shown the options to work: once it is settled that they failed, the others lose them too.
+			// The options never worked. After their failure is settled, the other volumes lose them too.
 			for _, name := range carrying() {
 				Expect(last[:len(last)-1]).To(ContainElement(name), "after %d writes", writes)
 			}
 
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
 			play(last...)
-			// The record of a set outlives the last volume that has its options by one pass. Only then is its failure forgotten.
+			// The record of a set outlives the last volume with its options by one pass. Then its failure is cleared.
 			Expect(visit(k8s)).To(Succeed())
 			for i := range count {
 				pv := getVolume(fmt.Sprintf("pv%d", i))

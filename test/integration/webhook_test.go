@@ -88,7 +88,7 @@ var _ = Describe("The webhooks", func() {
 		It("merge options into a new volume at once, so that the reconciler writes nothing", func() {
 			nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
 			var created *corev1.PersistentVolume
-			Eventually(func(g Gomega) { // the webhook reads a cache, which may not have the profile yet
+			Eventually(func(g Gomega) { // the webhook reads a cache, which may not contain the profile yet
 				created = newVolume("pv").Options("hard").volume.DeepCopy()
 				g.Expect(k8s.Create(ctx, created, client.DryRunAll)).To(Succeed())
 				g.Expect(created.Spec.MountOptions).To(Equal([]string{"hard", "nconnect=4", "nocto"}))
@@ -176,7 +176,7 @@ var _ = Describe("The webhooks", func() {
 				return asked.Load()
 			}).Should(BeNumerically(">", 0), "the API server knows the webhooks")
 
-			// The API server waits that long, and lets the volume pass.
+			// The API server waits for this time, and then admits the volume.
 			Expect(site.MutatingWebhooks[0].Webhooks[0].TimeoutSeconds).To(HaveValue(BeEquivalentTo(2)))
 			before := asked.Load()
 			newVolume("pv").Options("hard").Create()
@@ -297,7 +297,7 @@ var _ = DescribeTable("The webhooks with a certificate that the manager does not
 	Entry("webhook-ca", "webhook-ca", "authority.example.yaml"),
 )
 
-// accessOfManager is the access of the manager's service account.
+// accessOfManager returns the access of the manager's service account.
 func accessOfManager() *rest.Config {
 	access := rest.CopyConfig(restConfig)
 	access.Impersonate = rest.ImpersonationConfig{
@@ -315,7 +315,7 @@ func freePort() int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// servedBy asks for the certificate that a port serves the webhooks with, trusting an authority.
+// servedBy requests the webhooks' certificate from a port, and trusts this authority.
 func servedBy(port int, authority []byte) func() ([]byte, error) {
 	GinkgoHelper()
 	roots := x509.NewCertPool()
@@ -335,7 +335,7 @@ func servedBy(port int, authority []byte) func() ([]byte, error) {
 
 var signer *rsa.PrivateKey
 
-// newCertificate makes a certificate for the webhooks, and an authority where none is given.
+// newCertificate returns a certificate for the webhooks. It creates an authority if the argument is nil.
 func newCertificate(authority []byte) ([]byte, map[string][]byte) {
 	GinkgoHelper()
 	maker := &rotator.CertRotator{
@@ -380,8 +380,8 @@ func reconcileVolume(name string) *corev1.PersistentVolume {
 	return getVolume(name)
 }
 
-// installWebhooks registers the webhooks of config/webhook, until the spec ends, at an address of this machine where
-// nobody listens yet.
+// installWebhooks registers the webhooks of config/webhook until the spec ends, at an address of this machine where no server listens
+// yet.
 func installWebhooks() *envtest.WebhookInstallOptions {
 	GinkgoHelper()
 	site := &envtest.WebhookInstallOptions{Paths: []string{filepath.Join(configDir, "webhook")}}
@@ -401,13 +401,13 @@ func installWebhooks() *envtest.WebhookInstallOptions {
 	return site
 }
 
-// forgetWebhooks waits until the API server lets anything through again.
+// forgetWebhooks waits until the API server no longer calls the webhooks.
 func forgetWebhooks() {
 	GinkgoHelper()
 	Eventually(func() error { return k8s.Create(context.Background(), badProfile(), client.DryRunAll) }).Should(Succeed())
 }
 
-// serveWebhooks serves what installWebhooks has registered, with the certificate that it expects, until the spec ends.
+// serveWebhooks serves the webhooks of installWebhooks with their expected certificate, until the spec ends.
 func serveWebhooks(site *envtest.WebhookInstallOptions) {
 	GinkgoHelper()
 	secret := &corev1.Secret{
@@ -423,7 +423,7 @@ func serveWebhooks(site *envtest.WebhookInstallOptions) {
 	startWebhooks(restConfig, &webhook.Webhooks{Host: site.LocalServingHost, Port: site.LocalServingPort})
 }
 
-// startWebhooks runs a manager with the webhooks and nothing else, until the spec ends.
+// startWebhooks runs a manager with only the webhooks, until the spec ends.
 func startWebhooks(access *rest.Config, webhooks *webhook.Webhooks) {
 	GinkgoHelper()
 	mgr, err := ctrl.NewManager(access, ctrl.Options{
@@ -444,7 +444,7 @@ func startWebhooks(access *rest.Config, webhooks *webhook.Webhooks) {
 	})
 }
 
-// hang accepts connections and never answers.
+// hang accepts connections and never responds.
 func hang(host string, port int, accepted *atomic.Int32) {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
@@ -457,7 +457,7 @@ func hang(host string, port int, accepted *atomic.Int32) {
 			if err != nil {
 				return
 			}
-			defer connection.Close() //nolint:gocritic // all of them are closed with the listener
+			defer connection.Close() //nolint:gocritic // the connections are closed with the listener
 			accepted.Add(1)
 		}
 	}()
@@ -467,7 +467,7 @@ func hang(host string, port int, accepted *atomic.Int32) {
 	})
 }
 
-// installTemporarily creates the objects of manifests for the length of a spec.
+// installTemporarily creates the objects of manifests until the spec ends.
 func installTemporarily(paths ...string) {
 	GinkgoHelper()
 	DeferCleanup(forgetWebhooks)
@@ -478,7 +478,7 @@ func installTemporarily(paths ...string) {
 	}
 }
 
-// createTemporarily creates an object for the length of a spec, unless the suite has it already.
+// createTemporarily creates an object until the spec ends, unless the suite has it already.
 func createTemporarily(object *unstructured.Unstructured) {
 	GinkgoHelper()
 	err := k8s.Create(ctx, object)
@@ -494,7 +494,7 @@ func createTemporarily(object *unstructured.Unstructured) {
 // warnings collects the warnings of the API server.
 type warnings struct{ texts []string }
 
-// HandleWarningHeaderWithContext is called once for each warning.
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
 func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _, text string) {
 	if code == 299 {
 		w.texts = append(w.texts, text)

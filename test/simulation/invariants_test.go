@@ -461,7 +461,7 @@ func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 }
 
 // checkAccepted checks the settings of the machine as its agent last reported them before the manager looked. It also checks the time
-// that the node was watched against the shortest settle time of its profiles and of the profile that it was disrupted for.
+// that the node was watched. The minimum is the shortest settle time of its profiles and of the profile that it was disrupted for.
 func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode, leader string, seen *look) {
 	m := o.w.machines[node.Name]
 	for _, s := range c.Spec.Settings {

@@ -31,7 +31,7 @@ type machine struct {
 	ends            bootEnd
 	// flaps is the time of another failure of a machine whose boot went wrong.
 	flaps time.Time
-	// silentUntil is the return of the agent, mounted the end of a mount of a pod, locked the end of work that must not be interrupted.
+	// silentUntil is the return of the agent, mounted the end of a pod's mount, locked the end of work that must not be interrupted.
 	silentUntil, mounted, locked time.Time
 	// used maps the permits in the journal to the boots that they were used in, reboots counts the reboots of each permit.
 	used    map[string]string

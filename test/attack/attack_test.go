@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the table into docs/security-refe
 
 // Defenses, derived from the API server's response. The defense of a policy is its name.
 const (
-	nobody          = "not stopped"
+	notStopped      = "not stopped"
 	byRBAC          = "RBAC"
 	byToken         = "authentication"
 	byAgentFence    = "policy storage-client-node-agent"
@@ -57,8 +57,8 @@ type attack struct {
 	tries string
 	// stop is the expected defense. A policy can be given by a prefix of its name that ends with a hyphen.
 	stop string
-	// says is a part of the expected error.
-	says string
+	// want is a part of the expected error.
+	want string
 	try  func(*actor) error
 	// twin is harmless and must succeed. If there is none, alone has the reason.
 	twin func(*actor) error
@@ -153,13 +153,13 @@ func (w *world) play(t *testing.T, people map[string]*actor, a attack) string {
 	seen := stoppedBy(err)
 	switch {
 	case !isStop(seen, a.stop):
-		t.Errorf("%s %s: stopped by %q, want %q: %v", a.by, a.tries, seen, a.stop, err)
-	case err != nil && (a.says == "" || !strings.Contains(err.Error(), a.says)):
-		t.Errorf("%s %s: the error must contain %q: %v", a.by, a.tries, a.says, err)
+		t.Errorf("%s tries to %s: got defense %q, want %q: %v", a.by, a.tries, seen, a.stop, err)
+	case err != nil && (a.want == "" || !strings.Contains(err.Error(), a.want)):
+		t.Errorf("%s tries to %s: got error %v, want an error with %q", a.by, a.tries, err, a.want)
 	}
 	switch {
-	case a.twin == nil && a.alone == "" && a.stop != nobody:
-		t.Error("no twin, and no reason in alone")
+	case a.twin == nil && a.alone == "" && a.stop != notStopped:
+		t.Error("got neither a twin nor a reason in alone, want one of them")
 	case a.twin != nil:
 		w.reset(t)
 		by := a.twinBy
@@ -167,7 +167,7 @@ func (w *world) play(t *testing.T, people map[string]*actor, a attack) string {
 			by = a.by
 		}
 		if err := a.twin(people[by].as(t)); err != nil {
-			t.Errorf("the harmless twin of %s: %v", by, err)
+			t.Errorf("the harmless twin as %s: got error %v, want none", by, err)
 		}
 	}
 	if strings.Contains(a.stop, either) {
@@ -196,15 +196,15 @@ func (s stopped) Error() string { return s.message }
 
 // stoppedBy returns the defense that caused an error. For any other error it returns its text.
 func stoppedBy(err error) string {
-	var ours stopped
+	var local stopped
 	if err == nil {
-		return nobody
+		return notStopped
 	}
 	text := err.Error()
 	policy := policyName.FindStringSubmatch(text)
 	switch {
-	case errors.As(err, &ours):
-		return ours.by
+	case errors.As(err, &local):
+		return local.by
 	case apierrors.IsUnauthorized(err):
 		return byToken
 	case policy != nil:
@@ -238,20 +238,20 @@ func forbiddenBy(text string) string {
 func compareTable(t *testing.T, table string) {
 	t.Helper()
 	before, rest, _ := strings.Cut(readSecurity(t), beginMark)
-	was, after, found := strings.Cut(rest, endMark)
+	current, after, found := strings.Cut(rest, endMark)
 	if !found {
-		t.Fatalf("the security reference lacks %s or %s", beginMark, endMark)
+		t.Fatalf("docs/security-reference.md does not contain %s and %s", beginMark, endMark)
 	}
 	table = "\n" + table
-	if was == table {
+	if current == table {
 		return
 	}
 	if !*update {
-		t.Error(`docs/security-reference.md has another table: run "make test-attack TESTFLAGS=-update" and review the difference`)
+		t.Error(`the table in docs/security-reference.md is outdated: run "make test-attack TESTFLAGS=-update" and review the difference`)
 		return
 	}
 	if t.Failed() {
-		t.Error("not written: an attack was not stopped by its expected defense")
+		t.Error("the table is not written, because an attack was not stopped by its expected defense")
 		return
 	}
 	must(t, os.WriteFile(securityFile, []byte(before+beginMark+table+endMark+after), 0o600))

@@ -70,7 +70,7 @@ func share(text string) *intstr.IntOrString { return ptr.To(intstr.Parse(text)) 
 
 func guardrailAttacks() []attack {
 	beyond := func(id, tries, ceiling string, try, twin func(*actor) error) attack {
-		return attack{id: id, by: editor, tries: tries, stop: byGuardrails, says: ceiling, try: try, twin: twin}
+		return attack{id: id, by: editor, tries: tries, stop: byGuardrails, want: ceiling, try: try, twin: twin}
 	}
 	readAheadOf := func(size int32) func(*actor) error {
 		return tuning(func(n *v1alpha1.NodeTuning) {
@@ -158,7 +158,7 @@ func guardrailAttacks() []attack {
 		beyond("ceiling-while-deleting", "delete a profile, and then make it reboot nodes and force the drain", "rollout.drain.force.allowed",
 			inTurn(remove(profile("leaving")), merge(profile("leaving"), `{"spec":{"rollout":{"drain":{"force":true},"reboot":{"restoreReboot":true}}}}`)),
 			inTurn(remove(profile("leaving")), merge(profile("leaving"), `{"metadata":{"annotations":{"`+v1alpha1.PausedAnnotation+`":"true"}}}`))),
-		{id: "ceiling-within", by: editor, tries: "choose any value within the limits", stop: nobody, try: sysctl("net.core.rmem_max", "33554432")},
+		{id: "ceiling-within", by: editor, tries: "choose any value within the limits", stop: notStopped, try: sysctl("net.core.rmem_max", "33554432")},
 	}
 }
 

@@ -40,7 +40,7 @@ func section(t *testing.T, name string) string {
 	_, rest, begins := strings.Cut(readSecurity(t), "<!-- "+name+" -->")
 	text, _, ends := strings.Cut(rest, "<!-- /"+name+" -->")
 	if !begins || !ends || strings.TrimSpace(text) == "" {
-		t.Fatalf("the security reference has nothing between the marks of %s", name)
+		t.Fatalf("the section between the marks of %s is empty or missing in the security reference", name)
 	}
 	return text
 }
@@ -60,12 +60,12 @@ func TestAttackNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range allAttacks() {
 		if seen[a.id] || a.id == "" || a.by == "" || a.tries == "" || a.stop == "" || a.try == nil {
-			t.Errorf("attack %q is there twice or lacks something", a.id)
+			t.Errorf("attack %q is a duplicate or has an empty field", a.id)
 		}
 		seen[a.id] = true
 	}
 	if len(seen) < 80 {
-		t.Errorf("%d attacks", len(seen))
+		t.Errorf("got %d attacks, want at least 80", len(seen))
 	}
 }
 
@@ -81,18 +81,18 @@ func TestThreatsNameTheirDefenses(t *testing.T) {
 		for _, name := range quotedIn(cells[6]) {
 			found := tests[name]
 			for _, a := range allAttacks() {
-				if ok, _ := path.Match(name, a.id); ok && (a.stop != nobody || name == a.id) {
+				if ok, _ := path.Match(name, a.id); ok && (a.stop != notStopped || name == a.id) {
 					found, named[a.id] = true, true
 				}
 			}
 			if !found {
-				t.Errorf("the security reference names %s, which is neither an attack nor a test", name)
+				t.Errorf("the security reference mentions %s, want an existing attack or test", name)
 			}
 		}
 	}
 	for _, a := range allAttacks() {
 		if !named[a.id] {
-			t.Errorf("no threat names %s", a.id)
+			t.Errorf("no threat mentions attack %s", a.id)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestSecurityPagesNameExistingTests(t *testing.T) {
 	must(t, err)
 	for _, name := range quotedIn(string(summary) + readSecurity(t)) {
 		if strings.HasPrefix(name, "Test") && !names[name] {
-			t.Errorf("the security reference names %s", name)
+			t.Errorf("the security pages mention %s, want an existing test", name)
 		}
 	}
 }
@@ -175,12 +175,12 @@ func TestTheAgentNamesNoOtherPath(t *testing.T) {
 			}
 			found++
 			if !slices.ContainsFunc(listed, func(entry string) bool { return covers(entry, text) }) {
-				t.Errorf("%s: %s is not in the security reference", position, text)
+				t.Errorf("%s: path %s is missing in the security reference", position, text)
 			}
 		}
 	})
 	if found < 50 {
-		t.Errorf("only %d paths found in the source", found)
+		t.Errorf("got %d paths in the source, want at least 50", found)
 	}
 }
 
@@ -202,13 +202,13 @@ func TestTheAgentRunsNoOtherCommand(t *testing.T) {
 			command := strings.Join(argv, " ")
 			found[argv[0]] = true
 			if !slices.ContainsFunc(listed, func(entry string) bool { return entry == command || strings.HasPrefix(entry, command+" ") }) {
-				t.Errorf("%s: %s is not in the security reference", position, command)
+				t.Errorf("%s: command %s is missing in the security reference", position, command)
 			}
 		}
 	})
 	for _, entry := range listed {
 		if name := strings.Fields(entry)[0]; !found[name] {
-			t.Errorf("the security reference names %s, which the agent does not run", name)
+			t.Errorf("the security reference mentions command %s, which the agent does not run", name)
 		}
 	}
 }
@@ -284,15 +284,15 @@ func TestTheAgentChangesNoOtherFile(t *testing.T) {
 			changed := changes(before, machine.seen)
 			for _, file := range changed {
 				if !slices.ContainsFunc(writes, func(entry string) bool { return covers(entry, file) }) {
-					t.Errorf("the agent has changed %s, which is not in the security reference", file)
+					t.Errorf("the agent changed %s, which is missing in the security reference", file)
 				}
 			}
 			if len(changed) < least {
-				t.Errorf("the agent has changed only %v", changed)
+				t.Errorf("got changed files %v, want at least %d", changed, least)
 			}
 			for _, command := range machine.commands.Ran {
 				if !slices.ContainsFunc(commands, func(entry string) bool { return fits(entry, command) }) {
-					t.Errorf("the agent has run %q, which is not in the security reference", command)
+					t.Errorf("the agent ran %q, which is missing in the security reference", command)
 				}
 			}
 		})
@@ -308,7 +308,7 @@ func fits(entry, command string) bool {
 func changes(before, after map[string]string) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if was, there := before[name]; !there || was != after[name] {
+		if previous, found := before[name]; !found || previous != after[name] {
 			all = append(all, name)
 		}
 	}

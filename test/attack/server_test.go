@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" || os.Getenv("KUSTOMIZE") == "" {
-		t.Fatal(`KUBEBUILDER_ASSETS and KUSTOMIZE name no control plane and no kustomize: run "make test-attack", which builds them`)
+		t.Fatal(`KUBEBUILDER_ASSETS and KUSTOMIZE must name a control plane and kustomize: run "make test-attack", which builds them`)
 	}
 	ctrl.SetLogger(logr.Discard())
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
@@ -178,24 +178,24 @@ func (c *cluster) serveWebhooks(t *testing.T, site *envtest.WebhookInstallOption
 	t.Cleanup(func() {
 		end()
 		if err := <-done; err != nil {
-			t.Errorf("the webhooks' manager ended: %v", err)
+			t.Errorf("the manager of the webhooks stopped: got error %v, want none", err)
 		}
 	})
 	bad := profileOf("bad", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = sysctls("kernel.core_pattern", "core") })
-	await(t, "the webhooks to answer", func() bool {
+	await(t, "a response of the webhooks", func() bool {
 		return apierrors.IsInvalid(c.admin.Create(t.Context(), bad.DeepCopy(), client.DryRunAll))
 	})
 }
 
-func await(t *testing.T, what string, is func() bool) {
+func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	if !waitFor(t, is) {
-		t.Fatalf("waited in vain for %s", what)
+	if !waitFor(t, condition) {
+		t.Fatalf("timed out waiting for %s", what)
 	}
 }
 
-func waitFor(t *testing.T, is func() bool) bool {
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience.Of(15*time.Second), true, func(context.Context) (bool, error) { return is(), nil })
+func waitFor(t *testing.T, condition func() bool) bool {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience.Of(15*time.Second), true, func(context.Context) (bool, error) { return condition(), nil })
 	return err == nil
 }
 

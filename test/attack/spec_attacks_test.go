@@ -28,35 +28,35 @@ import (
 func specAttacks() []attack {
 	readAheadTaken := readAhead("pv-1", 4096)
 	good := apply("sysctl/net.core.rmem_max", "16777216")
-	refuse := func(id, tries, key, value, says string) attack {
-		return attack{id: id, by: specWriter, tries: tries, stop: byAgent, says: says, try: apply(key, value), twin: good}
+	reject := func(id, tries, key, value, want string) attack {
+		return attack{id: id, by: specWriter, tries: tries, stop: byAgent, want: want, try: apply(key, value), twin: good}
 	}
 	return []attack{
-		refuse("spec-init", "boot the node into a shell", "kernelArgument/init", "/bin/sh", "rejected by this node's agent"),
-		refuse("spec-argument-quote", "break out of the quotes in GRUB's file", "kernelArgument/ihash_entries", `1"; reboot; "`, "rejected by this node's agent"),
-		refuse("spec-argument-newline", "write a second line into GRUB's file", "kernelArgument/ihash_entries", "1\nGRUB_CMDLINE_LINUX=init=/bin/sh", "rejected by this node's agent"),
-		refuse("spec-argument-substitution", "run a command when the boot menu is generated", "kernelArgument/ihash_entries", "$(reboot)", "rejected by this node's agent"),
-		refuse("spec-core-pattern", "have the kernel run a program", "sysctl/kernel.core_pattern", "|/bin/sh", "rejected by this node's agent"),
-		refuse("spec-sysctl-traversal", "write outside of /proc/sys", "sysctl/net.core/../../../etc/passwd", "x", "rejected by this node's agent"),
-		refuse("spec-sysctl-path", "write an absolute path", "sysctl//etc/passwd", "x", "rejected by this node's agent"),
-		refuse("spec-sysctl-newline", "write a second line into sysctl.d", "sysctl/net.core.rmem_max", "1\nkernel.core_pattern = |/bin/sh", "rejected by this node's agent"),
-		refuse("spec-sysctl-range", "set a value outside the catalogue's range", "sysctl/net.core.rmem_max", "1", "must be"),
-		refuse("spec-module-install", "write an install line into modprobe.d", "module/nfs/max_session_slots\ninstall", "1", "rejected by this node's agent"),
-		refuse("spec-module-value", "write an install line into modprobe.d by a value", "module/nfs/max_session_slots", "1\ninstall nfs /bin/sh", "rejected by this node's agent"),
-		refuse("spec-module-traversal", "write outside of /sys/module", "module/../x", "1", "rejected by this node's agent"),
-		refuse("spec-tuned", "have tuned load a profile from elsewhere", "tuned/profile", "../../tmp/x", "rejected by this node's agent"),
-		refuse("spec-filesystem-options", "allow set-user-ID programs on a host file system", "filesystem/mnt/data", "xfs:suid", "rejected by this node's agent"),
-		refuse("spec-filesystem-traversal", "remount a file system by way of ..", "filesystem/mnt/../etc", "xfs:noatime", "rejected by this node's agent"),
-		refuse("spec-host-mounts", "allow devices on the host's NFS mounts", "nfsMountDefaults/filer1", "dev", "rejected by this node's agent"),
-		refuse("spec-unknown", "name an unknown kind of setting", "file/etc/passwd", "x", "rejected by this node's agent"),
-		refuse("spec-journal-key", "name a key of the agent's journal", "volumeReadAhead/pv-1", "4096", "rejected by this node's agent"),
-		{id: "spec-volume-size", by: specWriter, tries: "read ahead by gigabytes", stop: byAgent, says: "must be 4 to 1048576 KiB", try: readAhead("pv-1", 1<<30), twin: readAheadTaken},
-		{id: "spec-volume-name", by: specWriter, tries: "name a volume that is a path", stop: byAgent, says: "no mount of that name", try: readAhead("../../etc", 4096), twin: readAheadTaken},
-		{id: "spec-permit-other-boot", by: specWriter, tries: "replay a permit of an earlier boot", stop: byAgent, says: "the permit is for boot", twin: good,
+		reject("spec-init", "boot the node into a shell", "kernelArgument/init", "/bin/sh", "rejected by this node's agent"),
+		reject("spec-argument-quote", "break out of the quotes in GRUB's file", "kernelArgument/ihash_entries", `1"; reboot; "`, "rejected by this node's agent"),
+		reject("spec-argument-newline", "write a second line into GRUB's file", "kernelArgument/ihash_entries", "1\nGRUB_CMDLINE_LINUX=init=/bin/sh", "rejected by this node's agent"),
+		reject("spec-argument-substitution", "run a command when the boot menu is generated", "kernelArgument/ihash_entries", "$(reboot)", "rejected by this node's agent"),
+		reject("spec-core-pattern", "have the kernel run a program", "sysctl/kernel.core_pattern", "|/bin/sh", "rejected by this node's agent"),
+		reject("spec-sysctl-traversal", "write outside of /proc/sys", "sysctl/net.core/../../../etc/passwd", "x", "rejected by this node's agent"),
+		reject("spec-sysctl-path", "write an absolute path", "sysctl//etc/passwd", "x", "rejected by this node's agent"),
+		reject("spec-sysctl-newline", "write a second line into sysctl.d", "sysctl/net.core.rmem_max", "1\nkernel.core_pattern = |/bin/sh", "rejected by this node's agent"),
+		reject("spec-sysctl-range", "set a value outside the catalogue's range", "sysctl/net.core.rmem_max", "1", "must be"),
+		reject("spec-module-install", "write an install line into modprobe.d", "module/nfs/max_session_slots\ninstall", "1", "rejected by this node's agent"),
+		reject("spec-module-value", "write an install line into modprobe.d by a value", "module/nfs/max_session_slots", "1\ninstall nfs /bin/sh", "rejected by this node's agent"),
+		reject("spec-module-traversal", "write outside of /sys/module", "module/../x", "1", "rejected by this node's agent"),
+		reject("spec-tuned", "have tuned load a profile from elsewhere", "tuned/profile", "../../tmp/x", "rejected by this node's agent"),
+		reject("spec-filesystem-options", "allow set-user-ID programs on a host file system", "filesystem/mnt/data", "xfs:suid", "rejected by this node's agent"),
+		reject("spec-filesystem-traversal", "remount a file system by way of ..", "filesystem/mnt/../etc", "xfs:noatime", "rejected by this node's agent"),
+		reject("spec-host-mounts", "allow devices on the host's NFS mounts", "nfsMountDefaults/filer1", "dev", "rejected by this node's agent"),
+		reject("spec-unknown", "name an unknown kind of setting", "file/etc/passwd", "x", "rejected by this node's agent"),
+		reject("spec-journal-key", "name a key of the agent's journal", "volumeReadAhead/pv-1", "4096", "rejected by this node's agent"),
+		{id: "spec-volume-size", by: specWriter, tries: "read ahead by gigabytes", stop: byAgent, want: "must be 4 to 1048576 KiB", try: readAhead("pv-1", 1<<30), twin: readAheadTaken},
+		{id: "spec-volume-name", by: specWriter, tries: "name a volume that is a path", stop: byAgent, want: "no mount of that name", try: readAhead("../../etc", 4096), twin: readAheadTaken},
+		{id: "spec-permit-other-boot", by: specWriter, tries: "replay a permit of an earlier boot", stop: byAgent, want: "the permit is for boot", twin: good,
 			try: permit(v1alpha1.RebootPermit{ID: "p", BootID: "earlier"})},
-		{id: "spec-permit-for-nothing", by: specWriter, tries: "reboot a node without a setting that waits for a reboot", stop: byAgent, says: "no setting is waiting for a reboot", twin: good,
+		{id: "spec-permit-for-nothing", by: specWriter, tries: "reboot a node without a setting that waits for a reboot", stop: byAgent, want: "no setting is waiting for a reboot", twin: good,
 			try: permit(v1alpha1.RebootPermit{ID: "p", BootID: ""})},
-		{id: "spec-value", by: specWriter, tries: "set any value that the agent's catalogue accepts", stop: nobody, try: good},
+		{id: "spec-value", by: specWriter, tries: "set any value that the agent's catalogue accepts", stop: notStopped, try: good},
 	}
 }
 
@@ -82,7 +82,7 @@ func apply(key, value string) func(*actor) error {
 		for _, setting := range status.Settings {
 			switch {
 			case setting.Key == goodKey && setting.State != v1alpha1.SettingInSync:
-				a.t.Fatalf("%s is %s: %s", goodKey, setting.State, setting.Message)
+				a.t.Fatalf("setting %s: got state %s, want InSync: %s", goodKey, setting.State, setting.Message)
 			case setting.Key == key && maps.Equal(plain, files) && strings.HasPrefix(setting.Message, "rejected by"):
 				return stopped{by: byAgent, message: setting.Message}
 			}
@@ -216,6 +216,6 @@ type noReboot struct{ t *testing.T }
 func (n noReboot) FindHolders(context.Context) ([]string, error) { return nil, nil }
 
 func (n noReboot) Reboot(context.Context) error {
-	n.t.Error("the agent reboots the host")
+	n.t.Error("got a reboot of the host, want none")
 	return nil
 }

@@ -27,7 +27,7 @@ const planHash = "0123456789abcdef"
 // world has the objects of the cluster. Changes of an attack are reverted before the next one.
 type world struct {
 	cluster *cluster
-	objects []*kept
+	objects []*savedObject
 
 	// dirty is true if an object has changed since the last reset.
 	dirty   atomic.Bool
@@ -35,8 +35,8 @@ type world struct {
 	created []client.Object
 }
 
-// kept is the desired object, with the version of its last write.
-type kept struct {
+// savedObject is the desired object, with the version of its last write.
+type savedObject struct {
 	object  client.Object
 	version string
 }
@@ -53,12 +53,12 @@ func newWorld(t *testing.T, c *cluster) *world {
 // keep creates an object with its status.
 func (w *world) keep(t *testing.T, object client.Object) {
 	t.Helper()
-	k := &kept{object: object}
+	k := &savedObject{object: object}
 	w.objects = append(w.objects, k)
 	k.create(t, w.cluster.admin)
 }
 
-func (k *kept) create(t *testing.T, c client.Client) {
+func (k *savedObject) create(t *testing.T, c client.Client) {
 	t.Helper()
 	object := k.object.DeepCopyObject().(client.Object)
 	err := c.Create(t.Context(), object)
@@ -70,12 +70,12 @@ func (k *kept) create(t *testing.T, c client.Client) {
 		k.object, err = live, nil
 	}
 	must(t, err)
-	k.putBack(t, c)
+	k.restore(t, c)
 }
 
-// putBack restores the object. Admission adds a taint to a new Node, so even a new Node needs an update. If the API server rejects the
+// restore restores the object. Admission adds a taint to a new Node, so even a new Node needs an update. If the API server rejects the
 // change, the object is recreated.
-func (k *kept) putBack(t *testing.T, c client.Client) {
+func (k *savedObject) restore(t *testing.T, c client.Client) {
 	t.Helper()
 	live := k.object.DeepCopyObject().(client.Object)
 	must(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
@@ -134,7 +134,7 @@ func (w *world) reset(t *testing.T) {
 			deleteNow(t, c, live)
 			k.create(t, c)
 		case live.GetResourceVersion() != k.version:
-			k.putBack(t, c)
+			k.restore(t, c)
 		}
 	}
 }

@@ -37,16 +37,16 @@ var _ = Describe("Metrics of the agents", func() {
 		authorizer, err := metrics.NewAuthorizer(config, clock.RealClock{})
 		Expect(err).NotTo(HaveOccurred())
 		page := authorizer.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }))
-		answerTo := func(token string) int {
+		statusFor := func(token string) int {
 			request := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
 			request.Header.Set("Authorization", "Bearer "+token)
 			recorder := httptest.NewRecorder()
 			page.ServeHTTP(recorder, request)
 			return recorder.Code
 		}
-		Eventually(func() int { return answerTo(requestToken(v1alpha1.AgentNamespace, scraper, nil)) }).Should(Equal(http.StatusOK))
-		Expect(answerTo(unboundToken())).To(Equal(http.StatusForbidden), "an agent may not read metrics")
-		Expect(answerTo("made-up")).To(Equal(http.StatusUnauthorized))
+		Eventually(func() int { return statusFor(requestToken(v1alpha1.AgentNamespace, scraper, nil)) }).Should(Equal(http.StatusOK))
+		Expect(statusFor(unboundToken())).To(Equal(http.StatusForbidden), "an agent must not read metrics")
+		Expect(statusFor("made-up")).To(Equal(http.StatusUnauthorized))
 	})
 
 	It("are exposed by the component, and scraped with a token that has no other right", func() {
@@ -71,7 +71,7 @@ var _ = Describe("Metrics of the agents", func() {
 
 		for name, template := range map[string]corev1.PodTemplateSpec{v1alpha1.AgentDaemonSet: agent.Spec.Template, v1alpha1.ManagerDeployment: manager.Spec.Template} {
 			monitor := find(objects, "PodMonitor", name)
-			Expect(monitor.GetNamespace()).To(Equal(secret.GetNamespace()), "a PodMonitor reads Secrets of its own namespace")
+			Expect(monitor.GetNamespace()).To(Equal(secret.GetNamespace()), "a PodMonitor reads only Secrets of the same namespace")
 			var selector metav1.LabelSelector
 			field, _, err := unstructured.NestedMap(monitor.Object, "spec", "selector")
 			Expect(err).NotTo(HaveOccurred())

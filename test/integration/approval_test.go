@@ -42,7 +42,7 @@ var _ = Describe("The approval of reboots", func() {
 		func(before func(*v1alpha1.StorageClientProfileSpec), patch, refusal string) {
 			newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, "1111").With(before).Create()
 			err := mergePatch(author, "p", patch)
-			expectRefused(err, refusal)
+			expectRejected(err, refusal)
 			Expect(err).To(MatchError(And(ContainSubstring("user storage-client-profile-author may not approve reboots of StorageClientProfile p"), ContainSubstring(askAnApprover))))
 			Expect(mergePatch(approver, "p", patch)).To(Succeed())
 		},
@@ -63,7 +63,7 @@ var _ = Describe("The approval of reboots", func() {
 		for profile, refusal := range map[*v1alpha1.StorageClientProfile]string{
 			byAnnotation: "StorageClientProfile a: ", byField: "StorageClientProfile b: ", automatic("d"): "StorageClientProfile d: ", unnamed: "StorageClientProfile c-",
 		} {
-			expectRefused(author.Create(ctx, profile.DeepCopy()), refusal)
+			expectRejected(author.Create(ctx, profile.DeepCopy()), refusal)
 			Expect(editor.Create(ctx, profile.DeepCopy())).To(Succeed())
 		}
 		Expect(author.Create(ctx, newProfile("e").KernelArgument("ihash_entries=16777216").Build())).To(Succeed())
@@ -81,7 +81,7 @@ var _ = Describe("The approval of reboots", func() {
 		} {
 			err := mergePatch(author, "p", `{"spec":{`+spec+`}}`)
 			if spec == `"rollout":null` {
-				Expect(err).NotTo(HaveOccurred(), "without a policy it waits for an approval")
+				Expect(err).NotTo(HaveOccurred(), "without a policy the profile waits for an approval")
 				Expect(mergePatch(editor, "p", reboot(`"policy":"Automatic"`))).To(Succeed())
 				continue
 			}
@@ -119,26 +119,26 @@ var _ = Describe("The approval of reboots", func() {
 		apply := func(c client.Client) error {
 			return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(declared.DeepCopy()), client.FieldOwner("argocd-controller"), client.ForceOwnership)
 		}
-		expectRefused(apply(author), askAnApprover)
+		expectRejected(apply(author), askAnApprover)
 		Expect(apply(editor)).To(Succeed())
 		Expect(apply(author)).To(Succeed())
 	})
 
 	DescribeTable("is required for a deletion that reboots",
-		func(before func(*v1alpha1.StorageClientProfileSpec), refused bool) {
+		func(before func(*v1alpha1.StorageClientProfileSpec), rejected bool) {
 			profile := newProfile("p").KernelArgument("ihash_entries=16777216").With(before).Build()
 			profile.Finalizers = []string{v1alpha1.Finalizer}
 			Expect(k8s.Create(ctx, profile)).To(Succeed())
 			one, all := author.Delete(ctx, profile.DeepCopy()), userWithRule("collector", "deletecollection").DeleteAllOf(ctx, &v1alpha1.StorageClientProfile{})
 			for _, err := range []error{one, all} {
-				if refused {
-					expectRefused(err, "set the policy to OnApproval first, or "+askAnApprover)
+				if rejected {
+					expectRejected(err, "set the policy to OnApproval first, or "+askAnApprover)
 				} else {
 					Expect(err).NotTo(HaveOccurred())
 				}
 			}
 			Expect(editor.Delete(ctx, profile.DeepCopy())).To(Succeed())
-			Expect(author.Delete(ctx, profile.DeepCopy())).To(Succeed(), "it is being deleted already")
+			Expect(author.Delete(ctx, profile.DeepCopy())).To(Succeed(), "a second deletion needs no approval")
 		},
 		Entry("under policy Automatic", restoring(v1alpha1.RebootAutomatic, v1alpha1.DeletionRestore), true),
 		Entry("but not under policy OnApproval", restoring(v1alpha1.RebootOnApproval, v1alpha1.DeletionRestore), false),
@@ -151,15 +151,15 @@ var _ = Describe("The approval of reboots", func() {
 		newProfile("q").Create()
 		ofP := userWithRule("approver-of-p", "patch", "approve/p")
 		Expect(mergePatch(ofP, "p", annotation(`"1111"`))).To(Succeed())
-		expectRefused(mergePatch(ofP, "q", annotation(`"1111"`)), "may not approve reboots of StorageClientProfile q")
-		expectRefused(approver.Create(ctx, newProfile("r").Build()), `User "storage-client-approver" cannot create`)
-		expectRefused(approver.Delete(ctx, newProfile("p").Build()), `User "storage-client-approver" cannot delete`)
+		expectRejected(mergePatch(ofP, "q", annotation(`"1111"`)), "may not approve reboots of StorageClientProfile q")
+		expectRejected(approver.Create(ctx, newProfile("r").Build()), `User "storage-client-approver" cannot create`)
+		expectRejected(approver.Delete(ctx, newProfile("p").Build()), `User "storage-client-approver" cannot delete`)
 	})
 
 	It("is recorded with its user in the audit log", func() {
 		newProfile("audited").With(onApproval).Create()
 		Expect(mergePatch(approver, "audited", annotation(`"4711"`))).To(Succeed())
-		expectRefused(mergePatch(author, "audited", annotation(`"4712"`)), askAnApprover)
+		expectRejected(mergePatch(author, "audited", annotation(`"4712"`)), askAnApprover)
 		Expect(mergePatch(author, "audited", `{"spec":{"paused":true}}`)).To(Succeed())
 		Expect(mergePatch(editor, "audited", reboot(`"policy":"Automatic","approvedPlan":"4713"`))).To(Succeed())
 		Expect(mergePatch(editor, "audited", `{"spec":{"priority":1}}`)).To(Succeed())

@@ -23,27 +23,27 @@ import (
 // filter fails the test.
 var _ = Describe("The documentation's commands", func() {
 	It("return output, or are accepted by the API server", func() {
-		needAProfileThatShowsAll()
-		dir, environment := atTheReadersDesk()
+		createDocumentedCluster()
+		dir, environment := readerFiles()
 		ran := 0
 		var problems []string
 		for _, entry := range documentedCommands() {
-			if reason := notHere(entry.command); reason != "" {
+			if reason := skipReason(entry.command); reason != "" {
 				continue
 			}
 			ran++
-			shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", asTyped(entry.command))
+			shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", withNames(entry.command))
 			shell.Dir, shell.Env = dir, environment
 			var complaints strings.Builder
 			shell.Stderr = &complaints
 			output, err := shell.Output()
 			// A command that redirects its output prints nothing.
-			if quiet := strings.Contains(entry.command, " > "); err != nil || !quiet && !shows(string(output)) {
+			if quiet := strings.Contains(entry.command, " > "); err != nil || !quiet && !hasOutput(string(output)) {
 				problems = append(problems, fmt.Sprintf("%s: %s: %v\n%s%s", entry.page, entry.command, err, output, complaints.String()))
 			}
 		}
 		Expect(problems).To(BeEmpty(), strings.Join(problems, "\n"))
-		Expect(ran).To(BeNumerically(">=", 50), "commands that were found and run")
+		Expect(ran).To(BeNumerically(">=", 50), "number of documented commands that ran")
 	})
 })
 
@@ -58,7 +58,7 @@ func documentedCommands() []documentedCommand {
 		Expect(err).NotTo(HaveOccurred())
 		for _, block := range shellFence.FindAllStringSubmatch(string(content), -1) {
 			for _, command := range commandsOf(block[1]) {
-				same := func(other documentedCommand) bool { return asTyped(other.command) == asTyped(command) }
+				same := func(other documentedCommand) bool { return withNames(other.command) == withNames(command) }
 				if !slices.ContainsFunc(commands, same) {
 					commands = append(commands, documentedCommand{page, command})
 				}
@@ -92,8 +92,8 @@ func commandsOf(block string) []string {
 	return commands
 }
 
-// elsewhere contains the commands that need more than an API server, each with the test that covers it or the missing program.
-var elsewhere = map[string]string{
+// skipReasons contains the commands that need more than an API server, each with the test that covers it or the missing program.
+var skipReasons = map[string]string{
 	"make ":       "Makefile",
 	"docker ":     "needs a container runtime",
 	"helm ":       "hack/chart",
@@ -109,9 +109,9 @@ var elsewhere = map[string]string{
 	"kubectl -n storage-client-agent logs ":                              "needs a kubelet",
 }
 
-// notHere returns the reason to skip a command, empty if this spec runs it.
-func notHere(command string) string {
-	for beginning, reason := range elsewhere {
+// skipReason returns the reason to skip a command, empty if this spec runs it.
+func skipReason(command string) string {
+	for beginning, reason := range skipReasons {
 		if strings.HasPrefix(command, beginning) {
 			return reason
 		}
@@ -127,8 +127,8 @@ func notHere(command string) string {
 
 const theProfile, theNode, theVolume = "azure-files-large-directories", "node-1", "share"
 
-// asTyped replaces the placeholders in a command. Commands that write become dry runs, so the cluster is unchanged.
-func asTyped(command string) string {
+// withNames replaces the placeholders in a command. Commands that write become dry runs, so the cluster is unchanged.
+func withNames(command string) string {
 	command = regexp.MustCompile(`\b(PROFILE|NAME)\b`).ReplaceAllString(command, theProfile)
 	command = regexp.MustCompile(`([ =])NODE\b`).ReplaceAllString(command, "${1}"+theNode)
 	command = regexp.MustCompile(`([ "])VOLUME\b`).ReplaceAllString(command, "${1}"+theVolume)
@@ -136,8 +136,8 @@ func asTyped(command string) string {
 	return strings.ReplaceAll(command, " --watch", "")
 }
 
-// shows reports whether the output contains more than spaces and table headings.
-func shows(output string) bool {
+// hasOutput reports whether the output contains more than spaces and table headings.
+func hasOutput(output string) bool {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	if heading := regexp.MustCompile(`^[A-Z][A-Z0-9 -]*$`); heading.MatchString(lines[0]) {
 		lines = lines[1:]
@@ -146,8 +146,8 @@ func shows(output string) bool {
 	return strings.Trim(text, " \t\n:") != "" && !strings.Contains(output, "<error>")
 }
 
-// atTheReadersDesk returns a directory with the files that the pages mention, and an environment with kubectl and its plugin.
-func atTheReadersDesk() (string, []string) {
+// readerFiles returns a directory with the files that the pages mention, and an environment with kubectl and its plugin.
+func readerFiles() (string, []string) {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
 	profile := "apiVersion: tuning.storageclient.dev/v1alpha1\nkind: StorageClientProfile\nmetadata: {name: %s}\nspec: {nodeSelector: {matchLabels: {pool: eda}}, node: {sysctls: {net.core.rmem_max: \"16777216\"}}}\n"
@@ -166,9 +166,9 @@ func atTheReadersDesk() (string, []string) {
 	return dir, append(os.Environ(), "KUBECONFIG="+kubeconfig(), "PATH="+path, "HOME="+dir)
 }
 
-// needAProfileThatShowsAll creates a cluster in which every documented filter finds an object. One node has an agent and all problems at
+// createDocumentedCluster creates a cluster in which every documented filter finds an object. One node has an agent and all problems at
 // once, the other a silent agent.
-func needAProfileThatShowsAll() {
+func createDocumentedCluster() {
 	GinkgoHelper()
 	newNode(theNode).Label("pool", "eda").Create()
 	agentPod(theNode)

@@ -65,7 +65,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 
 			output, err = apply(daemonSet())
 			Expect(err).NotTo(HaveOccurred(), output)
-			Expect(getAgentDaemonSet().Generation).To(Equal(after.Generation), "pods are replaced twice")
+			Expect(getAgentDaemonSet().Generation).To(Equal(after.Generation), "the second apply must not replace the pods again")
 		},
 		Entry("kubectl apply", plainAgent, plain, kubectlApplies()),
 		Entry("kubectl apply --server-side", plainAgent, plain, kubectlApplies("--server-side")),
@@ -147,7 +147,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 				Expect(apierrors.IsForbidden(writeBack())).To(BeTrue())
 				set := getAgentDaemonSet()
 				Expect(set.Spec.Template.Spec.Containers[0].Image).To(Equal("agent:2"))
-				Expect(apierrors.IsForbidden(earlier.Delete(ctx, set))).To(BeTrue(), "which it did without a profile")
+				Expect(apierrors.IsForbidden(earlier.Delete(ctx, set))).To(BeTrue(), "an earlier manager without a profile deletes the DaemonSet")
 			case object.GetNamespace() == v1alpha1.AgentNamespace && strings.HasPrefix(object.GetKind(), "Role"):
 				output, err := apply(object)
 				Expect(err).NotTo(HaveOccurred(), output)

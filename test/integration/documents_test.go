@@ -25,7 +25,7 @@ var _ = Describe("The documentation's YAML", func() {
 			content, err := os.ReadFile(filepath.Join(configDir, "..", page))
 			Expect(err).NotTo(HaveOccurred())
 			text := string(content)
-			Expect(yamlOpening.FindAllString(text, -1)).To(HaveLen(len(yamlBlocks(text))), "a YAML fence begins a line, and says yaml")
+			Expect(yamlOpening.FindAllString(text, -1)).To(HaveLen(len(yamlBlocks(text))), "every YAML fence must start a line and have the language yaml")
 			profiles := 0
 			for _, b := range yamlBlocks(text) {
 				profiles += tryBlock(b)
@@ -100,7 +100,7 @@ func tryBlock(b block) int {
 	if b.fragment {
 		var content map[string]any
 		Expect(yaml.UnmarshalStrict([]byte(b.text), &content)).To(Succeed(), b.text)
-		Expect(content).NotTo(HaveKey("apiVersion"), "a whole object is no fragment:\n%s", b.text)
+		Expect(content).NotTo(HaveKey("apiVersion"), "a complete object must not be marked as a fragment:\n%s", b.text)
 		return 0
 	}
 	objects := parseManifests([]byte(b.text))
@@ -120,7 +120,7 @@ func tryBlock(b block) int {
 		case scheme.Recognizes(kind):
 			tryObject(object)
 		default:
-			Expect(foreign).To(ContainElement(kind.Group), "no kind that is known, and not marked as a fragment:\n%s", b.text)
+			Expect(foreign).To(ContainElement(kind.Group), "unknown kind, and not marked as a fragment:\n%s", b.text)
 		}
 	}
 	return profiles
@@ -129,10 +129,10 @@ func tryBlock(b block) int {
 // tryProfiles expects that this build applies the profiles among the objects completely. It returns their number.
 func tryProfiles(objects []*unstructured.Unstructured) int {
 	GinkgoHelper()
-	others := func(object *unstructured.Unstructured) bool {
+	isOther := func(object *unstructured.Unstructured) bool {
 		return object.GroupVersionKind() != v1alpha1.GroupVersion.WithKind("StorageClientProfile")
 	}
-	profiles := slices.DeleteFunc(slices.Clone(objects), others)
+	profiles := slices.DeleteFunc(slices.Clone(objects), isOther)
 	for _, object := range profiles {
 		profile := profileFrom(object)
 		tryObject(object)

@@ -63,7 +63,7 @@ var _ = Describe("Failures", func() {
 			Expect(failures("eda").Boots).To(ConsistOf(And(HaveField("Nodes", HaveLen(1)), HaveField("More", 0))))
 			Expect(claims()).To(BeEmpty())
 			if !dying.Died() {
-				Expect(writes).To(BeNumerically(">=", 3), "the failure, the claim, a note")
+				Expect(writes).To(BeNumerically(">=", 3), "number of writes, at least for the failure, the claim and a note")
 				return
 			}
 			deleteAll()

@@ -80,25 +80,25 @@ var _ = Describe("The fence around a node agent", func() {
 	})
 
 	It("rejects the status of another node", func() {
-		expectRefused(report(agent, "node-2"), "the agent of node node-1 may write only its own StorageClientNode, not node-2")
+		expectRejected(report(agent, "node-2"), "the agent of node node-1 may write only its own StorageClientNode, not node-2")
 		object := &v1alpha1.StorageClientNode{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "node-2"}, object)).To(Succeed())
 		Expect(object.Status.Hash).To(BeEmpty())
 	})
 
 	It("rejects a token of the same service account that is not bound to a Pod", func() {
-		expectRefused(report(clientWithToken(unboundToken()), "node-1"), "the token is not bound to a Pod on a node")
+		expectRejected(report(clientWithToken(unboundToken()), "node-1"), "the token is not bound to a Pod on a node")
 	})
 
 	It("rejects the token of a Pod without a node", func() {
 		homeless := newPod(v1alpha1.AgentNamespace, "homeless").
 			With(func(p *corev1.Pod) { p.Spec.ServiceAccountName = v1alpha1.AgentServiceAccount }).Create()
-		expectRefused(report(clientWithToken(tokenFor(homeless)), "node-1"), "the token is not bound to a Pod on a node")
+		expectRejected(report(clientWithToken(tokenFor(homeless)), "node-1"), "the token is not bound to a Pod on a node")
 	})
 
 	DescribeTable("rejects status.rollout",
 		func(change func(*v1alpha1.StorageClientNode)) {
-			expectRefused(status(change)(agent), "a node agent may not change status.rollout")
+			expectRejected(status(change)(agent), "a node agent may not change status.rollout")
 		},
 		Entry("changed", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout.Phase = v1alpha1.RolloutUpToDate }),
 		Entry("dropped", func(n *v1alpha1.StorageClientNode) { n.Status.Rollout = nil }),
@@ -127,16 +127,16 @@ var _ = Describe("The fence around a node agent", func() {
 		add := status(func(n *v1alpha1.StorageClientNode) {
 			n.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate}
 		})
-		expectRefused(add(agent), "a node agent may not change status.rollout")
+		expectRejected(add(agent), "a node agent may not change status.rollout")
 	})
 
 	It("grants no right on spec, Nodes, Pods or profiles", func() {
-		expectRefused(mergePatch("node-1", `{"spec":{"release":true}}`)(agent), refusedByRBAC)
+		expectRejected(mergePatch("node-1", `{"spec":{"release":true}}`)(agent), refusedByRBAC)
 		cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
-		expectRefused(agent.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, cordon), refusedByRBAC)
-		expectRefused(agent.Get(ctx, client.ObjectKey{Name: "node-1"}, &corev1.Node{}), refusedByRBAC)
-		expectRefused(agent.List(ctx, &corev1.PodList{}), refusedByRBAC)
-		expectRefused(agent.List(ctx, &v1alpha1.StorageClientProfileList{}), refusedByRBAC)
+		expectRejected(agent.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, cordon), refusedByRBAC)
+		expectRejected(agent.Get(ctx, client.ObjectKey{Name: "node-1"}, &corev1.Node{}), refusedByRBAC)
+		expectRejected(agent.List(ctx, &corev1.PodList{}), refusedByRBAC)
+		expectRejected(agent.List(ctx, &v1alpha1.StorageClientProfileList{}), refusedByRBAC)
 	})
 
 	Context("when its service account has all rights", func() {
@@ -146,7 +146,7 @@ var _ = Describe("The fence around a node agent", func() {
 		})
 
 		DescribeTable("still rejects",
-			func(write func(client.Client) error, reason string) { expectRefused(write(agent), reason) },
+			func(write func(client.Client) error, reason string) { expectRejected(write(agent), reason) },
 			Entry("a change of spec", mergePatch("node-1", `{"spec":{"release":true}}`), "a node agent may not change spec"),
 			Entry("volumes that the agent chose", mergePatch("node-1", `{"spec":{"volumes":[{"name":"pv","readAheadKiB":4}]}}`), "a node agent may not change spec"),
 			Entry("the removal of spec", mergePatch("node-1", `{"spec":null}`), "a node agent may not change spec"),
@@ -170,7 +170,7 @@ var _ = Describe("The fence around a node agent", func() {
 
 	It("rejects a token that is bound only to the node", func() {
 		bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: getNode("node-1").UID}
-		expectRefused(report(clientWithToken(requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)), "node-1"),
+		expectRejected(report(clientWithToken(requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)), "node-1"),
 			"the token is not bound to a Pod, so it may only send dry-run requests")
 	})
 
@@ -207,7 +207,7 @@ var _ = Describe("The fence around a node agent", func() {
 		It("lets the manager send only dry-run requests as an agent", func() {
 			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
 			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
-			expectRefused(hash(agent), "the token is not bound to a Pod, so it may only send dry-run requests")
+			expectRejected(hash(agent), "the token is not bound to a Pod, so it may only send dry-run requests")
 			Expect(findObject("node-1").Status.Hash).To(BeEmpty())
 		})
 
@@ -215,14 +215,14 @@ var _ = Describe("The fence around a node agent", func() {
 			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
 			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
 			for extra, value := range map[string]string{"authentication.kubernetes.io/pod-name": "p", "authentication.kubernetes.io/pod-uid": "u", "x": "y"} {
-				expectRefused(hash(asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}, extra: {value}})), `cannot impersonate resource "userextras/`+extra)
+				expectRejected(hash(asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}, extra: {value}})), `cannot impersonate resource "userextras/`+extra)
 			}
 			for _, user := range []string{"system:serviceaccount:storage-client-agent:default", "system:serviceaccount:kube-system:storage-client-node-agent", "system:admin"} {
 				config := rest.CopyConfig(manager)
 				config.Impersonate.UserName = user
 				c, err := client.New(config, client.Options{Scheme: scheme, Mapper: k8s.RESTMapper()})
 				Expect(err).NotTo(HaveOccurred())
-				expectRefused(hash(c, client.DryRunAll), "cannot impersonate resource")
+				expectRejected(hash(c, client.DryRunAll), "cannot impersonate resource")
 			}
 		})
 
@@ -268,7 +268,7 @@ var _ = Describe("The fence around a node agent", func() {
 		It("ignores a binding's namespace selector, because StorageClientNodes have no namespace", func() {
 			changeTemporarily(aBinding, v1alpha1.AgentPolicy, `[{"op":"add","path":"/spec/matchResources","value":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}]`)
 			Consistently(missingFor(manager)).WithTimeout(time.Second).Should(BeEmpty())
-			expectRefused(report(agent, "node-2"), "only its own StorageClientNode")
+			expectRejected(report(agent, "node-2"), "only its own StorageClientNode")
 		})
 
 		DescribeTable("is detected as ineffective if agents have an additional right that the policy does not deny:",
@@ -333,7 +333,7 @@ func changeTemporarily(kind client.Object, name, patch string) {
 		Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(original), object)).To(Succeed())
 		original.SetResourceVersion(object.GetResourceVersion())
 		Expect(k8s.Update(context.Background(), original)).To(Succeed())
-		if _, ours := kind.(*rbacv1.Role); !ours {
+		if _, isRole := kind.(*rbacv1.Role); !isRole {
 			awaitFence()
 		}
 	})
@@ -352,7 +352,7 @@ func awaitFence() {
 }
 
 // withoutRule returns a patch of the agents' policy that removes the validation with this text.
-func withoutRule(says string) string {
+func withoutRule(text string) string {
 	content, err := os.ReadFile(filepath.Join(configDir, "agent", "policy.yaml"))
 	if err != nil {
 		panic(err)
@@ -361,9 +361,9 @@ func withoutRule(says string) string {
 	if err := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096).Decode(&policy); err != nil {
 		panic(err)
 	}
-	at := slices.IndexFunc(policy.Spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Message+v.MessageExpression, says) })
+	at := slices.IndexFunc(policy.Spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Message+v.MessageExpression, text) })
 	if at < 0 {
-		panic("no validation says " + says)
+		panic("no validation contains " + text)
 	}
 	return fmt.Sprintf(`[{"op":"remove","path":"/spec/validations/%d"}]`, at)
 }
@@ -378,7 +378,7 @@ func report(c client.Client, node string) error {
 	return c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(v1alpha1.AgentFieldManager), client.ForceOwnership)
 }
 
-func expectRefused(err error, reason string) {
+func expectRejected(err error, reason string) {
 	GinkgoHelper()
 	Expect(apierrors.IsForbidden(err)).To(BeTrue(), "want Forbidden, got %v", err)
 	Expect(err).To(MatchError(ContainSubstring(reason)))

@@ -66,7 +66,7 @@ func expectState(profile, file string) {
 	want, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(strings.Split(got, "\n")).To(Equal(strings.Split(string(want), "\n")),
-		"%s is not what the manager writes any more: run %s=1 make test-integration, then go test in test/gitops", path, updateStates)
+		"%s differs from the manager's output: run %s=1 make test-integration, then go test in test/gitops", path, updateStates)
 }
 
 var _ = Describe("The states that GitOps tools evaluate", func() {

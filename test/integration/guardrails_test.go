@@ -337,9 +337,9 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		}
 
 		It("reject any change of spec that leaves it above a limit", func() {
-			expectRefused(patch(`{"spec":{"rollout":{"failureThreshold":4}}}`), "spec.rollout.failureThreshold is 4, but rollout.failureThreshold.maximum is 2; spec.rollout.drain.force is true")
-			expectRefused(patch(`{"spec":{"rollout":{"failureThreshold":2}}}`), "spec.rollout.drain.force is true, but")
-			expectRefused(patch(`{"spec":{"paused":true}}`), "spec.rollout.drain.force is true")
+			expectRejected(patch(`{"spec":{"rollout":{"failureThreshold":4}}}`), "spec.rollout.failureThreshold is 4, but rollout.failureThreshold.maximum is 2; spec.rollout.drain.force is true")
+			expectRejected(patch(`{"spec":{"rollout":{"failureThreshold":2}}}`), "spec.rollout.drain.force is true, but")
+			expectRejected(patch(`{"spec":{"paused":true}}`), "spec.rollout.drain.force is true")
 		})
 
 		It("admit a change that brings it within all limits", func() {
@@ -352,7 +352,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			Expect(k8s.Status().Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`)))).To(Succeed())
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
 			// The spec of a deleted profile still controls how its nodes are drained and rebooted.
-			expectRefused(patch(`{"spec":{"rollout":{"reboot":{"restoreReboot":true}}}}`), "spec.rollout.drain.force is true")
+			expectRejected(patch(`{"spec":{"rollout":{"reboot":{"restoreReboot":true}}}}`), "spec.rollout.drain.force is true")
 			Expect(patch(`{"metadata":{"finalizers":null}}`)).To(Succeed())
 			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
 		})
@@ -368,12 +368,12 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 	)
 
 	DescribeTable("stay within the cost limit of the API server, with as many objects as the API allows and",
-		func(lines, beginnings int) {
-			setCeilings(wideCeilings(lines, beginnings, ""))
+		func(lines, prefixes int) {
+			setCeilings(wideCeilings(lines, prefixes, ""))
 			Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).
 				WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 			for _, key := range []string{"node.kernelModules.allowed", "mountOptions.forbidden", "volumes.claimNamespaces.allowed"} {
-				setCeilings(wideCeilings(lines, beginnings, key))
+				setCeilings(wideCeilings(lines, prefixes, key))
 				// The message for a thousand findings may exceed the cost limit; the profile is rejected all the same.
 				Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).WithTimeout(patience.Of(time.Minute)).
 					Should(MatchError(Or(ContainSubstring(", but "+key+" "), ContainSubstring("actual cost limit exceeded"))))
@@ -407,9 +407,9 @@ var _ = Describe("The policy on the administrator's limits", Ordered, ContinueOn
 		other := ceilings(map[string]string{"a": "b"})
 		other.Name = "other"
 		Expect(k8s.Create(ctx, other, client.DryRunAll)).To(Succeed())
-		elsewhere := ceilings(map[string]string{"a": "b"})
-		elsewhere.Namespace = "default"
-		Expect(k8s.Create(ctx, elsewhere, client.DryRunAll)).To(Succeed())
+		otherNamespace := ceilings(map[string]string{"a": "b"})
+		otherNamespace.Namespace = "default"
+		Expect(k8s.Create(ctx, otherNamespace, client.DryRunAll)).To(Succeed())
 	})
 })
 
@@ -515,9 +515,9 @@ func malformedEntries() []TableEntry {
 		unknown = "is not a known limit; see docs/guardrails.md"
 	)
 	return []TableEntry{
-		Entry("a name that no ceiling has", "rollout.maxUnavailible.maximum", "1", unknown),
-		Entry("a field without its kind of ceiling", "rollout.maxUnavailable", "1", unknown),
-		Entry("another kind of ceiling", "rollout.maxUnavailable.minimum", "1", unknown),
+		Entry("an unknown limit", "rollout.maxUnavailible.maximum", "1", unknown),
+		Entry("a field without a kind of limit", "rollout.maxUnavailable", "1", unknown),
+		Entry("a kind of limit that the field does not have", "rollout.maxUnavailable.minimum", "1", unknown),
 		Entry("two names on a line", "node.tuned.allowed", "a b", pattern),
 		Entry("names with commas", "node.sysctls.allowed", "a,b", pattern),
 		Entry("a * within a name", "node.sysctls.allowed", "net.*.rmem_max", pattern),
@@ -539,11 +539,11 @@ func malformedEntries() []TableEntry {
 		Entry("a share above all", "rollout.maxConcurrentLive.maximum", "101%", share),
 		Entry("two shares on a line", "rollout.volumes.maxPerStep.maximum", "10% 5", share),
 		Entry("an empty share", "rollout.maxUnavailable.maximum", "", share),
-		Entry("a flag in other words", "rollout.drain.force.allowed", "no", "must contain true or false"),
+		Entry("a flag other than true or false", "rollout.drain.force.allowed", "no", "must contain true or false"),
 		Entry("an empty flag", "includeControlPlane.allowed", "", "must contain true or false"),
-		Entry("a policy that there is not", "rollout.reboot.policy.allowed", "OnApprovel", "must contain the allowed values of Automatic, OnApproval and Never"),
-		Entry("an onConflict that there is not", "volumes.onConflict.allowed", "Keep", "must contain the allowed values of KeepVolume, UseProfileOverClass and UseProfile"),
-		Entry("a gitOpsOwned that there is not", "volumes.gitOpsOwned.allowed", "Report", "must contain the allowed values of ReportOnly and Patch"),
+		Entry("an unknown policy", "rollout.reboot.policy.allowed", "OnApprovel", "must contain the allowed values of Automatic, OnApproval and Never"),
+		Entry("an unknown onConflict", "volumes.onConflict.allowed", "Keep", "must contain the allowed values of KeepVolume, UseProfileOverClass and UseProfile"),
+		Entry("an unknown gitOpsOwned", "volumes.gitOpsOwned.allowed", "Report", "must contain the allowed values of ReportOnly and Patch"),
 	}
 }
 
@@ -726,16 +726,16 @@ func everyGuardedBound() string {
 
 // wideCeilings returns limits with this number of lines each, some of them with a *. The last line admits everyGuardedBound. For the
 // given key, the last line differs and rejects it.
-func wideCeilings(lines, beginnings int, strict string) map[string]string {
+func wideCeilings(lines, prefixes int, strict string) map[string]string {
 	long := strings.Repeat("n", 50)
 	wide := map[string]string{"rollout.drain.force.allowed": "false"}
 	set := func(key, line, last, strictLast string) {
 		if key == strict {
 			last = strictLast
 		}
-		wide[key] = strings.ReplaceAll(list(lines-beginnings-1, line), ", ", "\n") + "\n" + last
+		wide[key] = strings.ReplaceAll(list(lines-prefixes-1, line), ", ", "\n") + "\n" + last
 		if strings.HasSuffix(key, ".allowed") || strings.HasSuffix(key, ".forbidden") {
-			wide[key] = strings.ReplaceAll(list(beginnings, line+"*"), ", ", "\n") + "\n" + wide[key]
+			wide[key] = strings.ReplaceAll(list(prefixes, line+"*"), ", ", "\n") + "\n" + wide[key]
 		}
 	}
 	for _, key := range []string{"node.sysctls", "node.kernelModules", "node.kernelArguments", "node.nfsMountDefaults.servers", "node.nfsMountDefaults.options",

@@ -14,11 +14,11 @@ import (
 
 // wrong is a mistake in a profile. Its author must see the field, the value and the remedy.
 type wrong struct {
-	name  string
-	spec  func(*v1alpha1.StorageClientProfileSpec)
-	field string
-	value string
-	cure  string
+	name   string
+	spec   func(*v1alpha1.StorageClientProfileSpec)
+	field  string
+	value  string
+	remedy string
 }
 
 var wrongs = []wrong{
@@ -27,8 +27,8 @@ var wrongs = []wrong{
 	{"a mount option that lets programs be root", inVolumes("suid"), "spec.volumes[0].mountOptions[0]", `"suid"`, "leave it out"},
 	{"a sysctl outside the catalogue", inSysctls("kernel.core_pattern", "core"), "spec.node.sysctls[kernel.core_pattern]", `"core"`, "--allow-parameter"},
 	{"a sysctl out of range", inSysctls("vm.dirty_ratio", "200"), "spec.node.sysctls[vm.dirty_ratio]", `"200"`, "must be 0 to 100"},
-	{"a boot argument with a unit", inArguments("ihash_entries=16M"), "spec.node.kernelArguments[0]", `"16M"`, "write 16777216"},
-	{"a boot argument outside the catalogue", inArguments("init=/bin/sh"), "spec.node.kernelArguments[0]", `"/bin/sh"`, "--allow-parameter"},
+	{"a kernel argument with a unit", inArguments("ihash_entries=16M"), "spec.node.kernelArguments[0]", `"16M"`, "write 16777216"},
+	{"a kernel argument outside the catalogue", inArguments("init=/bin/sh"), "spec.node.kernelArguments[0]", `"/bin/sh"`, "--allow-parameter"},
 }
 
 func inVolumes(options ...string) func(*v1alpha1.StorageClientProfileSpec) {
@@ -48,8 +48,8 @@ func inArguments(argument string) func(*v1alpha1.StorageClientProfileSpec) {
 }
 
 // explained matches a text that names the field, the value and the remedy.
-func (w wrong) told() OmegaMatcher {
-	return And(ContainSubstring(w.field), ContainSubstring(w.value), ContainSubstring(w.cure))
+func (w wrong) explained() OmegaMatcher {
+	return And(ContainSubstring(w.field), ContainSubstring(w.value), ContainSubstring(w.remedy))
 }
 
 var _ = Describe("A mistake in a profile", func() {
@@ -83,7 +83,7 @@ var _ = Describe("A mistake in a profile", func() {
 	Context("while the webhook is up", func() {
 		BeforeEach(func() {
 			serveWebhooks(installWebhooks())
-			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
+			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks must respond")
 		})
 
 		It("is rejected with the field, the value and the remedy, on creation and on update", func() {
@@ -98,10 +98,10 @@ var _ = Describe("A mistake in a profile", func() {
 				w.spec(&bad.Spec)
 				err := k8s.Create(ctx, bad)
 				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
-				Expect(err.Error()).To(w.told())
+				Expect(err.Error()).To(w.explained())
 				err = retryUpdate("good", func(p *v1alpha1.StorageClientProfile) { w.spec(&p.Spec) })
 				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
-				Expect(err.Error()).To(w.told())
+				Expect(err.Error()).To(w.explained())
 			}
 			settle("good")
 			after, pvAfter := inForce()
@@ -123,7 +123,7 @@ var _ = Describe("A mistake in a profile", func() {
 				Expect(stalled).To(And(
 					haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonInvalid),
 					haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonInvalid)))
-				Expect(meta.FindStatusCondition(stalled.Status.Conditions, v1alpha1.ConditionStalled).Message).To(w.told())
+				Expect(meta.FindStatusCondition(stalled.Status.Conditions, v1alpha1.ConditionStalled).Message).To(w.explained())
 				expectClean(node)
 				pv := getVolume(volume)
 				Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
@@ -143,12 +143,12 @@ var _ = Describe("A mistake in a profile", func() {
 				settle("p")
 				stalled := findProfile("p")
 				Expect(stalled).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonInvalid))
-				Expect(meta.FindStatusCondition(stalled.Status.Conditions, v1alpha1.ConditionStalled).Message).To(w.told())
+				Expect(meta.FindStatusCondition(stalled.Status.Conditions, v1alpha1.ConditionStalled).Message).To(w.explained())
 				after, pvAfter := inForce()
 				Expect(after.Spec).To(Equal(object.Spec))
 				Expect(pvAfter.ResourceVersion).To(Equal(pv.ResourceVersion))
 
-				By("and correcting it goes on")
+				By("continuing after the correction")
 				Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec = good("p").Spec })).To(Succeed())
 				settle("p")
 				Expect(findProfile("p")).To(And(

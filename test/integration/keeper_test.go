@@ -45,7 +45,7 @@ func cutLast(text string) (key, where string, found bool) { return strings.Cut(t
 func staleReads(change func()) client.WithWatch {
 	return interceptor.NewClient(k8s, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if _, ours := object.(*v1alpha1.StorageClientNode); ours {
+			if _, isClientNode := object.(*v1alpha1.StorageClientNode); isClientNode {
 				change()
 			}
 			return c.Patch(ctx, object, patch, opts...)

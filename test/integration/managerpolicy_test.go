@@ -117,9 +117,9 @@ var _ = Describe("What the manager may write", func() {
 			agentReports("a", func(s *v1alpha1.StorageClientNodeStatus) {
 				s.Mounts = []v1alpha1.MountStatus{{MountPoint: "/m", Volume: "pv", Protocol: "NFSv4.1"}}
 			})
-			told := &nodevolumes.Reconciler{Client: manager, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
+			nodeVolumes := &nodevolumes.Reconciler{Client: manager, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
 			fakeClock.Step(3 * time.Second)
-			_, err := told.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
+			_, err := nodeVolumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(findObject("a").Spec.Volumes).To(HaveLen(1))
 
@@ -157,7 +157,7 @@ var _ = Describe("What the manager may write", func() {
 		DescribeTable("rejects",
 			func(resource, body, why string) {
 				before := getNode("a")
-				expectRefused(patch(manager, resource, body), why)
+				expectRejected(patch(manager, resource, body), why)
 				Expect(getNode("a").ResourceVersion).To(Equal(before.ResourceVersion))
 			},
 			Entry("another field of spec", "nodes", `{"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}}`, "only unschedulable and taints"),
@@ -184,12 +184,12 @@ var _ = Describe("What the manager may write", func() {
 			Entry("a finalizer", "nodes", `{"metadata":{"finalizers":["example.com/theirs","example.com/new"]}}`, "may not change owner references or finalizers"),
 			Entry("the removal of a finalizer", "nodes", `{"metadata":{"finalizers":null}}`, "may not change owner references or finalizers"),
 			Entry("the removal of an owner", "nodes", `{"metadata":{"ownerReferences":null}}`, "may not change owner references or finalizers"),
-			Entry("how much fits on it", "nodes/status", `{"status":{"capacity":{"cpu":"1000"}}}`, "in a Node's status"),
-			Entry("where it is", "nodes/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.2"}]}}`, "in a Node's status"),
-			Entry("the removal of where it is", "nodes/status", `{"status":{"addresses":null}}`, "in a Node's status"),
-			Entry("which boot it is in", "nodes/status", `{"status":{"nodeInfo":{"bootID":"forged"}}}`, "in a Node's status"),
+			Entry("its capacity", "nodes/status", `{"status":{"capacity":{"cpu":"1000"}}}`, "in a Node's status"),
+			Entry("its addresses", "nodes/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.2"}]}}`, "in a Node's status"),
+			Entry("the removal of its addresses", "nodes/status", `{"status":{"addresses":null}}`, "in a Node's status"),
+			Entry("its boot ID", "nodes/status", `{"status":{"nodeInfo":{"bootID":"forged"}}}`, "in a Node's status"),
 			Entry("another condition", "nodes/status", `{"status":{"conditions":[{"type":"example.com/new","status":"True"}]}}`, "in a Node's conditions"),
-			Entry("that it is not Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "in a Node's conditions"),
+			Entry("another status of Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "in a Node's conditions"),
 			Entry("the removal of Ready", "nodes/status", `{"status":{"conditions":[{"type":"Ready","$patch":"delete"}]}}`, "in a Node's conditions"),
 		)
 
@@ -203,7 +203,7 @@ var _ = Describe("What the manager may write", func() {
 			untuned := `{"spec":{"taints":[{"key":"example.com/theirs","effect":"NoSchedule"}]}}`
 			theirs := `{"spec":{"taints":[{"key":"tuning.storageclient.dev/untuned","effect":"NoSchedule"}]}}`
 			Eventually(func() error { return patch(manager, "nodes", theirs, client.DryRunAll) }).Should(Succeed())
-			expectRefused(patch(manager, "nodes", untuned), "only taints with the key example.com/theirs")
+			expectRejected(patch(manager, "nodes", untuned), "only taints with the key example.com/theirs")
 			Expect(patch(manager, "nodes", theirs)).To(Succeed())
 		})
 
@@ -260,12 +260,12 @@ var _ = Describe("What the manager may write", func() {
 		)
 
 		DescribeTable("rejects",
-			func(body, why string) { expectRefused(patch(manager, "persistentvolumes", body), why) },
+			func(body, why string) { expectRejected(patch(manager, "persistentvolumes", body), why) },
 			Entry("its reclaim policy", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`, "only mountOptions"),
-			Entry("whose it is", `{"spec":{"claimRef":{"namespace":"mine","name":"data"}}}`, "only mountOptions"),
+			Entry("another claim", `{"spec":{"claimRef":{"namespace":"mine","name":"data"}}}`, "only mountOptions"),
 			Entry("the removal of its claim", `{"spec":{"claimRef":null}}`, "only mountOptions"),
 			Entry("its size", `{"spec":{"capacity":{"storage":"2Gi"}}}`, "only mountOptions"),
-			Entry("where it can be used", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`, "only mountOptions"),
+			Entry("its node affinity", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`, "only mountOptions"),
 			Entry("another annotation", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"x"}}}`, "in a PersistentVolume's annotations"),
 			Entry("an annotation that only users set", `{"metadata":{"annotations":{"tuning.storageclient.dev/ignore":"true"}}}`, "in a PersistentVolume's annotations"),
 			Entry("another value of an annotation", `{"metadata":{"annotations":{"example.com/theirs":"y"}}}`, "in a PersistentVolume's annotations"),
@@ -293,10 +293,10 @@ var _ = Describe("What the manager may write", func() {
 		})
 
 		DescribeTable("rejects",
-			func(resource, body, why string) { expectRefused(patch(manager, resource, body), why) },
-			Entry("what the agent has applied", "storageclientnodes/status", `{"status":{"hash":"forged"}}`, "only rollout"),
-			Entry("what the agent has not reported", "storageclientnodes/status", `{"status":{"restored":true}}`, "only rollout"),
-			Entry("the removal of what the agent has reported", "storageclientnodes/status", `{"status":{"bootID":null}}`, "only rollout"),
+			func(resource, body, why string) { expectRejected(patch(manager, resource, body), why) },
+			Entry("the hash of the agent's report", "storageclientnodes/status", `{"status":{"hash":"forged"}}`, "only rollout"),
+			Entry("a field that the agent has not reported", "storageclientnodes/status", `{"status":{"restored":true}}`, "only rollout"),
+			Entry("the removal of a field that the agent has reported", "storageclientnodes/status", `{"status":{"bootID":null}}`, "only rollout"),
 			Entry("a label", "storageclientnodes", `{"metadata":{"labels":{"example.com/theirs":"y"}}}`, "may not change labels, annotations, owner references or finalizers"),
 			Entry("an annotation", "storageclientnodes", `{"metadata":{"annotations":{"a":"b"}}}`, "may not change labels, annotations, owner references or finalizers"),
 			Entry("the removal of an owner", "storageclientnodes", `{"metadata":{"ownerReferences":null}}`, "may not change labels, annotations, owner references or finalizers"),
@@ -318,12 +318,12 @@ var _ = Describe("What the manager may write", func() {
 		})
 
 		DescribeTable("rejects",
-			func(body, why string) { expectRefused(patch(manager, "storageclientprofiles", body), why) },
+			func(body, why string) { expectRejected(patch(manager, "storageclientprofiles", body), why) },
 			// The policy on approvals rejects these too; the API server may name either policy.
 			Entry("an approval by annotation", `{"metadata":{"annotations":{"tuning.storageclient.dev/approved-plan":"0123"}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
 			Entry("an approval in spec", `{"spec":{"rollout":{"reboot":{"approvedPlan":"0123"}}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
-			Entry("that it is paused", `{"spec":{"paused":true}}`, "may not change the spec"),
-			Entry("what it selects", `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"a":"b"}}}}`, "may not change the spec"),
+			Entry("a pause in spec", `{"spec":{"paused":true}}`, "may not change the spec"),
+			Entry("its node selector", `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"a":"b"}}}}`, "may not change the spec"),
 			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "may not change labels, annotations or owner references"),
 			Entry("a label", `{"metadata":{"labels":{"a":"b"}}}`, "may not change labels, annotations or owner references"),
 			Entry("an owner", `{"metadata":{"ownerReferences":[`+anOwner+`]}}`, "may not change labels, annotations or owner references"),
@@ -368,10 +368,10 @@ var _ = Describe("What the manager may write", func() {
 		DescribeTable("rejects",
 			func(name string) {
 				object := configMap(v1alpha1.ManagerNamespace, name)
-				expectRefused(manager.Create(ctx, object), "the manager may write only the ConfigMaps")
+				expectRejected(manager.Create(ctx, object), "the manager may write only the ConfigMaps")
 				Expect(k8s.Create(ctx, object)).To(Succeed())
 				object.Data["a"] = "c"
-				expectRefused(manager.Update(ctx, object), "the manager may write only the ConfigMaps")
+				expectRejected(manager.Update(ctx, object), "the manager may write only the ConfigMaps")
 			},
 			Entry("another ConfigMap", "theirs"),
 			Entry("a longer name", "storage-client-rollout-2"),
@@ -393,13 +393,13 @@ var _ = Describe("What the manager may write", func() {
 
 		It("is still rejected", func() {
 			profile := newProfile("a").Build()
-			expectRefused(manager.Create(ctx, profile), "may not create or delete a StorageClientProfile")
+			expectRejected(manager.Create(ctx, profile), "may not create or delete a StorageClientProfile")
 			Expect(k8s.Create(ctx, profile.DeepCopy())).To(Succeed())
-			expectRefused(manager.Delete(ctx, profile), "may not create or delete a StorageClientProfile")
+			expectRejected(manager.Delete(ctx, profile), "may not create or delete a StorageClientProfile")
 			newVolume("a").Create()
-			expectRefused(patch(manager, "persistentvolumes/status", `{"status":{"phase":"Failed"}}`), "the status of a PersistentVolume")
-			elsewhere := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.BudgetConfigMap}}
-			expectRefused(manager.Create(ctx, elsewhere), "the manager may write only the ConfigMaps")
+			expectRejected(patch(manager, "persistentvolumes/status", `{"status":{"phase":"Failed"}}`), "the status of a PersistentVolume")
+			otherNamespace := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.BudgetConfigMap}}
+			expectRejected(manager.Create(ctx, otherNamespace), "the manager may write only the ConfigMaps")
 		})
 	})
 

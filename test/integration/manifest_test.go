@@ -98,7 +98,7 @@ var _ = Describe("The manifests", func() {
 			Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
 			if policy.Namespace == v1alpha1.TrialNamespace {
 				Expect(policy.Spec).To(And(HaveField("PodSelector", metav1.LabelSelector{}), HaveField("Ingress", BeEmpty()), HaveField("Egress", BeEmpty())),
-					"pods of clones talk to nobody: their kubelet mounts")
+					"pods of clones need no network: the kubelet mounts their volume")
 				continue
 			}
 			Expect(policy.Namespace).To(Equal(v1alpha1.ManagerNamespace))
@@ -114,14 +114,14 @@ var _ = Describe("The manifests", func() {
 		}
 		allowed := policies[v1alpha1.ManagerDeployment].Spec
 		Expect(&allowed.PodSelector).To(Equal(manager.Spec.Selector))
-		Expect(portsOf(allowed.Ingress)).To(ConsistOf(served["webhook"], served["metrics"]), "probes come from the pod's own node")
-		var asked []int32
+		Expect(portsOf(allowed.Ingress)).To(ConsistOf(served["webhook"], served["metrics"]), "probes come from the node of the pod and need no rule")
+		var ports []int32
 		for _, rule := range allowed.Egress {
 			for _, port := range rule.Ports {
-				asked = append(asked, port.Port.IntVal)
+				ports = append(ports, port.Port.IntVal)
 			}
 		}
-		Expect(asked).To(ConsistOf(int32(443), int32(6443), int32(53), int32(53)))
+		Expect(ports).To(ConsistOf(int32(443), int32(6443), int32(53), int32(53)))
 	})
 
 	Context("of the whole operator", Ordered, func() {
@@ -151,12 +151,12 @@ var _ = Describe("The manifests", func() {
 
 		It("give the manager no right on workloads except pods of clones, which a policy limits: an attacker with it does not control hosts", func() {
 			ofClones := func(o *unstructured.Unstructured) bool { return o.GetNamespace() == v1alpha1.TrialNamespace }
-			elsewhere := slices.DeleteFunc(slices.Clone(objects), ofClones)
+			rest := slices.DeleteFunc(slices.Clone(objects), ofClones)
 			there := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return !ofClones(o) })
 			for _, rule := range rulesOf(there) {
 				Expect(rule.Resources).To(HaveEach(BeElementOf("pods", "persistentvolumeclaims")), "%v", rule)
 			}
-			for _, rule := range managerRules(elsewhere) {
+			for _, rule := range managerRules(rest) {
 				Expect(rule.APIGroups).NotTo(ContainElement(Or(Equal("*"), Equal("apps"), Equal("batch"))), "%v", rule)
 				Expect(rule.Resources).NotTo(ContainElement(Or(HavePrefix("*"), Equal("replicationcontrollers"), Equal("podtemplates"))), "%v", rule)
 				Expect(rule.Verbs).NotTo(ContainElement(Or(Equal("*"), Equal("escalate"), Equal("bind"))), "%v", rule)
@@ -255,7 +255,8 @@ var _ = Describe("The manifests", func() {
 			Expect(pod.HostPID || pod.HostIPC).To(BeFalse())
 			Expect(pod.ServiceAccountName).To(Equal(v1alpha1.AgentServiceAccount))
 			Expect(pod.NodeSelector).To(Equal(map[string]string{v1alpha1.ManagedLabel: v1alpha1.True, corev1.LabelOSStable: "linux"}))
-			Expect(agent.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"), "which the manager finds its Pods by")
+			Expect(agent.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"),
+				"the manager selects the agent's Pods by this label")
 		})
 
 		It("run the trial runner in the pod network, on nodes labelled for a trial, without a token and without the host's files", func() {
@@ -266,13 +267,13 @@ var _ = Describe("The manifests", func() {
 			Expect(pod.HostNetwork || pod.HostPID || pod.HostIPC).To(BeFalse())
 			Expect(pod.AutomountServiceAccountToken).To(HaveValue(BeFalse()))
 			Expect(pod.NodeSelector).To(Equal(map[string]string{v1alpha1.TrialLabel: v1alpha1.True, corev1.LabelOSStable: "linux"}))
-			Expect(pod.PriorityClassName).To(BeEmpty(), "a trial drives nothing away")
+			Expect(pod.PriorityClassName).To(BeEmpty(), "a trial must not preempt other pods")
 			Expect(pod.Volumes).To(ConsistOf(HaveField("VolumeSource.HostPath.Path", trial.Dir)))
 			Expect(pod.Containers).To(ConsistOf(And(HaveField("Args", []string{"trial-runner"}),
 				HaveField("SecurityContext.ReadOnlyRootFilesystem", HaveValue(BeTrue())),
 				HaveField("VolumeMounts", ConsistOf(HaveField("MountPath", trial.Dir))))))
 			Expect(runner.Spec.Template.Labels).NotTo(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"),
-				"it must not be taken for the agent, whose Pods make a node's report believed")
+				"the manager must not mistake a runner Pod for a Ready agent")
 			for _, binding := range objects {
 				subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
 				Expect(subjects).NotTo(ContainElement(HaveKeyWithValue("name", v1alpha1.TrialDaemonSet)), "%s", binding.GetName())

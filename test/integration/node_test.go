@@ -207,7 +207,7 @@ var _ = Describe("Nodes", func() {
 		Expect(tunedCondition("a")).To(HaveField("Status", corev1.ConditionTrue))
 		Expect(findProfile("p").Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Status", metav1.ConditionTrue))))
 
-		By("writing nothing more")
+		By("not writing again")
 		before, beforeObject := getNode("a").ResourceVersion, findObject("a").ResourceVersion
 		manager.settle([]string{"p"}, []string{"a"})
 		Expect(getNode("a").ResourceVersion).To(Equal(before))
@@ -217,15 +217,15 @@ var _ = Describe("Nodes", func() {
 		Expect(k8s.Delete(ctx, created)).To(Succeed())
 		manager.settle([]string{"p"}, []string{"a"})
 		Expect(findObject("a").Spec.Release).To(BeTrue())
-		Expect(findObject("a").Spec.Settings).To(HaveLen(1), "the sources stay known")
+		Expect(findObject("a").Spec.Settings).To(HaveLen(1), "the spec must keep the settings until they are restored")
 		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonRestoring))
 		Expect(findProfile("p")).NotTo(BeNil())
 
-		By("leaving nothing behind")
+		By("removing every trace after the agent has restored")
 		agentReports("a", nil)
 		manager.settle([]string{"p"}, []string{"a"})
 		expectClean("a")
-		Expect(getNode("a").Status.Conditions).To(ContainElement(HaveField("Type", corev1.NodeReady)), "other people's conditions stay")
+		Expect(getNode("a").Status.Conditions).To(ContainElement(HaveField("Type", corev1.NodeReady)), "conditions of other users must stay")
 		Expect(findProfile("p")).To(BeNil())
 	})
 
@@ -233,7 +233,7 @@ var _ = Describe("Nodes", func() {
 		newNode("a").Create()
 		agentPod("a")
 		for deaths := 0; ; deaths++ {
-			Expect(deaths).To(BeNumerically("<", 100), "the story has to come to an end")
+			Expect(deaths).To(BeNumerically("<", 100), "the story must end")
 			name := fmt.Sprintf("p%d", deaths)
 			created := withSysctl(name).Create()
 			dead := newMortal(deaths)
@@ -282,8 +282,8 @@ var _ = Describe("Nodes", func() {
 			return count
 		}
 		manager.settle([]string{"p"}, nodes)
-		Expect(given()).To(Equal(1), "the canary alone")
-		Expect(findObject("a")).NotTo(BeNil(), "the oldest node, then by name")
+		Expect(given()).To(Equal(1), "only the canary may have the settings")
+		Expect(findObject("a")).NotTo(BeNil(), "the canary must be the oldest node, or the first by name")
 
 		By("holding the others while the canary soaks")
 		agentReports("a", nil)
@@ -320,7 +320,7 @@ var _ = Describe("Nodes", func() {
 				changed++
 			}
 		}
-		Expect(changed).To(Equal(1), "15 seconds into a soak of a minute")
+		Expect(changed).To(Equal(1), "only the canary may change during the soak")
 	})
 
 	It("are skipped during a pause, and while they are ignored", func() {
@@ -379,7 +379,7 @@ var _ = Describe("Nodes", func() {
 		Expect(object.Spec.Settings).To(HaveExactElements(HaveField("Profile", "q")))
 		Expect(object.Spec.Release).To(BeFalse())
 		Expect(object.Spec.RebootPermit).To(Equal(permit))
-		Expect(findProfile("p")).NotTo(BeNil(), "the agent has not put the setting back yet")
+		Expect(findProfile("p")).NotTo(BeNil(), "the profile must stay until the agent has restored the setting")
 
 		object.Spec.RebootPermit = nil
 		Expect(k8s.Update(ctx, object)).To(Succeed())
@@ -395,14 +395,14 @@ var _ = Describe("Nodes", func() {
 		healthy := manager.nodes.Fence
 		manager.nodes.Fence = newFence(withoutFence(), restConfig)
 		manager.settle([]string{"p"}, []string{"a"})
-		Expect(findObject("a")).NotTo(BeNil(), "there has to be something to try the fence on")
+		Expect(findObject("a")).NotTo(BeNil(), "the test of the fence needs an object")
 		Expect(getNode("a").Labels).NotTo(HaveKey(v1alpha1.ManagedLabel))
 		Expect(tunedCondition("a")).To(And(
 			HaveField("Status", corev1.ConditionUnknown), HaveField("Reason", v1alpha1.NodeReasonFenceMissing),
 			HaveField("Message", ContainSubstring("ValidatingAdmissionPolicy storage-client-node-agent is missing; apply the operator's manifest again"))))
 		result, err := manager.node("a")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(result.RequeueAfter).To(Equal(30*time.Second), "nobody tells when it comes")
+		Expect(result.RequeueAfter).To(Equal(30*time.Second), "the fence has no watch, so the node must be requeued")
 
 		By("rolling out its agent")
 		manager.nodes.Fence = healthy
@@ -434,7 +434,7 @@ var _ = Describe("Nodes", func() {
 		object := findObject("a")
 		Expect(object.UID).NotTo(Equal(former))
 		Expect(object.OwnerReferences).To(HaveExactElements(HaveField("UID", successor.UID)))
-		Expect(object.Status.Hash).To(BeEmpty(), "what the former machine reported says nothing of this one")
+		Expect(object.Status.Hash).To(BeEmpty(), "the report of the former machine must not count")
 	})
 
 	It("are unknown after a boot until their agent has reported", func() {
@@ -483,7 +483,7 @@ var _ = Describe("Nodes", func() {
 		Expect(reachable()).To(HaveValue(And(
 			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", v1alpha1.StorageReasonServerSilent),
 			HaveField("Message", "NFS server filer1 does not respond since 2026-11-23T08:00:00Z: Check the network (1 volume pv1; 1 pod)"))))
-		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned), "the settings are as they were")
+		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned), "a silent server must not change the condition Tuned")
 		reports(v1alpha1.ServerAnswering)
 		Expect(reachable()).To(HaveValue(HaveField("Status", corev1.ConditionTrue)))
 

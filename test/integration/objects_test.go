@@ -91,8 +91,8 @@ var _ = Describe("A shared cache", func() {
 		pod := func(namespace string) *corev1.Pod {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "shared"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 		}
-		kept := pod(v1alpha1.AgentNamespace)
-		Expect(k8s.Create(ctx, kept)).To(Succeed())
+		stored := pod(v1alpha1.AgentNamespace)
+		Expect(k8s.Create(ctx, stored)).To(Succeed())
 		names := func(namespace string) func(g Gomega) []string {
 			return func(g Gomega) []string {
 				found, err := objects.All[*corev1.Pod](ctx, shared, &corev1.PodList{}, client.InNamespace(namespace))
@@ -112,7 +112,7 @@ var _ = Describe("A shared cache", func() {
 			return found
 		}
 		Expect(pods()[0]).To(BeIdenticalTo(pods()[0]), "the object was copied")
-		Expect(k8s.Delete(ctx, kept, client.GracePeriodSeconds(0))).To(Succeed())
+		Expect(k8s.Delete(ctx, stored, client.GracePeriodSeconds(0))).To(Succeed())
 		Eventually(names(v1alpha1.AgentNamespace)).Should(BeEmpty())
 	})
 })

@@ -95,7 +95,7 @@ var _ = Describe("Profiles", func() {
 		}
 		Expect(types).To(Equal([]string{"Ready", "Reconciling", "Stalled", "MountsEffective", "Paused", "Conflict"}))
 		Expect(visited).To(haveCondition("Ready", metav1.ConditionTrue, v1alpha1.ReasonNothingMatched))
-		Expect(visit("p").ResourceVersion).To(Equal(visited.ResourceVersion), "nothing is left to write")
+		Expect(visit("p").ResourceVersion).To(Equal(visited.ResourceVersion), "a second pass must not write")
 	})
 
 	It("are Stalled and apply nothing if they are invalid", func() {
@@ -116,7 +116,7 @@ var _ = Describe("Profiles", func() {
 		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
 		result, err := manager.profile("p")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(result.RequeueAfter).To(BeNumerically(">", 0), "nobody tells when it comes")
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0), "the fence has no watch, so the profile must be requeued")
 	})
 
 	It("check the fence every hour, and detect that it is no longer effective", func() {
@@ -161,7 +161,7 @@ var _ = Describe("Profiles", func() {
 		Expect(waiting.Status.Plan.NodesToReboot).To(Equal(int32(1)))
 		Expect(waiting.Status.Plan.Examples).To(Equal([]string{"a"}))
 		Expect(waiting.Status.Plan.Hash).NotTo(BeEmpty())
-		Expect(waiting.Status.Plan.EstimatedCompletion).NotTo(BeNil(), "how long it would take from an approval on")
+		Expect(waiting.Status.Plan.EstimatedCompletion).NotTo(BeNil(), "the estimate assumes an approval now")
 
 		setAnnotation(waiting, v1alpha1.ApprovedPlanAnnotation, fmt.Sprintf("%q", waiting.Status.Plan.Hash))
 		approved := visit("p")
@@ -175,9 +175,9 @@ var _ = Describe("Profiles", func() {
 		created := newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, before).Create()
 		tuneNode("p", "a")
 		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
-		Expect(visit("p")).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval), "no release has shown that hash")
+		Expect(visit("p")).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval), "a hash that no release has reported must not count as an approval")
 
-		By("upgrading from a release that showed the hash")
+		By("upgrading from a release that reported the hash")
 		earlier := findProfile("p")
 		earlier.Status.Plan.Hash = before
 		Expect(k8s.Status().Update(ctx, earlier)).To(Succeed())
@@ -248,7 +248,7 @@ var _ = Describe("Profiles", func() {
 		preview := findProfile("p").Status.Plan
 		Expect(preview.Hash).NotTo(BeEmpty())
 		Expect(preview.NodesToReboot).To(Equal(int32(3)))
-		Expect(preview.Examples).To(Equal([]string{"b", "c", "a"}), "zone by zone")
+		Expect(preview.Examples).To(Equal([]string{"b", "c", "a"}), "the examples must be in the order of zones")
 		Expect(preview.LimitedBy).To(Equal("Mode Plan makes no changes; next window opens at " + opens.Format(time.RFC3339)))
 		Expect(preview.EstimatedCompletion.UTC()).To(Equal(opens.Add(3 * (5*time.Minute + 30*time.Second))))
 
@@ -300,7 +300,7 @@ var _ = Describe("Profiles", func() {
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })).To(Succeed())
 		Expect(k8s.Delete(ctx, created)).To(Succeed())
 		manager.settle([]string{"p"}, []string{"a"})
-		Expect(findProfile("p")).NotTo(BeNil(), "paused")
+		Expect(findProfile("p")).NotTo(BeNil(), "a paused profile must not be released")
 		Expect(findObject("a").Spec.Release).To(BeFalse())
 
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })).To(Succeed())

@@ -91,12 +91,12 @@ var _ = Describe("The roles for users", Ordered, func() {
 		}
 
 		for _, role := range []string{"storage-client-viewer", "storage-client-profile-author"} {
-			refused, err := plugin(role, "approve", "eda", "--plan", hash)
+			output, err := plugin(role, "approve", "eda", "--plan", hash)
 			Expect(err).To(HaveOccurred(), role)
-			Expect(refused).To(And(ContainSubstring("reboots 2 nodes"), ContainSubstring("ClusterRole storage-client-approver"), Not(ContainSubstring("Approved"))))
+			Expect(output).To(And(ContainSubstring("reboots 2 nodes"), ContainSubstring("ClusterRole storage-client-approver"), Not(ContainSubstring("Approved"))))
 		}
-		refused, err := plugin("storage-client-viewer", "pause", "eda")
-		Expect(err).To(HaveOccurred(), refused)
+		output, err := plugin("storage-client-viewer", "pause", "eda")
+		Expect(err).To(HaveOccurred(), output)
 		for _, command := range []string{"pause", "resume"} {
 			done, err := plugin("storage-client-profile-author", command, "eda")
 			Expect(err).NotTo(HaveOccurred(), done)

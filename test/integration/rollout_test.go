@@ -46,13 +46,13 @@ var _ = Describe("The rollout", func() {
 		}
 		Expect(claims()).To(BeEmpty())
 		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "not found"))
-		Expect(s.most).To(Equal(1), "nodes that were cordoned at a time")
+		Expect(s.most).To(Equal(1), "maximum number of nodes that were cordoned at a time")
 		Expect(s.reasons()).To(HaveEach("RolloutProgress"))
 		fakeClock.Step(time.Minute)
 		s.passes(1)
-		Expect(s.told("Cordoned: ")).To(ConsistOf("a", "b"))
-		Expect(s.told("May reboot: ")).To(ConsistOf("a", "b"))
-		Expect(s.told("Settings verified after the reboot, in service: ")).To(ConsistOf("a", "b"))
+		Expect(s.nodesIn("Cordoned: ")).To(ConsistOf("a", "b"))
+		Expect(s.nodesIn("May reboot: ")).To(ConsistOf("a", "b"))
+		Expect(s.nodesIn("Settings verified after the reboot, in service: ")).To(ConsistOf("a", "b"))
 	})
 
 	It("reboots and accepts a node if another file overrides a setting, and does not reboot a node that would not be accepted", func() {
@@ -77,7 +77,7 @@ var _ = Describe("The rollout", func() {
 		Expect(getNode("b").Status.NodeInfo.BootID).To(Equal("boot-2"))
 		Expect(findObject("b").Status.Rollout).To(HaveField("Phase", v1alpha1.RolloutUpToDate))
 		Expect(s.reasons()).To(HaveEach("RolloutProgress"))
-		Expect(s.told("Cordoned: ")).To(ConsistOf("b"), "b alone, which is the canary")
+		Expect(s.nodesIn("Cordoned: ")).To(ConsistOf("b"), "only the canary b may be cordoned")
 	})
 
 	It("reaches the same state if the manager dies between any two writes", func() {
@@ -94,7 +94,7 @@ var _ = Describe("The rollout", func() {
 			Expect(getNode("a").Status.NodeInfo.BootID).To(Equal("boot-2"))
 			Expect(claims()).To(BeEmpty())
 			if !dying.Died() {
-				Expect(writes).To(BeNumerically(">=", 12), "the story has at least as many writes")
+				Expect(writes).To(BeNumerically(">=", 12), "number of writes in the story")
 				return
 			}
 			deleteAll()
@@ -138,7 +138,7 @@ var _ = Describe("The rollout", func() {
 			HaveField("Phase", v1alpha1.RolloutDraining), HaveField("Reason", "DrainBlocked"), HaveField("Message", blocked)))
 		Expect(s.emitted()).To(ContainElement("Warning DrainBlocked " + blocked))
 		Expect(conditions("a")).To(ConsistOf(corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress))
-		Expect(s.reasons()).To(ConsistOf("RolloutProgress", "DrainBlocked"), "it is told once")
+		Expect(s.reasons()).To(ConsistOf("RolloutProgress", "DrainBlocked"), "the event must be sent once")
 
 		fakeClock.Step(15 * time.Minute)
 		s.passes(2)
@@ -400,7 +400,7 @@ func (s *story) play() {
 			return
 		}
 	}
-	Fail("the rollout does not come to an end")
+	Fail("the rollout did not end within 60 passes")
 }
 
 // turn runs the agents and machines between two passes. It reports whether all is done.
@@ -436,11 +436,11 @@ func (s *story) turn() bool {
 }
 
 // nodesIn returns the nodes that progress events name with this text.
-func (s *story) told(what string) []string {
+func (s *story) nodesIn(text string) []string {
 	var nodes []string
 	for _, event := range s.emitted() {
-		_, rest, said := strings.Cut(event, what)
-		if list, _, _ := strings.Cut(rest, ". "); said {
+		_, rest, found := strings.Cut(event, text)
+		if list, _, _ := strings.Cut(rest, ". "); found {
 			nodes = append(nodes, strings.Split(list, ", ")...)
 		}
 	}

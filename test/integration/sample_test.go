@@ -36,13 +36,13 @@ var _ = Describe("The shape of a sample", func() {
 			expectInvalid(createShape("StorageClientNode", replace(old, by)), field)
 		},
 		Entry("no id", "id: a, ", "", "spec.sample.id"),
-		Entry("an id that holds more", "id: a", "id: a/b", "spec.sample.id"),
+		Entry("an id with other characters", "id: a", "id: a/b", "spec.sample.id"),
 		Entry("an id that is too long", "id: a", "id: "+strings.Repeat("a", 65), "spec.sample.id"),
 		Entry("a window that is too short", "60", "9", "spec.sample.seconds"),
 		Entry("a window that is too long", "60", "3601", "spec.sample.seconds"),
 		Entry("no window", "seconds: 60, ", "", "spec.sample.seconds"),
 		Entry("no volume", "[pv-1]", "[]", "spec.sample.volumes"),
-		Entry("a volume that is none", "pv-1", "../etc", "spec.sample.volumes[0]"),
+		Entry("an invalid volume name", "pv-1", "../etc", "spec.sample.volumes[0]"),
 		Entry("more than 8 volumes", "pv-1", list(9, "pv-%d"), "spec.sample.volumes"),
 		Entry("a volume twice", "pv-1", "pv-1, pv-1", "spec.sample.volumes"),
 	)
@@ -90,7 +90,7 @@ var _ = Describe("A trial that observes", func() {
 		clock.Step(2 * time.Second)
 	}
 	// respond has the agent see the request and report this number of GETATTR operations.
-	answer := func(phase v1alpha1.SamplePhase, getattrs int64) {
+	respond := func(phase v1alpha1.SamplePhase, getattrs int64) {
 		GinkgoHelper()
 		Expect(retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			object := &v1alpha1.StorageClientNode{}
@@ -98,8 +98,8 @@ var _ = Describe("A trial that observes", func() {
 				return err
 			}
 			object.Status.ObservedGeneration, object.Status.Sample = object.Generation, nil
-			if asked := object.Spec.Sample; asked != nil {
-				object.Status.Sample = &v1alpha1.NodeSampleStatus{ID: asked.ID, Phase: phase, Milliseconds: 60000}
+			if requested := object.Spec.Sample; requested != nil {
+				object.Status.Sample = &v1alpha1.NodeSampleStatus{ID: requested.ID, Phase: phase, Milliseconds: 60000}
 				if phase == v1alpha1.SampleFinished {
 					object.Status.Sample.Mounts = []v1alpha1.MountSample{{
 						MountPoint: "/m", Volume: "pv", Server: "filer", Export: "/pv", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
@@ -177,19 +177,20 @@ var _ = Describe("A trial that observes", func() {
 		Expect(erin.Create(ctx, object)).To(Succeed())
 		pass()
 		pass()
-		asked := findObject(node)
-		Expect(asked.Spec.Sample).NotTo(BeNil())
-		Expect(asked.Spec.Sample.ID).To(Equal(string(object.UID)))
-		Expect(asked.Spec.Sample.Volumes).To(Equal([]string{"pv"}))
-		Expect(asked.Spec.Sample.Seconds).To(BeEquivalentTo(60))
-		asked.Spec.Sample = nil
-		Expect(asked.Spec).To(Equal(before.Spec), "nothing else is written")
-		Expect(getNode(node).Labels).NotTo(HaveKey(v1alpha1.TrialLabel), "nothing is mounted")
+		requested := findObject(node)
+		Expect(requested.Spec.Sample).NotTo(BeNil())
+		Expect(requested.Spec.Sample.ID).To(Equal(string(object.UID)))
+		Expect(requested.Spec.Sample.Volumes).To(Equal([]string{"pv"}))
+		Expect(requested.Spec.Sample.Seconds).To(BeEquivalentTo(60))
+		requested.Spec.Sample = nil
+		Expect(requested.Spec).To(Equal(before.Spec), "only the sample may be written")
+		Expect(getNode(node).Labels).NotTo(HaveKey(v1alpha1.TrialLabel), "observing must not mount the volume")
 
 		By("The agent writes only the sample of its own node; a write by the manager is rejected")
-		answer(v1alpha1.SampleFinished, 16387)
-		expectRefused(agent.Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"sample":null}}`))), "cannot patch resource")
-		expectRefused(reconciler.Status().Patch(ctx, asked.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"sample":null}}`))),
+		respond(v1alpha1.SampleFinished, 16387)
+		expectRejected(agent.Patch(ctx, requested.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"sample":null}}`))),
+			"cannot patch resource")
+		expectRejected(reconciler.Status().Patch(ctx, requested.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"sample":null}}`))),
 			"in a StorageClientNode's status, the manager may change only rollout")
 		pass()
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
@@ -213,7 +214,7 @@ var _ = Describe("A trial that observes", func() {
 			pass()
 			g.Expect(findObject(node).Spec.Sample).To(BeNil())
 		}).Should(Succeed())
-		answer(v1alpha1.SampleFinished, 0)
+		respond(v1alpha1.SampleFinished, 0)
 		Expect(findObject(node).Status.Sample).To(BeNil())
 		Expect(erin.Delete(ctx, object)).To(Succeed())
 	})
@@ -230,7 +231,7 @@ var _ = Describe("A trial that observes", func() {
 			go func() { ended <- cmd.Wait() }()
 			Eventually(func(g Gomega) {
 				pass()
-				answer(v1alpha1.SampleFinished, getattrs)
+				respond(v1alpha1.SampleFinished, getattrs)
 				g.Expect(ended).To(Receive(&err))
 			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
 			Expect(trials()).To(BeEmpty())
@@ -278,7 +279,7 @@ var _ = Describe("A trial that observes", func() {
 			Expect(stdout).To(ContainSubstring("Too few operations"))
 			Eventually(func(g Gomega) {
 				pass()
-				answer(v1alpha1.SampleFinished, 0)
+				respond(v1alpha1.SampleFinished, 0)
 				g.Expect(findObject(node).Spec.Sample).To(BeNil())
 				g.Expect(findObject(node).Status.Sample).To(BeNil())
 			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
@@ -294,7 +295,7 @@ var _ = Describe("A trial that observes", func() {
 				pass()
 				g.Expect(findObject(node).Spec.Sample).NotTo(BeNil())
 			}).WithTimeout(patience.Of(time.Minute)).Should(Succeed())
-			answer(v1alpha1.SampleRunning, 0)
+			respond(v1alpha1.SampleRunning, 0)
 			Eventually(func() string {
 				pass()
 				return complaints.String()

@@ -126,7 +126,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a failure threshold of 0", rollout(`failureThreshold: 0`), "spec.rollout.failureThreshold"),
 		Entry("a negative settling time", rollout(`settleSeconds: -1`), "spec.rollout.settleSeconds"),
 		Entry("a negative soak of the canary", rollout(`canary: {soakSeconds: -1}`), "spec.rollout.canary.soakSeconds"),
-		Entry("an unknown answer to missing evidence", rollout(`volumes: {onNoEvidence: Hope}`), "spec.rollout.volumes.onNoEvidence"),
+		Entry("an unknown onNoEvidence", rollout(`volumes: {onNoEvidence: Hope}`), "spec.rollout.volumes.onNoEvidence"),
 		Entry("a negative soak of volumes", rollout(`volumes: {soakSeconds: -1}`), "spec.rollout.volumes.soakSeconds"),
 		Entry("a negative time of unavailability", rollout(`ignoreUnavailableAfterSeconds: -1`), "spec.rollout.ignoreUnavailableAfterSeconds"),
 		Entry("an empty canary", rollout(`canary: {nodes: 0}`), "spec.rollout.canary.nodes"),
@@ -152,14 +152,14 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("all nodes and nothing else", with(``)),
 		Entry("a nodeSelector and nothing else", `nodeSelector: {matchLabels: {agentpool: x}}`),
 		Entry("a nodeSelector of expressions", `nodeSelector: {matchExpressions: [{key: agentpool, operator: Exists}]}`),
-		Entry("all nodes beside an empty nodeSelector", `nodeSelector: {}, allNodes: true`),
+		Entry("all nodes with an empty nodeSelector", `nodeSelector: {}, allNodes: true`),
 		Entry("every field", everyField()),
 		Entry("all bounds at once", everyBound()),
 		Entry("a dot inside an interface name written '/'", sysctl("net.ipv4.conf.eth0/100.rp_filter", "0")),
 		Entry("a sysctl value with blanks", sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216")),
 		Entry("a slot limit from nconnect", with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNconnect}}`)),
 		Entry("a kernel argument without a value", argument(`nosmt`)),
-		Entry("every character that a kernel argument may hold", argument(printable("\"'\\$` "))),
+		Entry("every character that a kernel argument may contain", argument(printable("\"'\\$` "))),
 		Entry("a soak and a settling time of 0", rollout(`settleSeconds: 0, canary: {soakSeconds: 0}, volumes: {soakSeconds: 0}`)),
 		Entry("a canary by selector", rollout(`canary: {nodeSelector: {matchLabels: {canary: "true"}}}`)),
 		Entry("a mount option of 128 characters", options(strings.Repeat("a", 128))),
@@ -167,7 +167,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 
 	for _, field := range shareFields {
 		for _, share := range []string{`0`, `-1`, `"0%"`, `"101%"`, `"100"`, `"1.5%"`, `"%"`, `"01%"`, `"-1%"`, `""`, `ten`, `true`} {
-			It(fmt.Sprintf("refuses %s: %s", field.name, share), func() {
+			It(fmt.Sprintf("rejects %s: %s", field.name, share), func() {
 				expectInvalid(createShape("StorageClientProfile", rollout(fmt.Sprintf(field.yaml, share))), field.name)
 			})
 		}

@@ -126,7 +126,7 @@ var _ = BeforeEach(func() {
 })
 
 var _ = AfterEach(func() {
-	Expect(logWatch.take()).To(BeEmpty(), "write conflicts and panics that were logged")
+	Expect(logWatch.take()).To(BeEmpty(), "logged write conflicts and panics")
 	deleteAll()
 })
 

@@ -103,8 +103,8 @@ var _ = Describe("A trial", func() {
 		Expect(err).NotTo(HaveOccurred())
 		clock.Step(2 * time.Second)
 	}
-	// work responds to the agent's request like its runner: the candidate sends few GETATTR. If refuses is set, the mount fails.
-	work := func(refuses string) {
+	// work responds to the agent's request like its runner: the candidate sends few GETATTR. If failure is set, the mount fails.
+	work := func(failure string) {
 		GinkgoHelper()
 		Expect(retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			object := &v1alpha1.StorageClientNode{}
@@ -113,14 +113,14 @@ var _ = Describe("A trial", func() {
 			}
 			object.Status.ObservedGeneration, object.Status.Trial = object.Generation, nil
 			if order := object.Spec.Trial; order != nil {
-				status := &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: refuses == "", Message: refuses}
+				status := &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: failure == "", Message: failure}
 				for _, p := range order.Passes {
 					count := int64(5000)
 					if p.Arm == v1alpha1.ArmAfter {
 						count = 5
 					}
 					phase := v1alpha1.TrialPassPhase{Name: "Repeated", Units: 5000, Microseconds: 900000, Operations: []v1alpha1.TrialOperation{{Name: "GETATTR", Count: count}}}
-					if refuses == "" {
+					if failure == "" {
 						status.Passes = append(status.Passes, v1alpha1.TrialPass{Round: p.Round, Arm: p.Arm, Phases: []v1alpha1.TrialPassPhase{phase}})
 					}
 				}
@@ -160,12 +160,12 @@ var _ = Describe("A trial", func() {
 		change(&object.Spec)
 		return object, by.Create(ctx, object)
 	}
-	untilItEnds := func(object *v1alpha1.StorageClientTrial, refuses string) {
+	untilItEnds := func(object *v1alpha1.StorageClientTrial, failure string) {
 		GinkgoHelper()
 		for range 40 {
 			pass()
 			runner()
-			work(refuses)
+			work(failure)
 			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 			if object.Status.CompletionTime != nil {
 				break
@@ -235,9 +235,9 @@ var _ = Describe("A trial", func() {
 		Expect(findObject(node).Spec).To(Equal(before.Spec))
 
 		By("A user may not write its results")
-		expectRefused(ida.Status().Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"verdict":"Better"}}`))), "cannot patch resource")
+		expectRejected(ida.Status().Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"verdict":"Better"}}`))), "cannot patch resource")
 		By("The manager may not change its spec")
-		expectRefused(reconciler.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))), "cannot patch resource")
+		expectRejected(reconciler.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))), "cannot patch resource")
 	})
 
 	It("accepts a user's own options only with the verb try", func() {
@@ -270,10 +270,10 @@ var _ = Describe("A trial", func() {
 	})
 
 	DescribeTable("fails, and reports the reason, if",
-		func(change func(*v1alpha1.StorageClientTrialSpec), refuses, reason, words string) {
+		func(change func(*v1alpha1.StorageClientTrialSpec), failure, reason, words string) {
 			object, err := create(k8s, change)
 			Expect(err).NotTo(HaveOccurred())
-			untilItEnds(object, refuses)
+			untilItEnds(object, failure)
 			failed := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.TrialConditionFailed)
 			Expect(failed.Status).To(Equal(metav1.ConditionTrue))
 			Expect(failed.Reason).To(Equal(reason))

@@ -123,16 +123,16 @@ var _ = Describe("A trial by clones", func() {
 			if slices.Contains(list, "actimeo=30") {
 				count = 5
 			}
-			told := v1alpha1.ClonePass{Phases: []v1alpha1.TrialPassPhase{{Name: "First", Units: 5000, Microseconds: 900000}, {Name: "Repeated", Units: 5000, Microseconds: 900000}}}
-			for i := range told.Phases {
-				told.Phases[i].Operations = []v1alpha1.TrialOperation{{Name: "QUERY_INFO", Count: count}}
+			report := v1alpha1.ClonePass{Phases: []v1alpha1.TrialPassPhase{{Name: "First", Units: 5000, Microseconds: 900000}, {Name: "Repeated", Units: 5000, Microseconds: 900000}}}
+			for i := range report.Phases {
+				report.Phases[i].Operations = []v1alpha1.TrialOperation{{Name: "QUERY_INFO", Count: count}}
 			}
 			if !slices.Contains(list, "vers=3.0") {
-				told.Transports = 1
+				report.Transports = 1
 			}
 			pod.Status.Phase = corev1.PodSucceeded
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: corev1.ContainerState{
-				Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: told.Encode()},
+				Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: report.Encode()},
 			}}}
 		default:
 			return
@@ -143,7 +143,7 @@ var _ = Describe("A trial by clones", func() {
 	play := func() {
 		GinkgoHelper()
 		pods, volumeClaims, volumes := clonedObjects()
-		Expect(len(volumes)).To(BeNumerically("<=", 1), "clones at a time")
+		Expect(len(volumes)).To(BeNumerically("<=", 1), "number of clones at a time")
 		collect(pods, volumeClaims, volumes)
 		for i := range volumeClaims {
 			if volumeClaims[i].Status.Phase != corev1.ClaimBound && volumeClaims[i].DeletionTimestamp == nil {
@@ -263,8 +263,8 @@ var _ = Describe("A trial by clones", func() {
 	)
 
 	DescribeTable("fails, and reports the reason, if",
-		func(driver string, refuses func(list []string) string, reason, words string) {
-			fails = refuses
+		func(driver string, failure func(list []string) string, reason, words string) {
+			fails = failure
 			object := create(smb(driver), 1)
 			untilItEnds(object)
 			failed := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.TrialConditionFailed)

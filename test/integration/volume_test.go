@@ -53,13 +53,13 @@ var _ = Describe("PersistentVolumes", func() {
 			HaveKeyWithValue(v1alpha1.ProfilesAnnotation, "fast"),
 			HaveKey(v1alpha1.MountOptionsStepAnnotation)))
 		Expect(ownersOfOptions(pv)).To(ConsistOf(v1alpha1.VolumesFieldManager))
-		Expect(reconcile("pv").ResourceVersion).To(Equal(pv.ResourceVersion), "nothing is left to write")
+		Expect(reconcile("pv").ResourceVersion).To(Equal(pv.ResourceVersion), "a second pass must not write")
 
 		Expect(k8s.Delete(ctx, profile)).To(Succeed())
 		pv = reconcile("pv")
 		Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
 		Expect(pv.Annotations).To(BeEmpty())
-		Expect(ownersOfOptions(pv)).To(ConsistOf(v1alpha1.VolumesFieldManager), "the list is a value, and was never dropped")
+		Expect(ownersOfOptions(pv)).To(ConsistOf(v1alpha1.VolumesFieldManager), "the operator must keep the ownership of the restored options")
 	})
 
 	It("removes the field if the original was empty", func() {
@@ -116,13 +116,13 @@ var _ = Describe("PersistentVolumes", func() {
 
 	It("does not fight kubectl apply", func() {
 		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
-		By("a manifest with mountOptions")
+		By("applying a manifest with mountOptions")
 		kubectlApply(newVolume("declared").Options("hard").volume)
 		declared := getVolume("declared")
 		Expect(reconcile("declared").ResourceVersion).To(Equal(declared.ResourceVersion))
 		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeDeclaredElsewhere")))
 
-		By("a manifest without mountOptions, applied again after the operator's write")
+		By("applying a manifest without mountOptions again after the operator's write")
 		kubectlApply(newVolume("free").volume)
 		Expect(reconcile("free").Spec.MountOptions).To(Equal([]string{"nocto"}))
 		kubectlApply(newVolume("free").Label("tier", "gold").volume)
@@ -236,7 +236,7 @@ var _ = Describe("PersistentVolumes", func() {
 			Selector: v1alpha1.VolumeSelector{ClaimSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}}})
 		profile.profile.Finalizers = []string{v1alpha1.Finalizer}
 		profile.Create()
-		Expect(reconcile("pv").Spec.MountOptions).To(BeEmpty(), "the volume is not bound yet")
+		Expect(reconcile("pv").Spec.MountOptions).To(BeEmpty(), "labels of an unbound claim must not count")
 
 		pv.Spec.ClaimRef.UID = claim.UID
 		Expect(k8s.Update(ctx, pv)).To(Succeed())

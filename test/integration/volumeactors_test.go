@@ -139,7 +139,9 @@ var _ = Describe("With the running operator", func() {
 	var setBack atomic.Bool
 	BeforeEach(func() { setBack.Store(false) })
 
-	DescribeTable("no other writer ends in a conflict loop:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), lists []string, told ...string) {
+	DescribeTable("no other writer ends in a conflict loop:", func(
+		gitOps v1alpha1.GitOpsPolicy, act func(name string), lists []string, reasons ...string,
+	) {
 		act("pv")
 		profile := nfsProfile("fast", gitOps, "nocto")
 		seen, recorder := follow("pv"), events.NewFakeRecorder(256)
@@ -147,13 +149,13 @@ var _ = Describe("With the running operator", func() {
 		stopOperator := startVolumes(recorder)
 
 		Eventually(seen.listsSoFar).WithTimeout(patience.Of(time.Minute)).Should(Equal(lists))
-		Eventually(recorder.Events).WithTimeout(patience.Of(time.Minute)).Should(HaveLen(len(told)))
+		Eventually(recorder.Events).WithTimeout(patience.Of(time.Minute)).Should(HaveLen(len(reasons)))
 		// A few more rounds contain every possible interaction.
 		Eventually(rounds.Load).WithTimeout(patience.Of(3 * time.Minute)).Should(BeNumerically(">=", rounds.Load()+5))
 		Consistently(seen.listsSoFar).WithTimeout(2 * time.Second).Should(Equal(lists))
 		stopActor()
-		Expect(seen.versionsSoFar()).To(Equal(len(lists)), "writes on the volume in %d rounds, the first included", rounds.Load())
-		for _, reason := range told {
+		Expect(seen.versionsSoFar()).To(Equal(len(lists)), "number of writes on the volume in %d rounds, including its creation", rounds.Load())
+		for _, reason := range reasons {
 			Expect(recorder.Events).To(Receive(ContainSubstring(" " + reason + " ")))
 		}
 

@@ -71,10 +71,10 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		create()
 		old, edited, again := "[hard timeo=600 nolock]", "[hard timeo=300 nocto]", "[hard timeo=150 nocto]"
 		visit()
-		Expect(lists()).To(HaveEach(old), "a volume as its class is needs no write")
+		Expect(lists()).To(HaveEach(old), "a volume with the options of its class needs no write")
 		Expect(getVolume("pv0").Annotations).NotTo(HaveKey(v1alpha1.AppliedMountOptionsAnnotation))
 
-		By("an edit of the class, canary first")
+		By("editing the class, which changes the canary first")
 		setClass("hard", "timeo=300", "nocto")
 		visit()
 		Expect(lists()).To(Equal([]string{edited, old, old, old}))
@@ -82,7 +82,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		for range 3 {
 			fakeClock.Step(24 * time.Hour)
 			visit()
-			Expect(lists()).To(Equal([]string{edited, old, old, old}), "no time that has passed is evidence")
+			Expect(lists()).To(Equal([]string{edited, old, old, old}), "time alone must not count as evidence")
 		}
 		mount("hard", "timeo=300", "nocto")
 		for range count {
@@ -91,7 +91,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		}
 		Expect(lists()).To(HaveEach(edited))
 
-		By("a class that is edited again, and deleted before the other volumes follow")
+		By("editing the class again, and deleting it before the other volumes change")
 		setClass("hard", "timeo=150", "nocto")
 		fakeClock.Step(10 * time.Minute)
 		visit()
@@ -102,13 +102,13 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 			fakeClock.Step(10 * time.Minute)
 			visit()
 		}
-		Expect(lists()).To(Equal([]string{again, edited, edited, edited}), "nobody says what they are to have")
+		Expect(lists()).To(Equal([]string{again, edited, edited, edited}), "without the class the volumes must keep their options")
 		_, err := newKeeper(k8s).profile("follow")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(findProfile("follow")).To(haveCondition("Conflict", metav1.ConditionTrue, v1alpha1.ReasonVolumeConflict))
 		Expect(meta.FindStatusCondition(findProfile("follow").Status.Conditions, "Conflict").Message).To(ContainSubstring("StorageClass nfs does not exist"))
 
-		By("the deletion of the profile")
+		By("deleting the profile")
 		Expect(k8s.Delete(ctx, findProfile("follow"))).To(Succeed())
 		fakeClock.Step(time.Minute)
 		visit()

@@ -24,8 +24,8 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
-// ourAnnotations is a merge patch that removes the operator's annotations from a volume.
-const ourAnnotations = `{"metadata":{"annotations":{"tuning.storageclient.dev/original-mount-options":null,` +
+// removeAnnotationsPatch is a merge patch that removes the operator's annotations from a volume.
+const removeAnnotationsPatch = `{"metadata":{"annotations":{"tuning.storageclient.dev/original-mount-options":null,` +
 	`"tuning.storageclient.dev/applied-mount-options":null,"tuning.storageclient.dev/profiles":null,"tuning.storageclient.dev/mount-options-step":null}}}`
 
 // sign adds the annotations or labels of a tool to a volume.
@@ -86,7 +86,7 @@ func stripAnnotations(manager string, s sign) func(string) {
 			s(newVolume(name).Options("soft")).Create(client.FieldOwner(manager))
 			return
 		}
-		Expect(k8s.Patch(ctx, &newVolume(name).volume, client.RawPatch(types.MergePatchType, []byte(ourAnnotations)), client.FieldOwner(manager))).To(Succeed())
+		Expect(k8s.Patch(ctx, &newVolume(name).volume, client.RawPatch(types.MergePatchType, []byte(removeAnnotationsPatch)), client.FieldOwner(manager))).To(Succeed())
 	}
 }
 
@@ -135,7 +135,7 @@ var _ = Describe("The ledger of volumes", func() {
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
 	}
-	told := func() string {
+	emitted := func() string {
 		var all []string
 		for len(recorder.Events) > 0 {
 			all = append(all, <-recorder.Events)
@@ -143,7 +143,9 @@ var _ = Describe("The ledger of volumes", func() {
 		return strings.Join(all, "\n")
 	}
 
-	DescribeTable("needs less than ten rounds against:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), most int, restored string, says ...string) {
+	DescribeTable("needs less than ten rounds against:", func(
+		gitOps v1alpha1.GitOpsPolicy, act func(name string), most int, restored string, texts ...string,
+	) {
 		act("pv")
 		profile := nfsProfile("fast", gitOps, "nocto")
 		pass()
@@ -151,10 +153,10 @@ var _ = Describe("The ledger of volumes", func() {
 			act("pv")
 			pass()
 		}
-		Expect(writes).To(Equal(most), "writes on the volume")
-		said := told()
-		for _, what := range says {
-			Expect(said).To(ContainSubstring(what))
+		Expect(writes).To(Equal(most), "number of writes on the volume")
+		got := emitted()
+		for _, text := range texts {
+			Expect(got).To(ContainSubstring(text))
 		}
 
 		By("deleting the profile")
@@ -166,7 +168,7 @@ var _ = Describe("The ledger of volumes", func() {
 		for key := range pv.Annotations {
 			Expect(key).NotTo(HavePrefix("tuning.storageclient.dev/"))
 		}
-		Expect(readLedger().EntryOf(pv.UID)).To(BeNil(), "the record goes with the profile")
+		Expect(readLedger().EntryOf(pv.UID)).To(BeNil(), "the record must be deleted with the profile")
 	},
 		Entry("kubectl replace", reportOnly, kubectlReplace("soft"), 1, "soft", `kubectl replace (field manager "kubectl-replace")`, "in the manifest: spec: {mountOptions: "),
 		Entry("a user who replaces volumes", reportOnly, replaceWhole("curl", unsigned), 1, "soft", "Another user or controller replaced the volume", "kubectl annotate --overwrite pv pv "),
@@ -214,7 +216,7 @@ var _ = Describe("The ledger of volumes", func() {
 		pass()
 		replaceWhole("curl", unsigned)("pv")
 		pass()
-		_, command, found := strings.Cut(told(), "run: kubectl ")
+		_, command, found := strings.Cut(emitted(), "run: kubectl ")
 		Expect(found).To(BeTrue())
 		script := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl") + " --kubeconfig " + kubeconfig() + " " + strings.SplitN(command, "\n", 2)[0]
 		output, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput()
@@ -242,7 +244,7 @@ var _ = Describe("The ledger of volumes", func() {
 		Expect(readLedger().EntryOf(uid).IsSettled(want, []string{"fast"})).To(BeTrue())
 		Expect(writes).To(Equal(1))
 
-		By("clearing a volume that is gone")
+		By("clearing the record of a deleted volume")
 		deleteNow(getVolume("pv"))
 		pass()
 		Expect(readLedger().EntryOf(uid)).To(BeNil())

@@ -81,7 +81,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 
 		fakeClock.Step(time.Second)
 		Expect(visit(k8s)).To(Succeed())
-		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}), "half of five, rounded down")
+		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}), "a step of 50% of five volumes must be rounded down")
 
 		manager := newKeeper(k8s)
 		_, err := manager.profile("fast")
@@ -156,7 +156,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		fakeClock.Step(time.Minute)
 		Expect(visit(k8s)).To(Succeed())
 		Expect(visit(k8s)).To(Succeed())
-		Expect(carrying()).To(Equal([]string{"pv0"}), "that failure was there before the write")
+		Expect(carrying()).To(Equal([]string{"pv0"}), "a failure from before the write must not count")
 
 		fail("pv1")
 		fakeClock.Step(time.Hour)
@@ -166,9 +166,9 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		fakeClock.Step(time.Hour)
 		Expect(visit(k8s)).To(Succeed())
 		Expect(carrying()).To(Equal([]string{"pv0", "pv1"}))
-		taken := getVolume("pv2")
-		Expect(taken.Spec.MountOptions).To(Equal([]string{"hard"}))
-		Expect(taken.Annotations).To(And(HaveLen(1), HaveKey(v1alpha1.FailedMountOptionsAnnotation)))
+		reverted := getVolume("pv2")
+		Expect(reverted.Spec.MountOptions).To(Equal([]string{"hard"}))
+		Expect(reverted.Annotations).To(And(HaveLen(1), HaveKey(v1alpha1.FailedMountOptionsAnnotation)))
 
 		_, err := newKeeper(k8s).profile("fast")
 		Expect(err).NotTo(HaveOccurred())
@@ -177,13 +177,13 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(meta.FindStatusCondition(stalled.Status.Conditions, "Stalled").Message).To(ContainSubstring(
 			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "MountVolume.SetUp failed for volume 'pv2' : mount failed: exit status 32`))
 
-		By("other options")
+		By("declaring other options")
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
 		})).To(Succeed())
 		Expect(visit(k8s)).To(Succeed())
 		Expect(getVolume("pv0").Spec.MountOptions).To(Equal([]string{"hard", "actimeo=30"}))
-		Expect(getVolume("pv1").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}), "the canary goes alone again")
+		Expect(getVolume("pv1").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}), "only the canary may change first")
 
 		By("releasing, which does not wait")
 		Expect(k8s.Delete(ctx, profile)).To(Succeed())
@@ -303,7 +303,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 			set("pv0")
 			before = getVolume("pv0").ResourceVersion
 		}
-		Expect(writes).To(Equal(1), "ours, before somebody set the list back for the first time")
+		Expect(writes).To(Equal(1), "the operator must write only before another client reverts the options")
 		Expect(getVolume("pv0").Spec.MountOptions).To(Equal([]string{"soft"}))
 	},
 		Entry("Argo CD's forced server-side apply", func(name string) { argoApply(name, "soft") }),

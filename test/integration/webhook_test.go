@@ -44,13 +44,13 @@ var _ = Describe("The webhooks", func() {
 	Context("that are up", func() {
 		BeforeEach(func() {
 			serveWebhooks(installWebhooks())
-			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
+			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks must respond")
 		})
 
 		It("reject a profile that can never work, and name field, value and remedy", func() {
 			for _, wrong := range []struct {
 				profile *profileBuilder
-				told    []string
+				texts   []string
 			}{
 				{newProfile("bad").Volumes(nfsRule("nconnect=17")), []string{"spec.volumes[0].mountOptions[0]", `"nconnect=17"`, "must be 1 to 16"}},
 				{newProfile("bad").Volumes(nfsRule("nconect=4")), []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"}},
@@ -59,12 +59,12 @@ var _ = Describe("The webhooks", func() {
 			} {
 				err := k8s.Create(ctx, wrong.profile.Build())
 				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
-				for _, told := range wrong.told {
-					Expect(err).To(MatchError(ContainSubstring(told)))
+				for _, text := range wrong.texts {
+					Expect(err).To(MatchError(ContainSubstring(text)))
 				}
 			}
 
-			By("a change of a stored profile")
+			By("rejecting a change of a stored profile")
 			profile := nfsProfile("good", v1alpha1.GitOpsReportOnly, "nconnect=4")
 			profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=17"}
 			Expect(apierrors.IsInvalid(k8s.Update(ctx, profile))).To(BeTrue())
@@ -152,7 +152,7 @@ var _ = Describe("The webhooks", func() {
 			profile.Status.ObservedGeneration = 1
 			Expect(k8s.Status().Update(ctx, profile)).To(Succeed())
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
-			Expect(patch(`{"spec":{"deletionPolicy":"Retain"}}`)).To(Succeed(), "to be rid of it at once")
+			Expect(patch(`{"spec":{"deletionPolicy":"Retain"}}`)).To(Succeed(), "Retain must allow the deletion without a restore")
 			Expect(patch(`{"metadata":{"finalizers":null}}`)).To(Succeed())
 			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
 		})
@@ -169,21 +169,21 @@ var _ = Describe("The webhooks", func() {
 
 		It("delay a volume for two seconds if there is no response, and others not at all", func() {
 			site := installWebhooks()
-			var asked atomic.Int32
-			hang(site.LocalServingHost, site.LocalServingPort, &asked)
+			var requests atomic.Int32
+			hang(site.LocalServingHost, site.LocalServingPort, &requests)
 			Eventually(func() int32 {
 				Expect(k8s.Create(ctx, newVolume("trial").volume.DeepCopy(), client.DryRunAll)).To(Succeed())
-				return asked.Load()
-			}).Should(BeNumerically(">", 0), "the API server knows the webhooks")
+				return requests.Load()
+			}).Should(BeNumerically(">", 0), "the API server must call the webhooks")
 
 			// The API server waits for this time, and then admits the volume.
 			Expect(site.MutatingWebhooks[0].Webhooks[0].TimeoutSeconds).To(HaveValue(BeEquivalentTo(2)))
-			before := asked.Load()
+			before := requests.Load()
 			newVolume("pv").Options("hard").Create()
-			Expect(asked.Load()).To(BeNumerically(">", before))
+			Expect(requests.Load()).To(BeNumerically(">", before))
 			Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"hard"}))
 
-			before = asked.Load()
+			before = requests.Load()
 			newVolume("ignored").Annotate(v1alpha1.IgnoreAnnotation, "true").Create()
 			hostPath := newVolume("host-path").volume.DeepCopy()
 			hostPath.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}
@@ -191,7 +191,7 @@ var _ = Describe("The webhooks", func() {
 			pv := getVolume("pv")
 			pv.Labels = map[string]string{"tier": "gold"}
 			Expect(k8s.Update(ctx, pv)).To(Succeed())
-			Expect(asked.Load()).To(Equal(before), "volumes that cannot be concerned never reach the webhook")
+			Expect(requests.Load()).To(Equal(before), "the API server must not call the webhook for volumes that it would skip")
 		})
 	})
 
@@ -219,11 +219,11 @@ var _ = Describe("The webhooks", func() {
 		Expect(validating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.ProfilePath)))
 		Expect(mutating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.VolumePath)))
 
-		By("serving with it, to clients that trust the configurations' authority")
+		By("serving the certificate to clients that trust the authority of the configurations")
 		served := servedBy(port, validating.Webhooks[0].ClientConfig.CABundle)
 		Eventually(served).Should(Equal(secret.Data["tls.crt"]))
 
-		By("serving with a new one as soon as it is made")
+		By("serving a new certificate as soon as the manager has created it")
 		first := secret.Data["tls.crt"]
 		delete(secret.Data, "tls.crt")
 		Expect(k8s.Update(ctx, secret)).To(Succeed())
@@ -245,7 +245,7 @@ var _ = DescribeTable("The webhooks with a certificate that the manager does not
 		objects := renderComponent(component, files...)
 		DeferCleanup(forgetWebhooks)
 		Expect(managerOf(objects).Spec.Template.Spec.Containers[0].Args).To(ContainElement("--webhook-certificates=Given"))
-		Expect(names(objects, "Secret")).To(BeEmpty(), "it is not the manifest's to empty")
+		Expect(names(objects, "Secret")).To(BeEmpty(), "the manifest must not overwrite the Secret")
 		for _, rule := range managerRules(objects) {
 			Expect(rule.Resources).NotTo(ContainElement(HaveSuffix("webhookconfigurations")), "%v", rule)
 			if slices.Contains(rule.Resources, "secrets") {
@@ -269,12 +269,12 @@ var _ = DescribeTable("The webhooks with a certificate that the manager does not
 		served := servedBy(port, authority)
 		Eventually(served).Should(Equal(first["tls.crt"]))
 
-		By("serving with a new one as soon as it is there")
+		By("serving a new certificate as soon as it exists")
 		secret.Data = second
 		Expect(k8s.Update(ctx, secret, client.FieldOwner("cert-manager"))).To(Succeed())
 		Eventually(served).Should(Equal(second["tls.crt"]))
 
-		By("writing nothing, although the certificate is near its end, not even with all rights")
+		By("not writing although the certificate expires soon, even with all rights")
 		everything := freePort()
 		startWebhooks(restConfig, &webhook.Webhooks{Host: "127.0.0.1", Port: everything})
 		Eventually(servedBy(everything, authority)).Should(Equal(second["tls.crt"]))
@@ -380,7 +380,7 @@ func reconcileVolume(name string) *corev1.PersistentVolume {
 	return getVolume(name)
 }
 
-// installWebhooks registers the webhooks of config/webhook until the spec ends, at an address of this machine where no server listens
+// installWebhooks registers the webhooks of config/webhook until the spec ends, at an unused address of this machine.
 // yet.
 func installWebhooks() *envtest.WebhookInstallOptions {
 	GinkgoHelper()

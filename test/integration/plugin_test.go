@@ -130,9 +130,9 @@ var _ = Describe("The plugin", Ordered, func() {
 		Expect(cmd.Start()).To(Succeed())
 		Eventually(out.String).Should(ContainSubstring("Note: no permission to list Nodes"))
 		for _, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting} {
-			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: "Told", Message: "as it is"}
+			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: "Reported", Message: "as reported"}
 			Expect(k8s.Status().Update(ctx, clientNode)).To(Succeed())
-			Eventually(out.String).Should(ContainSubstring("node-1 " + string(phase) + " Told: as it is\n"))
+			Eventually(out.String).Should(ContainSubstring("node-1 " + string(phase) + " Reported: as reported\n"))
 		}
 		Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 		Expect(cmd.Wait()).To(Succeed(), out.String())

@@ -123,16 +123,16 @@ var _ = Describe("A trial by clones", func() {
 			if slices.Contains(list, "actimeo=30") {
 				count = 5
 			}
-			report := v1alpha1.ClonePass{Phases: []v1alpha1.TrialPassPhase{{Name: "First", Units: 5000, Microseconds: 900000}, {Name: "Repeated", Units: 5000, Microseconds: 900000}}}
-			for i := range report.Phases {
-				report.Phases[i].Operations = []v1alpha1.TrialOperation{{Name: "QUERY_INFO", Count: count}}
+			result := v1alpha1.ClonePass{Phases: []v1alpha1.TrialPassPhase{{Name: "First", Units: 5000, Microseconds: 900000}, {Name: "Repeated", Units: 5000, Microseconds: 900000}}}
+			for i := range result.Phases {
+				result.Phases[i].Operations = []v1alpha1.TrialOperation{{Name: "QUERY_INFO", Count: count}}
 			}
 			if !slices.Contains(list, "vers=3.0") {
-				report.Transports = 1
+				result.Transports = 1
 			}
 			pod.Status.Phase = corev1.PodSucceeded
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: corev1.ContainerState{
-				Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: report.Encode()},
+				Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: result.Encode()},
 			}}}
 		default:
 			return

@@ -381,7 +381,6 @@ func reconcileVolume(name string) *corev1.PersistentVolume {
 }
 
 // installWebhooks registers the webhooks of config/webhook until the spec ends, at an unused address of this machine.
-// yet.
 func installWebhooks() *envtest.WebhookInstallOptions {
 	GinkgoHelper()
 	site := &envtest.WebhookInstallOptions{Paths: []string{filepath.Join(configDir, "webhook")}}

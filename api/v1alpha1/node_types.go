@@ -457,8 +457,7 @@ type StorageClientNodeSpec struct {
 	// +optional
 	RebootPermit *RebootPermit `json:"rebootPermit,omitempty"`
 
-	// release requests the agent to restore all original values in its journal and to report the result in status.restored. Default
-	// false.
+	// release makes the agent restore all original values in its journal and report the result in status.restored. Default false.
 	// +optional
 	Release bool `json:"release,omitempty"`
 
@@ -536,12 +535,14 @@ type SettingStatus struct {
 	// +optional
 	TakesEffect SettingEffect `json:"takesEffect,omitempty"`
 
-	// state is the state of the setting: InSync, Pending, Drifted, Shadowed, Clamped, Unsupported or Failed.
+	// state is the state of the setting: InSync, Pending (takes effect later), Drifted (changed by another program or user),
+	// Shadowed (overridden by another file), Clamped (limited by the kernel to less), Unsupported or Failed.
 	// +required
 	State SettingState `json:"state"`
 
-	// waitsFor is the event that a Pending setting waits for: Proof, Connections, Boot, Mount, Transport or Module. Absent in other
-	// states, for an action, and if the agent's release is older than this field.
+	// waitsFor is the event that a Pending setting waits for: Proof (new connections are confirming the value), Connections (new
+	// connections are currently not possible), Boot, Mount, Transport (a new connection to a server) or Module (the kernel module is
+	// loaded). Absent in other states, for an action, and if the agent's release is older than this field.
 	// +optional
 	WaitsFor SettingWait `json:"waitsFor,omitempty"`
 
@@ -617,8 +618,8 @@ type MountStatus struct {
 	// +optional
 	Used bool `json:"used,omitempty"`
 
-	// state is the result of the comparison with spec.volumes: Effective, Stale or Unmanaged. A volume that is new on the node is
-	// Unmanaged until the manager has added it to spec.volumes.
+	// state is the result of the comparison with spec.volumes: Effective, Stale (made before the options changed) or Unmanaged (no
+	// profile declares options). A volume that is new on the node is Unmanaged until the manager has added it to spec.volumes.
 	// +optional
 	State MountState `json:"state,omitempty"`
 
@@ -648,7 +649,8 @@ type ServerStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Address string `json:"address,omitempty"`
 
-	// state is the state of the server from the view of the node: Answering, Idle, Silent or Stuck.
+	// state is the state of the server from the view of the node: Answering, Idle (no requests for five minutes), Silent (no
+	// response for a minute or longer) or Stuck (only some requests have no response for a minute or longer).
 	// +required
 	State ServerState `json:"state"`
 
@@ -677,12 +679,12 @@ type ServerStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Connections int32 `json:"connections,omitempty"`
 
-	// stuckConnections is the number of connections with pending requests, while the state is Silent or Stuck.
+	// stuckConnections is the number of connections with pending requests. Zero unless the state is Silent or Stuck.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StuckConnections int32 `json:"stuckConnections,omitempty"`
 
-	// waitingRequests is the number of pending requests, rounded down to a power of two, while the state is Silent or Stuck.
+	// waitingRequests is the number of pending requests, rounded down to a power of two. Zero unless the state is Silent or Stuck.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	WaitingRequests int32 `json:"waitingRequests,omitempty"`
@@ -695,7 +697,8 @@ type ServerStatus struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Volumes []string `json:"volumes,omitempty"`
 
-	// podUIDs are the UIDs of the pods that use the mounts of these volumes, in the same states. At most 32.
+	// podUIDs are the UIDs of the pods that use the mounts of the server's affected volumes, which the field volumes names. At most
+	// 32.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -740,7 +743,8 @@ type RebootStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	PermitID string `json:"permitID"`
 
-	// phase is the agent's progress with the permit: Waiting, Refused, Started or Failed.
+	// phase is the agent's progress with the permit: Waiting (the host is busy), Refused (the agent did not reboot), Started or
+	// Failed (the host rejected the reboot).
 	// +required
 	Phase RebootPhase `json:"phase"`
 
@@ -785,7 +789,8 @@ type TrialMount struct {
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
-	// cause is the cause of the failure: Options, Elsewhere or Unknown. Absent if the mount succeeded.
+	// cause is the cause of the failure: Options (the kernel or the server rejected them), Elsewhere (the mount fails with any
+	// options) or Unknown. Absent if the mount succeeded.
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 
@@ -807,7 +812,8 @@ type NodeTrialStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 
-	// phase is the agent's progress with the order: Running, Finished, Void or Refused.
+	// phase is the agent's progress with the order: Running, Finished, Void (the result is invalid) or Refused (the agent attempted
+	// no mount).
 	// +required
 	Phase TrialPhase `json:"phase"`
 
@@ -816,8 +822,9 @@ type NodeTrialStatus struct {
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
-	// cause is the cause of the failed mount with mountOptions: Options, Elsewhere or Unknown. Absent unless phase is Finished and
-	// succeeded is false. Also absent if the agent's release is older than this field.
+	// cause is the cause of the failed mount with mountOptions: Options (the kernel or the server rejected them), Elsewhere (the
+	// mount fails with any options) or Unknown. Absent unless phase is Finished and succeeded is false. Also absent if the agent's
+	// release is older than this field.
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 
@@ -924,8 +931,8 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	DrainAttempts int32 `json:"drainAttempts,omitempty"`
 
-	// retryAfter is the earliest time of the next drain, after a drain finished without a reboot or would have. The delay is five
-	// minutes after the first drain and doubles each time, up to six hours.
+	// retryAfter is the earliest time of the next drain. It is set after a drain finished without a reboot, or if a drain would not
+	// finish. The delay is five minutes after the first drain and doubles each time, up to six hours.
 	// +optional
 	RetryAfter *metav1.Time `json:"retryAfter,omitempty"`
 
@@ -1006,7 +1013,8 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:MaxLength=384
 	NFS4ClientName string `json:"nfs4ClientName,omitempty"`
 
-	// servers are the storage servers that the node has mounts of. At most 64, failing servers first.
+	// servers are the storage servers that the node has mounts of. The agent derives their state from the kernel's counters and log,
+	// without access to a mount. At most 64, failing servers first.
 	// +optional
 	// +listType=map
 	// +listMapKey=server

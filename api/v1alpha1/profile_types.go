@@ -170,8 +170,9 @@ type StorageClientProfileSpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	Priority int32 `json:"priority,omitempty"`
 
-	// mode is Enforce or Plan. Enforce applies the profile. Plan does not change nodes or volumes: it reports planned changes in the
-	// profile's status and in "kubectl storageclient plan" and "kubectl storageclient volumes". Default Enforce.
+	// mode is Enforce or Plan. Enforce applies the profile. Plan does not change nodes or volumes. In mode Plan, status.nodes,
+	// status.volumes and status.plan show the numbers of nodes and volumes that Enforce would change; "kubectl storageclient plan"
+	// and "kubectl storageclient volumes" list the changes. Default Enforce.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
@@ -227,7 +228,9 @@ type NodeTuning struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"
 	SysctlsAtLeast map[string]WholeNumbers `json:"sysctlsAtLeast,omitempty"`
 
-	// sunrpc sets the slot table limits of the Sun RPC client. They affect NFSv3 and NFSv4.0 only.
+	// sunrpc sets the slot table limits of the Sun RPC client: the number of requests in flight for each connection to a server.
+	// They affect NFSv3 and NFSv4.0 only, on connections that the node opens after the change. For NFSv4.1 and 4.2, set
+	// max_session_slots of the module nfs in kernelModules instead.
 	// +optional
 	Sunrpc *Sunrpc `json:"sunrpc,omitempty"`
 
@@ -254,7 +257,8 @@ type NodeTuning struct {
 	// +kubebuilder:validation:MaxItems=16
 	ReadAhead []ReadAhead `json:"readAhead,omitempty"`
 
-	// tuned selects the profile of the tuned daemon. It requires tuned on the node.
+	// tuned selects the profile of the tuned daemon. If tuned is not installed on the node, the setting is Unsupported. Values in
+	// sysctls override the values of the tuned profile.
 	// +optional
 	Tuned *Tuned `json:"tuned,omitempty"`
 
@@ -266,7 +270,8 @@ type NodeTuning struct {
 	// +optional
 	NFS4UniqueID NFS4UniqueID `json:"nfs4UniqueID,omitempty"`
 
-	// nfsMountDefaults are options for NFS mounts that the host itself makes. They are written to a file in /etc/nfsmount.conf.d.
+	// nfsMountDefaults are options for NFS mounts that the host itself makes, e.g. in-tree and inline NFS volumes. Mounts by CSI
+	// drivers do not use them. The agent writes them to a file in /etc/nfsmount.conf.d; they take effect at the next mount.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -358,7 +363,8 @@ type Tuned struct {
 
 // NFSMountDefaults are options for NFS mounts that the host itself makes.
 type NFSMountDefaults struct {
-	// server limits the options to mounts of one server. If unset, the options apply to all servers.
+	// server limits the options to mounts of one server, by its host name or IPv4 address. If unset, the options apply to all
+	// servers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]+$`
@@ -389,8 +395,8 @@ type Filesystem struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9_]+$`
 	FSType string `json:"fsType,omitempty"`
 
-	// mountOptions are merged into the original options of the file system; different values are replaced. Access time options change
-	// at once, all others at the next mount.
+	// mountOptions are merged into the original options of the file system, e.g. [noatime, logbsize=256k]; different values are
+	// replaced. Access time options change at once, all others at the next mount.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -407,7 +413,7 @@ type VolumeRule struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// selector selects the PersistentVolumes of the rule. A volume must match all terms.
+	// selector selects the PersistentVolumes of the rule. At least one term is required, and a volume must match all terms.
 	// +required
 	Selector VolumeSelector `json:"selector"`
 
@@ -467,7 +473,8 @@ type VolumeSelector struct {
 	Drivers []string `json:"drivers,omitempty"`
 
 	// protocols select volumes by their protocol: NFS, SMB or Block. If the operator does not know the protocol of a driver, its
-	// volumes do not match; status.volumes.leftOut counts them.
+	// volumes do not match, and status.volumes.leftOut counts them. To select them, name the driver in drivers of a rule without
+	// protocols.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=3
@@ -481,7 +488,7 @@ type VolumeSelector struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	FSTypes []string `json:"fsTypes,omitempty"`
 
-	// servers select volumes on any of these servers: host names or addresses, exactly as in the volume.
+	// servers select volumes on any of these servers: host names or addresses as in the volume, in upper or lower case.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -505,7 +512,7 @@ type VolumeSelector struct {
 	// +optional
 	ClaimSelector *metav1.LabelSelector `json:"claimSelector,omitempty"`
 
-	// claimNamespaces select volumes by the namespace of the bound PersistentVolumeClaim.
+	// claimNamespaces select volumes whose bound PersistentVolumeClaim is in any of these namespaces.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -580,7 +587,8 @@ type Rollout struct {
 	// +optional
 	Reboot Reboot `json:"reboot,omitzero"`
 
-	// volumes controls the rollout of changed mount options to PersistentVolumes.
+	// volumes controls the rollout of changed mount options to existing PersistentVolumes. For each driver and set of mount options,
+	// one volume is the canary and changes first. The other volumes change in batches after a pod has mounted the canary.
 	// +optional
 	Volumes *VolumeRollout `json:"volumes,omitempty"`
 }
@@ -701,8 +709,8 @@ type Reboot struct {
 	// +kubebuilder:validation:Maximum=86400
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// restoreReboot also reboots nodes to remove kernel arguments that Restore has already deleted from the boot configuration. If
-	// false, they stay active until the next reboot. Default false.
+	// restoreReboot also reboots nodes to remove kernel arguments that deletionPolicy Restore has already deleted from the boot
+	// configuration. If false, they stay active until the next reboot. Default false.
 	// +optional
 	RestoreReboot bool `json:"restoreReboot,omitempty"`
 }
@@ -919,11 +927,12 @@ type Plan struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	NodesToReboot int32 `json:"nodesToReboot"`
-	// estimatedCompletion is the earliest time by which all of these nodes can be rebooted; null if unknown.
+	// estimatedCompletion is the earliest time by which all nodes that nodesToReboot counts can be rebooted; null if unknown.
 	// +optional
 	// +nullable
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// limitedBy is the reason why the next reboot has to wait, or why no node with a pending setting is rebooted.
+	// limitedBy is the reason why the next reboot has to wait, or why no node with a pending setting is rebooted. Empty if there is
+	// none.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=1024
@@ -989,7 +998,7 @@ type StorageClientProfile struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec declares the settings.
+	// spec declares the settings. Defaults are not written into the object; "kubectl storageclient plan" shows them.
 	// +required
 	Spec StorageClientProfileSpec `json:"spec"`
 

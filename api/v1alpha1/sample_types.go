@@ -75,7 +75,8 @@ type NodeSampleStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Milliseconds int64 `json:"milliseconds,omitempty"`
 
-	// mounts contains the samples: one for each file system (superblock), under one of its mount points. Mounts that appeared or
+	// mounts contains the samples: one for each file system (superblock), under one of its mount points. Their numbers are the
+	// differences between the end and the start of the window, unless their description states otherwise. Mounts that appeared or
 	// disappeared during the window are not included. At most 32.
 	// +optional
 	// +listType=map
@@ -219,7 +220,8 @@ type OperationSample struct {
 	// +kubebuilder:validation:Minimum=0
 	RoundTripMillis int64 `json:"roundTripMillis,omitempty"`
 
-	// executionMillis is the total execution time of requests, in milliseconds.
+	// executionMillis is the total time between the creation of requests and their completion, in milliseconds. It includes
+	// queueMillis and roundTripMillis.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ExecutionMillis int64 `json:"executionMillis,omitempty"`

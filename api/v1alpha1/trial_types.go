@@ -331,7 +331,7 @@ type TrialPass struct {
 	// +kubebuilder:validation:Maximum=40
 	Round int32 `json:"round,omitempty"`
 
-	// arm selects the mount options of the pass: Before, Again or After.
+	// arm selects the mount options of the pass: Before and Again (the volume's options) or After (the candidate).
 	// +required
 	Arm TrialArm `json:"arm,omitempty"`
 
@@ -430,7 +430,8 @@ type TrialSample struct {
 	// +kubebuilder:validation:Minimum=0
 	Milliseconds int64 `json:"milliseconds,omitempty"`
 
-	// mounts contains the counts of one mount of each file system. At most 32.
+	// mounts contains the counts of one mount of each file system. Numbers are the differences between the end and the start of the
+	// window, unless their description states otherwise. At most 32.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
@@ -560,7 +561,7 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Rounds int32 `json:"rounds"`
 
-	// roundsWanted is the planned number of rounds, if known.
+	// roundsWanted is the planned number of rounds. Zero if unknown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RoundsWanted int32 `json:"roundsWanted,omitempty"`
@@ -623,7 +624,7 @@ type StorageClientTrial struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec describes the comparison.
+	// spec describes the comparison. It is immutable: create another trial for another comparison.
 	// +required
 	Spec StorageClientTrialSpec `json:"spec,omitzero"`
 

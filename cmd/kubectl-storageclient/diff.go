@@ -16,8 +16,14 @@ func diffCommand(env *environment) *cobra.Command {
 	var overrides managerFlags
 	cmd := &cobra.Command{
 		Use:   "diff PROFILE",
-		Short: "Compare the desired settings of a profile with the current ones on nodes and volumes",
-		Args:  cobra.ExactArgs(1),
+		Short: "Compare a profile's desired values with the current values of nodes and volumes",
+		Long: "Compare a profile's desired values with the current values of nodes and volumes. Nodes and volumes with the same differences are " +
+			"one group.",
+		Example: "  # Show the values of the profile eda that are not effective yet\n" +
+			"  kubectl storageclient diff eda\n\n" +
+			"  # Show all columns\n" +
+			"  kubectl storageclient diff eda -o wide",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showDiff(cmd.Context(), env, args[0], overrides, o)
 		},

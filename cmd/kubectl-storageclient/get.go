@@ -33,7 +33,7 @@ func getCommand(env *environment) *cobra.Command {
 		Short:   "Show a profile as a tree of zones and nodes",
 		Long:    getLong,
 		Args:    cobra.ExactArgs(1),
-		Example: "  kubectl storageclient get eda\n  kubectl storageclient get eda --watch",
+		Example: "  # Show the profile eda once\n  kubectl storageclient get eda\n\n  # Follow its rollout\n  kubectl storageclient get eda --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.check(); err != nil {
 				return err
@@ -45,7 +45,7 @@ func getCommand(env *environment) *cobra.Command {
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until you press Ctrl-C")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rollout until you press Ctrl-C")
 	return cmd
 }
 

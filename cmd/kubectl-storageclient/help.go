@@ -6,22 +6,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage is cobra's template without the kubeconfig flags. These are the same for all commands, and "options" lists them.
-const usage = `Usage:{{if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} [command]{{end}}{{if gt (len .Aliases) 0}}
+// usage is a template with the sections of kubectl's help, in the same order. It omits the kubeconfig flags, which are the same for all
+// commands; "options" lists them.
+const usage = `{{if gt (len .Aliases) 0}}Aliases:
+  {{.NameAndAliases}}
 
-Aliases:
-  {{.NameAndAliases}}{{end}}{{if .HasExample}}
+{{end}}{{if .HasExample}}Examples:
+{{.Example}}
 
-Examples:
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+{{end}}{{if .HasAvailableSubCommands}}Available Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}
 
-Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}
+{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}Options:
+{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}
 
-Flags:
-{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
+{{end}}Usage:{{if .Runnable}}
+  {{.UseLine}} [options]{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command] [options]
 
 Use "{{.CommandPath}} [command] --help" for more information about a given command.{{end}}
 

@@ -32,7 +32,8 @@ type managerFlags struct {
 }
 
 func (f *managerFlags) addBudgetFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "", "value of the manager's --max-unavailable, if its Deployment cannot be read")
+	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "",
+		"Value to use for the manager's --max-unavailable. Default: the value in its Deployment")
 }
 
 // readManagerSettings reads the manager's flags from its Deployment. If the Deployment is missing or not readable, it uses the defaults

@@ -41,15 +41,20 @@ permission to list volumes or Pods, the plan omits them. The plan lists the miss
 
 The reboot limit of the cluster is read from the manager's Deployment. If you cannot read it, the plan assumes 5% and reports this.`
 
-const planExample = `  kubectl storageclient plan eda
+const planExample = `  # Show the effect of the profile eda in the cluster
+  kubectl storageclient plan eda
+
+  # Show the changes that the profiles in a directory would make
   kubectl storageclient plan -f profiles/
+
+  # Write the changes as a comment for a pull request, and exit with 2 if there are any
   kubectl kustomize overlays/prod | kubectl storageclient plan -f - --exit-code -o markdown > comment.md`
 
 func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
 		Use:     "plan PROFILE | -f FILE",
-		Short:   "Show the effect of a profile, or of profiles in files: settings, volumes, reboots",
+		Short:   "Show the effect of a profile, or of profiles in files",
 		Long:    planLong,
 		Example: planExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,13 +70,10 @@ func planCommand(env *environment) *cobra.Command {
 			return o.run(cmd.Context(), env, args[0])
 		},
 	}
-	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
-	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; can be repeated")
-	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit with 0 if there are no changes, 2 if there are changes, 1 on an error")
-	cmd.Flags().StringArrayVar(&o.overrides.allow, "allow-parameter", nil,
-		"value of the manager's --allow-parameter, if its Deployment cannot be read; can be repeated")
-	cmd.Flags().StringArrayVar(&o.overrides.allowFilesystems, "allow-filesystem", nil,
-		"value of the manager's --allow-filesystem, if its Deployment cannot be read; can be repeated")
+	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "Output format: "+listFormats()+". With -f also "+markdown+", for a comment on a pull request")
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "File or directory of profiles, or - for standard input. Can be repeated")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "With -f: exit with 0 if there are no changes, 2 if there are changes, 1 on an error")
+	o.overrides.addAllowFlags(cmd)
 	o.overrides.addBudgetFlag(cmd)
 	return cmd
 }

@@ -40,11 +40,14 @@ type recommendOptions struct {
 func recommendCommand(env *environment) *cobra.Command {
 	o := &recommendOptions{}
 	cmd := &cobra.Command{
-		Use:     "recommend CLAIM",
-		Short:   "Measure the mounts of a volume and recommend settings",
-		Long:    recommendLong,
-		Args:    cobra.ExactArgs(1),
-		Example: "  kubectl storageclient recommend tools -n eda --window 10m\n  kubectl storageclient recommend tools -n eda -o yaml",
+		Use:   "recommend CLAIM",
+		Short: "Measure the mounts of a volume and recommend settings",
+		Long:  recommendLong,
+		Args:  cobra.ExactArgs(1),
+		Example: "  # Measure the mounts of the claim tools for 10 minutes\n" +
+			"  kubectl storageclient recommend tools -n eda --window 10m\n\n" +
+			"  # Print the recommendations as YAML\n" +
+			"  kubectl storageclient recommend tools -n eda -o yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -53,7 +56,7 @@ func recommendCommand(env *environment) *cobra.Command {
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().DurationVar(&o.window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "measurement time: 10s to 1h")
+	cmd.Flags().DurationVar(&o.window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "Duration of the measurement: 10s to 1h")
 	return cmd
 }
 

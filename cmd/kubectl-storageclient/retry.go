@@ -15,8 +15,14 @@ import (
 func retryCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry PROFILE [NODE]",
-		Short: "Clear failed reboots of all nodes or of one node, and try the same settings again",
-		Args:  cobra.RangeArgs(1, 2),
+		Short: "Clear failed reboots and try the same settings again",
+		Long: "Clear the failed reboots of a profile and try the same settings again, on all of its nodes or on one node. Resolve the cause of the " +
+			"failure first.",
+		Example: "  # Retry all failed nodes of the profile eda\n" +
+			"  kubectl storageclient retry eda\n\n" +
+			"  # Retry one node\n" +
+			"  kubectl storageclient retry eda node-7",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			node := ""
 			if len(args) > 1 {

@@ -59,10 +59,15 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
+const rootLong = `Show and control the tuning of storage clients by StorageClientProfiles: settings of nodes, mount options of volumes, and reboots.
+
+Start with "kubectl storageclient status". It shows each profile, and the command to run if a profile needs your action.`
+
 func rootCommand(env *environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:          "kubectl-storageclient",
-		Short:        "Tune the storage clients of nodes and volumes",
+		Short:        "Show and control the tuning of storage clients",
+		Long:         rootLong,
 		SilenceUsage: true,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl storageclient"},
 	}
@@ -73,6 +78,9 @@ func rootCommand(env *environment) *cobra.Command {
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
 	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	root.SetUsageTemplate(usage)
+	for _, cmd := range root.Commands() {
+		cmd.DisableFlagsInUseLine = true // the template appends [options], like kubectl
+	}
 	addCompletions(root, env)
 	addHints(root)
 	return root
@@ -124,7 +132,7 @@ type output string
 var formats = []string{"text", "wide", "json", "yaml", "name"}
 
 func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output format: "+listFormats())
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "Output format: "+listFormats())
 }
 
 func listFormats() string {

@@ -32,7 +32,15 @@ func statusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
 		Use:   "status [PROFILE...]",
-		Short: "Show whether profiles are done, and if not, why",
+		Short: "Show whether profiles are done, or the reason for the wait",
+		Long: "Show whether profiles are done, or the reason for the wait. Without a name, the command shows all profiles. With one name, it also " +
+			"shows nodes, deviations, and stale mounts.",
+		Example: "  # Show all profiles\n" +
+			"  kubectl storageclient status\n\n" +
+			"  # Show the profile eda, with its nodes and stale mounts\n" +
+			"  kubectl storageclient status eda\n\n" +
+			"  # Fail in a script if the profile eda is not done\n" +
+			"  kubectl storageclient status eda --exit-code",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd.Context(), env, args)
 			cmd.SilenceErrors = errors.As(err, new(exitError))
@@ -40,9 +48,9 @@ func statusCommand(env *environment) *cobra.Command {
 		},
 	}
 	o.output.addFlag(cmd)
-	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations, and stale mounts of all profiles")
-	cmd.Flags().BoolVar(&o.pods, "pods", false, "show pods with stale mounts by name instead of UID (lists the pods of their nodes)")
-	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "exit with 0 if all profiles are done, 2 if some are not, 1 on an error")
+	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "Show nodes, deviations, and stale mounts of all profiles")
+	cmd.Flags().BoolVar(&o.pods, "pods", false, "Show pods with stale mounts by name instead of UID. Requires permission to list Pods")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "Exit with 0 if all profiles are done, 2 if some are not, 1 on an error")
 	return cmd
 }
 

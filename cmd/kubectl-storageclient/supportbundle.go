@@ -37,18 +37,22 @@ func supportBundleCommand(env *environment) *cobra.Command {
 	var noRedact bool
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Collect diagnostics for support in one archive, without secrets and addresses",
+		Short: "Collect diagnostics for support in one archive",
 		Long: "Collect profiles, StorageClientNodes, Nodes, volumes, events, logs of the manager and of agents, and the recorded state of the " +
 			"rollout in one .tar.gz archive. The command reads no Secret. It replaces IP addresses, servers, and mount sources with pseudonyms. " +
 			"Review the archive before you send it.",
+		Example: "  # Write storage-client-support-TIME.tar.gz into the current directory\n" +
+			"  kubectl storageclient support-bundle\n\n" +
+			"  # Choose the file\n" +
+			"  kubectl storageclient support-bundle -f bundle.tar.gz",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return writeSupportBundle(cmd.Context(), env, file, noRedact)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "",
-		"file to write, or - for standard output; default: storage-client-support-TIME.tar.gz in the current directory")
-	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "keep addresses, servers, and mount sources")
+		"File to write, or - for standard output. Default: storage-client-support-TIME.tar.gz in the current directory")
+	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "Do not replace addresses, servers, and mount sources")
 	return cmd
 }
 

@@ -49,7 +49,9 @@ func trialCommand(env *environment) *cobra.Command {
 		Short: "Compare a volume's mount options with others on isolated test mounts",
 		Long:  trialLong,
 		Args:  cobra.ExactArgs(1),
-		Example: "  kubectl storageclient trial projects -n eda --profile azure-files-large-directories --workload ListDirectory --path src\n" +
+		Example: "  # Compare with the mount options that a profile declares\n" +
+			"  kubectl storageclient trial projects -n eda --profile azure-files-large-directories --workload ListDirectory --path src\n\n" +
+			"  # Compare with your own mount options, and write a report that you can open in a browser\n" +
 			"  kubectl storageclient trial projects -n eda --options actimeo=30,nocto -o html > trial.html",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.output != htmlFormat {
@@ -61,20 +63,20 @@ func trialCommand(env *environment) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP((*string)(&o.output), "output", "o", "", "output format: "+htmlFormat+", "+listFormats())
-	flags.StringVar(&o.profile, "profile", "", "profile whose rules define the candidate")
-	flags.StringSliceVar(&o.options, "options", nil, "mount options of the candidate, instead of a profile")
+	flags.StringVarP((*string)(&o.output), "output", "o", "", "Output format: "+htmlFormat+", "+listFormats())
+	flags.StringVar(&o.profile, "profile", "", "Profile whose rules define the candidate")
+	flags.StringSliceVar(&o.options, "options", nil, "Mount options of the candidate, separated by commas, instead of a profile")
 	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory),
-		"workload: Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, or WriteSequential")
-	flags.StringVar(&o.path, "path", "", "directory in the volume; default: its root")
-	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "user ID of the workload, never 0")
-	flags.BoolVar(&o.allowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a separate directory and remove it")
-	flags.Int32Var(&o.rounds, "rounds", 0, "number of rounds, at most 40; 0: as many as a decision needs")
+		"Workload: Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, or WriteSequential")
+	flags.StringVar(&o.path, "path", "", "Directory of the workload, relative to the root of the volume. Default: the root")
+	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "User ID of the workload, never 0")
+	flags.BoolVar(&o.allowWrites, "allow-writes", false, "Allow CreateUnlink and WriteSequential, which write to a separate directory and remove it")
+	flags.Int32Var(&o.rounds, "rounds", 0, "Number of rounds, at most 40. With 0, as many as a decision needs")
 	flags.StringVar(&o.metric, "metric", "",
-		"metric that the candidate should reduce: Seconds (default), Operations, Bytes, or an operation such as GETATTR")
-	flags.Int32Var(&o.better, "better-by", 10, "smallest relevant difference, in percent")
-	flags.DurationVar(&o.timeout, "timeout", v1alpha1.DefaultTrialTimeoutSeconds*time.Second, "maximum duration of the trial: 1m to 24h")
-	flags.BoolVar(&o.keep, "keep", false, "keep the trial with all its measurements")
+		"Metric that the candidate should reduce: Seconds, Operations, Bytes, or an operation such as GETATTR. Default: Seconds")
+	flags.Int32Var(&o.better, "better-by", 10, "Smallest relevant difference in percent: 1 to 99")
+	flags.DurationVar(&o.timeout, "timeout", v1alpha1.DefaultTrialTimeoutSeconds*time.Second, "Maximum duration of the trial: 1m to 24h")
+	flags.BoolVar(&o.keep, "keep", false, "Keep the trial with all its measurements")
 	return cmd
 }
 

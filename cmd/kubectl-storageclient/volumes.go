@@ -23,9 +23,9 @@ import (
 // addAllowFlags adds the manager's flags that extend the catalogue.
 func (g *managerFlags) addAllowFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil,
-		"value of the manager's --allow-parameter; can be repeated; default: read from its Deployment")
+		"Value to use for the manager's --allow-parameter. Can be repeated. Default: the values in its Deployment")
 	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil,
-		"value of the manager's --allow-filesystem; can be repeated; default: read from its Deployment")
+		"Value to use for the manager's --allow-filesystem. Can be repeated. Default: the values in its Deployment")
 }
 
 func volumesCommand(env *environment) *cobra.Command {
@@ -34,8 +34,16 @@ func volumesCommand(env *environment) *cobra.Command {
 	var volumeNames []string
 	cmd := &cobra.Command{
 		Use:   "volumes [PROFILE]",
-		Short: "Show volumes: current and desired mount options, state, reason, and remedy",
-		Args:  cobra.MaximumNArgs(1),
+		Short: "Show the current and desired mount options of volumes",
+		Long: "Show the current and desired mount options of PersistentVolumes, with the state of each volume, its reason, and the action to take. " +
+			"Without a profile, the command shows the volumes of all profiles.",
+		Example: "  # Show the volumes of all profiles\n" +
+			"  kubectl storageclient volumes\n\n" +
+			"  # Show the volumes of the profile eda\n" +
+			"  kubectl storageclient volumes eda\n\n" +
+			"  # Show one PersistentVolume\n" +
+			"  kubectl storageclient volumes --volume pv-projects",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
@@ -44,7 +52,7 @@ func volumesCommand(env *environment) *cobra.Command {
 			return showVolumes(cmd.Context(), env, name, volumeNames, overrides, o)
 		},
 	}
-	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "show only this PersistentVolume; can be repeated")
+	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "Show only this PersistentVolume. Can be repeated")
 	o.addFlag(cmd)
 	overrides.addAllowFlags(cmd)
 	return cmd

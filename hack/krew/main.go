@@ -148,10 +148,10 @@ func newManifest(version string) manifest {
 		Spec: spec{
 			Version:          version,
 			Homepage:         "https://github.com/storageclient/operator",
-			ShortDescription: "Tune storage clients of nodes and volumes",
-			Description: "Shows what profiles of the storage-client operator would do to nodes and volumes, how far a rollout has come and what it\n" +
-				"waits for; approves, pauses and retries reboots; explains parameters, mount options and advice; collects a support bundle.\n",
-			Caveats: "The plugin needs the storage-client operator in the cluster; only \"explain\" and \"version\" do without.\n",
+			ShortDescription: "Show and control the tuning of storage clients",
+			Description: "Shows the effect of StorageClientProfiles on nodes and volumes, and the progress of rollouts with the reason of each wait.\n" +
+				"Approves, pauses and retries reboots. Explains parameters, mount options and advice. Collects a support bundle.\n",
+			Caveats: "The plugin needs the storage-client operator in the cluster. Only \"explain\" and \"version\" work without it.\n",
 		},
 	}
 }

@@ -29,14 +29,14 @@ const (
 	// No action needed.
 	ReasonUpToDate = "UpToDate"
 	// ReasonReadyWithExceptions is set on Ready=True when the rollout is complete with exceptions, and onUnsupported is Report.
-	// Exceptions are: settings that are Clamped, Unsupported or Shadowed; nodes that the rollout currently does not reboot; volumes
-	// that keep their original value or that another tool manages. The message names them. Check status.settings of these nodes. Then
-	// remove the setting for them, or the line in the file; reboot the nodes by hand; set onConflict or gitOpsOwned of the rule; or
-	// accept the exception.
+	// Exceptions are settings that are Clamped, Unsupported or Shadowed, and nodes that the rollout currently does not reboot. Volumes
+	// that keep their original value, or that another tool manages, are also exceptions. The message names them. Check status.settings
+	// of these nodes. Remove the setting for them, or the line in the file, or reboot the nodes by hand. For volumes, set onConflict or
+	// gitOpsOwned of the rule. You can also accept the exception.
 	ReasonReadyWithExceptions = "ReadyWithExceptions"
 	// ReasonExceptions is set on Ready=False and Stalled=True when onUnsupported is Fail and Ready would otherwise be True with
 	// reason ReadyWithExceptions.
-	// Follow the advice of that reason, or set onUnsupported: Report.
+	// Follow the advice for ReadyWithExceptions, or set onUnsupported: Report.
 	ReasonExceptions = "Exceptions"
 	// ReasonNothingMatched is set on Ready=True when no node and no volume matches.
 	// If you expected matches, check nodeSelector, includeControlPlane and the selectors of the volume rules.
@@ -83,8 +83,8 @@ const (
 	// Apply the operator's manifest again: config/agent contains the policy, config/rbac the right to test it. The policy needs
 	// Kubernetes 1.30 or newer.
 	ReasonFenceMissing = "FenceMissing"
-	// ReasonConfigMapImmutable is set on Stalled when the ConfigMap with the rollout's claims or failures is immutable and nodes wait
-	// for a reboot or their return to service. The manager cannot claim or release nodes or record failures.
+	// ReasonConfigMapImmutable is set on Stalled when the ConfigMap with the rollout's claims or failures is immutable. Nodes wait for
+	// a reboot or their return to service, because the manager cannot claim or release nodes or record failures.
 	// Run the commands in the message: they save the ConfigMap and create it again without immutable.
 	ReasonConfigMapImmutable = "ConfigMapImmutable"
 	// ReasonPausedByField is set on Paused when spec.paused is true.

@@ -535,14 +535,16 @@ type SettingStatus struct {
 	// +optional
 	TakesEffect SettingEffect `json:"takesEffect,omitempty"`
 
-	// state is the state of the setting: InSync, Pending (takes effect later), Drifted (changed by another program or user),
-	// Shadowed (overridden by another file), Clamped (limited by the kernel to less), Unsupported or Failed.
+	// state is the state of the setting: InSync, Pending, Drifted, Shadowed, Clamped, Unsupported or Failed. Drifted means that
+	// another program or user changed the value; Shadowed, that another file overrides it; Clamped, that the kernel limits it to
+	// less.
 	// +required
 	State SettingState `json:"state"`
 
-	// waitsFor is the event that a Pending setting waits for: Proof (new connections are confirming the value), Connections (new
-	// connections are currently not possible), Boot, Mount, Transport (a new connection to a server) or Module (the kernel module is
-	// loaded). Absent in other states, for an action, and if the agent's release is older than this field.
+	// waitsFor is the event that a Pending setting waits for: Proof, Connections, Boot, Mount, Transport or Module. With Proof, new
+	// connections are confirming the value; with Connections, they currently cannot. Transport is a new connection to a server;
+	// Module is the load of the kernel module. Absent in other states, for an action, and if the agent's release is older than this
+	// field.
 	// +optional
 	WaitsFor SettingWait `json:"waitsFor,omitempty"`
 
@@ -649,8 +651,8 @@ type ServerStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Address string `json:"address,omitempty"`
 
-	// state is the state of the server from the view of the node: Answering, Idle (no requests for five minutes), Silent (no
-	// response for a minute or longer) or Stuck (only some requests have no response for a minute or longer).
+	// state is the state of the server from the view of the node: Answering, Idle, Silent or Stuck. Idle means no requests for five
+	// minutes. Silent means no response for a minute or longer; Stuck means the same for some requests only.
 	// +required
 	State ServerState `json:"state"`
 
@@ -743,8 +745,8 @@ type RebootStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	PermitID string `json:"permitID"`
 
-	// phase is the agent's progress with the permit: Waiting (the host is busy), Refused (the agent did not reboot), Started or
-	// Failed (the host rejected the reboot).
+	// phase is the agent's progress with the permit: Waiting (for the host), Refused (no reboot), Started or Failed (the host
+	// rejected the reboot).
 	// +required
 	Phase RebootPhase `json:"phase"`
 
@@ -789,8 +791,8 @@ type TrialMount struct {
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
-	// cause is the cause of the failure: Options (the kernel or the server rejected them), Elsewhere (the mount fails with any
-	// options) or Unknown. Absent if the mount succeeded.
+	// cause is the cause of the failure: Options (rejected by the kernel or the server), Elsewhere (any options would fail) or
+	// Unknown. Absent if the mount succeeded.
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 
@@ -822,9 +824,9 @@ type NodeTrialStatus struct {
 	// +optional
 	Succeeded bool `json:"succeeded"`
 
-	// cause is the cause of the failed mount with mountOptions: Options (the kernel or the server rejected them), Elsewhere (the
-	// mount fails with any options) or Unknown. Absent unless phase is Finished and succeeded is false. Also absent if the agent's
-	// release is older than this field.
+	// cause is the cause of the failed mount with mountOptions: Options (rejected by the kernel or the server), Elsewhere (any
+	// options would fail) or Unknown. Absent unless phase is Finished and succeeded is false. Also absent if the agent's release is
+	// older than this field.
 	// +optional
 	Cause MountFailureCause `json:"cause,omitempty"`
 

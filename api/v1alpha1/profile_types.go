@@ -170,9 +170,9 @@ type StorageClientProfileSpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	Priority int32 `json:"priority,omitempty"`
 
-	// mode is Enforce or Plan. Enforce applies the profile. Plan does not change nodes or volumes. In mode Plan, status.nodes,
-	// status.volumes and status.plan show the numbers of nodes and volumes that Enforce would change; "kubectl storageclient plan"
-	// and "kubectl storageclient volumes" list the changes. Default Enforce.
+	// mode is Enforce or Plan. Enforce applies the profile. Plan does not change nodes or volumes. status.nodes, status.volumes and
+	// status.plan then contain the numbers of nodes and volumes that Enforce would change. "kubectl storageclient plan" and "kubectl
+	// storageclient volumes" list the changes. Default Enforce.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
@@ -186,9 +186,9 @@ type StorageClientProfileSpec struct {
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// onUnsupported controls the effect of exceptions on the Ready condition. Report keeps Ready True, with reason
-	// ReadyWithExceptions. Fail makes Ready False. Default Report. Exceptions are: settings that a node does not support; settings
-	// that another file on the node overrides; settings that wait for a boot that no plan covers; volumes that keep their original
-	// value; volumes that another tool manages.
+	// ReadyWithExceptions. Fail makes Ready False. Default Report. Exceptions are settings that a node does not support, that
+	// another file overrides, or that wait for a boot that no plan covers. Volumes that keep their original value, or that another
+	// tool manages, are also exceptions.
 	// +optional
 	OnUnsupported UnsupportedPolicy `json:"onUnsupported,omitempty"`
 
@@ -523,17 +523,17 @@ type VolumeSelector struct {
 
 // Rollout controls the rollout of changes to nodes and volumes.
 type Rollout struct {
-	// maxUnavailable is the maximum number of the profile's nodes that may be out of service at the same time: at least 1, or 1% to
-	// 100%. A percentage refers to the profile's nodes and is rounded down, to no less than 1. The manager's --max-unavailable limits
-	// the whole cluster. Default 1.
+	// maxUnavailable is the maximum number of the profile's nodes that are out of service at the same time: at least 1, or 1% to
+	// 100%. A percentage refers to the profile's nodes and is rounded down, to no less than 1. The manager's --max-unavailable
+	// limits the whole cluster. Default 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// maxConcurrentLive is the maximum number of nodes that apply a live change at the same time after the canary: at least 1, or 1%
-	// to 100%. A percentage refers to the profile's nodes and is rounded down, to no less than 1. The manager's --max-concurrent-live
+	// maxConcurrentLive is the maximum number of nodes that apply a live change together after the canary: at least 1, or 1% to
+	// 100%. A percentage refers to the profile's nodes and is rounded down, to no less than 1. The manager's --max-concurrent-live
 	// limits all profiles together. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -887,9 +887,10 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// exceptions is the number of matched volumes that differ from the declared options because the rules leave them unchanged. There
-	// are three causes: the volume keeps its original value (onConflict, or the declared value would weaken the mount); another tool
-	// manages it (gitOpsOwned); it has options of another profile that is paused. upToDate does not include these volumes.
+	// exceptions is the number of matched volumes that differ from the declared options because the rules leave them unchanged. It
+	// counts volumes that keep their original value because of onConflict, or because the declared value would weaken the mount. It
+	// also counts volumes that another tool manages (gitOpsOwned), and volumes with options of another profile that is paused.
+	// upToDate does not include these volumes.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -905,8 +906,8 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	StaleMounts int32 `json:"staleMounts"`
-	// leftOut is the number of volumes that a rule with protocols may mean but does not select because the protocol of their driver
-	// is unknown. status.advice names these drivers.
+	// leftOut is the number of volumes that a rule with protocols does not select only because the protocol of their driver is
+	// unknown. status.advice names these drivers.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -915,9 +916,9 @@ type VolumeCounts struct {
 
 // Plan describes the reboots that the profile needs.
 type Plan struct {
-	// hash identifies the plan for its approval. It covers the profile's settings that require a reboot, and the fields that select
-	// the nodes and control their disruption: nodeSelector, allNodes, includeControlPlane, priority, deletionPolicy, and rollout
-	// except for maxConcurrentLive, volumes, reboot.policy and reboot.approvedPlan. A plan with another hash needs another approval.
+	// hash identifies the plan for its approval. It covers the settings that require a reboot, and nodeSelector, allNodes,
+	// includeControlPlane, priority and deletionPolicy. It also covers rollout, except for maxConcurrentLive, volumes, reboot.policy
+	// and reboot.approvedPlan. A plan with another hash needs another approval.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=64

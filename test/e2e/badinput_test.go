@@ -16,17 +16,17 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// badInput is a profile that can never work, and what its author is told: the field, the value, what would be right.
+// badInput is an invalid profile, and the expected error for its author: the field, the value, and the correct form.
 type badInput struct {
 	name string
 	node *v1alpha1.NodeTuning
-	// mountOption is of the one rule for volumes.
+	// mountOption is an option in the only rule for volumes.
 	mountOption v1alpha1.MountOption
 	drain       *v1alpha1.Drain
 	told        []string
 }
 
-// beyondShape is what only the catalogue knows to be wrong.
+// beyondShape contains input that is valid by its schema, and invalid by the catalogue.
 var beyondShape = []badInput{
 	{name: "unknown-mount-option", mountOption: "nconect=4",
 		told: []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"}},
@@ -38,14 +38,14 @@ var beyondShape = []badInput{
 		told: []string{"spec.node.kernelArguments[0]", `"16M"`, "write 16777216"}},
 }
 
-// malformed is refused by the API's schema, whether or not anything of the operator runs.
+// malformed is rejected by the API's schema, even if the operator does not run.
 var malformed = badInput{
 	name: "two-boot-arguments-in-one",
 	node: &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576 init=/bin/sh"}},
 	told: []string{"spec.node.kernelArguments[0]", `"ihash_entries=1048576 init=/bin/sh"`, "one token of printable ASCII without spaces"},
 }
 
-// beyondCeiling is what the administrator's guardrails refuse.
+// beyondCeiling is rejected by the administrator's guardrails.
 var beyondCeiling = badInput{
 	name: "beyond-a-ceiling", drain: &v1alpha1.Drain{Force: true},
 	told: []string{"spec.rollout.drain.force is true", "rollout.drain.force.allowed is false", "storage-client-guardrails"},
@@ -69,17 +69,17 @@ func allNodes() metav1.LabelSelector {
 	return metav1.LabelSelector{MatchLabels: map[string]string{"agentpool": "azfiles"}}
 }
 
-// ruleFor selects the volumes that the profile of the test selects.
+// ruleFor returns a rule that selects the same volumes as the test's profile.
 func ruleFor(options ...v1alpha1.MountOption) v1alpha1.VolumeRule {
 	return v1alpha1.VolumeRule{Name: "nfs", MountOptions: options, Selector: v1alpha1.VolumeSelector{
 		Drivers: []string{"kubernetes.io/nfs"}, Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS},
 	}}
 }
 
-// steady is what the nodes told before the first bad input.
+// steady contains the observations of the nodes before the first bad input.
 var steady map[string]facts
 
-// expectRefused tries bad input while everything of the operator runs.
+// expectRefused tries bad input while all parts of the operator run.
 func expectRefused(ctx SpecContext) {
 	steady = allFacts(ctx)
 	for _, bad := range append([]badInput{malformed, beyondCeiling}, beyondShape...) {
@@ -88,7 +88,7 @@ func expectRefused(ctx SpecContext) {
 	expectNothingChanged(ctx)
 }
 
-// expectInvalid brings bad input in while nothing validates profiles at their creation.
+// expectInvalid creates bad input while no webhook validates profiles.
 func expectInvalid(ctx SpecContext) {
 	removeValidation(ctx)
 	expectCreationRefused(ctx, malformed)
@@ -112,7 +112,7 @@ func expectInvalid(ctx SpecContext) {
 	}
 }
 
-// expectConflict applies a profile of the same priority that wants other values for what is in force.
+// expectConflict applies a profile of the same priority that declares other values for effective settings.
 func expectConflict(ctx SpecContext) {
 	options := getVolume(ctx, Default, appName).Spec.MountOptions
 	rival := badInput{name: "rival", node: &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_background_ratio": "10"}},
@@ -147,7 +147,7 @@ func expectConflict(ctx SpecContext) {
 func expectCreationRefused(ctx context.Context, bad badInput) {
 	GinkgoHelper()
 	err := api.Create(ctx, bad.profile())
-	// A policy answers Forbidden, shape and webhook Invalid.
+	// A policy returns Forbidden, the schema and the webhook return Invalid.
 	Expect(apierrors.IsInvalid(err) || (bad.drain != nil && apierrors.IsForbidden(err))).To(BeTrue(), "%s: %v", bad.name, err)
 	By(err.Error())
 	expectTold(Default, err.Error(), bad)
@@ -160,7 +160,7 @@ func expectTold(g Gomega, text string, bad badInput) {
 	}
 }
 
-// removeValidation takes the validating webhook away until the spec ends.
+// removeValidation removes the validating webhook until the spec ends.
 func removeValidation(ctx context.Context) {
 	GinkgoHelper()
 	var config admissionregistrationv1.ValidatingWebhookConfiguration
@@ -175,7 +175,7 @@ func removeValidation(ctx context.Context) {
 	})
 }
 
-// expectNothingChanged compares values, files and boot menu of every node with what they were.
+// expectNothingChanged compares values, files and boot menu of every node with the earlier ones.
 func expectNothingChanged(ctx context.Context) {
 	GinkgoHelper()
 	now := allFacts(ctx)

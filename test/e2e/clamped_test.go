@@ -16,7 +16,7 @@ import (
 // clamped labels the spec, and is the name of its profile.
 const clamped = "clamped"
 
-// expectClamped declares a hash that the small node has too little memory for: the kernel would grant half of it.
+// expectClamped declares a hash that is too large for the memory of the small node: the kernel would set half of it.
 func expectClamped(ctx SpecContext) {
 	installOperator(ctx)
 	m := nodes.Small
@@ -51,7 +51,7 @@ func expectClamped(ctx SpecContext) {
 	Expect(watched.outOfService(m.Name, began)).To(BeEmpty())
 }
 
-// settingOf is what a node's agent reports of a setting.
+// settingOf returns the report of a node's agent about a setting.
 func settingOf(scn *v1alpha1.StorageClientNode, key string) v1alpha1.SettingStatus {
 	GinkgoHelper()
 	at := slices.IndexFunc(scn.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == key })

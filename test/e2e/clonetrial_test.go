@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// cloneRounds show that rounds are run by clones: each takes minutes, and a verdict takes nine.
+	// cloneRounds is enough to show that clones run the rounds. Each round takes minutes, and a verdict needs nine.
 	cloneRounds = 3
 	cloneEnds   = 30 * time.Minute
 )
 
-// expectCloneTrials compares lists of a volume of the SMB driver that one node has mounted: by clones on the other one, which the driver mounts
-// with the volume's Secret. A list that mount.cifs refuses ends in its words.
+// expectCloneTrials compares options of a volume of the SMB driver that one node has mounted. Clones run on the other node. The driver
+// mounts them with the volume's Secret. A trial with options that mount.cifs rejects ends with its error message.
 func expectCloneTrials(ctx SpecContext) {
 	startDriversOrSkip(ctx)
 	installOperator(ctx)

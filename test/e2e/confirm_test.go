@@ -18,15 +18,15 @@ import (
 const (
 	// confirmed labels the spec, and is the name of its profile.
 	confirmed = "confirm"
-	// reservedPorts takes all local ports from new connections, to the API server and to storage, and none from those that are open
-	// or come from outside. The catalogue does not have it.
+	// reservedPorts reserves all local ports. New connections to the API server and to storage then fail, while open and incoming
+	// connections work. The catalogue does not contain it.
 	reservedPorts = "net.ipv4.ip_local_reserved_ports"
 	allPorts      = "1-65535"
-	// putBackWithin is the agent's deadline, and what a look at the machine takes.
+	// putBackWithin is the agent's deadline, plus the time to read the value from the machine.
 	putBackWithin = 55 * time.Second
 )
 
-// portsOf asks the machine itself what is in force.
+// portsOf reads the effective value from the machine itself.
 func portsOf(ctx context.Context, g Gomega, m *cluster.Machine) string {
 	GinkgoHelper()
 	out, err := m.Run(ctx, "cat /proc/sys/net/ipv4/ip_local_reserved_ports")
@@ -34,8 +34,8 @@ func portsOf(ctx context.Context, g Gomega, m *cluster.Machine) string {
 	return strings.TrimSpace(out)
 }
 
-// expectConfirmed has a profile declare a value with which nodes cannot make new connections. The first node's power is cut while the
-// value is in force; when it comes up, it tries once more, puts the old value back by itself, and no other node ever has it.
+// expectConfirmed declares a value that blocks new connections from nodes. The first node loses power while the value is effective. After
+// its boot it tries once more and then reverts the value. No other node ever has the value.
 func expectConfirmed(ctx SpecContext) {
 	installOperator(ctx)
 	for _, workload := range [][]string{
@@ -91,7 +91,7 @@ func expectConfirmed(ctx SpecContext) {
 			if member == first {
 				continue
 			}
-			// A node that has not been given anything yet has none.
+			// A node without any settings has none.
 			var scn v1alpha1.StorageClientNode
 			g.Expect(client.IgnoreNotFound(api.Get(ctx, client.ObjectKey{Name: member.Name}, &scn))).To(Succeed())
 			g.Expect(scn.Spec.Settings).NotTo(ContainElement(HaveField("Key", "sysctl/"+reservedPorts)), member.Name)
@@ -109,7 +109,7 @@ func expectConfirmed(ctx SpecContext) {
 	}
 }
 
-// expectNoFileHolds checks that no file would bring the value with the next boot.
+// expectNoFileHolds checks that no file would set the value at the next boot.
 func expectNoFileHolds(ctx context.Context, m *cluster.Machine) {
 	GinkgoHelper()
 	out, err := m.Run(ctx, "grep -rl ip_local_reserved_ports /etc/sysctl.d || true")

@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	// csiDrivers labels the spec, and is the name of its profile. Its volumes are in the namespace of the spec before it.
+	// csiDrivers labels the spec, and is the name of its profile. Its volumes are in the namespace of the previous spec.
 	csiDrivers = "csi"
-	// programsVariable names the directory into which run.sh has built the drivers, of the source trees in CSI_SOURCES.
+	// programsVariable names the environment variable with the directory into which run.sh built the drivers from the source trees in
+	// CSI_SOURCES.
 	programsVariable = "SCO_CSI_PROGRAMS"
-	// nodesOnlyAddress is one of the server's, which exports to the nodes alone.
+	// nodesOnlyAddress is a server address that exports only to the nodes.
 	nodesOnlyAddress = "10.99.0.64"
 
 	nfsDriver, smbDriver = "nfs.csi.k8s.io", "smb.csi.k8s.io"
 	smbSecret            = "share"
-	// nfsClass and smbClass are the StorageClasses that the drivers provision volumes for.
+	// nfsClass and smbClass are the StorageClasses whose volumes the drivers provision.
 	nfsClass, smbClass = "nfs-provisioned", "smb-provisioned"
 )
 
@@ -40,9 +41,9 @@ var (
 	smbOptions  = []string{"vers=3.0", "uid=1000"}
 )
 
-// expectDrivers plays a profile against the drivers themselves: volumes that are there and new ones, of NFS by a probe in a network of its
-// own, of SMB and of an NFS server that lets the nodes in alone by clones through the driver, a list that mount.cifs refuses, and the way
-// back.
+// expectDrivers applies a profile to existing and new volumes of real drivers. NFS is tested by a probe in its own network namespace.
+// Clones through the driver test SMB, and an NFS server that accepts only nodes. The spec also covers options that mount.cifs rejects,
+// and the restore.
 func expectDrivers(ctx SpecContext) {
 	startDriversOrSkip(ctx)
 	serveSMB(ctx)
@@ -87,7 +88,7 @@ func expectDrivers(ctx SpecContext) {
 	}
 }
 
-// startDriversOrSkip installs the operator and runs the drivers, where their source trees are given.
+// startDriversOrSkip installs the operator and runs the drivers if their source trees are available.
 func startDriversOrSkip(ctx context.Context) {
 	GinkgoHelper()
 	dir := os.Getenv(programsVariable)
@@ -103,7 +104,7 @@ func startDriversOrSkip(ctx context.Context) {
 
 var driversStarted bool
 
-// serveNodesOnly has another address of the server, from which a directory is exported to the nodes and not to their pods' network.
+// serveNodesOnly adds an address to the server. Its export accepts the nodes, but not their pods' network.
 func serveNodesOnly(ctx context.Context) {
 	GinkgoHelper()
 	_, err := nodes.Server.Run(ctx, fmt.Sprintf(`
@@ -127,14 +128,14 @@ func csiSMB(handle string) corev1.PersistentVolumeSource {
 		NodeStageSecretRef: &corev1.SecretReference{Namespace: evident, Name: smbSecret}}}
 }
 
-// startDriver runs a driver and what makes it known to the kubelet.
+// startDriver runs a driver, and the registrar that registers it with the kubelet.
 const startDriver = `mkdir -p PLUGIN
 systemd-run --quiet --collect --unit=PROGRAM --setenv=PATH=/usr/sbin:/usr/bin:/sbin:/bin PROGRAM --endpoint=unix://PLUGIN/csi.sock --nodeid=NODE -v=2
 until [ -S PLUGIN/csi.sock ]; do sleep 0.2; done
 systemd-run --quiet --collect --unit=PROGRAM-registrar registrar /var/lib/kubelet/plugins_registry/DRIVER-reg.sock DRIVER PLUGIN/csi.sock
 `
 
-// startDrivers runs both drivers on each node, and makes them known to its kubelet.
+// startDrivers runs both drivers on each node, and registers them with its kubelet.
 func startDrivers(ctx context.Context, dir string) {
 	GinkgoHelper()
 	mustKubectl(ctx, "create", "-f", "testdata/csi-drivers.yaml")
@@ -161,12 +162,12 @@ func startDrivers(ctx context.Context, dir string) {
 	})
 }
 
-// provisioner runs beside each driver of one node, which makes the volumes' directories on the server.
+// provisioner runs next to each driver of one node, and creates the volumes' directories on the server.
 const provisioner = `systemd-run --quiet --collect --unit=PROGRAM-provisioner --setenv=PATH=/usr/sbin:/usr/bin:/sbin:/bin \
 	csi-provisioner --csi-address=PLUGIN/csi.sock --kubeconfig=/run/provisioner.kubeconfig --extra-create-metadata --timeout=60s -v=2
 `
 
-// claimProvisioned creates a claim of a StorageClass, and waits until its driver has made the volume.
+// claimProvisioned creates a claim of a StorageClass, and waits until its driver has created the volume.
 func claimProvisioned(ctx context.Context, name, class string) {
 	GinkgoHelper()
 	Expect(api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PersistentVolumeClaimSpec{
@@ -177,7 +178,7 @@ func claimProvisioned(ctx context.Context, name, class string) {
 	})
 }
 
-// volumeOf is the name of a claim's volume, once it is bound.
+// volumeOf returns the name of a claim's volume once it is bound.
 func volumeOf(ctx context.Context, g Gomega, name string) string {
 	GinkgoHelper()
 	var volumeClaim corev1.PersistentVolumeClaim
@@ -185,7 +186,8 @@ func volumeOf(ctx context.Context, g Gomega, name string) string {
 	return volumeClaim.Spec.VolumeName
 }
 
-// driverMounts are the options and connections of the mounts of a volume below the kubelet's directory, on the server's side of binds.
+// driverMounts returns the options and connections of the mounts of a volume below the kubelet's directory, on the server's side of bind
+// mounts.
 func driverMounts(ctx context.Context, m *cluster.Machine, fsType, at string) string {
 	GinkgoHelper()
 	out, err := m.Run(ctx, "awk '$3 ~ /"+fsType+"/ && $2 ~ /"+at+"/ {print $4}' /proc/mounts")
@@ -193,7 +195,7 @@ func driverMounts(ctx context.Context, m *cluster.Machine, fsType, at string) st
 	return out
 }
 
-// expectShownByClones has all volumes written while no pod restarts.
+// expectShownByClones expects that all volumes are written while no pod restarts.
 func expectShownByClones(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
 	seen := map[string]bool{}
@@ -217,14 +219,14 @@ func expectShownByClones(ctx context.Context, pods map[string]string) {
 	expectNoClone(ctx)
 }
 
-// clonesOf are the clones' volumes.
+// clonesOf returns the volumes of the clones.
 func clonesOf(ctx context.Context, g Gomega) []corev1.PersistentVolume {
 	var clones corev1.PersistentVolumeList
 	g.Expect(api.List(ctx, &clones, client.HasLabels{v1alpha1.TrialLabel})).To(Succeed())
 	return clones.Items
 }
 
-// expectNoClone waits until nothing of a clone is left, on the nodes neither.
+// expectNoClone waits until no trace of a clone remains, on the nodes either.
 func expectNoClone(ctx context.Context) {
 	GinkgoHelper()
 	expectNoTrial(ctx)
@@ -265,8 +267,8 @@ func expectNewOfDrivers(ctx context.Context, node *cluster.Machine) {
 	}
 }
 
-// expectRefusedByDriver has the profile declare for SMB what the nodes' kernel does not know. The driver's own words stand in the profile, no
-// volume gets it, new ones neither, and another list goes on.
+// expectRefusedByDriver declares an SMB option that the nodes' kernel rejects. The profile must contain the driver's error message, and
+// no existing or new volume gets the option. Other options still work.
 func expectRefusedByDriver(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
 	declareForSMB := func(options string) {

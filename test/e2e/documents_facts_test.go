@@ -16,10 +16,10 @@ import (
 	"github.com/storageclient/operator/test/e2e/cluster"
 )
 
-// documentsVolumes are the application's volumes, less the namespace in their names.
+// documentsVolumes contains the application's volumes, without the namespace in their names.
 var documentsVolumes = []string{"large", "tools", "eda"}
 
-// observeDocuments asks a node by SSH, past the operator, for all that the rows are about; %s are sysctls.
+// observeDocuments is a script that reads the values of all rows from a node by SSH, independent of the operator. %s are sysctls.
 const observeDocuments = `
 section() { printf '\n=== %%s\n' "$1"; }
 section cmdline; cat /proc/cmdline
@@ -47,7 +47,7 @@ for transport in /sys/kernel/sunrpc/xprt-switches/*/xprt-*; do
 done
 `
 
-// documentsFacts are the node's values by the names that the rows use, and all that is below /etc.
+// documentsFacts returns the node's values by the names that the rows use, and all files below /etc.
 func documentsFacts(ctx context.Context, m *cluster.Machine) (values map[string]string, etc string) {
 	GinkgoHelper()
 	f := sectionsOf(ctx, m, fmt.Sprintf(observeDocuments, strings.Join(documentsSysctls(), " ")))
@@ -80,7 +80,7 @@ func diskValues(values map[string]string, options []string) {
 	}
 }
 
-// volumeValues are the options of a volume's mount as /proc/self/mountstats has them, which leaves no default out.
+// volumeValues adds the options of a volume's mount from /proc/self/mountstats, which includes defaults.
 func volumeValues(values map[string]string, name string, f facts) {
 	at := "/volumes/kubernetes.io~nfs/" + documents + "-" + name
 	var options []string
@@ -109,8 +109,8 @@ func volumeValues(values map[string]string, name string, f facts) {
 	values[name+" slots"] = slotsOf(f["transports"], addressOf[name])
 }
 
-// slotsOf are the limits of the connections to an address. Where there is none, its mounts share the connections of
-// another one: NFSv4.1 and later find out that addresses lead to the same server.
+// slotsOf returns the limits of the connections to an address. If it has no connections, its mounts use the connections of another
+// address. NFSv4.1 and later detect that addresses belong to the same server.
 func slotsOf(transports, address string) string {
 	var own, all []string
 	for line := range strings.Lines(transports) {
@@ -131,13 +131,13 @@ func slotsOf(transports, address string) string {
 	return strings.Join(slices.Compact(own), " and ")
 }
 
-// hashLine is how the line begins by which the kernel log tells the size of the inode hash.
+// hashLine is the start of the line in the kernel log that contains the size of the inode hash.
 const hashLine = "Inode-cache hash table entries: "
 
-// addressOf is the server's address by which each volume is mounted.
+// addressOf contains the server's address from which each volume is mounted.
 var addressOf = map[string]string{"large": "10.99.0.13", "tools": "10.99.0.23", "eda": "10.99.0.33"}
 
-// optionOf is the value of an option, or its name for a flag that is set.
+// optionOf returns the value of an option, or its name for a flag that is set.
 func optionOf(options []string, name string) string {
 	found := ""
 	for _, o := range options {
@@ -148,11 +148,11 @@ func optionOf(options []string, name string) string {
 	return found
 }
 
-// probeKeys are the values that a probe gives.
+// probeKeys contains the values that a probe returns.
 var probeKeys = []string{"READs of 128 MiB", "host mount read-ahead", "host mount retrans"}
 
-// probe mounts a share by hand, reads a file of 128 MiB in blocks of 64 KiB, and counts the READ operations. The
-// window may come a moment after the mount, and counts for files that are opened later.
+// probe mounts a share by hand, reads a file of 128 MiB in blocks of 64 KiB, and counts the READ operations. The window may be set a
+// moment after the mount. It applies to files that are opened later.
 func probe(ctx context.Context, m *cluster.Machine, window string) map[string]string {
 	GinkgoHelper()
 	f := sectionsOf(ctx, m, `

@@ -11,34 +11,33 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// item is one value of the node that a row is about.
+// item is one value of the node that belongs to a row.
 type item struct {
-	// name is that of documentsFacts.
+	// name is the key in documentsFacts.
 	name string
-	// want is the value once the setting is in force.
+	// want is the value once the setting is effective.
 	want string
-	// tried is the value until the first boot was healthy, where it is another one: the boot argument is tried once.
+	// tried is the value until the first healthy boot, if it differs: the kernel argument is set for one boot first.
 	tried string
-	// later is true where a live node cannot have it: it comes with the next mount, or with the boot.
+	// later is true if a running node cannot have the value. It becomes effective with the next mount or boot.
 	later bool
-	// drift is a shell command that sets something else; empty where nothing can be set live, or nothing may be.
+	// drift is a shell command that sets another value. Empty if no live change is possible or allowed.
 	drift string
 }
 
-// row is one recommendation of the documents.
 type row struct {
 	id, what string
 	items    []item
-	// rules are ids of the operator's advice that the profile must get for this row, and knows those of advice that
-	// this profile gives no reason for.
+	// rules contains the IDs of the advice that the profile must get for this row. knows contains the advice for which this profile gives
+	// no reason.
 	rules, knows []string
-	// says are parts of what the operator must say, in a warning at admission or of a setting.
+	// says contains parts of the message that the operator must report, in a warning at admission or for a setting.
 	says []string
-	// other says where a row is dealt with that is no setting.
+	// other is the place that covers a row without a setting.
 	other string
 }
 
-// sysctlItem drifts back to the value that was before, or to another one where that is the wanted one.
+// sysctlItem drifts to the previous value, or to another one if the previous value is the desired one.
 func sysctlItem(name, want, other string) item {
 	return item{name: name, want: want, drift: fmt.Sprintf("sysctl -q -w %s='%s'", name, other)}
 }
@@ -57,8 +56,8 @@ const (
 		" /etc/sysctl.d/zz-storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"
 )
 
-// documentRows are the recommendations of the four documents in their order, with the documents' own figures:
-// A, Azure Files with large directories; B, XFS; C, Azure NetApp Files for HPC and EDA; D, requests and prefetch.
+// documentRows contains the recommendations of the four documents in their order, with the figures of the documents: A, Azure Files with
+// large directories; B, XFS; C, Azure NetApp Files for HPC and EDA; D, requests and prefetch.
 var documentRows = []row{
 	{id: "A0", what: "fewer files in a directory", knows: []string{"spread-directories"}},
 	{id: "A1", what: "actimeo=30 on large directories", knows: []string{"actimeo-scope"}, items: []item{
@@ -139,7 +138,7 @@ var documentRows = []row{
 		{name: "host mount retrans", want: "3", later: true}, mounted("large retrans", "3")}},
 }
 
-// documentsSysctls are all that the rows name.
+// documentsSysctls returns all sysctls of the rows.
 func documentsSysctls() []string {
 	var names []string
 	for _, r := range documentRows {
@@ -152,10 +151,10 @@ func documentsSysctls() []string {
 	return names
 }
 
-// tunedApart stands for the drift that is made after all other.
+// tunedApart represents the drift that happens after all others.
 const tunedApart = ": # tuned is stopped once everything else is put right"
 
-// drift is what changes every live value by hand, but for tuned.
+// drift returns a script that changes every live value except for tuned.
 func (p *proof) drift() string {
 	var script strings.Builder
 	for _, r := range documentRows {
@@ -168,7 +167,7 @@ func (p *proof) drift() string {
 	return script.String()
 }
 
-// expected is the value that an item must have at a phase; false where it is not held to any.
+// expected returns the value that an item must have in a phase. False if the phase requires none.
 func (p *proof) expected(i item, at phase) (string, bool) {
 	switch {
 	case at == undone:
@@ -181,7 +180,7 @@ func (p *proof) expected(i item, at phase) (string, bool) {
 	return i.want, true
 }
 
-// wrong tells what an item is at a phase and should be; empty where it is right, or is not held to any value.
+// wrong describes the difference between an item's value and the expected value in a phase. Empty if there is none.
 func (p *proof) wrong(i item, at phase) string {
 	want, held := p.expected(i, at)
 	values, asked := p.values[at]
@@ -189,7 +188,7 @@ func (p *proof) wrong(i item, at phase) string {
 	case !asked || !held || got == want:
 		return ""
 	case slices.Contains(probeKeys, i.name) && got == "":
-		return "" // the probe comes after everything else is as it should be
+		return "" // the probe runs after all other values are correct
 	default:
 		return fmt.Sprintf("%s is %q, want %q", i.name, got, want)
 	}
@@ -207,7 +206,7 @@ func (p *proof) wrongAt(at phase) []string {
 	return found
 }
 
-// failures are all rows that did not come about.
+// failures lists all rows that do not have the expected values.
 func (p *proof) failures() []string {
 	var found []string
 	for _, at := range []phase{applied, persisted, healed, undone} {
@@ -257,7 +256,7 @@ func titleOf(rule string) string {
 	return ""
 }
 
-// saying is the line of what the operator has said that holds a text.
+// saying returns the line of the operator's reports that contains a text.
 func (p *proof) saying(part string) string {
 	for _, line := range p.said {
 		if strings.Contains(line, part) {
@@ -300,7 +299,7 @@ func (p *proof) table() string {
 	return text.String()
 }
 
-// cell is yes, or what the value is instead.
+// cell returns yes, or the actual value.
 func (p *proof) cell(i item, at phase) string {
 	_, held := p.expected(i, at)
 	switch {

@@ -21,18 +21,17 @@ import (
 )
 
 const (
-	// documents is the name of the profile, namespace and application of the documents' rows.
 	documents = "documents"
-	// documentsLabel is on the one node that their profile is for.
+	// documentsLabel is the label of the one node that their profile selects.
 	documentsLabel = "e2e.local/documents"
 
-	// healing bounds how long drift may stand: the agent looks every half a minute.
+	// healing is the maximum duration of drift: the agent checks every 30 seconds.
 	healing = 90 * time.Second
-	// tunedHealing is more, for what tuned itself takes to start.
+	// tunedHealing is longer, because tuned needs time to start.
 	tunedHealing = 3 * time.Minute
 )
 
-// phase is a moment at which the node is asked.
+// phase is the time of an observation.
 type phase string
 
 const (
@@ -43,23 +42,23 @@ const (
 	undone    phase = "undone"
 )
 
-// proof is what the node said at each phase, and what the operator said meanwhile.
+// proof contains the observations of the node and the reports of the operator, by phase.
 type proof struct {
 	node   *cluster.Machine
 	values map[phase]map[string]string
 	etc    map[phase]string
-	// advice is by its id; said are the warnings at admission, and what is said of settings.
+	// advice is by its ID. said contains the warnings at admission and the messages of settings.
 	advice map[string]string
 	said   []string
-	// volumes are their lists of options as they were before.
+	// volumes contains their original mount options.
 	volumes map[string][]string
 	notes   []string
 }
 
-// rows is the proof of the story, from prepareDocuments on.
+// rows is the proof of the story. prepareDocuments sets it.
 var rows *proof
 
-// expectDocumentsApplied declares all rows for one node, and expects everything but the reboot, which waits for an approval.
+// expectDocumentsApplied declares all rows for one node. It expects everything except the reboot, which requires an approval.
 func expectDocumentsApplied(ctx SpecContext) {
 	p := rows
 	boots := len(watched.boots(p.node.Name))
@@ -105,7 +104,7 @@ func expectDocumentsHealed(ctx SpecContext) {
 	Expect(rows.wrongAt(healed)).To(BeEmpty())
 }
 
-// expectDocumentsUndone expects no row once the profiles are gone, and all others as they were.
+// expectDocumentsUndone expects the original values after the profiles are deleted.
 func expectDocumentsUndone(ctx SpecContext) {
 	p := rows
 	remountDocuments(ctx)
@@ -121,13 +120,13 @@ func expectDocumentsUndone(ctx SpecContext) {
 	Expect(p.failures()).To(BeEmpty())
 }
 
-// prepareDocuments makes the server's exports, an XFS file system in the node's fstab, and an application with volumes, and asks the node
-// for everything that the rows are about.
+// prepareDocuments creates the server's exports, an XFS file system in the node's fstab, and an application with volumes. It reads all
+// values of the rows from the node.
 func prepareDocuments(ctx SpecContext) {
 	p := &proof{node: nodes.Nodes[0], values: map[phase]map[string]string{}, etc: map[phase]string{},
 		advice: map[string]string{}, volumes: map[string][]string{}}
 	rows = p
-	createApp(ctx) // its replicas take half a minute, and start meanwhile
+	createApp(ctx) // its replicas take half a minute, and start in the meantime
 	_, err := nodes.Server.Run(ctx, `
 device=$(ip -o -4 address show | awk '/ 10\.99\.0\.13\// {print $2}')
 for n in 23 33; do ip address replace 10.99.0.$n/24 dev "$device"; done
@@ -184,8 +183,8 @@ func waitForDocumentsApp(ctx context.Context) {
 	})
 }
 
-// remountDocuments has the application mount everything anew. A pod that starts beside the one before would share its
-// connections: a server's first mount decides on nconnect for as long as there is any mount of it.
+// remountDocuments mounts all volumes of the application again. A new pod next to the old one would share its connections. The first
+// mount of a server sets nconnect for as long as any mount of it exists.
 func remountDocuments(ctx context.Context) {
 	GinkgoHelper()
 	mustKubectl(ctx, "scale", "deployment", "-n", documents, documents, "--replicas=0")
@@ -198,7 +197,7 @@ func remountDocuments(ctx context.Context) {
 	waitForDocumentsApp(ctx)
 }
 
-// expectSixteen asks for the 16 connections of document C's example, which its table leaves without a limit of slots.
+// expectSixteen declares the 16 connections of document C's example. Its table has no slot limit for them.
 func expectSixteen(ctx SpecContext) {
 	p := rows
 	mustKubectl(ctx, "patch", "storageclientprofile", documents, "--type=json",
@@ -217,7 +216,7 @@ func expectSixteen(ctx SpecContext) {
 		HaveKeyWithValue("sunrpc.tcp_max_slot_table_entries", p.values[before]["sunrpc.tcp_max_slot_table_entries"])))
 }
 
-// observe asks the node, with the probe of a mount of the host's own where that is wanted.
+// observe reads the values from the node, with a probe of a host mount if requested.
 func (p *proof) observe(ctx context.Context, at phase, withProbe bool) {
 	GinkgoHelper()
 	probed := p.values[at]
@@ -228,7 +227,7 @@ func (p *proof) observe(ctx context.Context, at phase, withProbe bool) {
 	}
 }
 
-// heal has something changed by hand, and waits until it is put right.
+// heal runs a script that causes drift, and waits until the drift is corrected.
 func (p *proof) heal(ctx context.Context, script, what string, within time.Duration) {
 	GinkgoHelper()
 	_, err := p.node.Run(ctx, script)
@@ -238,7 +237,7 @@ func (p *proof) heal(ctx context.Context, script, what string, within time.Durat
 	p.notes = append(p.notes, fmt.Sprintf("Drift of %s was put right after %.0f s.", what, time.Since(since).Seconds()))
 }
 
-// listen keeps what the node says of its settings.
+// listen saves the node's reports about its settings.
 func (p *proof) listen(ctx context.Context) {
 	GinkgoHelper()
 	for _, setting := range getSCN(ctx, Default, p.node.Name).Status.Settings {
@@ -248,7 +247,7 @@ func (p *proof) listen(ctx context.Context) {
 	}
 }
 
-// linesBeyond are the lines of a text that another one does not have.
+// linesBeyond returns the lines of a text that the other text lacks.
 func linesBeyond(text, other string) []string {
 	had := map[string]bool{}
 	for _, line := range strings.Split(other, "\n") {
@@ -272,7 +271,7 @@ func (p *proof) probe(ctx context.Context, at phase) {
 	maps.Copy(p.values[at], probe(ctx, p.node, expectedReadAhead))
 }
 
-// await asks the node until everything is as it should be at a phase. What is not in time, the table tells.
+// await reads the values until all are as expected in a phase. The table shows the values that are not in time.
 func (p *proof) await(ctx context.Context, at phase, within time.Duration) {
 	GinkgoHelper()
 	for deadline := time.Now().Add(within); ; time.Sleep(5 * time.Second) {

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// dump writes what a failure needs to be understood beside the logs of the run, and prints the end of each part.
+// dump saves the information that explains a failure next to the logs of the run, and prints the end of each part.
 func dump(ctx SpecContext) {
 	const lines = 80
 	dir := filepath.Join(dirs.Logs(), "failure")

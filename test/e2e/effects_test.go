@@ -23,36 +23,36 @@ import (
 const (
 	// effects labels the spec.
 	effects = "effects"
-	// effectRounds is how many rounds decide by counts and by time.
+	// effectRounds is the number of rounds that is enough for verdicts by counts and by time.
 	effectRounds = 12
 	effectDir    = "/mnt/effect"
 	// workCommand is the measuring workload.
 	workCommand = "/usr/local/bin/node-agent workload --path=" + effectDir
 )
 
-// way is one of the two ways of working that are compared.
+// way is one of the two configurations that are compared.
 type way struct {
 	options string
-	// prepare is run before the mount, mounted after it.
+	// prepare is the command before the mount, mounted the command after it.
 	prepare, mounted string
 	work             string
 }
 
-// claim is what a source document says of an effect.
+// claim is an effect that a source document describes.
 type claim struct {
-	// seed is the row of the documents, name says what is compared.
+	// seed is the row of the documents, name describes the comparison.
 	seed, name    string
 	before, after way
-	// export is what is mounted; a device of the node where it begins with /dev.
+	// export is the mounted export, or a device of the node if it starts with /dev.
 	export string
-	// metric is what the verdict rests on, want the verdict; any where it is empty.
+	// metric is the basis of the verdict, want the expected verdict. An empty want accepts any.
 	metric string
 	want   verdict.Outcome
-	// delayed puts 5 ms on what the server sends.
+	// delayed adds a delay of 5 ms to the server's packets.
 	delayed bool
 }
 
-// with is the same way but for one thing.
+// with returns a copy with one change.
 func (w way) with(change func(*way)) way {
 	change(&w)
 	return w
@@ -108,7 +108,7 @@ func claims() []claim {
 	}
 }
 
-// expectEffects measures what the source documents claim, on one node without the operator, and prints a table of it.
+// expectEffects measures the effects that the source documents claim, on one node without the operator. It prints a table.
 func expectEffects(ctx SpecContext) {
 	node := nodes.Nodes[0]
 	copyAgent(ctx, node)
@@ -153,13 +153,13 @@ mkdir -p `+effectDir)
 	Expect(wrong).To(BeEmpty())
 }
 
-// copyAgent brings the node agent to a node, as a program for people.
+// copyAgent copies the node agent to a node as a command-line program.
 func copyAgent(ctx context.Context, node *cluster.Machine) {
 	GinkgoHelper()
 	Expect(node.Copy(ctx, findProgram("node-agent"), "/usr/local/bin/node-agent")).To(Succeed())
 }
 
-// findProgram is where run.sh has built a program that is in no image.
+// findProgram returns the path of a program that run.sh built and no image contains.
 func findProgram(name string) string {
 	GinkgoHelper()
 	program := filepath.Join(os.Getenv("SCO_PROGRAMS"), name)
@@ -167,7 +167,7 @@ func findProgram(name string) string {
 	return program
 }
 
-// measure runs each round as one script: the way to the node is no part of it.
+// measure runs each round as one script, so that the connection to the node has no effect on the result.
 func (c claim) measure(ctx context.Context) (passes []verdict.Pass) {
 	GinkgoHelper()
 	for round := range slices.Chunk(verdict.Schedule(effectRounds, nil, uint64(len(c.name))), 3) {
@@ -205,7 +205,7 @@ echo === nanoseconds $(($(date +%s%N) - began))
 ` + shellStats + "umount " + effectDir
 }
 
-// phaseOf reads what one pass has printed.
+// phaseOf parses the output of one pass.
 func (c claim) phaseOf(text string) verdict.Phase {
 	GinkgoHelper()
 	before, rest, _ := strings.Cut(text, "=== work\n")

@@ -27,10 +27,10 @@ import (
 const (
 	// evident labels the spec, and is the name of its profile and namespace.
 	evident = "evidence"
-	// Addresses of the server machine that nobody gets through to: one refuses, one drops what comes. Nobody has the third.
+	// Unreachable addresses of the server machine: one rejects packets, one drops them, and no machine has the third.
 	refusingAddress, droppingAddress, absentAddress = "10.99.0.61", "10.99.0.62", "10.99.0.63"
-	// acquittedWithin bounds the cure of a list that is not to blame: pods are seen to fail with the volume's own list, five minutes
-	// after that is back (retryWithin in controllers/volume), and the list comes again.
+	// acquittedWithin is the maximum time until innocent mount options return. Pods must first fail with the original options, five
+	// minutes after these are restored (retryWithin in controllers/volume).
 	acquittedWithin = 12 * time.Minute
 )
 
@@ -39,18 +39,18 @@ var (
 	declaredOptions = []string{"actimeo=30"}
 )
 
-// mishap is a volume whose pod cannot mount it, for a reason that no option brings about.
+// mishap is a volume whose pod cannot mount it. The cause is not a mount option.
 type mishap struct {
 	name   string
 	source corev1.PersistentVolumeSource
 	own    []string
-	// told is what the event says of it.
+	// told is the cause in the event.
 	told string
-	// disk is true of a local volume, which the rule for disks declares noatime for.
+	// disk means a local volume. The disk rule declares noatime for it.
 	disk bool
 }
 
-// missing are volumes that the pods of two mishaps mount beside theirs, and that nobody has created.
+// missing contains missing volumes that the pods of two mishaps mount in addition to their own.
 var missing = map[string][]corev1.Volume{
 	"no-secret":    {{Name: "missing", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "missing"}}}},
 	"no-configmap": {{Name: "missing", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}}}}},
@@ -80,9 +80,9 @@ func mishaps() []mishap {
 	}
 }
 
-// expectEvidence follows a list through a cluster whose profile has no probe: one volume has it until a pod shows it to work; failures
-// that are none of its own, and an event that nobody's kubelet wrote, change nothing for good; one of its own is cured; and what somebody
-// strips comes off all the same in the end.
+// expectEvidence follows mount options through a cluster whose profile has no probe. One volume has them until a pod proves them.
+// Unrelated failures and a forged event have no lasting effect. A failure that the options cause reverts them. Deleting the profile
+// restores volumes even without their annotations.
 func expectEvidence(ctx SpecContext) {
 	installOperator(ctx)
 	serveEvidence(ctx)
@@ -107,7 +107,7 @@ func expectEvidence(ctx SpecContext) {
 	expectStrippedRestored(ctx)
 }
 
-// serveEvidence exports a directory to each volume, and has two addresses that nobody gets through to.
+// serveEvidence exports a directory for each volume, and sets up two unreachable addresses.
 func serveEvidence(ctx context.Context) {
 	GinkgoHelper()
 	_, err := nodes.Server.Run(ctx, fmt.Sprintf(`
@@ -129,7 +129,7 @@ iptables -A INPUT -d %[2]s -j DROP
 
 var evidentSize = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 
-// evidentVolume is a volume that is to be bound to a claim of its name.
+// evidentVolume returns a volume for a claim of the same name.
 func evidentVolume(name string, source corev1.PersistentVolumeSource, options []string, node string) *corev1.PersistentVolume {
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"for": evident}}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: evidentSize, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
@@ -159,21 +159,21 @@ func createEvidentClaim(ctx context.Context, name string) {
 	}})).To(Succeed())
 }
 
-// createPod creates a pod of the volume's name that mounts it, and others by their names where they are given.
+// createPod creates a pod with the name of the volume that it mounts. It also mounts the other volumes, if any.
 func createPod(ctx context.Context, name, node string, others ...corev1.Volume) {
 	GinkgoHelper()
 	grace := int64(1)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PodSpec{
 		NodeName: node, TerminationGracePeriodSeconds: &grace,
 		Containers: []corev1.Container{{Name: "main", Image: cluster.WorkloadImage, ImagePullPolicy: corev1.PullNever,
-			// It writes once: a mount that nobody uses shows nothing.
+			// It writes once, because the operator ignores an unused mount.
 			Args:         []string{"serve", "/data/greeting"},
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}},
 	}}
 	for _, other := range others {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, other)
-		// A volume that no container mounts is none to a kubelet.
+		// A kubelet ignores a volume that no container mounts.
 		main := &pod.Spec.Containers[0]
 		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: other.Name, MountPath: "/" + other.Name})
 	}
@@ -191,7 +191,7 @@ func waitUntilAllRun(ctx context.Context, names ...string) {
 	})
 }
 
-// podsOf are the pods of the namespace that run, by name, with how often their container has restarted.
+// podsOf returns the running pods of the namespace by name, with the restart counts of their containers.
 func podsOf(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	var pods corev1.PodList
@@ -205,7 +205,7 @@ func podsOf(ctx context.Context) map[string]string {
 	return found
 }
 
-// optionsOf are the lists of volumes.
+// optionsOf returns the mount options of volumes.
 func optionsOf(ctx context.Context, g Gomega, names ...string) map[string]string {
 	GinkgoHelper()
 	lists := map[string]string{}
@@ -215,7 +215,7 @@ func optionsOf(ctx context.Context, g Gomega, names ...string) map[string]string
 	return lists
 }
 
-// expectFirstWaits has one volume written and the others wait, until its pod is started anew.
+// expectFirstWaits expects that one volume is written, and that the others wait until its pod restarts.
 func expectFirstWaits(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
 	own, declared := strings.Join(evidentOptions, ","), strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
@@ -252,7 +252,7 @@ func expectFirstWaits(ctx context.Context, pods map[string]string) {
 	Expect(after).To(Equal(pods), "pods of the others, and how often they have restarted")
 }
 
-// plantMishaps creates volumes with their pods, of which none can be mounted. They have the list before their pods are there.
+// plantMishaps creates volumes and pods that cannot mount them. The volumes have the declared options before their pods exist.
 func plantMishaps(ctx context.Context) {
 	GinkgoHelper()
 	mustKubectl(ctx, "create", "-f", "testdata/evidence-driver.yaml")
@@ -276,7 +276,7 @@ func plantMishaps(ctx context.Context) {
 	})
 }
 
-// declared is the volume's list with what the profile declares.
+// declared returns the volume's options with the declared ones.
 func (m mishap) declared() []string {
 	own := m.own
 	if own == nil {
@@ -288,7 +288,7 @@ func (m mishap) declared() []string {
 	return slices.Concat(own, declaredOptions)
 }
 
-// failedMountsTold are the messages of all events of failed mounts, by pod.
+// failedMountsTold returns the messages of all events of failed mounts, by pod.
 func failedMountsTold(ctx context.Context, g Gomega) map[string][]string {
 	GinkgoHelper()
 	var events corev1.EventList
@@ -302,7 +302,8 @@ func failedMountsTold(ctx context.Context, g Gomega) map[string][]string {
 	return told
 }
 
-// expectForgedIgnored has somebody who may edit the namespace tell, as if a kubelet did, that running pods could not mount.
+// expectForgedIgnored creates forged kubelet events which claim that running pods could not mount. Any user who can edit the namespace
+// can do that.
 func expectForgedIgnored(ctx context.Context) {
 	GinkgoHelper()
 	mustKubectl(ctx, "create", "rolebinding", "editor", "-n", evident, "--clusterrole=edit", "--user=mallory")
@@ -326,7 +327,7 @@ func expectForgedIgnored(ctx context.Context) {
 	}
 }
 
-// expectAcquitted waits until what was taken back for a failure that left the blame open is there again, and nothing else has changed.
+// expectAcquitted waits until the options return that were reverted for a failure with an unknown cause. No other change is allowed.
 func expectAcquitted(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
 	declared := strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
@@ -372,7 +373,7 @@ func expectAcquitted(ctx context.Context, pods map[string]string) {
 	})
 }
 
-// expectCured has the profile declare what the nodes' kernel refuses, and a new volume get it.
+// expectCured declares an option that the nodes' kernel rejects, and creates a volume that gets it.
 func expectCured(ctx context.Context) {
 	GinkgoHelper()
 	mustKubectl(ctx, "patch", "storageclientprofile", evident, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/0/mountOptions", "value": ["alignwrite"]}]`)
@@ -397,7 +398,7 @@ func expectCured(ctx context.Context) {
 	Expect(mustKubectl(ctx, "get", "configmap", "-n", v1alpha1.ManagerNamespace, "-o", "yaml")).To(ContainSubstring("failed."))
 }
 
-// expectFromWebhook waits until a volume that were created now would get an option.
+// expectFromWebhook waits until the webhook adds an option to a new volume.
 func expectFromWebhook(ctx context.Context, volume *corev1.PersistentVolume, option string) {
 	GinkgoHelper()
 	eventually(ctx, time.Minute, "the webhook knows that the profile declares "+option, func(g Gomega) {
@@ -407,7 +408,8 @@ func expectFromWebhook(ctx context.Context, volume *corev1.PersistentVolume, opt
 	})
 }
 
-// expectStrippedRestored strips the annotations of two volumes, as Terraform does, and deletes the profile: each volume has its own list.
+// expectStrippedRestored removes the annotations of two volumes, as Terraform does, and deletes the profile. Each volume must have its
+// original options.
 func expectStrippedRestored(ctx context.Context) {
 	GinkgoHelper()
 	mustKubectl(ctx, "patch", "storageclientprofile", evident, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/0/mountOptions", "value": ["actimeo=30"]}]`)
@@ -431,7 +433,7 @@ func expectStrippedRestored(ctx context.Context) {
 	}
 }
 
-// strip removes all of our annotations in one write.
+// strip removes all annotations of the operator in one write.
 func strip(ctx context.Context, name string) {
 	GinkgoHelper()
 	args := []string{"annotate", "persistentvolume", name}

@@ -13,10 +13,10 @@ import (
 	"github.com/storageclient/operator/test/e2e/cluster"
 )
 
-// facts is what a machine itself tells: the text of each section of its answer, by the section's name.
+// facts contains the observations from a machine: the text of each section of the output, by the section's name.
 type facts map[string]string
 
-// observe asks a machine by SSH, past the operator.
+// observe is a script that reads the state of a machine by SSH, independent of the operator.
 const observe = `
 section() { printf '\n=== %s\n' "$1"; }
 section cmdline; cat /proc/cmdline
@@ -37,7 +37,7 @@ func factsOf(ctx context.Context, m *cluster.Machine) facts {
 	return sectionsOf(ctx, m, observe)
 }
 
-// allFacts are what every node of the cluster tells of itself. They are asked side by side.
+// allFacts returns the observations from every node of the cluster. It reads all nodes at the same time.
 func allFacts(ctx context.Context) map[string]facts {
 	GinkgoHelper()
 	var mu sync.Mutex
@@ -57,7 +57,7 @@ func allFacts(ctx context.Context) map[string]facts {
 	return all
 }
 
-// sectionsOf runs a script on a machine that begins each section of its answer with "=== NAME".
+// sectionsOf runs a script on a machine. The script starts each section of its output with "=== NAME".
 func sectionsOf(ctx context.Context, m *cluster.Machine, script string) facts {
 	GinkgoHelper()
 	out, err := m.Run(ctx, script)
@@ -70,10 +70,10 @@ func sectionsOf(ctx context.Context, m *cluster.Machine, script string) facts {
 	return found
 }
 
-// arguments are the words of the running kernel's command line.
+// arguments returns the words of the running kernel's command line.
 func (f facts) arguments() []string { return strings.Fields(f["cmdline"]) }
 
-// menuEntries are the kernel command lines of the boot menu, those of the recovery entries apart.
+// menuEntries returns the kernel command lines of the boot menu, the recovery entries separately.
 func (f facts) menuEntries() (normal, recovery []string) {
 	for _, line := range strings.Split(f["menu"], "\n") {
 		if words := strings.Fields(line); strings.Contains(" "+strings.Join(words, " ")+" ", " single ") {
@@ -85,13 +85,13 @@ func (f facts) menuEntries() (normal, recovery []string) {
 	return normal, recovery
 }
 
-// nfsMount is a mount of the test's volume as /proc/self/mountstats tells it, which leaves no default out.
+// nfsMount is a mount of the test's volume from /proc/self/mountstats, which includes defaults.
 type nfsMount struct {
 	options    []string
 	transports int
 }
 
-// volumeMounts are the mounts of a PersistentVolume under the kubelet's directory.
+// volumeMounts returns the mounts of a PersistentVolume under the kubelet's directory.
 func (f facts) volumeMounts(volume string) []nfsMount {
 	var found []nfsMount
 	in := false
@@ -116,7 +116,7 @@ func (f facts) volumeMounts(volume string) []nfsMount {
 	return found
 }
 
-// transports are the numbers of connections of a volume's mounts.
+// transports returns the numbers of connections of a volume's mounts.
 func (f facts) transports(volume string) []int {
 	var counts []int
 	for _, mount := range f.volumeMounts(volume) {
@@ -125,7 +125,7 @@ func (f facts) transports(volume string) []int {
 	return counts
 }
 
-// mountLines are the lines of /proc/mounts for a PersistentVolume under the kubelet's directory.
+// mountLines returns the lines of /proc/mounts for a PersistentVolume under the kubelet's directory.
 func (f facts) mountLines(volume string) []string {
 	var found []string
 	for _, line := range strings.Split(f["mounts"], "\n") {

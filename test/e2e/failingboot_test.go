@@ -21,10 +21,10 @@ import (
 
 const failingName = "failing-boot"
 
-// victim is the node that the profile with the failing boot argument took first.
+// victim is the first node that got the failing kernel argument.
 var victim *cluster.Machine
 
-// admitFailingArgument has managers and agents, which start anew, take the boot argument that makes the kernel panic.
+// admitFailingArgument configures managers and agents to accept the kernel argument that makes the kernel panic. They restart for it.
 func admitFailingArgument(ctx context.Context) {
 	GinkgoHelper()
 	for _, workload := range [][]string{
@@ -35,7 +35,7 @@ func admitFailingArgument(ctx context.Context) {
 	}
 }
 
-// installFailingBoot installs the operator with leave for that argument, unless an earlier spec has done so.
+// installFailingBoot installs the operator and permits that argument, unless an earlier spec has done so.
 func installFailingBoot(ctx context.Context) {
 	GinkgoHelper()
 	if operatorInstalled {
@@ -47,7 +47,7 @@ func installFailingBoot(ctx context.Context) {
 	rememberHosts(ctx)
 }
 
-// expectStopped applies a profile whose boot argument makes the kernel panic.
+// expectStopped applies a profile whose kernel argument makes the kernel panic.
 func expectStopped(ctx SpecContext) {
 	installFailingBoot(ctx)
 	began, boots := time.Now(), map[string]int{}
@@ -67,12 +67,12 @@ func expectStopped(ctx SpecContext) {
 	Expect(panics(victim)).To(Equal(1), "on the console of %s", victim.Name)
 
 	untouched := func(g Gomega) { expectOthersUntouched(ctx, g, began, boots) }
-	// The agent may have come to the last of them only while the first one was booting.
+	// The agent may have reached the last nodes only during the boot of the first one.
 	eventually(ctx, podStart, "every other node reports why it waits", untouched)
 	Consistently(untouched).WithContext(ctx).WithTimeout(20 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
 }
 
-// failedNode is the one node whose rollout has failed. It stays out of service and holds the budget.
+// failedNode returns the one node whose rollout has failed. It stays out of service and uses the budget.
 func failedNode(ctx context.Context) *cluster.Machine {
 	GinkgoHelper()
 	profile := getProfile(ctx, Default, failingName)
@@ -93,7 +93,7 @@ func failedNode(ctx context.Context) *cluster.Machine {
 	return m
 }
 
-// expectOthersUntouched checks that no other node was rebooted, or taken out of service, and why.
+// expectOthersUntouched checks that no other node was rebooted or taken out of service, and that the reason is reported.
 func expectOthersUntouched(ctx context.Context, g Gomega, began time.Time, boots map[string]int) {
 	GinkgoHelper()
 	var claims corev1.ConfigMap
@@ -120,8 +120,8 @@ func panics(m *cluster.Machine) int {
 	return bytes.Count(console, []byte("end Kernel panic"))
 }
 
-// expectRecovered cuts the node's power, as somebody does who finds it hanging: GRUB comes back to the entry before by
-// itself. The profile is taken back then.
+// expectRecovered cuts the node's power, as an administrator does with a node that hangs. GRUB then starts the previous entry without
+// help. Finally the profile is deleted.
 func expectRecovered(ctx SpecContext) {
 	failedBoot := getNode(ctx, Default, victim.Name).Status.NodeInfo.BootID
 	Expect(nodes.PowerCycle(victim)).To(Succeed())
@@ -147,7 +147,7 @@ func expectRecovered(ctx SpecContext) {
 	expectHostsAsBefore(ctx)
 }
 
-// expectHostsAsBefore checks that nothing of a boot argument that was never accepted is left on any node.
+// expectHostsAsBefore checks that no node has traces of a kernel argument that was never confirmed.
 func expectHostsAsBefore(ctx context.Context) {
 	GinkgoHelper()
 	for _, m := range nodes.Members() {

@@ -25,33 +25,33 @@ import (
 const (
 	// unhealthy labels the specs, and is the name of their namespace and first profile.
 	unhealthy = "health"
-	// identity is the profile that gives a node an NFSv4 identity of its own, and the label of its nodes.
+	// identity is the name of the profile that sets an NFSv4 client ID, and the label of its nodes.
 	identity      = "identity"
 	identityLabel = "e2e.local/identity"
-	// toldWithin is how soon a server that does not answer is told, from the first request without an answer; clearedWithin how soon it
-	// is no more, once the server is back.
+	// toldWithin is the maximum time until an unresponsive server is reported, from the first pending request. clearedWithin is the
+	// maximum time until the report is cleared, once the server is back.
 	toldWithin, clearedWithin = 120 * time.Second, 60 * time.Second
-	// flappingWithin is how soon two clients that call themselves the same are told: knfsd throws the first away after a lease.
+	// flappingWithin is the maximum time until a duplicate NFSv4 client ID is reported. knfsd expires the first client after a lease.
 	flappingWithin = 10 * time.Minute
-	// tunnelAddress is where the node's own tunnel listens, as those of EFS and Azure Files do.
+	// tunnelAddress is the address of a tunnel on the node, as with EFS and Azure Files.
 	tunnelAddress = "127.0.0.1"
 )
 
-// outage is a way in which a storage server stops answering a node.
+// outage is a way in which a storage server stops responding to a node.
 type outage struct {
 	name string
 	// server is the server's name in the mounts of node.
 	server   string
 	protocol v1alpha1.ServerProtocol
 	node     *cluster.Machine
-	// begin and end are run on a machine.
+	// begin and end are commands that run on a machine.
 	on         *cluster.Machine
 	begin, end string
 	states     []v1alpha1.ServerState
 	reasons    []string
-	// volume is one that is named; empty where the mounts are of none.
+	// volume is the affected volume. Empty if the mounts belong to no volume.
 	volume string
-	// unasked is for how long the kernel need not ask after it has begun.
+	// unasked is the time after the start during which the kernel may send no request.
 	unasked time.Duration
 }
 
@@ -107,7 +107,7 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 			name: "an export is another one", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
 			begin: "sed -i s/fsid=78/fsid=79/ /etc/exports; exportfs -ra; exportfs -f", end: "sed -i s/fsid=79/fsid=78/ /etc/exports; exportfs -ra; exportfs -f",
 			states: []v1alpha1.ServerState{v1alpha1.ServerAnswering}, reasons: []string{v1alpha1.ServerReasonStaleHandles},
-			// What it knows of a directory holds for acdirmax, and until then only requests that also fail for other reasons do.
+			// The kernel caches a directory for acdirmax. Until then it only sends requests that also fail for other reasons.
 			unasked: time.Minute,
 		})
 	})
@@ -135,13 +135,13 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 	It("leaves no client ID when the profile is gone", expectIdentityUndone)
 })
 
-// startTunnel passes on what comes to a port of the node, as the tunnels of EFS and Azure Files do; its end is that of all connections.
+// startTunnel forwards a port of the node, like the tunnels of EFS and Azure Files. Stopping it ends all connections.
 const startTunnel = `systemd-run --quiet --collect --unit=health-tunnel systemd-socket-activate -l ` + tunnelAddress + `:20049 /lib/systemd/systemd-socket-proxyd ` + cluster.ServerAddress + `:2049
 until ss -Hltn 'sport = :20049' | grep -q .; do sleep 0.2; done
 `
 
-// work uses directories all the time, in processes of their own, so that one that hangs holds up no other. Under software emulation each
-// program that is started counts.
+// work uses directories continuously, each in its own process, so that a hanging process does not block the others. Each program start
+// takes time under software emulation.
 const work = `
 cat >/usr/local/sbin/health-work <<'WORK'
 #!/bin/sh
@@ -156,7 +156,7 @@ WORK
 chmod +x /usr/local/sbin/health-work
 `
 
-// watchAgent says when a thread of the agent is in uninterruptible sleep twice in a row, half a second apart.
+// watchAgent prints a line if a thread of the agent is in uninterruptible sleep twice in a row, half a second apart.
 const watchAgent = `
 cat >/usr/local/sbin/health-watch <<'WATCH'
 #!/bin/sh
@@ -183,7 +183,7 @@ chmod +x /usr/local/sbin/health-watch
 systemd-run --quiet --collect --unit=health-watch --property=StandardOutput=file:/run/health-watch.log /usr/local/sbin/health-watch
 `
 
-// setUpStorage has a pod of the first node use a volume, and both nodes mounts of their own, all the time.
+// setUpStorage starts a pod on the first node that uses a volume continuously, and mounts on both nodes that are also in use.
 func setUpStorage(ctx SpecContext) {
 	installOperator(ctx)
 	node, other := nodes.Nodes[0], nodes.Nodes[1]
@@ -230,7 +230,7 @@ systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mn
 	})
 }
 
-// playOutages begins outages of different servers at once, waits until each is told, and ends it.
+// playOutages starts outages of different servers at the same time, waits until each is reported, and ends it.
 func playOutages(ctx context.Context, outages ...outage) {
 	GinkgoHelper()
 	var all sync.WaitGroup
@@ -282,7 +282,7 @@ func playOutage(ctx context.Context, o outage) {
 	By(fmt.Sprintf("%s: the mounts work again after %.0f s", o.name, time.Since(back).Seconds()))
 }
 
-// expectFlapping gives both nodes one host name. Both mount one server.
+// expectFlapping sets the same host name on both nodes. Both mount one server.
 func expectFlapping(ctx SpecContext) {
 	node, other := nodes.Nodes[0], nodes.Nodes[1]
 	run(ctx, other, `systemctl stop health-work
@@ -311,7 +311,8 @@ systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mn
 	By(fmt.Sprintf("two nodes of one name: told after %.0f s", time.Since(began).Seconds()))
 }
 
-// expectIdentity lets a profile with an identity wait, stops the NFS service, and has the node rebooted: the drain says what holds it up. With the service back the node boots, and its client has a name of its own.
+// expectIdentity applies a profile with a client ID, stops the NFS service, and reboots the node. The drain must report its cause. After
+// the service returns, the node boots, and its client has a unique name.
 func expectIdentity(ctx SpecContext) {
 	node := nodes.Nodes[0]
 	mustKubectl(ctx, "apply", "-f", "testdata/identity.yaml")
@@ -366,7 +367,7 @@ systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mn
 	}).WithContext(ctx).WithTimeout(90 * time.Second).WithPolling(10 * time.Second).Should(Succeed())
 }
 
-// introductions are how often the NFSv4.1 client of each node has introduced itself to the server.
+// introductions returns how often the NFSv4.1 client of each node has sent its client ID to the server.
 func introductions(ctx context.Context) string {
 	GinkgoHelper()
 	var counts []string
@@ -427,18 +428,18 @@ func run(ctx context.Context, m *cluster.Machine, script string) {
 	Expect(err).NotTo(HaveOccurred(), out)
 }
 
-// recorded labels the spec that writes down minutes of servers that are well.
+// recorded labels the spec that records healthy servers.
 const recorded = "healthy-minutes"
 
 var _ = Describe("Healthy storage", Label(recorded), func() {
 	It("is recorded for tests of the agent: many mounts, busy and idle, near and far", expectRecorded)
 })
 
-// recordedMounts is how many servers each node mounts beside the pods', each an address of the one server: NFSv3 and 4.0 make a client of
-// their own for each. NFSv4.1 would find that they are one, and is mounted once.
+// recordedMounts is the number of servers that each node mounts in addition to the pods' mounts. Each is an address of the same server:
+// NFSv3 and 4.0 create a client for each address. NFSv4.1 detects that they are one server, so it is mounted once.
 const recordedMounts = 60
 
-// expectRecorded needs no operator. Half of the nodes is 20 ms away from the server.
+// expectRecorded does not need an operator. Half of the nodes are 20 ms away from the server.
 func expectRecorded(ctx SpecContext) {
 	serveSMB(ctx)
 	run(ctx, nodes.Server, fmt.Sprintf(`chmod 777 %s
@@ -453,7 +454,7 @@ for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route 
 	all.Wait()
 }
 
-// recordedFor times the number of mounts and nodes is over a thousand minutes.
+// recordedFor times the number of mounts and nodes exceeds a thousand minutes.
 const recordedFor = 12 * time.Minute
 
 func recordOn(ctx context.Context, node *cluster.Machine, far bool) {

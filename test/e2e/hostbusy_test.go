@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// packageManager is the unit that holds the lock of dpkg and APT, as they do: by fcntl(2), and to write.
+	// packageManager is the unit that holds the lock of dpkg and APT in their way: by fcntl(2), and for writing.
 	packageManager = "e2e-package-manager.service"
 	packageLock    = "/var/lib/dpkg/lock-frontend"
 	holdLock       = `
@@ -28,7 +28,7 @@ time.sleep(3600)'
 until grep -q ":$(stat --format=%i ` + packageLock + `) " /proc/locks; do sleep 0.2; done`
 )
 
-// holdPackageLock begins what must not be interrupted on a machine.
+// holdPackageLock starts an operation on a machine that must not be interrupted.
 func holdPackageLock(ctx context.Context, m *cluster.Machine) {
 	GinkgoHelper()
 	_, err := m.Run(ctx, holdLock)
@@ -39,7 +39,8 @@ func holdPackageLock(ctx context.Context, m *cluster.Machine) {
 	}, NodeTimeout(patience.Of(time.Minute)))
 }
 
-// expectHostBusy waits until the node's agent holds its permit back, and names what for. It is not rebooted before the lock is gone.
+// expectHostBusy waits until the node's agent withholds its permit, and reports the reason. The node must not reboot before the lock is
+// released.
 func expectHostBusy(ctx context.Context, m *cluster.Machine) {
 	GinkgoHelper()
 	boots := len(watched.boots(m.Name))

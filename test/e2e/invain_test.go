@@ -26,8 +26,8 @@ const (
 	keeperBudget = inVain + "/keep-all"
 )
 
-// expectPassedOver has a budget that never allows an eviction on the node whose turn would be first: no pod is evicted there, budget and
-// pod are named, and the other node is the canary.
+// expectPassedOver creates a budget that never permits an eviction on the first node of the rollout. No pod is evicted there. The status
+// must name budget and pod, and the other node becomes the canary.
 func expectPassedOver(ctx SpecContext) {
 	installOperator(ctx)
 	kept, other := firstInTurn(ctx)
@@ -72,8 +72,8 @@ func expectPassedOver(ctx SpecContext) {
 	Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
 }
 
-// firstInTurn returns the node that the rollout would take first, and the other one: the leading manager's own comes last, and where it
-// leads from neither, the older one is first.
+// firstInTurn returns the first node of the rollout, and the other one. The node of the leading manager is last. If the leader is on
+// neither, the older node is first.
 func firstInTurn(ctx context.Context) (first, last *cluster.Machine) {
 	GinkgoHelper()
 	var lease coordinationv1.Lease

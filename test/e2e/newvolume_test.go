@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/test/e2e/cluster"
 )
 
-// Volumes that are created while the profile is in force: each with a claim and a pod of the same name.
+// Volumes that are created while the profile is effective. Each has a claim and a pod of the same name.
 const (
 	freshName = "fresh"
 	lateName  = "late"
@@ -27,7 +27,7 @@ const (
 var (
 	freshOptions = []string{"vers=4.2", "hard"}
 	lateOptions  = []string{"vers=4.0", "hard"}
-	// profileOptions are those that the profile declares for every volume of the server.
+	// profileOptions contains the options that the profile declares for every volume of the server.
 	profileOptions = []string{"actimeo=30", "nconnect=4"}
 )
 
@@ -76,7 +76,7 @@ func expectCaughtUp(ctx SpecContext) {
 		effective := conditionOf(g, getProfile(ctx, g, profileName), v1alpha1.ConditionMountsEffective)
 		g.Expect(effective.Status).To(Equal(metav1.ConditionTrue), effective.Message)
 	})
-	// A pod without a controller would hold every drain up.
+	// A pod without a controller would block every drain.
 	mustKubectl(ctx, "delete", "pod", "-n", appSpace, lateName)
 }
 
@@ -87,7 +87,7 @@ func expectOptions(ctx context.Context, g Gomega, name string, options []string)
 	g.Expect(volume.Annotations).To(HaveKeyWithValue(v1alpha1.ProfilesAnnotation, profileName), "of PersistentVolume %s", name)
 }
 
-// expectTunedMount checks a pod's mount by its node's own words.
+// expectTunedMount checks a pod's mount with data from its node.
 func expectTunedMount(ctx context.Context, node *cluster.Machine, name, version string) {
 	GinkgoHelper()
 	f := factsOf(ctx, node)
@@ -96,7 +96,7 @@ func expectTunedMount(ctx context.Context, node *cluster.Machine, name, version 
 	Expect(f.transports(name)).To(Equal([]int{4}))
 }
 
-// expectPlainMount checks that the mount of the late volume has what the volume was created with, and no more.
+// expectPlainMount checks that the mount of the late volume has only its original options.
 func expectPlainMount(ctx context.Context) {
 	GinkgoHelper()
 	f := factsOf(ctx, nodes.Nodes[0])
@@ -114,7 +114,7 @@ func waitUntilRunning(ctx context.Context, pod string) {
 	})
 }
 
-// scaleManagers waits until as many managers are ready, and for none until the last one is gone.
+// scaleManagers scales the managers and waits until count are ready. With 0, it waits until the last one is gone.
 func scaleManagers(ctx context.Context, count int32) {
 	GinkgoHelper()
 	mustKubectl(ctx, "scale", "deployment", "-n", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, fmt.Sprintf("--replicas=%d", count))

@@ -12,22 +12,21 @@ import (
 // optionCase is one option of the engine with one value.
 type optionCase struct {
 	protocol mountoptions.Protocol
-	// option is what is asked for, beside what it needs.
+	// option is the requested option, without the options that it requires.
 	option string
 	needs  []string
-	// other is what a mount has instead that is not to be taken for one with the option: nothing, or another value.
+	// other contains the options of a mount that must not count as a mount with the option: none, or another value.
 	other []string
-	// versus is the whole list of that mount, where it cannot be that of the option with only other in its place. The option alone
-	// is held against it then.
+	// versus is the full list of that mount if replacing the option by other is not enough. The engine then compares only the option with
+	// it.
 	versus []string
-	// noOther is why no mount without the option can be made; empty where one can.
+	// noOther is the reason why no mount without the option is possible. Empty if one is.
 	noOther string
 }
 
-// wanted is the list that is asked for.
 func (c optionCase) wanted() []string { return append(slices.Clone(c.needs), c.option) }
 
-// without is the list of a mount that does not have what is asked for.
+// without returns the list of a mount without the option.
 func (c optionCase) without() []string {
 	if c.versus != nil {
 		return c.versus
@@ -35,7 +34,7 @@ func (c optionCase) without() []string {
 	return append(slices.Clone(c.needs), c.other...)
 }
 
-// claimed is the list that a mount without the option must not be taken for.
+// claimed returns the list that the engine must not find on a mount without the option.
 func (c optionCase) claimed() []string {
 	if c.versus != nil {
 		return []string{c.option}
@@ -48,7 +47,7 @@ func (c optionCase) name() string {
 	return name
 }
 
-// clashes tells whether two options are about the same, so that no list may hold both.
+// clashes reports whether two options conflict, so that no list may contain both.
 func (c optionCase) clashes(other optionCase) bool {
 	if c.key() == other.key() {
 		return true
@@ -57,7 +56,7 @@ func (c optionCase) clashes(other optionCase) bool {
 	return slices.Contains(all, c.key()) && slices.Contains(one, other.key()) || slices.Contains(all, other.key()) && slices.Contains(one, c.key())
 }
 
-// key is what the option is about.
+// key identifies the subject of the option.
 func (c optionCase) key() string {
 	for _, known := range c.protocol.Known() {
 		if known.Name == c.name() {
@@ -70,11 +69,11 @@ func (c optionCase) key() string {
 var (
 	v3 = []string{"vers=3", "nolock"}
 	v4 = []string{"vers=4.2"}
-	// trunk keeps version 4.1 to mounts with max_connect: the first mount of a server and version fixes it for all.
+	// trunk limits version 4.1 to mounts with max_connect. The first mount of a server and version sets it for all.
 	trunk = []string{"max_connect=4"}
 )
 
-// nfsCases are values of every option of the engine for NFS. Numbers are none that a kernel or server has by default.
+// nfsCases contains values of every option of the engine for NFS. No number is a default of a kernel or server.
 var nfsCases = slices.Concat(
 	cases(mountoptions.NFS, v4, "acregmin=7", "acregmax=77", "acdirmin=17", "acdirmax=177", "actimeo=30", "actimeo=60", "actimeo=600", "actimeo=0",
 		"noac", "nocto", "softreval", "soft", "softerr", "sync", "ro", "nosuid", "nodev", "noexec", "_netdev", "nofail",
@@ -83,7 +82,7 @@ var nfsCases = slices.Concat(
 		"nosharecache", "nordirplus", "fsc", "write=eager", "write=wait", "noalignwrite", "alignwrite", "fatal_neterrors=none", "fatal_neterrors=ENETDOWN:ENETUNREACH",
 		"trunkdiscovery", "notrunkdiscovery", "intr", "nointr", "atime", "noatime", "relatime", "strictatime", "diratime", "nodiratime",
 		"proto=udp", "udp", "proto=tcp6", "proto=udp6", "proto=rdma6", "rdma"),
-	// Those that a kernel has anyway, against a mount with the opposite.
+	// Kernel defaults, compared with a mount with the opposite option.
 	[]optionCase{
 		{option: "ac", needs: v4, other: []string{"noac"}}, {option: "cto", needs: v4, other: []string{"nocto"}},
 		{option: "hard", needs: v4, other: []string{"soft"}}, {option: "nosoftreval", needs: v4, other: []string{"softreval"}},
@@ -93,21 +92,20 @@ var nfsCases = slices.Concat(
 		{option: "nofsc", needs: v4, other: []string{"fsc"}}, {option: "sec=sys", needs: v4, other: []string{"sec=none"}}, {option: "rsize=1048576", needs: v4, other: []string{"rsize=65536"}},
 		{option: "proto=tcp", needs: v4, noOther: "a kernel without UDP and RDMA"}, {option: "tcp", needs: v4, noOther: "a kernel without UDP and RDMA"},
 	},
-	// NFSv3 alone.
+	// Only NFSv3.
 	cases(mountoptions.NFS, v3, "noacl"),
 	cases(mountoptions.NFS, []string{"vers=3"}, "local_lock=all", "local_lock=flock", "local_lock=posix"),
 	[]optionCase{
 		{option: "acl", needs: v3, other: []string{"noacl"}}, {option: "local_lock=none", needs: []string{"vers=3"}, other: []string{"local_lock=all"}},
 		{option: "nolock", needs: []string{"vers=3"}}, {option: "lock", needs: []string{"vers=3"}, other: []string{"nolock"}},
 	},
-	// Versions.
 	[]optionCase{
 		{option: "vers=3", needs: []string{"nolock"}, other: v4}, {option: "nfsvers=3", needs: []string{"nolock"}, other: v4}, {option: "v3", needs: []string{"nolock"}, other: v4},
 		{option: "vers=4", other: v3}, {option: "v4", other: v3}, {option: "v4.2", other: v3}, {option: "vers=4.2", other: v3}, {option: "nfsvers=4.2", other: []string{"vers=4.0"}},
 		{option: "vers=4.0", other: v4}, {option: "v4.0", other: v4}, {option: "vers=4.1", needs: trunk, versus: v4}, {option: "v4.1", needs: trunk, versus: v4},
 		{option: "minorversion=1", needs: []string{"max_connect=4", "vers=4"}, versus: v4},
 	},
-	// What the first mount of a server's address fixes. Addresses of one server are one for 4.1 and later.
+	// Options that the first mount of a server's address fixes. All addresses of one server are the same server for 4.1 and later.
 	[]optionCase{
 		{option: "nconnect=2", needs: v3}, {option: "nconnect=16", needs: v3}, {option: "nconnect=1", needs: v3, other: []string{"nconnect=2"}},
 		{option: "noresvport", needs: v3}, {option: "resvport", needs: v3, other: []string{"noresvport"}},
@@ -115,7 +113,7 @@ var nfsCases = slices.Concat(
 	},
 )
 
-// xfsCases are values of every option of the engine for XFS.
+// xfsCases contains values of every option of the engine for XFS.
 var xfsCases = slices.Concat(
 	cases(mountoptions.XFS, nil, "logbufs=4", "logbsize=256k", "logbsize=262144", "logbsize=64k", "allocsize=64k", "allocsize=1m", "inode32", "largeio", "discard",
 		"swalloc", "filestreams", "wsync", "nouuid", "dax=always", "dax=never", "ikeep", "noikeep", "attr2", "noatime", "nodiratime", "strictatime", "lazytime", "sync", "ro",
@@ -128,7 +126,7 @@ var xfsCases = slices.Concat(
 	},
 )
 
-// smbCases are values of every option of the engine for SMB.
+// smbCases contains values of every option of the engine for SMB.
 var smbCases = slices.Concat(
 	cases(mountoptions.SMB, nil, "actimeo=30", "acregmax=7", "acdirmax=17", "closetimeo=5", "cache=none", "cache=loose", "cache=ro", "cache=singleclient",
 		"max_channels=2", "multichannel", "rsize=1048576", "wsize=1048576", "rsize=65536", "wsize=65536", "rasize=1048576", "max_cached_dirs=8", "echo_interval=10", "handletimeout=30000",
@@ -144,7 +142,7 @@ var smbCases = slices.Concat(
 	},
 )
 
-// cases are options that are held against a mount without them.
+// cases returns options that are compared with a mount without them.
 func cases(p mountoptions.Protocol, needs []string, options ...string) []optionCase {
 	var out []optionCase
 	for _, option := range options {
@@ -153,7 +151,7 @@ func cases(p mountoptions.Protocol, needs []string, options ...string) []optionC
 	return out
 }
 
-// casesOf gives the cases of a protocol, its name filled in.
+// casesOf returns the cases of a protocol and sets their protocol.
 func casesOf(p mountoptions.Protocol) []optionCase {
 	all := slices.Clone(map[mountoptions.Protocol][]optionCase{mountoptions.NFS: nfsCases, mountoptions.XFS: xfsCases, mountoptions.SMB: smbCases}[p])
 	for i := range all {

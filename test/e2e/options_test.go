@@ -26,26 +26,26 @@ import (
 const (
 	// mountOptions labels the spec, and is the name of its profile and namespace.
 	mountOptions = "mount-options"
-	// volumesPerPod is how many volumes a pod mounts in one go.
+	// volumesPerPod is the number of volumes that one pod mounts.
 	volumesPerPod = 20
 )
 
-// variant is one list of options, mounted by itself.
+// variant is a combination of mount options with its own mount.
 type variant struct {
 	protocol mountoptions.Protocol
 	index    int
 	list     []string
-	// refusal is what mount said, empty where it mounted.
+	// refusal is the error message of mount. Empty if the mount succeeded.
 	refusal string
 	// device is the block device of an XFS volume.
 	device string
-	// observed are the options in force as the kernel shows them, reported those in the StorageClientNode.
+	// observed contains the effective options from the kernel, reported the options in the StorageClientNode.
 	observed, reported []string
-	// options are the cases that the list is made of, where it is of several.
+	// options contains the cases whose options the list combines. Nil for a single case.
 	options []optionCase
 }
 
-// variants are the distinct lists of a protocol's cases, by the text of the list.
+// variants contains the distinct lists of a protocol's cases, by the text of the list.
 type variants struct {
 	protocol mountoptions.Protocol
 	byList   map[string]*variant
@@ -73,8 +73,8 @@ func (v *variants) add(list []string) {
 
 func (v *variants) of(list []string) *variant { return v.byList[strings.Join(list, ",")] }
 
-// together puts the options that the kernel takes into as few lists as hold nothing that says anything about the same: a
-// mount by a kubelet takes seconds under emulation.
+// together combines the options that the kernel accepts into as few lists as possible, without conflicts within a list. A mount by a
+// kubelet takes seconds under emulation.
 func (v *variants) together() *variants {
 	out := &variants{protocol: v.protocol, byList: map[string]*variant{}}
 	for _, c := range casesOf(v.protocol) {
@@ -92,7 +92,7 @@ func (v *variants) together() *variants {
 	return out
 }
 
-// takes tells whether an option may join a list. What fixes connections stays alone.
+// takes reports whether an option can join a list. Options that affect connections stay alone.
 func (v *variant) takes(c optionCase) bool {
 	return !fixesConnections(v.list) && !fixesConnections(c.wanted()) && slices.Equal(v.options[0].needs, c.needs) &&
 		!slices.ContainsFunc(v.options, c.clashes)
@@ -102,12 +102,11 @@ func fixesConnections(list []string) bool {
 	return slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, "nconnect=") || strings.HasSuffix(o, "resvport") })
 }
 
-// volume is the name of the variant's PersistentVolume, claim and export.
 func (v *variant) volume() string {
 	return fmt.Sprintf("%s-%03d", strings.ToLower(string(v.protocol)), v.index)
 }
 
-// server is the address to mount from. What the first mount of an address fixes has one of its own.
+// server is the address to mount from. An option that the first mount of an address fixes has its own address.
 func (v *variant) server() string {
 	if fixesConnections(v.list) {
 		return fmt.Sprintf("10.99.0.%d", 100+v.index%100)
@@ -115,8 +114,8 @@ func (v *variant) server() string {
 	return cluster.ServerAddress
 }
 
-// expectMountOptions mounts every option of the engine that the kernel takes, and has the engine judge what the kernel
-// shows. It keeps the node busy that has no manager of the operator.
+// expectMountOptions mounts every option of the engine that the kernel accepts. The engine then evaluates the mounts that the kernel
+// shows. It uses the node without a manager of the operator.
 func expectMountOptions(ctx SpecContext) {
 	installOperator(ctx)
 	node := nodes.Small
@@ -182,7 +181,7 @@ func optionFlag(list []string) string {
 	return "-o " + strings.Join(list, ",")
 }
 
-// untried are options that the engine knows, that a profile may ask for, and that no case is about.
+// untried returns the options that the engine knows and a profile may contain, but that no case covers.
 func untried(p mountoptions.Protocol) []string {
 	var out []string
 	for _, known := range p.Known() {
@@ -194,8 +193,8 @@ func untried(p mountoptions.Protocol) []string {
 	return out
 }
 
-// exportVariants gives each list an export that is a file system of its own to the client: mounts of one file system
-// with options that are not told apart would share a superblock, and so show each other's.
+// exportVariants gives each list its own export, which is a separate file system to the client. Mounts of one file system share a
+// superblock if the kernel ignores the difference in their options. They would then show each other's options.
 func exportVariants(ctx context.Context, v *variants) {
 	GinkgoHelper()
 	var script strings.Builder
@@ -237,8 +236,8 @@ systemctl start smbd
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// try mounts each list by hand, one after the other, and keeps what the kernel shows of it or why it was refused. Under
-// emulation every process that the script starts counts.
+// try mounts each list by hand, one after the other. It saves the options that the kernel shows, or the error message. Every process of
+// the script takes time under emulation.
 func try(ctx context.Context, node *cluster.Machine, v *variants, command func(*variant) string) {
 	GinkgoHelper()
 	for chunk := range slices.Chunk(v.all, 25) {
@@ -303,7 +302,7 @@ func joined(stats, mounts []string) []string {
 	return all
 }
 
-// makeDisks makes a file system on a loop device of its own for each list of XFS.
+// makeDisks creates a file system for each list of XFS, each on its own loop device.
 func makeDisks(ctx context.Context, node *cluster.Machine, v *variants) {
 	GinkgoHelper()
 	for chunk := range slices.Chunk(v.all, 25) {
@@ -320,7 +319,7 @@ func makeDisks(ctx context.Context, node *cluster.Machine, v *variants) {
 	}
 }
 
-// mountByKubelet mounts every list that the kernel takes through a PersistentVolume, and reads what is in force.
+// mountByKubelet mounts every list that the kernel accepts through a PersistentVolume, and reads the effective options.
 func mountByKubelet(ctx context.Context, node *cluster.Machine, v *variants) {
 	GinkgoHelper()
 	number := 0
@@ -440,18 +439,19 @@ func cleanUpMountOptions(ctx context.Context, node *cluster.Machine) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// judgement is what the engine makes of the cases of a protocol.
+// judgement is the evaluation of a protocol's cases by the engine.
 type judgement struct {
 	protocol mountoptions.Protocol
 	results  []result
-	// volumes are those that a kubelet has mounted, with as many options, and stale what is wrongly said of them.
+	// volumes is the number of volumes that a kubelet mounted, options the number of their options. stale lists the wrong reports about
+	// them.
 	volumes, options int
 	stale            []string
 }
 
 type result struct {
 	optionCase
-	// verdict is one of the constants below, note what is to be said about it.
+	// verdict is one of the constants below, note explains it.
 	verdict, note string
 }
 
@@ -465,7 +465,7 @@ const (
 	unproven  = "compared, no other mount"
 )
 
-// judge holds each case against the mount that has the option, and against the one that does not, and prints the table.
+// judge compares each case with the mount that has the option and with the mount that does not. It prints the table.
 func judge(v, together *variants) *judgement {
 	j := &judgement{protocol: v.protocol}
 	for _, c := range casesOf(v.protocol) {
@@ -479,7 +479,7 @@ func judge(v, together *variants) *judgement {
 	return j
 }
 
-// judgeTogether holds the kubelet's mounts against their lists, by the kernel's words and by those of the agent.
+// judgeTogether compares the kubelet's mounts with their lists, as the kernel and the agent report them.
 func (j *judgement) judgeTogether(together *variants) {
 	for _, one := range together.all {
 		j.volumes, j.options = j.volumes+1, j.options+len(one.options)
@@ -528,7 +528,7 @@ func judgeOne(c optionCase, v *variants) (verdict, note string) {
 	return verdict, note
 }
 
-// isDefault is true for an option that says what the kernel does anyway.
+// isDefault reports whether an option requests the default of the kernel.
 func isDefault(c optionCase) bool {
 	_, value, found := strings.Cut(c.option, "=")
 	if !found {
@@ -547,7 +547,7 @@ func (j *judgement) wrong() []string {
 	return append(out, j.stale...)
 }
 
-// String is a table with a line for each case, and the counts.
+// String returns a table with a line for each case, and the counts.
 func (j *judgement) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "\nOptions of %s\n", j.protocol)

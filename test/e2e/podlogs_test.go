@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// podLogs follows the logs of the operator's pods into files: those of a pod that was evicted are gone with it.
+// podLogs copies the logs of the operator's pods to files, because the logs of an evicted pod are deleted with it.
 type podLogs struct {
 	dir    string
 	client kubernetes.Interface
@@ -29,7 +29,7 @@ type podLogs struct {
 	followed map[string]bool
 }
 
-// followPodLogs follows every container of the operator's namespaces that starts while the timeline's watches run.
+// followPodLogs copies the log of every container of the operator's namespaces that starts while the timeline's watches run.
 func followPodLogs(config *rest.Config, watches *timeline) {
 	GinkgoHelper()
 	kube, err := kubernetes.NewForConfig(config)

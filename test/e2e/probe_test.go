@@ -21,7 +21,7 @@ import (
 const (
 	// probed labels the spec, and is the name of its profile.
 	probed = "probe"
-	// probedWithin bounds a probe: the trial runner starts, and mounts.
+	// probedWithin is the maximum duration of a probe: the trial runner starts and mounts.
 	probedWithin = 5 * time.Minute
 )
 
@@ -30,8 +30,8 @@ var (
 	probedOptions  = []string{"actimeo=30", "nconnect=4"}
 )
 
-// expectProbed has a profile declare a list that the nodes' kernel refuses, and then one that it takes. The first reaches no volume, the
-// second all of them; nothing of the nodes' mounts changes while they are probed, and no pod restarts.
+// expectProbed declares options that the nodes' kernel rejects, and then options that it accepts. The first never reach a volume, the
+// second reach all. During the probe, the nodes' mounts do not change, and no pod restarts.
 func expectProbed(ctx SpecContext) {
 	installOperator(ctx)
 	_, err := nodes.Server.Run(ctx, "echo empty >"+cluster.ServerExport+"/greeting")
@@ -95,7 +95,7 @@ func expectProbed(ctx SpecContext) {
 	untouched(Default)
 }
 
-// appPods are the pods of the application and how often their containers have restarted.
+// appPods returns the pods of the application, with the restart counts of their containers.
 func appPods(ctx context.Context) map[types.UID]int32 {
 	GinkgoHelper()
 	var pods corev1.PodList
@@ -107,7 +107,7 @@ func appPods(ctx context.Context) map[types.UID]int32 {
 	return found
 }
 
-// expectNoTrial waits until nothing of a trial is left: no order, no label, no runner.
+// expectNoTrial waits until no trace of a trial remains: no request, no label, no runner.
 func expectNoTrial(ctx context.Context) {
 	GinkgoHelper()
 	eventually(ctx, podStart, "no object of a trial is left", func(g Gomega) {

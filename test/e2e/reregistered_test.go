@@ -18,8 +18,8 @@ import (
 // reRegistered labels the spec, and is the name of its profile.
 const reRegistered = "re-registered"
 
-// expectRemembered deletes the Node of a machine that hangs with its boot argument, and has the machine come back and register anew, as a
-// cloud's auto-repair does: the profile remembers the failure and takes neither the next node nor the new one.
+// expectRemembered deletes the Node of a machine that hangs with its kernel argument. The machine then comes back and registers again, as
+// with a cloud's auto-repair. The profile records the failure, and neither the next node nor the new one gets the argument.
 func expectRemembered(ctx SpecContext) {
 	installFailingBoot(ctx)
 	began, boots, hung := time.Now(), map[string]int{}, map[string]int{}
@@ -55,7 +55,7 @@ func expectRemembered(ctx SpecContext) {
 		for _, m := range nodes.Members() {
 			want := boots[m.Name]
 			if m == lost {
-				want++ // The entry before, once its power was cut.
+				want++ // The previous entry, once its power was cut.
 			} else {
 				g.Expect(watched.outOfService(m.Name, began)).To(BeEmpty(), "%s is left in service", m.Name)
 			}
@@ -74,8 +74,8 @@ func expectRemembered(ctx SpecContext) {
 	expectHostsAsBefore(ctx)
 }
 
-// expectLost checks that a node which is gone is remembered as failed, in the ConfigMap and in the profile's status, that the profile has
-// stopped for it, and that nobody holds a claim.
+// expectLost checks that a deleted node is recorded as failed, in the ConfigMap and in the profile's status. The profile must have
+// stopped for it, and no claim may exist.
 func expectLost(ctx context.Context, g Gomega, lost *cluster.Machine) {
 	GinkgoHelper()
 	profile := getProfile(ctx, g, reRegistered)

@@ -20,17 +20,17 @@ import (
 // sampled labels the spec.
 const sampled = "sample"
 
-// planted is a bottleneck, or its absence, and what a sample of it is to say.
+// planted is a bottleneck, or its absence, with the expected findings of a sample.
 type planted struct {
 	name string
-	// server and serverEnd are run on the server, node before the mount on the node, and nodeEnd after it has gone.
+	// server and serverEnd are run on the server, node on the node before the mount, and nodeEnd after the unmount.
 	server, serverEnd, node, nodeEnd string
-	// export is what is mounted, options how.
+	// export is the mounted export, options are its mount options.
 	export, options string
 	readAheadKiB    int
-	// work are the flags of "node-agent workload".
+	// work contains the flags of "node-agent workload".
 	work string
-	// rules are those of the findings; none for a mount that is well.
+	// rules contains the rules of the expected findings. Empty for a healthy mount.
 	rules []string
 }
 
@@ -38,7 +38,7 @@ const (
 	randomReads = "--name=ReadRandom --path=/mnt/sample/data --direct --block-kib=4 --workers=32"
 )
 
-// delays puts a delay on what a machine sends.
+// delays adds a delay to the packets of a machine.
 func delays(how string) (begin, end string) {
 	device := `device=$(ip -o -4 addr | grep '10\.' | grep -v ' lo ' | awk '{print $2}' | head -n 1)` + "\n"
 	return device + "modprobe sch_netem\ntc qdisc replace dev $device root netem " + how, device + "tc qdisc del dev $device root"
@@ -95,8 +95,8 @@ func plantedBottlenecks() []planted {
 	}
 }
 
-// expectSamples plants bottlenecks on one node and its server, with no operator, and has the node agent say what it sees. With
-// SCO_RECORD=DIR the samples are kept there: those of tuning/recommend/testdata are.
+// expectSamples creates bottlenecks on one node and its server, without an operator, and runs the node agent to find them. SCO_RECORD=DIR
+// saves the samples. tuning/recommend/testdata contains samples from such a run.
 func expectSamples(ctx SpecContext) {
 	node := nodes.Nodes[0]
 	copyAgent(ctx, node)
@@ -129,7 +129,7 @@ systemctl start nfs-server`)
 	Expect(wrong).To(BeEmpty())
 }
 
-// sample plants the bottleneck, works, takes a sample and takes the bottleneck away.
+// sample creates the bottleneck, runs the workload, takes a sample, and removes the bottleneck.
 func (p planted) sample(ctx SpecContext) []string {
 	node := nodes.Nodes[0]
 	run(ctx, nodes.Server, p.server)
@@ -171,7 +171,7 @@ sleep 5`)
 	return rules
 }
 
-// keep keeps a sample for the test of the rules that is to judge it again.
+// keep saves a sample for the test that evaluates the rules on it.
 func (p planted) keep(s recommend.Sample) {
 	GinkgoHelper()
 	data, err := json.MarshalIndent(map[string]any{"planted": p.name, "rules": append([]string{}, p.rules...), "sample": s}, "", "  ")

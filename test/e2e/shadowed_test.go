@@ -19,10 +19,10 @@ import (
 const (
 	// shadowed labels the spec, and is the name of its profile.
 	shadowed = "shadowed"
-	// shadowedLabel is on the one node that the profile is for.
+	// shadowedLabel is the label of the one node that the profile selects.
 	shadowedLabel = "e2e.local/shadowed"
 
-	// siteFile is read after ours.
+	// siteFile sorts after the operator's file.
 	siteFile    = "/etc/sysctl.d/zzz-site.conf"
 	siteRmemMax = "4194304"
 	shadowKey   = "sysctl/net.core.rmem_max"
@@ -30,8 +30,8 @@ const (
 	shadowWant  = "16777216"
 )
 
-// expectShadowed reboots a node for a boot argument while somebody else's file wins over ours at that boot: the node is accepted, the
-// value is set again after it, and Ready names the file.
+// expectShadowed reboots a node for a kernel argument while a site's file overrides the operator's file at that boot. The node is
+// accepted, the agent sets the value again, and Ready names the file.
 func expectShadowed(ctx SpecContext) {
 	installOperator(ctx)
 	m := nodes.Nodes[0]
@@ -80,7 +80,7 @@ func expectShadowed(ctx SpecContext) {
 	}
 }
 
-// expectShadowInForce asks the machine itself, and its agent.
+// expectShadowInForce reads the value from the machine, and the report from its agent.
 func expectShadowInForce(ctx context.Context, m *cluster.Machine) {
 	GinkgoHelper()
 	f := factsOf(ctx, m)

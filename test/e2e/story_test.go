@@ -29,16 +29,16 @@ const (
 	appSpace    = "app"
 	greeting    = "written before the first reboot"
 
-	// tunedHash is the line that Microsoft's document tells readers to look for.
+	// tunedHash is the line that the document from Microsoft refers to.
 	tunedHash = "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)"
 
-	// podStart bounds what only needs pods to start: half a minute, and several under emulation on a busy machine.
+	// podStart is the maximum time for pods to start. Half a minute is normal, several minutes under emulation on a busy machine.
 	podStart = 10 * time.Minute
-	// rebootAll bounds the drain, the reboot and the return of both nodes: four minutes under emulation.
+	// rebootAll is the maximum time for the drain, reboot and return of both nodes: four minutes under emulation.
 	rebootAll = 15 * time.Minute
 )
 
-// What the profile of the test declares beside the boot argument.
+// The settings that the profile of the test declares in addition to the kernel argument.
 var (
 	tunedSysctls = map[string]string{
 		"net.core.rmem_max": "16777216", "net.ipv4.tcp_rmem": "4096 1048576 16777216", "vm.dirty_background_ratio": "5",
@@ -46,7 +46,7 @@ var (
 	tunedSlots = map[string]string{"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "65536"}
 )
 
-// original is what the nodes and the volume were before the profile, by the node's name.
+// original contains the state of the nodes and the volume before the profile, by the node's name.
 var original struct {
 	facts   map[string]facts
 	nodes   map[string]*corev1.Node
@@ -54,7 +54,6 @@ var original struct {
 	options []string
 }
 
-// oneByOne is a row of the documents as well.
 const oneByOne = "drains and reboots one node, then the other, and returns them to service; a package manager at work is waited for"
 
 var _ = Describe("A profile for large directories", Ordered, func() {
@@ -225,7 +224,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 	It("is followed by one whose node is deleted while it panics, and registers again: the failure stays recorded, and no other node is rebooted", Label(reRegistered), expectRemembered)
 })
 
-// failingBoot labels the specs that end with a node that panics. run.sh leaves them out unless it is told otherwise.
+// failingBoot labels the specs that end with a node that panics. run.sh skips them by default.
 const failingBoot = "failing-boot"
 
 // installOperator installs the operator, unless an earlier spec has done so.
@@ -264,8 +263,8 @@ func startApp(ctx context.Context) {
 	spreadReplicas(ctx)
 }
 
-// createApp creates the application unless an earlier spec has done so. It does not use apply: mount options that are applied belong to
-// whoever applied them, and the operator would not change them.
+// createApp creates the application unless an earlier spec has done so. It does not use apply, because the operator does not change mount
+// options of another field manager.
 func createApp(ctx context.Context) {
 	GinkgoHelper()
 	run(ctx, nodes.Server, "test -e "+cluster.ServerExport+"/greeting || echo empty >"+cluster.ServerExport+"/greeting")
@@ -293,7 +292,7 @@ func waitForReplicas(ctx context.Context) {
 	})
 }
 
-// spreadReplicas moves a replica to the node that was drained last, as no controller does by itself.
+// spreadReplicas moves a replica to the node that was drained last. No controller does that.
 func spreadReplicas(ctx context.Context) {
 	GinkgoHelper()
 	on := map[string][]corev1.Pod{}
@@ -337,7 +336,7 @@ func rememberHosts(ctx context.Context) {
 	}
 }
 
-// boots are how often a node has booted, by its boot IDs and by GRUB's own words on the console.
+// boots contains how often a node has booted, by its boot IDs and by GRUB's output on the console.
 type boots struct{ ids, starts int }
 
 func bootsNow() map[string]boots {
@@ -351,7 +350,7 @@ func bootsNow() map[string]boots {
 	return found
 }
 
-// expectBootsSince checks that both nodes that have the memory for the hash have had so many boots since.
+// expectBootsSince checks that both nodes with enough memory for the hash have booted count times since then.
 func expectBootsSince(before map[string]boots, count int) {
 	GinkgoHelper()
 	now := bootsNow()
@@ -360,8 +359,9 @@ func expectBootsSince(before map[string]boots, count int) {
 	}
 }
 
-// expectReboots checks that both nodes that have the memory for the hash have been rebooted as often since they were remembered, and that
-// they were never out of service together. The third one, where there is one, would have been rebooted for nothing and was left alone.
+// expectReboots checks that both nodes with enough memory for the hash have been rebooted count times since the saved counts. They must
+// never be out of service at the same time. The operator must not reboot the third node, if there is one, because a reboot would have no
+// effect.
 func expectReboots(count int) {
 	GinkgoHelper()
 	expectBootsSince(original.boots, count)
@@ -372,7 +372,8 @@ func expectReboots(count int) {
 	}
 }
 
-// expectTunedValues checks sysctls and slot tables: on the first node the documents' own, by their profile's priority.
+// expectTunedValues checks sysctls and slot tables. The first node has the values of the documents, because their profile has the higher
+// priority.
 func expectTunedValues(m *cluster.Machine, f facts) {
 	GinkgoHelper()
 	wantSysctls, wantSlots := tunedSysctls, tunedSlots
@@ -385,7 +386,7 @@ func expectTunedValues(m *cluster.Machine, f facts) {
 	Expect(sysctls(f["slots"])).To(Equal(wantSlots), "on %s", m.Name)
 }
 
-// expectInService waits until both nodes take pods again, and nothing of a disruption is left on them.
+// expectInService waits until both nodes accept pods again, and no trace of a disruption remains on them.
 func expectInService(ctx context.Context) {
 	GinkgoHelper()
 	eventually(ctx, time.Minute, "all nodes are in service", func(g Gomega) {
@@ -397,7 +398,7 @@ func expectInService(ctx context.Context) {
 	})
 }
 
-// expectNodeAsBefore checks that nothing of ours is left on a Node, and that what it had is there.
+// expectNodeAsBefore checks that no changes of the operator remain on a Node, and that its original content is there.
 func expectNodeAsBefore(ctx context.Context, name string) {
 	GinkgoHelper()
 	node, before := getNode(ctx, Default, name), original.nodes[name]
@@ -407,7 +408,7 @@ func expectNodeAsBefore(ctx context.Context, name string) {
 	Expect(conditionTypes(node)).To(ConsistOf(conditionTypes(before)), "conditions of %s", name)
 }
 
-// expectHostAsBefore checks values, files and boot menu of a node by its own words.
+// expectHostAsBefore checks values, files and boot menu of a node with data from the node.
 func expectHostAsBefore(name string, now facts) {
 	GinkgoHelper()
 	for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "cmdline", "inodeHash"} {
@@ -423,7 +424,7 @@ func getProfile(ctx context.Context, g Gomega, name string) *v1alpha1.StorageCli
 	return &profile
 }
 
-// conditionOf is a condition of a profile, of the generation that stands.
+// conditionOf returns a condition of a profile for the current generation.
 func conditionOf(g Gomega, profile *v1alpha1.StorageClientProfile, kind string) metav1.Condition {
 	GinkgoHelper()
 	condition := meta.FindStatusCondition(profile.Status.Conditions, kind)
@@ -432,7 +433,7 @@ func conditionOf(g Gomega, profile *v1alpha1.StorageClientProfile, kind string) 
 	return *condition
 }
 
-// waitUntilGone waits until a deleted profile has put nodes and volumes back.
+// waitUntilGone waits until the operator has restored nodes and volumes of a deleted profile.
 func waitUntilGone(ctx context.Context, within time.Duration, name string) {
 	GinkgoHelper()
 	eventually(ctx, within, "profile "+name+" is gone", func(g Gomega) {
@@ -480,7 +481,7 @@ func conditionTypes(node *corev1.Node) []string {
 	return types
 }
 
-// ours are the annotations in the operator's name.
+// ours returns the annotations that the operator sets.
 func ours(annotations map[string]string) []string {
 	var found []string
 	for key := range annotations {
@@ -491,7 +492,7 @@ func ours(annotations map[string]string) []string {
 	return found
 }
 
-// sysctls parses what sysctl prints; runs of blanks within a value become one.
+// sysctls parses the output of sysctl, and joins runs of blanks within a value.
 func sysctls(text string) map[string]string {
 	values := map[string]string{}
 	for _, line := range strings.Split(text, "\n") {

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package e2e holds the main job on virtual nodes: see README.md.
+// Package e2e tests the main job on virtual nodes: see README.md.
 package e2e
 
 import (
@@ -32,11 +32,11 @@ var (
 	nodes  *cluster.Cluster
 	api    client.Client
 	scheme = runtime.NewScheme()
-	// watched is what happened to the nodes, from before the operator is installed.
+	// watched contains the events of the nodes, from before the installation of the operator.
 	watched *timeline
 )
 
-// TestMain makes what needs the network of this machine first, and goes on in a network namespace.
+// TestMain first prepares the files that require the network of this machine. It then restarts itself in a network namespace.
 func TestMain(m *testing.M) {
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -75,7 +75,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	nodes = cluster.New(dirs)
-	// What runs alone has the processors to itself, and few specs need the small node.
+	// A label filter leaves the processors to fewer specs. Few of them need the small node.
 	switch GinkgoLabelFilter() {
 	case "", clamped:
 	case mountOptions:
@@ -106,7 +106,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 // isKept reports whether the cluster must outlive this process.
 func isKept() bool { return os.Getenv("KEEP") == "1" }
 
-// tearDown ends the cluster, unless KEEP=1 asks for it afterwards.
+// tearDown stops the cluster. KEEP=1 keeps it after the run.
 func tearDown() {
 	if !isKept() {
 		Expect(nodes.Down()).To(Succeed())
@@ -139,7 +139,7 @@ var _ = ReportAfterSuite("phases", func(report Report) {
 	}
 })
 
-// eventually repeats check until it holds, and says what was being waited for when it does not in time.
+// eventually repeats check until it succeeds. At the time limit it fails with the name of the expected state.
 func eventually(ctx context.Context, within time.Duration, what string, check func(g Gomega)) {
 	GinkgoHelper()
 	By("waiting until " + what)

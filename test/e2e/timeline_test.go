@@ -23,7 +23,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// moment is one change of a Node or of its rollout, as a watch delivered it.
+// moment is one change of a Node or of its rollout from a watch.
 type moment struct {
 	at   time.Time
 	node string
@@ -52,14 +52,14 @@ func (s nodeState) String() string {
 	return strings.Join(words, ", ")
 }
 
-// timeline records every change of the nodes' state and of their rollout, in the order in which the API server told it.
+// timeline records every change of the nodes' state and of their rollout, in the order of the watch events.
 type timeline struct {
 	informers cache.Cache
 	mu        sync.Mutex
 	moments   []moment
 }
 
-// watchNodes begins a timeline. It ends when the returned function is called.
+// watchNodes starts a timeline. The returned function stops it.
 func watchNodes(config *rest.Config) (*timeline, func()) {
 	GinkgoHelper()
 	informers, err := cache.New(config, cache.Options{Scheme: scheme})
@@ -79,7 +79,7 @@ func watchNodes(config *rest.Config) (*timeline, func()) {
 	}
 }
 
-// watchRollouts records the rollout of StorageClientNodes too, once their kind is known to the API server.
+// watchRollouts also records the rollouts of StorageClientNodes, once the API server serves their kind.
 func (t *timeline) watchRollouts() {
 	GinkgoHelper()
 	t.on(&v1alpha1.StorageClientNode{}, func(object any) {
@@ -90,7 +90,7 @@ func (t *timeline) watchRollouts() {
 	})
 }
 
-// on calls record with each version of the objects of a kind, and returns when it has seen those that exist.
+// on calls record with each version of the objects of a kind. It returns after it has seen the existing objects.
 func (t *timeline) on(kind client.Object, record func(object any)) {
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -112,7 +112,7 @@ func stateOf(node *corev1.Node) nodeState {
 	return nodeState{bootID: node.Status.NodeInfo.BootID, ready: ready, cordoned: node.Spec.Unschedulable, disrupted: disrupted}
 }
 
-// add appends a moment that differs from the node's last one of its kind.
+// add appends a moment if it differs from the node's last one of its kind.
 func (t *timeline) add(m moment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *timeline) all() []moment {
 	return slices.Clone(t.moments)
 }
 
-// boots are the boot IDs that a node has had, in order.
+// boots returns the boot IDs of a node, in order.
 func (t *timeline) boots(node string) []string {
 	var ids []string
 	for _, m := range t.all() {
@@ -146,7 +146,7 @@ func (t *timeline) boots(node string) []string {
 	return ids
 }
 
-// rollouts are the phases, reasons and messages of all nodes' rollouts.
+// rollouts returns the phases, reasons and messages of all nodes' rollouts.
 func (t *timeline) rollouts() []string {
 	var texts []string
 	for _, m := range t.all() {
@@ -157,7 +157,7 @@ func (t *timeline) rollouts() []string {
 	return texts
 }
 
-// unavailableTogether are the moments in which more than one node was cordoned or not Ready.
+// unavailableTogether returns the moments in which more than one node was cordoned or not Ready.
 func (t *timeline) unavailableTogether() []string {
 	out := map[string]bool{}
 	var found []string
@@ -177,7 +177,7 @@ func (t *timeline) unavailableTogether() []string {
 	return found
 }
 
-// outOfService are the states of a node from a moment on in which it was cordoned or not Ready.
+// outOfService returns the states of a node since a moment in which it was cordoned or not Ready.
 func (t *timeline) outOfService(node string, since time.Time) []string {
 	var found []string
 	for _, m := range t.all() {

@@ -32,15 +32,15 @@ import (
 const (
 	// tried labels the spec, and is the name of its profile.
 	tried = "trial"
-	// trialEntries is how many files the large directory has.
+	// trialEntries is the number of files in the large directory.
 	trialEntries = 5000
-	// trialEnds bounds a trial on emulated processors.
+	// trialEnds is the maximum duration of a trial on emulated processors.
 	trialEnds = 25 * time.Minute
-	// trialRounds is how many rounds a trial needs at least to decide by the counts of both phases.
+	// trialRounds is the minimum number of rounds that a trial needs for a verdict by the counts of both phases.
 	trialRounds = 9
 )
 
-// sameWork are the workloads of the trials whose two lists mean the same.
+// sameWork contains the workloads of the trials whose two lists have the same meaning.
 var sameWork = []v1alpha1.TrialWorkload{
 	{Name: v1alpha1.WorkloadMount},
 	{Name: v1alpha1.WorkloadListDirectory, Path: "few"},
@@ -49,8 +49,8 @@ var sameWork = []v1alpha1.TrialWorkload{
 	{Name: v1alpha1.WorkloadCreateUnlink, Path: "writable", AllowWrites: true},
 }
 
-// expectTrials compares lists of a volume that both nodes have mounted: one with a known effect, one that the kernel refuses, and lists that
-// mean the same. With SCO_RECORD=DIR the trials are kept there.
+// expectTrials compares mount options of a volume that both nodes mount: one list with a known effect, one that the kernel rejects, and
+// lists with the same meaning. SCO_RECORD=DIR saves the trials there.
 func expectTrials(ctx SpecContext) {
 	installOperator(ctx)
 	run(ctx, nodes.Server, `
@@ -101,8 +101,8 @@ func deleteTrialProfiles(ctx context.Context) {
 	}
 }
 
-// expectObserved has a pod on one node list the large directory again and again, beside the application, and asks the plugin what would help
-// the volume: that attributes are kept for longer, on that node, and nothing else anywhere. What it proposes can be applied.
+// expectObserved runs a pod that lists the large directory repeatedly on one node, next to the application. The plugin must recommend a
+// longer attribute cache for that node, and nothing for the others. Its proposal can be applied.
 func expectObserved(ctx context.Context) {
 	GinkgoHelper()
 	By("the plugin recommends an option for a pod that lists a large directory repeatedly")
@@ -152,7 +152,6 @@ func expectObserved(ctx context.Context) {
 	})
 }
 
-// plugin runs kubectl-storageclient, and returns what it prints.
 func plugin(ctx context.Context, args ...string) []byte {
 	GinkgoHelper()
 	var out, progress bytes.Buffer
@@ -174,7 +173,7 @@ func waitUntilManaged(ctx context.Context) {
 	})
 }
 
-// expectFewerGetAttrs uses the plugin as people do: attributes that are kept for 30 s are not asked for again after 5.
+// expectFewerGetAttrs uses the plugin. Attributes that are cached for 30 s are not requested again after 5.
 func expectFewerGetAttrs(ctx context.Context) {
 	GinkgoHelper()
 	By("the plugin compares the volume's options with the profile's options, which cache attributes for 30 s")
@@ -194,7 +193,7 @@ func expectFewerGetAttrs(ctx context.Context) {
 	Expect(api.Delete(ctx, trial)).To(Succeed())
 }
 
-// perListing is a count of each entry as one of the whole directory.
+// perListing converts a count for each entry into a count for the whole directory.
 func perListing(perEntry string) float64 {
 	GinkgoHelper()
 	n, err := strconv.ParseFloat(perEntry, 64)
@@ -213,7 +212,7 @@ func resultOf(trial *v1alpha1.StorageClientTrial, phase, metric string) v1alpha1
 	return v1alpha1.TrialResult{}
 }
 
-// expectNotMounted tries an option that the catalogue knows and the nodes' kernel, which is older, does not.
+// expectNotMounted tries an option that the catalogue contains, but that the older kernel of the nodes rejects.
 func expectNotMounted(ctx context.Context) {
 	GinkgoHelper()
 	trial := newTrial("refused", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadListDirectory, Path: "few"}, "alignwrite")
@@ -225,7 +224,7 @@ func expectNotMounted(ctx context.Context) {
 	By(failed.Message)
 }
 
-// expectNoDifference compares the volume's list with one that means the same: retrans=2 is what NFS over TCP has by default.
+// expectNoDifference compares the volume's options with a list of the same meaning: retrans=2 is the default of NFS over TCP.
 func expectNoDifference(ctx context.Context, name string, work v1alpha1.TrialWorkload) {
 	GinkgoHelper()
 	trial := newTrial(name, work, "retrans=2")
@@ -248,7 +247,7 @@ func newTrial(name string, work v1alpha1.TrialWorkload, options ...v1alpha1.Moun
 	}
 }
 
-// endOf creates a trial, waits for its end and takes it away.
+// endOf creates a trial, waits until it has finished, and deletes it.
 func endOf(ctx context.Context, trial *v1alpha1.StorageClientTrial) *v1alpha1.StorageClientTrial {
 	GinkgoHelper()
 	Expect(api.Create(ctx, trial)).To(Succeed())
@@ -263,7 +262,7 @@ func endOf(ctx context.Context, trial *v1alpha1.StorageClientTrial) *v1alpha1.St
 	return live
 }
 
-// tellTrial is what a trial says of itself.
+// tellTrial describes the result of a trial from its status.
 func tellTrial(trial *v1alpha1.StorageClientTrial) string {
 	lines := []string{fmt.Sprintf("%s: %s after %d rounds", trial.Name, trial.Status.Verdict, trial.Status.Rounds)}
 	if complete := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionComplete); complete != nil {
@@ -282,7 +281,7 @@ func keepTrial(name string, trial *v1alpha1.StorageClientTrial) {
 	keepRecord(name+".json", data)
 }
 
-// keepRecord keeps what was measured, for tests that play it again, where SCO_RECORD asks for it.
+// keepRecord saves a measurement for tests that replay it, if SCO_RECORD is set.
 func keepRecord(name string, data []byte) {
 	GinkgoHelper()
 	if dir := os.Getenv("SCO_RECORD"); dir != "" {

@@ -27,16 +27,16 @@ import (
 const (
 	// upgraded labels the spec, and is the name of its profile.
 	upgraded = "upgrade"
-	// formerVariable names the tree in which run.sh has built the images and the manifest of an earlier commit.
+	// formerVariable names the environment variable with the tree in which run.sh built the images and the manifest of an earlier commit.
 	formerVariable = "SCO_FORMER"
-	// formerTag is that of its images.
+	// formerTag is the tag of its images.
 	formerTag = ":former"
-	// staysFor is how long nothing may happen after a change of the operator.
+	// staysFor is the time after a change of the operator during which no node may be disrupted.
 	staysFor = 90 * time.Second
 )
 
-// expectUpgraded installs the operator of an earlier commit, upgrades it while a node is rebooted for its profile, goes back and forth once
-// more, and removes it: nobody is rebooted for any of it, what was declared stays in force, and the hosts are as they were in the end.
+// expectUpgraded installs the operator of an earlier commit and upgrades it during a reboot for its profile. It then downgrades, upgrades
+// again, and uninstalls. These steps must not reboot a node. The declared settings stay effective, and the hosts are restored in the end.
 func expectUpgraded(ctx SpecContext) {
 	former := os.Getenv(formerVariable)
 	if former == "" {
@@ -108,13 +108,12 @@ func expectUpgraded(ctx SpecContext) {
 const (
 	// charted labels the spec.
 	charted = "chart"
-	// helmVariable names the Helm that run.sh has built.
+	// helmVariable names the environment variable with the Helm that run.sh built.
 	helmVariable = "SCO_HELM"
-	// chartFile is what "make chart" has written.
-	chartFile = "../../dist/chart/storage-client-operator-0.0.0-dev.tgz"
+	chartFile    = "../../dist/chart/storage-client-operator-0.0.0-dev.tgz"
 )
 
-// expectChart installs the operator as docs/install.md says for Helm, and removes it as docs/upgrade.md says.
+// expectChart installs the operator with Helm as in docs/install.md, and uninstalls it as in docs/upgrade.md.
 func expectChart(ctx SpecContext) {
 	if os.Getenv(helmVariable) == "" {
 		Skip("No Helm was built, so that the chart is NOT tried: set SCO_E2E_LABELS")
@@ -157,7 +156,6 @@ func expectChart(ctx SpecContext) {
 	Expect(ours(volume.Annotations)).To(BeEmpty())
 }
 
-// helm runs Helm as people do.
 func helm(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	cmd := exec.CommandContext(ctx, os.Getenv(helmVariable), args...)
@@ -167,7 +165,7 @@ func helm(ctx context.Context, args ...string) {
 	Expect(err).NotTo(HaveOccurred(), "%s", out)
 }
 
-// installVersion applies a manifest, and waits for its managers alone.
+// installVersion applies a manifest, and waits only for its managers.
 func installVersion(ctx context.Context, manifest string, isFormer bool) {
 	GinkgoHelper()
 	mustKubectl(ctx, "apply", "--server-side", "--force-conflicts", "-f", manifest)
@@ -215,10 +213,10 @@ func agentDaemonSet(ctx context.Context) *appsv1.DaemonSet {
 	return daemonSet
 }
 
-// nodeHashes are the hashes of what a node is asked for.
+// nodeHashes are the hashes of a node's desired settings.
 type nodeHashes struct{ settings, boot string }
 
-// hashesNow has the nodes that the rollout has come to.
+// hashesNow returns the hashes of the nodes that the rollout has reached.
 func hashesNow(ctx context.Context) map[string]nodeHashes {
 	GinkgoHelper()
 	var asked v1alpha1.StorageClientNodeList
@@ -231,7 +229,7 @@ func hashesNow(ctx context.Context) map[string]nodeHashes {
 	return found
 }
 
-// expectUndisturbed checks that no node has been out of service since a moment, and that none is for a while.
+// expectUndisturbed checks that no node has been out of service since a given time, and that all stay in service for a while.
 func expectUndisturbed(ctx context.Context, since time.Time, before map[string]boots, hashes map[string]nodeHashes) {
 	GinkgoHelper()
 	Consistently(func(g Gomega) {
@@ -253,7 +251,7 @@ func waitUntilUpgradedReady(ctx context.Context) {
 	})
 }
 
-// expectUpgradeInForce asks nodes and volume themselves.
+// expectUpgradeInForce reads the values from the nodes and the volume.
 func expectUpgradeInForce(ctx context.Context) {
 	GinkgoHelper()
 	for _, m := range nodes.Nodes {
@@ -265,7 +263,7 @@ func expectUpgradeInForce(ctx context.Context) {
 	Expect(getVolume(ctx, Default, appName).Spec.MountOptions).To(Equal(slices.Concat(original.options, profileOptions)))
 }
 
-// removeLaterFiles does what docs/upgrade.md says of a downgrade.
+// removeLaterFiles follows the steps for a downgrade in docs/upgrade.md.
 func removeLaterFiles(ctx context.Context) {
 	GinkgoHelper()
 	for _, m := range nodes.Members() {
@@ -273,7 +271,7 @@ func removeLaterFiles(ctx context.Context) {
 	}
 }
 
-// tellUpgrade prints what the operator says of the profile and of its nodes.
+// tellUpgrade prints the operator's status of the profile and its nodes.
 func tellUpgrade(ctx context.Context, when string) {
 	GinkgoHelper()
 	var told []string
@@ -290,7 +288,7 @@ func tellUpgrade(ctx context.Context, when string) {
 	By(when + ":\n  " + strings.Join(told, "\n  "))
 }
 
-// uninstall runs the script that people run.
+// uninstall runs hack/uninstall.sh.
 func uninstall(ctx context.Context, manifest string) {
 	GinkgoHelper()
 	cmd := exec.CommandContext(ctx, "../../hack/uninstall.sh", manifest)

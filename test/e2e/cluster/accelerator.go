@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// accelerator is how QEMU runs the machines' processors.
+// accelerator is the way in which QEMU runs the machines' processors.
 type accelerator struct {
 	description string
 	flags       []string
@@ -19,11 +19,11 @@ type accelerator struct {
 
 var (
 	hardware = accelerator{"hardware virtualisation", []string{"-accel", "kvm", "-cpu", "host"}}
-	// Page tables of five levels and nested virtualisation only cost time under emulation.
+	// Page tables of five levels and nested virtualization only take time under emulation.
 	software = accelerator{"software emulation", []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off,svm=off"}}
 )
 
-// qemu is the beginning of a machine's command line; memory in MiB.
+// qemu returns the start of a machine's command line; memory in MiB.
 func (a accelerator) qemu(memory int) []string {
 	return append([]string{"qemu-system-x86_64", "-machine", "pc,graphics=off", "-vga", "none", "-display", "none",
 		"-smp", "1", "-m", strconv.Itoa(memory)}, a.flags...)
@@ -31,8 +31,8 @@ func (a accelerator) qemu(memory int) []string {
 
 var virtualisationFlags = regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`)
 
-// chooseAccelerator takes hardware virtualisation only where a kernel really starts with it: /dev/kvm may be there,
-// and usable by its permissions, on a machine whose processor does not offer it, and guests then hang.
+// chooseAccelerator selects hardware virtualization only if a kernel starts with it. A machine may have an accessible /dev/kvm although
+// its processor does not support it. Guests hang there.
 func chooseAccelerator(ctx context.Context, dirs Dirs) accelerator {
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil || !virtualisationFlags.Match(cpuinfo) {
@@ -49,7 +49,7 @@ func chooseAccelerator(ctx context.Context, dirs Dirs) accelerator {
 	return hardware
 }
 
-// startsKernel boots the base disk's kernel without a disk, until it prints something.
+// startsKernel boots the base disk's kernel without a disk, until it prints its first output.
 func startsKernel(ctx context.Context, a accelerator, dirs Dirs) bool {
 	base, err := baseDisk(dirs)
 	if err != nil {
@@ -62,7 +62,7 @@ func startsKernel(ctx context.Context, a accelerator, dirs Dirs) bool {
 	defer stop()
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		// It ends by being stopped, which is no error here.
+		// Stopping it ends it, which is not an error here.
 		_ = command(probe, append(a.qemu(256), "-no-reboot", "-nic", "none", "-serial", "file:"+console,
 			"-kernel", base.kernel(), "-append", "console=ttyS0 panic=-1")...)
 	})

@@ -18,26 +18,26 @@ import (
 	"github.com/storageclient/operator/test/patience"
 )
 
-// recipe is how the base disk is made: debian.sh the packages, disk.sh the disk, root the files on it.
+// recipe creates the base disk: debian.sh the packages, disk.sh the disk, root the files on it.
 //
 //go:embed all:base
 var recipe embed.FS
 
-// base is the pristine disk that every machine's overlay is laid on, with the kernel that started it once.
+// base is the unchanged disk under every machine's overlay, with the kernel from its first start.
 type base struct{ dir string }
 
 func (b base) disk() string   { return filepath.Join(b.dir, "disk.raw") }
 func (b base) kernel() string { return filepath.Join(b.dir, "vmlinuz") }
 func (b base) initrd() string { return filepath.Join(b.dir, "initrd") }
 
-// baseDisk finds the base disk that belongs to this recipe and these binaries.
+// baseDisk returns the base disk that matches this recipe and these binaries.
 func baseDisk(dirs Dirs) (base, error) {
 	stamp, err := stampOf(dirs, "base")
 	return base{filepath.Join(dirs.base(), "disk-"+stamp)}, err
 }
 
-// Prepare makes what can be kept between runs, where it is missing: the base disk and the workload's image. It needs
-// the Debian mirror, and the Go module with what it requires.
+// Prepare creates the files that are kept between runs, if they are missing: the base disk and the workload's image. It needs the Debian
+// mirror, and the Go module with its requirements.
 func Prepare(ctx context.Context, dirs Dirs, progress func(format string, args ...any)) error {
 	if err := os.MkdirAll(dirs.base(), 0o755); err != nil {
 		return err
@@ -72,7 +72,7 @@ func Prepare(ctx context.Context, dirs Dirs, progress func(format string, args .
 	return nil
 }
 
-// removeUnfinished removes what a process left that was killed while it made a disk.
+// removeUnfinished removes the files of a process that was killed while it created a disk.
 func removeUnfinished(dirs Dirs) error {
 	left, err := filepath.Glob(filepath.Join(dirs.base(), "work-*"))
 	if err != nil {
@@ -90,7 +90,7 @@ func removeUnfinished(dirs Dirs) error {
 	return nil
 }
 
-// buildBase makes the disk in work/out.
+// buildBase creates the disk in work/out.
 func buildBase(ctx context.Context, dirs Dirs, work string) error {
 	if err := os.CopyFS(work, recipe); err != nil {
 		return err
@@ -117,7 +117,7 @@ func buildBase(ctx context.Context, dirs Dirs, work string) error {
 	return installGRUB(ctx, out)
 }
 
-// debianArchive makes the packages' archive, unless debian.sh has not changed since it was made.
+// debianArchive creates the packages' archive, unless debian.sh is unchanged since the last one.
 func debianArchive(ctx context.Context, dirs Dirs, scripts string) (string, error) {
 	stamp, err := stampOf(dirs, "base/debian.sh")
 	if err != nil {
@@ -134,7 +134,7 @@ func debianArchive(ctx context.Context, dirs Dirs, scripts string) (string, erro
 	return archive, os.Rename(unfinished, archive)
 }
 
-// installGRUB starts the new disk once with GRUB's installation as its init.
+// installGRUB starts the new disk once, with GRUB's installation as its init.
 func installGRUB(ctx context.Context, disk base) error {
 	ctx, cancel := context.WithTimeout(ctx, patience.Of(5*time.Minute))
 	defer cancel()
@@ -152,7 +152,7 @@ func installGRUB(ctx context.Context, disk base) error {
 	return os.Chmod(disk.disk(), 0o444)
 }
 
-// keepOnly moves the new disk to its place, and drops older ones with the archives that they were made from.
+// keepOnly moves the new disk to its place, and removes older disks with their archives.
 func keepOnly(dirs Dirs, disk base, from string) error {
 	stamp, err := stampOf(dirs, "base/debian.sh")
 	if err != nil {
@@ -173,7 +173,7 @@ func keepOnly(dirs Dirs, disk base, from string) error {
 	return os.Rename(from, disk.dir)
 }
 
-// stampOf covers the files of the recipe under a path, and for the whole recipe the binaries that are copied in.
+// stampOf returns a hash of the files of the recipe under a path. For the whole recipe, it includes the binaries on the disk.
 func stampOf(dirs Dirs, path string) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(recipe, path, func(path string, entry fs.DirEntry, err error) error {

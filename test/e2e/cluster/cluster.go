@@ -1,8 +1,8 @@
-// Package cluster brings up a Kubernetes cluster of virtual machines for the end-to-end test: the control plane as
-// processes of this machine, Debian nodes in QEMU with their own kernel, GRUB, systemd, kubelet and NFS client, and
-// one more machine that is only an NFS server. All addresses live in one network namespace made for the run.
+// Package cluster starts a Kubernetes cluster of virtual machines for the end-to-end test. The control plane runs as processes of this
+// machine. The nodes run Debian in QEMU with their own kernel, GRUB, systemd, kubelet and NFS client. One more machine is only an NFS
+// server. All addresses are in one network namespace of the run.
 //
-// Everything that is started is recorded by process id under the run directory, and ended by it.
+// The run directory records the process ID of every process, so that Down can end it.
 package cluster
 
 import (
@@ -29,13 +29,13 @@ const (
 	// WorkloadImage is the image of test/e2e/workload on every node.
 	WorkloadImage = "e2e.local/workload:dev"
 
-	// nodeMemory in MiB: an inode hash of 128 MiB needs 16 times as much, and pods of two nodes fit on one.
+	// nodeMemory in MiB: an inode hash of 128 MiB needs 16 times as much, and one node must have enough for the pods of both.
 	nodeMemory = 2560
-	// smallMemory in MiB: the kernel would grant an inode hash of 64 MiB at most.
+	// smallMemory in MiB limits an inode hash to 64 MiB.
 	smallMemory  = 1536
 	serverMemory = 512
 	nodeLabels   = "agentpool=azfiles"
-	// smallTaints keep pods that do not tolerate everything on the nodes that have room for them.
+	// smallTaints keep pods that do not tolerate everything on the nodes with enough memory.
 	smallTaints = "e2e.local/small=true:NoSchedule"
 
 	upTimeout = 15 * time.Minute
@@ -45,9 +45,9 @@ const (
 type Cluster struct {
 	// Nodes are the machines that joined the cluster and take pods.
 	Nodes []*Machine
-	// Small joined it too, with less memory and a taint: of pods, only the node agent comes there. Nil where it is left out.
+	// Small is a node with less memory and a taint, so that only the node agent runs there. Nil if the run skips it.
 	Small *Machine
-	// Server is the NFS server. It is no node of the cluster.
+	// Server is the NFS server. It is not a node of the cluster.
 	Server *Machine
 
 	dirs    Dirs
@@ -56,7 +56,7 @@ type Cluster struct {
 	started map[string]process
 }
 
-// New describes the cluster that the run directory belongs to, whether it runs or not.
+// New describes the cluster of the run directory, whether it runs or not.
 func New(dirs Dirs) *Cluster {
 	c := &Cluster{dirs: dirs, Server: newMachine(dirs, 3, serverMemory), Small: newMachine(dirs, 4, smallMemory), started: map[string]process{}}
 	for i := 1; i <= 2; i++ {
@@ -66,12 +66,12 @@ func New(dirs Dirs) *Cluster {
 	return c
 }
 
-// Members are the machines that are nodes of the cluster.
+// Members returns the machines that are nodes of the cluster.
 func (c *Cluster) Members() []*Machine {
 	return c.withSmall(slices.Clone(c.Nodes))
 }
 
-// Machines are all virtual machines, in the order of their numbers.
+// Machines returns all virtual machines, in the order of their numbers.
 func (c *Cluster) Machines() []*Machine {
 	return c.withSmall(append(slices.Clone(c.Nodes), c.Server))
 }
@@ -83,7 +83,7 @@ func (c *Cluster) withSmall(machines []*Machine) []*Machine {
 	return append(machines, c.Small)
 }
 
-// RESTConfig is an administrator's access to the API server, from within the network namespace.
+// RESTConfig returns an administrator's access to the API server, from within the network namespace.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.dirs.Kubeconfig())
 	if err != nil {
@@ -93,9 +93,9 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Up brings up a fresh cluster: nodes Ready, images imported, NFS served. The process must be in its own network
-// namespace (EnterNamespace) and hold the run directory (Acquire), and the base disk must exist (Prepare). Images are
-// archives to import on the nodes beside the workload's; progress is called with each step.
+// Up starts a new cluster: nodes Ready, images imported, NFS served. The process must be in its own network namespace (EnterNamespace)
+// and hold the run directory (Acquire). The base disk must exist (Prepare). The images are archives to import on the nodes in addition to
+// the workload's image. Up calls progress with each step.
 func (c *Cluster) Up(ctx context.Context, images []string, progress func(format string, args ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience.Of(upTimeout))
 	defer cancel()
@@ -123,8 +123,7 @@ func (c *Cluster) Up(ctx context.Context, images []string, progress func(format 
 	return nil
 }
 
-// Down ends every process of the run and drops the machines' disks. The logs stay. It fails where another process
-// holds the run directory.
+// Down ends every process of the run and deletes the machines' disks. The logs stay. It fails if another process holds the run directory.
 func (c *Cluster) Down() error {
 	if err := c.takeLock(); err != nil {
 		return err
@@ -138,11 +137,11 @@ func (c *Cluster) Down() error {
 	return errors.Join(errs...)
 }
 
-// Disposable lists the directories that are of no use once the cluster's processes have ended.
+// Disposable lists the directories that are unused after the cluster's processes have finished.
 func (c *Cluster) Disposable() []string { return []string{c.dirs.disks(), c.dirs.etcd()} }
 
-// Acquire takes the run directory for this process, until it ends or calls Down, and ends what an earlier run left
-// there. It fails where another process holds it.
+// Acquire reserves the run directory for this process until it exits or calls Down, and cleans up after an earlier run. It fails if
+// another process holds the directory.
 func (c *Cluster) Acquire() error {
 	if err := c.takeLock(); err != nil {
 		return err

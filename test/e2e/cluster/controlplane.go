@@ -14,8 +14,8 @@ const (
 	etcdServer  = "http://127.0.0.1:2379"
 )
 
-// startControlPlane starts etcd and the API server, and the rest once the API server is ready: the controller
-// manager ends where it finds none.
+// startControlPlane starts etcd and the API server. The other processes start once the API server is ready, because the controller
+// manager exits without it.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := c.start("etcd", c.dirs.binary("etcd"), "--data-dir="+c.dirs.etcd(), "--unsafe-no-fsync",
 		"--listen-client-urls="+etcdServer, "--advertise-client-urls="+etcdServer, "--listen-peer-urls=http://127.0.0.1:2380"); err != nil {
@@ -39,7 +39,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 		if name == "controller-manager" {
 			argv = append(argv, "--use-service-account-credentials", "--service-account-private-key-file=service-accounts.key",
 				"--root-ca-file=ca.crt",
-				// A busy machine that emulates the nodes is late with their leases; that does not make them NotReady.
+				// A busy machine that emulates the nodes renews their leases late, which must not make them NotReady.
 				"--node-monitor-grace-period=2m")
 		}
 		if err := c.start("kube-"+name, argv...); err != nil {
@@ -49,18 +49,18 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// apiServerFlags name files relative to the run's keys.
+// apiServerFlags returns flags with file names relative to the run's keys.
 func apiServerFlags() []string {
 	return []string{
 		"--etcd-servers=" + etcdServer, "--advertise-address=" + hostAddress, "--secure-port=6443",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-cluster-ip-range=10.96.0.0/16",
-		// This machine has no kube-proxy: the API server reaches webhooks by the addresses of their pods.
+		// This machine has no kube-proxy, so the API server connects to webhooks by the addresses of their pods.
 		"--enable-aggregator-routing=true",
 		"--client-ca-file=ca.crt", "--tls-cert-file=apiserver.crt", "--tls-private-key-file=apiserver.key",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file=service-accounts.key", "--service-account-key-file=service-accounts.key",
-		// Nodes' names are not in any DNS.
+		// No DNS contains the nodes' names.
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=ca.crt",
 		"--kubelet-client-certificate=kubelet-client.crt", "--kubelet-client-key=kubelet-client.key",
 		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy",

@@ -6,17 +6,17 @@ import (
 	"path/filepath"
 )
 
-// Dirs says where things are on this machine.
+// Dirs contains the paths on this machine.
 type Dirs struct {
-	// Cache is where built tools and disks are kept: SCO_CACHE, or storage-client-operator in the user's cache.
+	// Cache contains built tools and disks: SCO_CACHE, or storage-client-operator in the user's cache.
 	Cache string
-	// Binaries holds etcd, the Kubernetes binaries and containerd: SCO_BINARIES, or sets/e2e in the cache.
+	// Binaries contains etcd, the Kubernetes binaries and containerd: SCO_BINARIES, or sets/e2e in the cache.
 	Binaries string
-	// Run is the state of the one cluster that runs: e2e/run in the cache.
+	// Run contains the state of the one cluster that runs: e2e/run in the cache.
 	Run string
 }
 
-// FindDirs takes the directories from the environment, and checks that the built tools are there.
+// FindDirs reads the directories from the environment, and checks that the built tools exist.
 func FindDirs() (Dirs, error) {
 	d := Dirs{Cache: os.Getenv("SCO_CACHE"), Binaries: os.Getenv("SCO_BINARIES")}
 	if d.Cache == "" {
@@ -42,15 +42,14 @@ func FindDirs() (Dirs, error) {
 // Kubeconfig is an administrator's kubeconfig.
 func (d Dirs) Kubeconfig() string { return filepath.Join(d.Run, "admin.kubeconfig") }
 
-// Logs holds the output of every process and the consoles of the machines.
+// Logs is the directory with the output of every process and the consoles of the machines.
 func (d Dirs) Logs() string { return filepath.Join(d.Run, "logs") }
 
-// Kubectl is the path of kubectl.
 func (d Dirs) Kubectl() string { return d.binary("kubectl") }
 
 func (d Dirs) binary(name string) string { return filepath.Join(d.Binaries, name) }
 
-// nodeBinaries are what is copied into the base disk.
+// nodeBinaries lists the binaries on the base disk.
 func (d Dirs) nodeBinaries() []string {
 	return []string{
 		d.binary("kubelet"), d.binary("kube-proxy"),

@@ -26,7 +26,7 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// identity is a certificate to be made: NAME.crt and NAME.key in the run's keys.
+// identity is a certificate to create: NAME.crt and NAME.key in the run's keys.
 type identity struct {
 	name, commonName, organization string
 	dnsNames                       []string
@@ -103,7 +103,7 @@ func (a *authority) issue(id identity) error {
 	return err
 }
 
-// sign writes NAME.crt. It is valid from an hour ago, as a machine's clock may be behind, for a week.
+// sign writes NAME.crt. It is valid for a week, and from an hour ago because a machine's clock may be slow.
 func (a *authority) sign(template *x509.Certificate, public crypto.PublicKey, name string) (*x509.Certificate, error) {
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(7*24*time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)

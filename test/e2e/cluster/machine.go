@@ -25,7 +25,7 @@ const sshTimeout = 4 * time.Minute
 
 // Machine is a virtual machine with one CPU: under software emulation on two cores, two are slower.
 type Machine struct {
-	// Name is the host name, and the name of the Node where it is one.
+	// Name is the host name, and the Node's name if the machine is a node.
 	Name string
 	// Address is the machine's IPv4 address.
 	Address string
@@ -33,7 +33,7 @@ type Machine struct {
 	dirs   Dirs
 	index  int
 	memory int // MiB
-	// taints are those that its kubelet registers it with.
+	// taints are the taints with which its kubelet registers.
 	taints string
 }
 
@@ -46,7 +46,7 @@ func (m *Machine) podRange() string { return fmt.Sprintf("10.244.%d.0/24", m.ind
 func (m *Machine) disk() string     { return filepath.Join(m.dirs.disks(), m.Name+".qcow2") }
 func (m *Machine) seed() string     { return filepath.Join(m.dirs.disks(), m.Name+".seed.tar") }
 
-// ConsolePath is the file that holds all that the serial console has printed.
+// ConsolePath is the path of the file with all output of the serial console.
 func (m *Machine) ConsolePath() string { return filepath.Join(m.dirs.Logs(), m.Name+".console") }
 
 // GRUBStarts counts how often GRUB has started since the machine was powered on.
@@ -55,10 +55,9 @@ func (m *Machine) GRUBStarts() (int, error) {
 	return bytes.Count(cursorMoves.ReplaceAll(console, nil), []byte("GRUB loading")), err
 }
 
-// cursorMoves are what the firmware's serial console puts between any two letters.
+// cursorMoves matches the escape sequences that the firmware's serial console prints between any two letters.
 var cursorMoves = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
-// Run runs a shell script on the machine as root, and returns what it prints.
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	return m.ssh(ctx, strings.NewReader(script), "sh", "-eu")
 }
@@ -77,7 +76,7 @@ func (m *Machine) ssh(ctx context.Context, stdin io.Reader, argv ...string) (str
 	return string(out), nil
 }
 
-// stderr is the end of standard error of a command that has failed.
+// stderr returns the end of a failed command's standard error.
 func stderr(err error) string {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -86,7 +85,7 @@ func stderr(err error) string {
 	return ""
 }
 
-// startMachines lays an overlay on the base disk and writes a seed disk for each machine, and powers all of them on.
+// startMachines creates an overlay on the base disk and a seed disk for each machine, and powers all of them on.
 func (c *Cluster) startMachines(ctx context.Context) error {
 	base, err := baseDisk(c.dirs)
 	if err != nil {
@@ -116,7 +115,7 @@ func (c *Cluster) powerOn(m *Machine) error {
 	return c.start(m.Name, argv...)
 }
 
-// PowerCycle cuts a machine's power and starts it again. What the machine has not written to its disk is lost.
+// PowerCycle cuts a machine's power and starts it again. Data that the machine has not written to its disk is lost.
 func (c *Cluster) PowerCycle(m *Machine) error {
 	if err := c.stop(m.Name); err != nil {
 		return err
@@ -177,8 +176,8 @@ func tarOf(files map[string][]byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// startNFSServer serves ServerExport. It is started by name: enabling it at boot would make every machine a server. With
-// the memory of this one, nfsd would grant requests of 64 KiB at most; storage services grant 1 MiB.
+// startNFSServer serves ServerExport. It starts the server by name, because enabling it at boot would make every machine a server. With
+// the memory of this machine, nfsd would limit requests to 64 KiB. Storage services accept 1 MiB.
 func (c *Cluster) startNFSServer(ctx context.Context) error {
 	script := "echo " + strconv.Quote(ServerExport+" *(rw,no_root_squash,no_subtree_check,insecure)") + ` >/etc/exports
 systemctl start proc-fs-nfsd.mount
@@ -191,7 +190,7 @@ systemctl start rpcbind nfs-server
 	})
 }
 
-// Import puts image archives into the image store of every node.
+// Import imports image archives into the image store of every node.
 func (c *Cluster) Import(ctx context.Context, archives ...string) error {
 	members := c.Members()
 	errs := make([]error, len(members))
@@ -216,7 +215,7 @@ func (m *Machine) loadOne(ctx context.Context, archive string) error {
 	return m.receive(ctx, archive, "ctr --namespace=k8s.io images import -")
 }
 
-// Copy puts a file on the machine, to be run.
+// Copy copies an executable file to the machine.
 func (m *Machine) Copy(ctx context.Context, file, to string) error {
 	if err := m.receive(ctx, file, "cat >"+to); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", file, m.Name, err)
@@ -225,7 +224,8 @@ func (m *Machine) Copy(ctx context.Context, file, to string) error {
 	return err
 }
 
-// receive hands a file to a command's standard input by a bare connection: SSH encrypts two MB a second under software emulation.
+// receive sends a file to a command's standard input over a bare connection. SSH only encrypts two MB per second under software
+// emulation.
 func (m *Machine) receive(ctx context.Context, name, command string) error {
 	file, err := os.Open(name)
 	if err != nil {
@@ -246,8 +246,8 @@ func (m *Machine) receive(ctx context.Context, name, command string) error {
 	return errors.Join(err, closeErr, sendErr)
 }
 
-// serveOnce writes content to the first connection, until ctx ends: the machine's end of it outlives its SSH session. A
-// listener that is closed before one comes is no error of its own.
+// serveOnce writes content to the first connection until ctx ends, because the machine's end of it outlives its SSH session. It ignores
+// the error of a listener that is closed before a connection arrives.
 func serveOnce(ctx context.Context, listener net.Listener, content io.Reader) error {
 	connection, err := listener.Accept()
 	if errors.Is(err, net.ErrClosed) {

@@ -14,9 +14,9 @@ import (
 // inNamespace marks a process that EnterNamespace has started over.
 const inNamespace = "SCO_E2E_NAMESPACE"
 
-// EnterNamespace starts this process over in a network namespace of its own, unless it is in one already. The
-// namespace goes with its last process. Without root, a user namespace comes with it. There is no way out of the
-// namespace: what is to be downloaded or compiled comes before (Prepare).
+// EnterNamespace restarts this process in its own network namespace, unless it is already in one. The namespace exists until its last
+// process exits. Without root, it also creates a user namespace. A process cannot leave the namespace, so downloads and builds must
+// finish before (Prepare).
 func EnterNamespace() error {
 	if InNamespace() {
 		return nil
@@ -28,10 +28,10 @@ func EnterNamespace() error {
 	return execute(append(asRoot("--net"), append([]string{self}, os.Args[1:]...)...), inNamespace+"=1")
 }
 
-// InNamespace tells whether EnterNamespace has been passed.
+// InNamespace reports whether this process runs in the namespace of EnterNamespace.
 func InNamespace() bool { return os.Getenv(inNamespace) != "" }
 
-// Join starts this process over in the network namespace of the running cluster, unless it is in one already.
+// Join restarts this process in the network namespace of the running cluster, unless it is already in one.
 func (c *Cluster) Join() error {
 	if InNamespace() {
 		return nil
@@ -64,7 +64,7 @@ func (c *Cluster) Exec(argv ...string) error {
 	return fmt.Errorf("no cluster is running in %s", c.dirs.Run)
 }
 
-// asRoot is the beginning of a command line that runs the rest as root, by a user namespace where need be.
+// asRoot returns the start of a command line that runs the rest as root, in a user namespace if necessary.
 func asRoot(flags ...string) []string {
 	argv := append([]string{"unshare"}, flags...)
 	if os.Geteuid() != 0 {
@@ -81,7 +81,7 @@ func execute(argv []string, env ...string) error {
 	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, argv, append(reaper.Environ(), env...)))
 }
 
-// setUpNetwork makes the bridge 10.99.0.1/24 with a tap for each machine, and routes to the nodes' pods.
+// setUpNetwork creates the bridge 10.99.0.1/24 with a tap for each machine, and routes to the nodes' pods.
 func (c *Cluster) setUpNetwork(ctx context.Context) error {
 	lines := [][]string{
 		{"ip", "link", "set", "lo", "up"},

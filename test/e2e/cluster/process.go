@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// stopGrace is how long processes get to end by themselves.
+// stopGrace is the time that processes have to exit before they are killed.
 const stopGrace = 5 * time.Second
 
-// process is a process by its id and the clock tick that it began at, so that a used-up id is not taken for it.
+// process is a process by its ID and its start time in clock ticks, so that a reused ID does not match.
 type process struct {
 	pid   int
 	began string
 }
 
-// start runs a daemon in a session of its own, with its output in the run's logs, and records its process id.
+// start runs a daemon in its own session, writes its output to the run's logs, and records its process ID.
 func (c *Cluster) start(name string, argv ...string) error {
 	log, err := os.OpenFile(filepath.Join(c.dirs.Logs(), name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -36,15 +36,15 @@ func (c *Cluster) start(name string, argv ...string) error {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	p := process{pid: cmd.Process.Pid, began: began(cmd.Process.Pid)}
-	// Reaps it, so that a process that has ended does not count as running.
+	// Reaps it, so that a finished process does not count as running.
 	go func() { _ = cmd.Wait() }()
 	c.started[name] = p
 	record := fmt.Sprintf("%d %s\n", p.pid, p.began)
 	return os.WriteFile(filepath.Join(c.dirs.pids(), name), []byte(record), 0o600)
 }
 
-// stop ends a process that start has started. For a machine it is as if its power were cut, but QEMU itself must not be
-// killed: what it holds of the disk's tables would be lost.
+// stop ends a process that start has started. For a machine this is like a power cut. QEMU itself must not be killed, because the disk's
+// tables in its memory would be lost.
 func (c *Cluster) stop(name string) error {
 	p := []process{c.started[name]}
 	signalAll(p, syscall.SIGTERM)
@@ -57,7 +57,7 @@ func (c *Cluster) stop(name string) error {
 
 func (p process) running() bool { return p.began != "" && began(p.pid) == p.began }
 
-// began returns the start time of a process in clock ticks since boot, or nothing for one that has ended.
+// began returns the start time of a process in clock ticks since boot. Empty if the process has finished.
 func began(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -71,7 +71,7 @@ func began(pid int) string {
 	return fields[19]
 }
 
-// recorded reads what start recorded.
+// recorded reads the processes that start recorded.
 func recorded(dir string) ([]process, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -93,7 +93,7 @@ func recorded(dir string) ([]process, error) {
 	return found, nil
 }
 
-// stopAll ends the recorded processes, by force where they do not end in time: an API server waits for etcd forever.
+// stopAll ends the recorded processes, and kills them if they do not exit in time. An API server waits for etcd forever.
 func stopAll(dir string) error {
 	all, err := recorded(dir)
 	if err != nil {
@@ -130,7 +130,7 @@ func gone(all []process, timeout time.Duration) bool {
 	}) == nil
 }
 
-// poll calls check until it succeeds; when ctx ends, the last error tells what was being waited for.
+// poll calls check until it succeeds. When ctx ends, it returns the last error of check.
 func poll(ctx context.Context, every time.Duration, check func() error) error {
 	for {
 		err := check()
@@ -145,7 +145,7 @@ func poll(ctx context.Context, every time.Duration, check func() error) error {
 	}
 }
 
-// poll is the same, for as long as all processes of the cluster run.
+// poll does the same while all processes of the cluster run.
 func (c *Cluster) poll(ctx context.Context, every time.Duration, check func() error) error {
 	var ended error
 	err := poll(ctx, every, func() error {
@@ -160,7 +160,7 @@ func (c *Cluster) poll(ctx context.Context, every time.Duration, check func() er
 	return errors.Join(err, ended)
 }
 
-// command runs a host command to its end. The error holds the end of what it printed.
+// command runs a host command and waits for it. The error contains the end of the output.
 func command(ctx context.Context, argv ...string) error {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
@@ -169,7 +169,7 @@ func command(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// tail is the end of some output, for an error.
+// tail returns the end of some output, for an error.
 func tail(out []byte) string {
 	const most = 2000
 	if len(out) > most {

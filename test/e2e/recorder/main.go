@@ -1,5 +1,5 @@
-// recorder writes down every ten seconds what the agent goes by to tell whether storage servers answer, with the agent's own reader, and
-// meanwhile uses mounts: each directory in another way. What it writes is for the agent's tests to play.
+// Command recorder records every ten seconds the data from which the agent detects unresponsive storage servers, with the agent's reader.
+// In the meantime it uses the mounts, each directory in a different way. The agent's tests replay its output.
 package main
 
 import (
@@ -63,33 +63,33 @@ func run() (err error) {
 	}
 }
 
-// sample is one reading of all servers, and when it began.
+// sample is one reading of all servers, with its start time.
 type sample struct {
 	At      time.Time               `json:"at"`
 	Servers []mounts.ServerCounters `json:"servers"`
 }
 
-// use works in a directory until the process ends: by its number all the time, now and then, in bursts with long pauses, or not at all.
-// What fails is tried again.
+// use works in a directory until the process ends. The number selects continuous use, occasional use, bursts with long pauses, or no use.
+// It tries again after errors.
 func use(dir string, number int) {
 	name := filepath.Join(dir, fmt.Sprintf("recorded-%d", number))
 	block := bytes.Repeat([]byte("recorded"), 1<<15)
 	for turn := 0; ; turn++ {
 		switch number % 5 {
-		case 0: // Nothing but what the kernel does by itself.
+		case 0: // Only the requests of the kernel itself.
 			return
-		case 1: // A little all the time.
+		case 1: // A low constant load.
 			_, _ = os.ReadDir(dir)
 			time.Sleep(time.Second)
-		case 2: // Writes as fast as the server takes them, for a minute, and then a minute of nothing.
+		case 2: // Writes as fast as the server accepts them, for a minute, and then a minute without requests.
 			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 				_ = os.WriteFile(name, block, 0o600)
 			}
 			time.Sleep(time.Minute)
-		case 3: // Something is asked, and then nothing for six minutes.
+		case 3: // A request, and then none for six minutes.
 			_ = os.WriteFile(name, []byte("now and then"), 0o600)
 			time.Sleep(6 * time.Minute)
-		case 4: // Files come, are read and go.
+		case 4: // Creates, reads and deletes files.
 			_ = os.WriteFile(name, block[:4096], 0o600)
 			_, _ = os.ReadFile(name)
 			_ = os.Remove(name)

@@ -1,5 +1,5 @@
-// registrar makes a CSI driver known to a kubelet, as a sidecar does in a cluster: it answers the two calls of the kubelet's plugin
-// registration (pkg/apis/pluginregistration/v1 of k8s.io/kubelet) on a socket that the kubelet watches for.
+// Command registrar registers a CSI driver with a kubelet, as a sidecar does in a cluster. It responds to the two calls of the kubelet's
+// plugin registration (pkg/apis/pluginregistration/v1 of k8s.io/kubelet) on a socket that the kubelet watches.
 package main
 
 import (
@@ -41,12 +41,12 @@ func serve(socket, driver, endpoint string) error {
 	return server.Serve(listener)
 }
 
-// field appends a field of a protobuf message that is a string of less than 128 bytes.
+// field appends a string field of less than 128 bytes to a protobuf message.
 func field(message []byte, number byte, value string) []byte {
 	return append(append(message, number<<3|2, byte(len(value))), value...)
 }
 
-// answer writes a message as gRPC does: a length before it, the status in a trailer.
+// answer writes a message in the form of gRPC: a length before it, the status in a trailer.
 func answer(w http.ResponseWriter, message []byte) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status")

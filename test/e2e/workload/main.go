@@ -1,5 +1,5 @@
-// workload is the program in the containers of the end-to-end test: an application with its data on a volume, and
-// the process that holds a pod's namespaces.
+// Command workload is the program in the containers of the end-to-end test: an application with its data on a volume, and the process
+// that holds a pod's namespaces.
 package main
 
 import (
@@ -21,7 +21,7 @@ const usage = `usage:
   workload write FILE TEXT   write TEXT to FILE, down to the server's disk
   workload list DIRECTORY    list DIRECTORY with the attributes of its entries, as ls -l does, every four seconds until SIGTERM`
 
-// listPause is longer than attributes are kept by default.
+// listPause is longer than the default lifetime of cached attributes.
 const listPause = 4 * time.Second
 
 func main() {
@@ -49,7 +49,7 @@ func run(args []string) error {
 	return errors.New(usage)
 }
 
-// pause waits for the end, and reaps orphans where it is process 1 of a shared process namespace.
+// pause waits for a signal to end. As process 1 of a shared process namespace, it also reaps orphans.
 func pause() error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
